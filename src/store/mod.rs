@@ -1,0 +1,272 @@
+//! The store contract: an ordered map of bytes with optimistic transactions, FoundationDB's semantics
+//! on every engine.
+//!
+//! * A transaction reads one version: its snapshot. `Read::Serializable` adds a read conflict range, so that
+//!   the commit fails with [`StoreError::Conflict`] where a later commit wrote into it; `Read::Snapshot` does not.
+//! * Reads see the transaction's own writes. Atomic operations on a key that it only added to are resolved
+//!   against the snapshot when read (and the read is as conflicting as its mode says).
+//! * Writes conflict nobody by themselves: they fail *others* that read the keys. Atomic operations and blind
+//!   writes of two transactions never conflict with each other.
+//! * A transaction that wrote nothing commits without a check, at its read version.
+//! * Limits on every engine: 10 kB a key, 100 kB a value, 10 MB of writes and conflict ranges, 5 s of life.
+
+pub mod faulty;
+pub mod local;
+
+use crate::error::{StoreError, StoreResult};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Longest key in bytes.
+pub const MAX_KEY: usize = 10_000;
+/// Longest value in bytes.
+pub const MAX_VALUE: usize = 100_000;
+/// Largest sum of written keys, values and conflict ranges in bytes.
+pub const MAX_TRANSACTION: usize = 10_000_000;
+/// Longest life of a transaction.
+pub const MAX_AGE: Duration = Duration::from_secs(5);
+
+/// A commit version: larger is later.
+pub type Version = u64;
+
+/// Whether a read adds a read conflict range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// The commit fails where another commit wrote what was read.
+    Serializable,
+    /// No conflict.
+    Snapshot,
+}
+
+/// What of a range a read returns. `limit` 0 and `bytes` 0 mean no bound.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RangeOptions {
+    /// At most so many pairs.
+    pub limit: usize,
+    /// Stops after the pair that reaches so many bytes of keys and values.
+    pub bytes: usize,
+    /// From the end of the range to its begin.
+    pub reverse: bool,
+}
+
+/// A piece of a range. `more`: the range was not exhausted; go on behind the last key.
+#[derive(Debug, Clone, Default)]
+pub struct Pairs {
+    /// Keys and values in the order asked for.
+    pub pairs: Vec<(Bytes, Bytes)>,
+    /// True where `limit` or `bytes` ended the read.
+    pub more: bool,
+}
+
+/// When a commit is on disk before it is acknowledged (embedded engine).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before every acknowledgement, one sync for all that wait.
+    Always,
+    /// At least once a second; a crash of the machine can lose that second.
+    EverySec,
+    /// When the operating system likes.
+    No,
+}
+
+/// Counters of an engine, for INFO and metrics. Times in microseconds.
+#[derive(Debug, Clone, Default)]
+pub struct StoreStats {
+    /// Transactions committed with writes.
+    pub commits: u64,
+    /// Commits refused with a conflict.
+    pub conflicts: u64,
+    /// Batches written by the committer (embedded engine).
+    pub batches: u64,
+    /// Log syncs.
+    pub syncs: u64,
+    /// Sum of the time spent writing batches.
+    pub write_micros: u64,
+    /// Sum of the time spent in syncs.
+    pub sync_micros: u64,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Bytes of memory that the engine accounts for (memtables, caches).
+    pub memory_bytes: u64,
+    /// True while writes are refused after a failed write or sync.
+    pub read_only: bool,
+}
+
+/// An engine. Cheap to clone.
+#[derive(Clone)]
+pub enum Store {
+    /// Embedded, in a directory.
+    Local(local::Local),
+    /// Another engine with seeded faults.
+    Faulty(faulty::Faulty),
+}
+
+/// One transaction. Not reusable after [`Tx::commit`].
+pub enum Tx {
+    /// On the embedded engine.
+    Local(local::LocalTx),
+    /// On a faulty engine.
+    Faulty(Box<faulty::FaultyTx>),
+}
+
+/// Resolves when the watched key changes, or spuriously.
+pub type Watch = tokio::sync::oneshot::Receiver<()>;
+
+impl Store {
+    /// Starts a transaction. On the embedded engine at the last published version.
+    pub fn begin(&self) -> Tx {
+        match self {
+            Store::Local(s) => Tx::Local(s.begin()),
+            Store::Faulty(s) => Tx::Faulty(Box::new(s.begin())),
+        }
+    }
+    /// Counters and sizes.
+    pub fn stats(&self) -> StoreStats {
+        match self {
+            Store::Local(s) => s.stats(),
+            Store::Faulty(s) => s.stats(),
+        }
+    }
+    /// Whether reading many keys at once is faster than one after the other (a network is between).
+    pub fn prefers_prefetch(&self) -> bool {
+        false
+    }
+    /// Changes the sync policy. No effect where the engine has none.
+    pub fn set_fsync(&self, fsync: Fsync) {
+        match self {
+            Store::Local(s) => s.set_fsync(fsync),
+            Store::Faulty(s) => s.set_fsync(fsync),
+        }
+    }
+    /// Flushes, syncs and stops background work. Later commits are refused.
+    pub async fn close(&self) -> StoreResult<()> {
+        match self {
+            Store::Local(s) => s.close().await,
+            Store::Faulty(s) => s.close().await,
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:expr, $t:ident => $e:expr) => {
+        match $self {
+            Tx::Local($t) => $e,
+            Tx::Faulty($t) => $e,
+        }
+    };
+}
+
+impl Tx {
+    /// The value under `key`.
+    pub async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+        each!(self, t => t.get(key, read).await)
+    }
+    /// Pairs with `begin <= key < end`. The conflict range of a serializable read that `limit` or `bytes` ended
+    /// covers only what was returned.
+    pub async fn get_range(&self, begin: &[u8], end: &[u8], opts: RangeOptions, read: Read) -> StoreResult<Pairs> {
+        each!(self, t => t.get_range(begin, end, opts, read).await)
+    }
+    /// Writes `key`. Size errors surface here, before anything is committed.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        check_pair(key, value)?;
+        each!(self, t => t.set(key, value))
+    }
+    /// Like [`Tx::set`], without a write conflict: serializable readers of `key` do not fail for it.
+    pub fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        check_pair(key, value)?;
+        each!(self, t => t.set_without_conflict(key, value))
+    }
+    /// Removes `key`.
+    pub fn clear(&self, key: &[u8]) -> StoreResult<()> {
+        check_pair(key, &[])?;
+        each!(self, t => t.clear(key))
+    }
+    /// Removes all keys with `begin <= key < end`.
+    pub fn clear_range(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        check_pair(begin, &[])?;
+        check_pair(end, &[])?;
+        each!(self, t => t.clear_range(begin, end))
+    }
+    /// Adds `delta`, a little-endian integer of any width, to the value: a missing value is zero, a shorter one is
+    /// zero-extended and a longer one truncated to `delta`'s width, overflow wraps. Conflict-free.
+    pub fn add(&self, key: &[u8], delta: &[u8]) -> StoreResult<()> {
+        check_pair(key, delta)?;
+        each!(self, t => t.add(key, delta))
+    }
+    /// Replaces the value by the larger of both, compared as little-endian unsigned integers of `operand`'s width.
+    pub fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
+        check_pair(key, operand)?;
+        each!(self, t => t.max(key, operand))
+    }
+    /// Makes the commit fail where another commit wrote into `begin..end`.
+    pub fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        each!(self, t => t.add_read_conflict(begin, end))
+    }
+    /// Makes others' commits fail where they read in `begin..end`, without writing anything there.
+    pub fn add_write_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        each!(self, t => t.add_write_conflict(begin, end))
+    }
+    /// Resolves after another transaction has changed `key`. Registered at commit; valid from the read version on.
+    pub fn watch(&self, key: &[u8]) -> StoreResult<Watch> {
+        each!(self, t => t.watch(key))
+    }
+    /// The metadata version that this transaction reads: changes with every [`Tx::bump_metadata_version`]. Free to
+    /// read; a serializable read.
+    pub async fn metadata_version(&self) -> StoreResult<u64> {
+        each!(self, t => t.metadata_version().await)
+    }
+    /// Changes the metadata version at commit. Reading it afterwards in this transaction is not allowed.
+    pub fn bump_metadata_version(&self) -> StoreResult<()> {
+        each!(self, t => t.bump_metadata_version())
+    }
+    /// The version this transaction reads.
+    pub async fn read_version(&self) -> StoreResult<Version> {
+        each!(self, t => t.read_version().await)
+    }
+    /// True once something would be written by a commit.
+    pub fn is_write(&self) -> bool {
+        each!(self, t => t.is_write())
+    }
+    /// Bytes of writes and conflict ranges so far.
+    pub fn size(&self) -> usize {
+        each!(self, t => t.size())
+    }
+    /// Commits. `Ok(version)`: durable as the engine's policy says and visible to every later transaction.
+    /// [`StoreError::Unknown`]: it may or may not have been applied, or be applied later.
+    pub async fn commit(self) -> StoreResult<Version> {
+        match self {
+            Tx::Local(t) => t.commit().await,
+            Tx::Faulty(t) => t.commit().await,
+        }
+    }
+}
+
+fn check_pair(key: &[u8], value: &[u8]) -> StoreResult<()> {
+    if key.len() > MAX_KEY {
+        return Err(StoreError::KeyTooLarge(key.len()));
+    }
+    if value.len() > MAX_VALUE {
+        return Err(StoreError::ValueTooLarge(value.len()));
+    }
+    Ok(())
+}
+
+/// The first key behind every key that starts with `prefix`; empty input and all-0xff give one past the longest run.
+pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0xff]
+}
+
+/// The first key behind `key`.
+pub fn key_after(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
