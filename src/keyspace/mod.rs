@@ -1,1 +1,103 @@
-//! (scaffold)
+//! The bytes of keys and values, and the allocation of what they name.
+//!
+//! ```text
+//! <root>                                    fdb: a directory, local: empty
+//!   a/r                                     high-contention allocator (prefixes of databases)      alloc.rs
+//!   d <db u8>            -> prefix          which prefix a database has now                        catalog.rs
+//!   q <shard u8>         -> next block      member-id leases                                       ids.rs
+//!   f <member>           -> id              forward dictionary                                     ids.rs
+//!   b <id BE u64>        -> member          reverse dictionary                                     ids.rs
+//!   l <instance><lane>   -> batch number    exactly once
+//!   g ...                                   garbage to reclaim, objects under construction
+//! <prefix of a database>                                                                           keys.rs
+//!   K <xxh3-64(key) BE><key>    -> record                                                          record.rs
+//!   N <oid>                     -> i128 LE  version << 64 | cardinality
+//!   C <oid><n BE u32>           -> bytes    a piece of a long string
+//!   S <oid> 00 <first id BE>    -> chunk    S <oid> 01 <id BE> -> delta
+//!   X <shard><ms BE><hash><key>             expiry index
+//!   Z <shard>                   -> i64 LE   number of keys
+//! ```
+
+pub mod alloc;
+pub mod catalog;
+pub mod ids;
+pub mod keys;
+pub mod record;
+
+use crate::env::{Clock, Env};
+use crate::store::{Store, Tx};
+use catalog::CatalogCache;
+use ids::Interner;
+use keys::{Oid, Prefix};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Numbers that no other object or record of the store has had.
+///
+/// 64 random bits name this instance, a counter names the use: two instances collide with probability 2^-64 a pair.
+#[derive(Debug)]
+pub struct Fresh {
+    instance: u64,
+    next: AtomicU64,
+}
+
+impl Fresh {
+    /// A source of its own.
+    pub fn new(env: &Env) -> Self {
+        let mut rng = env.rng();
+        Fresh { instance: rng.u64(), next: AtomicU64::new(rng.u64()) }
+    }
+    /// A revision that no earlier write of any record had (random start per instance).
+    pub fn revision(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+    /// An object id never used before.
+    pub fn oid(&self) -> Oid {
+        let low = self.next.fetch_add(1, Ordering::Relaxed);
+        Oid(u128::from(self.instance) << 64 | u128::from(low))
+    }
+    /// This instance's random name.
+    pub fn instance(&self) -> u64 {
+        self.instance
+    }
+}
+
+/// What a server knows of the store's layout: shared by all its transactions.
+pub struct Keyspace {
+    /// The engine.
+    pub store: Store,
+    /// Revisions and object ids.
+    pub fresh: Fresh,
+    /// Member ids: leases and the dictionary.
+    pub ids: Interner,
+    /// Database number to prefix, by metadata version.
+    pub catalog: CatalogCache,
+    /// The clock, for leases and garbage rows.
+    pub clock: Clock,
+}
+
+impl Keyspace {
+    /// Opens the layout on `store` with `databases` databases; writes what a new store lacks.
+    pub async fn open(store: Store, env: &Env, databases: u8) -> crate::error::Result<Self> {
+        let catalog = CatalogCache::open(&store, env, databases).await?;
+        Ok(Keyspace {
+            fresh: Fresh::new(env),
+            ids: Interner::new(store.clone(), env),
+            catalog,
+            clock: env.clock.clone(),
+            store,
+        })
+    }
+}
+
+/// One database inside one transaction: what every operation on values works on.
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    /// The transaction.
+    pub tx: &'a Tx,
+    /// The database's prefix, as this transaction reads it.
+    pub db: Prefix,
+    /// Milliseconds since the Unix epoch: expiry is decided against this, not against a clock.
+    pub now: u64,
+    /// Ids and allocation.
+    pub space: &'a Keyspace,
+}

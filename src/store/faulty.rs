@@ -34,7 +34,13 @@ impl FaultyTx {
     pub(super) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         Box::pin(self.inner.get(key, read)).await
     }
-    pub(super) async fn get_range(&self, b: &[u8], e: &[u8], o: RangeOptions, read: Read) -> StoreResult<Pairs> {
+    pub(super) async fn get_range(
+        &self,
+        b: &[u8],
+        e: &[u8],
+        o: RangeOptions,
+        read: Read,
+    ) -> StoreResult<Pairs> {
         Box::pin(self.inner.get_range(b, e, o, read)).await
     }
     pub(super) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {

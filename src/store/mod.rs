@@ -163,7 +163,13 @@ impl Tx {
     }
     /// Pairs with `begin <= key < end`. The conflict range of a serializable read that `limit` or `bytes` ended
     /// covers only what was returned.
-    pub async fn get_range(&self, begin: &[u8], end: &[u8], opts: RangeOptions, read: Read) -> StoreResult<Pairs> {
+    pub async fn get_range(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        opts: RangeOptions,
+        read: Read,
+    ) -> StoreResult<Pairs> {
         each!(self, t => t.get_range(begin, end, opts, read).await)
     }
     /// Writes `key`. Size errors surface here, before anything is committed.

@@ -1,1 +1,5 @@
-//! (scaffold)
+//! What a Redis value is, as operations on a transaction. `object` is the one door.
+
+pub mod object;
+pub mod set;
+pub mod string;

@@ -136,7 +136,13 @@ impl LocalTx {
         }
         Ok(self.resolve(&p, key))
     }
-    pub(super) async fn get_range(&self, begin: &[u8], end: &[u8], o: RangeOptions, read: Read) -> StoreResult<Pairs> {
+    pub(super) async fn get_range(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        o: RangeOptions,
+        read: Read,
+    ) -> StoreResult<Pairs> {
         let mut p = self.p.lock();
         if begin >= end {
             return Ok(Pairs::default());
@@ -148,7 +154,8 @@ impl LocalTx {
         };
         let r = (std::ops::Bound::Included(begin), std::ops::Bound::Excluded(end));
         keys.extend(p.ops.range::<[u8], _>(r).map(|(k, _)| k.clone()));
-        let keys: Vec<Bytes> = if o.reverse { keys.into_iter().rev().collect() } else { keys.into_iter().collect() };
+        let keys: Vec<Bytes> =
+            if o.reverse { keys.into_iter().rev().collect() } else { keys.into_iter().collect() };
         let mut out = Pairs::default();
         let mut bytes = 0;
         for k in keys {
@@ -162,7 +169,9 @@ impl LocalTx {
         }
         if read == Read::Serializable {
             let (mut b, mut e) = (Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end));
-            if out.more && let Some((k, _)) = out.pairs.last() {
+            if out.more
+                && let Some((k, _)) = out.pairs.last()
+            {
                 if o.reverse { b = k.clone() } else { e = super::key_after(k).into() }
             }
             p.reads.push((b, e));

@@ -1,0 +1,124 @@
+//! A cursor over a command's arguments.
+//!
+//! The row's arity has been checked before a handler runs, so a missing argument here is a syntax error of an option.
+
+use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, SYNTAX};
+use bytes::Bytes;
+
+/// The arguments after the command's name (after the subcommand's, for a container).
+#[derive(Debug, Clone, Copy)]
+pub struct Args<'a> {
+    rest: &'a [Bytes],
+}
+
+/// Results of argument parsing.
+pub type ArgResult<T> = Result<T, ReplyError>;
+
+impl<'a> Args<'a> {
+    /// A cursor at the first of `rest`.
+    pub fn new(rest: &'a [Bytes]) -> Self {
+        Args { rest }
+    }
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.rest.len()
+    }
+    /// True at the end.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+    /// All that are left, without moving.
+    pub fn rest(&self) -> &'a [Bytes] {
+        self.rest
+    }
+    /// The next one, without moving.
+    pub fn peek(&self) -> Option<&'a Bytes> {
+        self.rest.first()
+    }
+    /// The next one, or a syntax error.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> ArgResult<&'a Bytes> {
+        let (first, rest) = self.rest.split_first().ok_or(SYNTAX)?;
+        self.rest = rest;
+        Ok(first)
+    }
+    /// The next `n`, or a syntax error.
+    pub fn take(&mut self, n: usize) -> ArgResult<&'a [Bytes]> {
+        let (head, rest) = self.rest.split_at_checked(n).ok_or(SYNTAX)?;
+        self.rest = rest;
+        Ok(head)
+    }
+    /// Moves past the next one if it is `word` (upper case given, any case matched).
+    pub fn keyword(&mut self, word: &str) -> bool {
+        match self.rest.split_first() {
+            Some((first, rest)) if first.eq_ignore_ascii_case(word.as_bytes()) => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+    /// The next one as a signed 64-bit decimal integer, strictly as Redis' `string2ll`.
+    pub fn int(&mut self) -> ArgResult<i64> {
+        parse_i64(self.next()?).ok_or(NOT_INTEGER)
+    }
+    /// The next one as a float.
+    pub fn float(&mut self) -> ArgResult<f64> {
+        let raw = std::str::from_utf8(self.next()?).map_err(|_| NOT_FLOAT)?;
+        raw.parse::<f64>().ok().filter(|f| !f.is_nan()).ok_or(NOT_FLOAT)
+    }
+    /// A syntax error unless everything has been read.
+    pub fn end(&self) -> ArgResult<()> {
+        if self.is_empty() { Ok(()) } else { Err(SYNTAX) }
+    }
+}
+
+/// Redis' `string2ll`: an optional minus, no plus, no leading zeros, no spaces, the whole input.
+pub fn parse_i64(raw: &[u8]) -> Option<i64> {
+    let (negative, digits) = match raw {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
+        _ => return None,
+    }
+    let mut n: i128 = 0;
+    for d in digits {
+        if !d.is_ascii_digit() {
+            return None;
+        }
+        n = n * 10 + i128::from(d - b'0');
+    }
+    i64::try_from(if negative { -n } else { n }).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_as_redis_reads_them() {
+        for (raw, n) in
+            [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)]
+        {
+            assert_eq!(parse_i64(raw.as_bytes()), Some(n));
+        }
+        for raw in [
+            "",
+            "-",
+            "-0",
+            "+1",
+            "01",
+            " 1",
+            "1 ",
+            "1a",
+            "9223372036854775808",
+            "1.0",
+            "123456789012345678901",
+        ] {
+            assert_eq!(parse_i64(raw.as_bytes()), None, "{raw}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What a command gets: a transaction, the client's state, the server.
+//!
+//! A handler is a pure function of (arguments, transaction, client state, now, rng): it may run again after a
+//! conflict, on a fresh copy of the client's state. So it changes nothing outside `tx` and `client`, except through
+//! `server`, and there only what may happen twice.
+
+use crate::config::ConfigStore;
+use crate::env::{Env, Rng};
+use crate::error::{ReplyError, Result};
+use crate::keyspace::catalog::Catalog;
+use crate::keyspace::keys::Prefix;
+use crate::keyspace::{Keyspace, Scope};
+use crate::store::{Store, Tx};
+use crate::telemetry::Telemetry;
+use crate::telemetry::clients::{ClientHandle, Clients};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The protocol version that a client speaks after HELLO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// RESP2.
+    #[default]
+    Resp2,
+    /// RESP3.
+    Resp3,
+}
+
+/// What CLIENT REPLY asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplyMode {
+    /// Every reply is sent.
+    #[default]
+    On,
+    /// None is sent.
+    Off,
+    /// The next one is not sent.
+    SkipNext,
+    /// This one is not sent.
+    Skip,
+}
+
+/// One client's state that commands read and change. Cloned for every attempt of a transaction.
+#[derive(Debug, Clone)]
+pub struct ClientState {
+    /// CLIENT ID.
+    pub id: u64,
+    /// Selected database.
+    pub db: u8,
+    /// RESP2 or RESP3.
+    pub protocol: Protocol,
+    /// True once AUTH succeeded, or where no password is set.
+    pub authenticated: bool,
+    /// The ACL user.
+    pub user: Bytes,
+    /// CLIENT SETNAME.
+    pub name: Bytes,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Bytes,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: Bytes,
+    /// CLIENT REPLY.
+    pub reply: ReplyMode,
+    /// CLIENT NO-EVICT.
+    pub no_evict: bool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: bool,
+    /// True while a transaction runs under EXEC.
+    pub in_exec: bool,
+    /// Close the connection after this reply (QUIT, CLIENT KILL of oneself).
+    pub close_after_reply: bool,
+    /// The entry in the registry (CLIENT LIST, KILL).
+    pub handle: Arc<ClientHandle>,
+}
+
+/// What all connections of a server share.
+pub struct Server {
+    /// Options; CONFIG GET and SET.
+    pub config: ConfigStore,
+    /// Clock and entropy.
+    pub env: Env,
+    /// The engine.
+    pub store: Store,
+    /// Layout, ids, catalog.
+    pub space: Keyspace,
+    /// Connected clients.
+    pub clients: Clients,
+    /// Counters and latencies.
+    pub telemetry: Telemetry,
+    /// Asked to stop: SHUTDOWN, SIGTERM. `main` waits for it.
+    pub stop: tokio::sync::watch::Sender<bool>,
+}
+
+/// One command's world.
+pub struct Cx<'a> {
+    /// The transaction. Read-only units have one that is never committed.
+    pub tx: &'a Tx,
+    /// The prefixes of all databases, as `tx` sees them (FLUSHDB and SWAPDB change this copy too).
+    pub catalog: Arc<Catalog>,
+    /// The client's state, this attempt's copy.
+    pub client: &'a mut ClientState,
+    /// What all share.
+    pub server: &'a Server,
+    /// Milliseconds since the Unix epoch, the same for all commands of an attempt.
+    pub now: u64,
+    /// This attempt's generator.
+    pub rng: &'a mut Rng,
+}
+
+impl Cx<'_> {
+    /// The selected database.
+    pub fn scope(&self) -> Result<Scope<'_>> {
+        self.scope_of(self.client.db)
+    }
+    /// Database `db`.
+    pub fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
+        Ok(Scope { tx: self.tx, db: self.prefix(db)?, now: self.now, space: &self.server.space })
+    }
+    /// The prefix of database `db`.
+    pub fn prefix(&self, db: u8) -> Result<Prefix> {
+        let prefix = self.catalog.prefixes.get(usize::from(db));
+        Ok(*prefix.ok_or(ReplyError::new("ERR DB index is out of range"))?)
+    }
+}

@@ -1,0 +1,91 @@
+//! What a command answers: what is meant, not the wire. `net/resp.rs` encodes it for RESP2 and RESP3.
+
+use crate::error::ReplyError;
+use bytes::Bytes;
+use std::borrow::Cow;
+
+/// An answer. Where RESP2 and RESP3 differ, the variant says what is meant and the encoder decides.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// `+OK`.
+    Ok,
+    /// A simple string.
+    Simple(Cow<'static, str>),
+    /// An error line.
+    Error(ReplyError),
+    /// An integer.
+    Int(i64),
+    /// A bulk string.
+    Bulk(Bytes),
+    /// The null of a missing value: `$-1`, in RESP3 `_`.
+    Nil,
+    /// The null of a missing array (EXEC that WATCH aborted): `*-1`, in RESP3 `_`.
+    NilArray,
+    /// An array.
+    Array(Vec<Reply>),
+    /// Unordered distinct elements: an array in RESP2, `~` in RESP3.
+    Set(Vec<Reply>),
+    /// Pairs: a flat array in RESP2, `%` in RESP3.
+    Map(Vec<(Reply, Reply)>),
+    /// A double: a bulk string in RESP2, `,` in RESP3.
+    Double(f64),
+    /// A boolean: 0/1 in RESP2, `#` in RESP3.
+    Bool(bool),
+    /// Text: a bulk string in RESP2, `=txt:` in RESP3.
+    Verbatim(Bytes),
+    /// An out-of-band message: an array in RESP2, `>` in RESP3.
+    Push(Vec<Reply>),
+    /// No bytes at all (CLIENT REPLY OFF/SKIP).
+    None,
+}
+
+impl Reply {
+    /// A bulk string of a static text.
+    pub const fn bulk_static(text: &'static str) -> Self {
+        Reply::Bulk(Bytes::from_static(text.as_bytes()))
+    }
+    /// A bulk string of an owned text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Reply::Bulk(Bytes::from(text.into()))
+    }
+    /// A bulk string, or nil.
+    pub fn bulk_or_nil(value: Option<Bytes>) -> Self {
+        value.map_or(Reply::Nil, Reply::Bulk)
+    }
+    /// An array of bulk strings.
+    pub fn bulks(items: impl IntoIterator<Item = Bytes>) -> Self {
+        Reply::Array(items.into_iter().map(Reply::Bulk).collect())
+    }
+    /// Bytes that the reply holds, roughly: for output limits and batch sizes.
+    pub fn weight(&self) -> usize {
+        match self {
+            Reply::Bulk(b) | Reply::Verbatim(b) => b.len() + 16,
+            Reply::Simple(s) => s.len() + 3,
+            Reply::Error(e) => e.0.len() + 3,
+            Reply::Array(a) | Reply::Set(a) | Reply::Push(a) => {
+                16 + a.iter().map(Reply::weight).sum::<usize>()
+            }
+            Reply::Map(m) => 16 + m.iter().map(|(k, v)| k.weight() + v.weight()).sum::<usize>(),
+            _ => 16,
+        }
+    }
+}
+
+impl From<i64> for Reply {
+    fn from(n: i64) -> Self {
+        Reply::Int(n)
+    }
+}
+
+impl From<bool> for Reply {
+    /// 1 or 0, as most commands answer.
+    fn from(b: bool) -> Self {
+        Reply::Int(i64::from(b))
+    }
+}
+
+impl From<ReplyError> for Reply {
+    fn from(e: ReplyError) -> Self {
+        Reply::Error(e)
+    }
+}

@@ -1,0 +1,1 @@
+//! The high-contention allocator. SCAFFOLD: written by the keyspace's helper.

@@ -1,0 +1,233 @@
+//! One constructor (and where rows are scanned, one decoder) a kind of key. Tag bytes are never reused.
+//!
+//! Order matters: `K` rows sort by hash, so SCAN's cursor is a hash; `X` rows by time; `S 00` by first id.
+//! Root tags are ASCII letters (< 0x80); database prefixes start at 0x80, so that both share one key space.
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Longest Redis key in bytes: the `X` row of a key must stay below the store's 10 kB.
+pub const MAX_REDIS_KEY: usize = 8 * 1024;
+/// Number of shards of the key counter and of the expiry index (a power of two).
+pub const SHARDS: u8 = 16;
+
+/// Name of a set's or long string's rows. Never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Oid(pub u128);
+
+/// The short prefix of a database: 2 to 5 bytes, the first is 0x80 + number of the bytes that follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    len: u8,
+    bytes: [u8; 5],
+}
+
+impl Prefix {
+    /// The prefix of an allocated number (below 2^32). Prefix-free: the first byte says the length.
+    pub fn from_number(n: u32) -> Self {
+        let be = n.to_be_bytes();
+        let skip = be.iter().take(3).take_while(|b| **b == 0).count();
+        let mut bytes = [0u8; 5];
+        let tail = be.iter().skip(skip);
+        let len = 4 - skip;
+        for (to, from) in bytes.iter_mut().skip(1).zip(tail) {
+            *to = *from;
+        }
+        if let Some(first) = bytes.first_mut() {
+            *first = 0x80 + len as u8;
+        }
+        Prefix { len: len as u8 + 1, bytes }
+    }
+    /// From stored bytes.
+    pub fn decode(raw: &[u8]) -> Option<Self> {
+        let first = *raw.first()?;
+        if raw.len() > 5 || usize::from(first.checked_sub(0x80)?) + 1 != raw.len() {
+            return None;
+        }
+        let mut bytes = [0u8; 5];
+        for (to, from) in bytes.iter_mut().zip(raw) {
+            *to = *from;
+        }
+        Some(Prefix { len: raw.len() as u8, bytes })
+    }
+    /// The bytes that every key of the database starts with.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+    fn key(&self, tag: u8, capacity: usize) -> Vec<u8> {
+        let mut k = Vec::with_capacity(6 + capacity);
+        k.extend_from_slice(self.as_bytes());
+        k.push(tag);
+        k
+    }
+    /// `K <hash><key>`: the record of a Redis key.
+    pub fn record(&self, key: &[u8]) -> Vec<u8> {
+        let mut k = self.record_from(hash(key));
+        k.extend_from_slice(key);
+        k
+    }
+    /// `K <hash>`: where the records of `hash` begin. Also the begin of a scan.
+    pub fn record_from(&self, hash: u64) -> Vec<u8> {
+        let mut k = self.key(b'K', 40);
+        k.extend_from_slice(&hash.to_be_bytes());
+        k
+    }
+    /// One past all records.
+    pub fn records_end(&self) -> Vec<u8> {
+        self.key(b'K' + 1, 0)
+    }
+    /// Hash and Redis key of a `K` row.
+    pub fn decode_record(&self, row: &Bytes) -> Option<(u64, Bytes)> {
+        let at = usize::from(self.len) + 1;
+        let hash = row.get(at..at + 8)?;
+        Some((u64::from_be_bytes(hash.try_into().ok()?), row.slice(at + 8..)))
+    }
+    fn of_object(&self, tag: u8, oid: Oid, more: usize) -> Vec<u8> {
+        let mut k = self.key(tag, 16 + more);
+        k.extend_from_slice(&oid.0.to_be_bytes());
+        k
+    }
+    /// `N <oid>`: version and cardinality of a set.
+    pub fn count(&self, oid: Oid) -> Vec<u8> {
+        self.of_object(b'N', oid, 0)
+    }
+    /// `C <oid><n>`: piece `n` of a long string.
+    pub fn piece(&self, oid: Oid, n: u32) -> Vec<u8> {
+        let mut k = self.of_object(b'C', oid, 4);
+        k.extend_from_slice(&n.to_be_bytes());
+        k
+    }
+    /// `S <oid> 00 <id>`: a Roaring chunk that starts at `first`.
+    pub fn chunk(&self, oid: Oid, first: u64) -> Vec<u8> {
+        self.set_row(oid, 0, first)
+    }
+    /// `S <oid> 01 <id>`: a delta.
+    pub fn delta(&self, oid: Oid, id: u64) -> Vec<u8> {
+        self.set_row(oid, 1, id)
+    }
+    fn set_row(&self, oid: Oid, kind: u8, id: u64) -> Vec<u8> {
+        let mut k = self.of_object(b'S', oid, 9);
+        k.push(kind);
+        k.extend_from_slice(&id.to_be_bytes());
+        k
+    }
+    /// One past all chunks (`kind` 0) or deltas (`kind` 1) of a set.
+    pub fn set_rows_end(&self, oid: Oid, kind: u8) -> Vec<u8> {
+        let mut k = self.of_object(b'S', oid, 1);
+        k.push(kind + 1);
+        k
+    }
+    /// The id at the end of a chunk's or delta's key.
+    pub fn decode_id(row: &[u8]) -> Option<u64> {
+        let at = row.len().checked_sub(8)?;
+        Some(u64::from_be_bytes(row.get(at..)?.try_into().ok()?))
+    }
+    /// `X <shard><ms><hash><key>`: the expiry index row of a key.
+    pub fn expiry(&self, ms: u64, key: &[u8]) -> Vec<u8> {
+        let hash = hash(key);
+        let mut k = self.expiry_from(shard(hash), ms);
+        k.extend_from_slice(&hash.to_be_bytes());
+        k.extend_from_slice(key);
+        k
+    }
+    /// `X <shard><ms>`: where the rows of a shard that expire at `ms` begin.
+    pub fn expiry_from(&self, shard: u8, ms: u64) -> Vec<u8> {
+        let mut k = self.key(b'X', 60);
+        k.push(shard);
+        k.extend_from_slice(&ms.to_be_bytes());
+        k
+    }
+    /// Expiry time in ms and Redis key of an `X` row.
+    pub fn decode_expiry(&self, row: &Bytes) -> Option<(u64, Bytes)> {
+        let at = usize::from(self.len) + 2;
+        let ms = u64::from_be_bytes(row.get(at..at + 8)?.try_into().ok()?);
+        row.get(at + 16..)?;
+        Some((ms, row.slice(at + 16..)))
+    }
+    /// `Z <shard>`: number of keys of a shard.
+    pub fn key_count(&self, shard: u8) -> Vec<u8> {
+        let mut k = self.key(b'Z', 1);
+        k.push(shard);
+        k
+    }
+}
+
+/// The hash that orders Redis keys.
+pub fn hash(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+/// The shard of a key's counter and expiry row.
+pub fn shard(hash: u64) -> u8 {
+    (hash >> 60) as u8 & (SHARDS - 1)
+}
+
+/// Root rows.
+pub mod root {
+    use super::{Oid, Prefix};
+    use bytes::Bytes;
+
+    /// `d <db>`: which prefix a database has.
+    pub fn database(db: u8) -> [u8; 2] {
+        [b'd', db]
+    }
+    /// `q <shard>`: the next free block of member ids.
+    pub fn lease(shard: u8) -> [u8; 2] {
+        [b'q', shard]
+    }
+    /// `b <id>`: the member of an id.
+    pub fn member(id: u64) -> [u8; 9] {
+        let [a, b, c, d, e, f, g, h] = id.to_be_bytes();
+        [b'b', a, b, c, d, e, f, g, h]
+    }
+    /// `l <instance><lane>`: the last batch that a lane committed.
+    pub fn lane(instance: u64, lane: u16) -> Vec<u8> {
+        let mut k = vec![b'l'];
+        k.extend_from_slice(&instance.to_be_bytes());
+        k.extend_from_slice(&lane.to_be_bytes());
+        k
+    }
+    /// What a garbage row asks to reclaim.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Garbage {
+        /// All rows of an object that no record points to.
+        Object(Prefix, Oid),
+        /// All rows of a database that was flushed.
+        Database(Prefix),
+        /// An object under construction: garbage once the lease in the row's value (ms since the epoch, u64 LE)
+        /// has run out; the builder removes the row in the transaction that swaps the object in.
+        Building(Prefix, Oid),
+    }
+    /// `g <kind>...`.
+    pub fn garbage(g: Garbage) -> Vec<u8> {
+        let mut k = vec![b'g'];
+        let (kind, prefix, oid) = match g {
+            Garbage::Object(p, o) => (1, p, Some(o)),
+            Garbage::Database(p) => (2, p, None),
+            Garbage::Building(p, o) => (3, p, Some(o)),
+        };
+        k.push(kind);
+        k.extend_from_slice(prefix.as_bytes());
+        if let Some(o) = oid {
+            k.extend_from_slice(&o.0.to_be_bytes());
+        }
+        k
+    }
+    /// The range of all garbage rows.
+    pub fn garbage_range() -> ([u8; 1], [u8; 1]) {
+        ([b'g'], [b'g' + 1])
+    }
+    /// Reads a garbage row's key.
+    pub fn decode_garbage(row: &Bytes) -> Option<Garbage> {
+        let kind = *row.get(1)?;
+        let len = usize::from(row.get(2)?.checked_sub(0x80)?) + 1;
+        let prefix = Prefix::decode(row.get(2..2 + len)?)?;
+        let oid = || Some(Oid(u128::from_be_bytes(row.get(2 + len..)?.try_into().ok()?)));
+        match kind {
+            1 => Some(Garbage::Object(prefix, oid()?)),
+            2 => Some(Garbage::Database(prefix)),
+            3 => Some(Garbage::Building(prefix, oid()?)),
+            _ => None,
+        }
+    }
+}

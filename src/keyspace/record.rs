@@ -1,0 +1,165 @@
+//! The record under a Redis key: type, encoding, revision, expiry and the value or where it is.
+//!
+//! ```text
+//! 01 | tag u8 | flags u8 | revision u64 LE | [expiry ms u64 LE, if flags & 1] | payload
+//! tag 1 string inline: the bytes          tag 2 string in pieces: oid u128 BE, length u64 LE
+//! tag 3 listpack set: (len u16 LE, bytes)*   tag 4 intset: serialized RoaringTreemap of ids   tag 5 chunked set: oid
+//! ```
+//! The first byte is the format's version. Tags are never reused.
+
+use super::keys::Oid;
+use crate::error::StoreError;
+use bytes::{BufMut, Bytes};
+
+const FORMAT: u8 = 1;
+const HAS_EXPIRY: u8 = 1;
+
+/// A string's bytes, or where they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Str {
+    /// At most 16 KiB, in the record.
+    Inline(Bytes),
+    /// In pieces under the object id; a missing piece is zeroes. `len` in bytes.
+    Pieces {
+        /// Whose pieces.
+        oid: Oid,
+        /// Length of the string in bytes.
+        len: u64,
+    },
+}
+
+/// A set's members, or where they are. Payloads are decoded by `types::set`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetRep {
+    /// Raw members.
+    Listpack(Bytes),
+    /// Serialized Roaring treemap of integer ids.
+    Intset(Bytes),
+    /// Chunks and deltas under the object id.
+    Chunked(Oid),
+}
+
+/// What a key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A string.
+    Str(Str),
+    /// A set.
+    Set(SetRep),
+}
+
+impl Value {
+    /// The object whose rows belong to the value.
+    pub fn oid(&self) -> Option<Oid> {
+        match self {
+            Value::Str(Str::Pieces { oid, .. }) | Value::Set(SetRep::Chunked(oid)) => Some(*oid),
+            _ => None,
+        }
+    }
+    /// TYPE's answer.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::Str(_) => "string",
+            Value::Set(_) => "set",
+        }
+    }
+}
+
+/// The decoded record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Changes with every write of the record.
+    pub revision: u64,
+    /// Milliseconds since the Unix epoch; the key is gone when now >= this.
+    pub expire_at: Option<u64>,
+    /// The value.
+    pub value: Value,
+}
+
+impl Record {
+    /// The stored bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        let tag = match &self.value {
+            Value::Str(Str::Inline(_)) => 1,
+            Value::Str(Str::Pieces { .. }) => 2,
+            Value::Set(SetRep::Listpack(_)) => 3,
+            Value::Set(SetRep::Intset(_)) => 4,
+            Value::Set(SetRep::Chunked(_)) => 5,
+        };
+        out.put_slice(&[FORMAT, tag, if self.expire_at.is_some() { HAS_EXPIRY } else { 0 }]);
+        out.put_u64_le(self.revision);
+        if let Some(ms) = self.expire_at {
+            out.put_u64_le(ms);
+        }
+        match &self.value {
+            Value::Str(Str::Inline(b)) | Value::Set(SetRep::Listpack(b) | SetRep::Intset(b)) => {
+                out.put_slice(b)
+            }
+            Value::Str(Str::Pieces { oid, len }) => {
+                out.put_u128(oid.0);
+                out.put_u64_le(*len);
+            }
+            Value::Set(SetRep::Chunked(oid)) => out.put_u128(oid.0),
+        }
+        out
+    }
+
+    /// Reads stored bytes; payloads stay shared with `raw`.
+    pub fn decode(raw: &Bytes) -> Result<Self, StoreError> {
+        Self::parse(raw).ok_or_else(|| StoreError::Corrupt(format!("record of {} bytes", raw.len())))
+    }
+
+    fn parse(raw: &Bytes) -> Option<Self> {
+        let &[FORMAT, tag, flags] = raw.first_chunk::<3>()? else { return None };
+        let revision = u64::from_le_bytes(raw.get(3..11)?.try_into().ok()?);
+        let (expire_at, at) = if flags & HAS_EXPIRY == 0 {
+            (None, 11)
+        } else {
+            (Some(u64::from_le_bytes(raw.get(11..19)?.try_into().ok()?)), 19)
+        };
+        let body = raw.get(at..)?;
+        let oid = || Some(Oid(u128::from_be_bytes(*body.first_chunk()?)));
+        let value = match tag {
+            1 => Value::Str(Str::Inline(raw.slice(at..))),
+            2 => {
+                let len = u64::from_le_bytes(body.get(16..24)?.try_into().ok()?);
+                Value::Str(Str::Pieces { oid: oid()?, len })
+            }
+            3 => Value::Set(SetRep::Listpack(raw.slice(at..))),
+            4 => Value::Set(SetRep::Intset(raw.slice(at..))),
+            5 => Value::Set(SetRep::Chunked(oid()?)),
+            _ => return None,
+        };
+        Some(Record { revision, expire_at, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        for value in [
+            Value::Str(Str::Inline(Bytes::from_static(b"abc"))),
+            Value::Str(Str::Pieces { oid: Oid(7), len: 1 << 29 }),
+            Value::Set(SetRep::Listpack(Bytes::from_static(b"\x01\x00a"))),
+            Value::Set(SetRep::Chunked(Oid(u128::MAX))),
+        ] {
+            for expire_at in [None, Some(1)] {
+                let r = Record { revision: 42, expire_at, value: value.clone() };
+                assert_eq!(Record::decode(&r.encode().into()), Ok(r));
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_is_an_error() {
+        for raw in
+            [&b""[..], b"\x01", b"\x02\x01\x00aaaaaaaa", b"\x01\x09\x00aaaaaaaa", b"\x01\x01\x01aaaaaaaa"]
+        {
+            assert!(Record::decode(&Bytes::from_static(raw)).is_err());
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The one door to a value: existence, expiry, type check, record, revision, counters, garbage.
+//!
+//! Side effects of writing through it:
+//! * [`put`] gives the record a new revision (so WATCH sees also a SET of equal bytes), keeps the expiry index `X` and
+//!   the key counter `Z` in step, and queues the old value's object for reclaim where the new value has another.
+//! * [`remove`] does the same for a key that goes.
+//! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
+//!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it.
+//! * A chunked set with N = 0 does not exist, whatever its record says.
+
+use crate::error::{Result, StoreError, WRONGTYPE};
+use crate::keyspace::Scope;
+use crate::keyspace::keys::{Oid, hash, root, root::Garbage, shard};
+use crate::keyspace::record::{Record, SetRep, Str, Value};
+use crate::store::Read;
+use bytes::Bytes;
+
+/// A key as one transaction sees it.
+#[derive(Debug, Clone)]
+pub struct Slot {
+    /// The Redis key.
+    pub key: Bytes,
+    stored: Option<Record>,
+    live: bool,
+}
+
+impl Slot {
+    /// The record of a key that exists.
+    pub fn record(&self) -> Option<&Record> {
+        self.stored.as_ref().filter(|_| self.live)
+    }
+    /// True where the key exists.
+    pub fn exists(&self) -> bool {
+        self.live
+    }
+    /// When the key expires: ms since the epoch. None where it does not, or does not exist.
+    pub fn expire_at(&self) -> Option<u64> {
+        self.record()?.expire_at
+    }
+    /// The string, or WRONGTYPE.
+    pub fn string(&self) -> Result<Option<&Str>> {
+        match self.record().map(|r| &r.value) {
+            None => Ok(None),
+            Some(Value::Str(s)) => Ok(Some(s)),
+            Some(_) => Err(WRONGTYPE.into()),
+        }
+    }
+    /// The set, or WRONGTYPE.
+    pub fn set(&self) -> Result<Option<&SetRep>> {
+        match self.record().map(|r| &r.value) {
+            None => Ok(None),
+            Some(Value::Set(s)) => Ok(Some(s)),
+            Some(_) => Err(WRONGTYPE.into()),
+        }
+    }
+}
+
+/// Reads a key's record. `Read::Serializable` wherever the command writes or the answer decides a write.
+pub async fn open(s: &Scope<'_>, key: &Bytes, read: Read) -> Result<Slot> {
+    let raw = s.tx.get(&s.db.record(key), read).await?;
+    let stored = raw.as_ref().map(Record::decode).transpose()?;
+    let live = match &stored {
+        None => false,
+        Some(r) if r.expire_at.is_some_and(|at| at <= s.now) => false,
+        Some(Record { value: Value::Set(SetRep::Chunked(oid)), .. }) => {
+            count(s, *oid, Read::Snapshot).await?.cardinality() > 0
+        }
+        Some(_) => true,
+    };
+    Ok(Slot { key: key.clone(), stored, live })
+}
+
+/// Version and cardinality of a chunked set: the two halves of its `N` row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count(pub i128);
+
+impl Count {
+    /// Number of members.
+    pub fn cardinality(self) -> u64 {
+        self.0 as u64
+    }
+    /// What to add to `N` for a change of `delta` members: moves the version half too.
+    pub fn step(delta: i64) -> [u8; 16] {
+        ((1i128 << 64) + i128::from(delta)).to_le_bytes()
+    }
+}
+
+/// Reads `N`. A missing row counts as zero.
+pub async fn count(s: &Scope<'_>, oid: Oid, read: Read) -> Result<Count> {
+    match s.tx.get(&s.db.count(oid), read).await? {
+        None => Ok(Count(0)),
+        Some(raw) => {
+            let bytes =
+                raw[..].try_into().map_err(|_| StoreError::Corrupt("N row is not 16 bytes".into()))?;
+            Ok(Count(i128::from_le_bytes(bytes)))
+        }
+    }
+}
+
+/// Writes the key's value and expiry; see the module's list of side effects. `slot` must come from a serializable
+/// [`open`] in this transaction, or the counters drift.
+pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>) -> Result<()> {
+    let record = Record { revision: s.space.fresh.revision(), expire_at, value };
+    drop_old(s, slot, record.value.oid())?;
+    if slot.stored.is_none() {
+        s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &1i64.to_le_bytes())?;
+    }
+    move_expiry(s, slot, expire_at)?;
+    s.tx.set(&s.db.record(&slot.key), &record.encode())?;
+    slot.stored = Some(record);
+    slot.live = true;
+    Ok(())
+}
+
+/// Removes the key. True where it existed.
+pub fn remove(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
+    drop_old(s, slot, None)?;
+    take(s, slot)
+}
+
+/// Removes the key's record, but leaves its object: for RENAME, which hands it to another key.
+pub fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
+    if slot.stored.is_none() {
+        return Ok(false);
+    }
+    move_expiry(s, slot, None)?;
+    s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &(-1i64).to_le_bytes())?;
+    s.tx.clear(&s.db.record(&slot.key))?;
+    slot.stored = None;
+    Ok(std::mem::replace(&mut slot.live, false))
+}
+
+/// Queues an object's rows for reclaim.
+pub fn discard_object(s: &Scope<'_>, oid: Oid) -> Result<()> {
+    Ok(s.tx.set(&root::garbage(Garbage::Object(s.db, oid)), &[])?)
+}
+
+fn drop_old(s: &Scope<'_>, slot: &Slot, keep: Option<Oid>) -> Result<()> {
+    match slot.stored.as_ref().and_then(|r| r.value.oid()) {
+        Some(oid) if Some(oid) != keep => discard_object(s, oid),
+        _ => Ok(()),
+    }
+}
+
+fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>) -> Result<()> {
+    let from = slot.stored.as_ref().and_then(|r| r.expire_at);
+    if from == to {
+        return Ok(());
+    }
+    if let Some(ms) = from {
+        s.tx.clear(&s.db.expiry(ms, &slot.key))?;
+    }
+    if let Some(ms) = to {
+        s.tx.set(&s.db.expiry(ms, &slot.key), &[])?;
+    }
+    Ok(())
+}
+
+/// What WATCH remembers of a key: equal fingerprints mean that no transaction changed it in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fingerprint {
+    /// No such key (or past its expiry).
+    Absent,
+    /// Revision of the record, and `N` of a chunked set.
+    Present(u64, i128),
+}
+
+/// Reads a key's fingerprint, serializably.
+pub async fn fingerprint(s: &Scope<'_>, key: &Bytes) -> Result<Fingerprint> {
+    let slot = open(s, key, Read::Serializable).await?;
+    let Some(record) = slot.record() else { return Ok(Fingerprint::Absent) };
+    let n = match record.value {
+        Value::Set(SetRep::Chunked(oid)) => count(s, oid, Read::Serializable).await?.0,
+        _ => 0,
+    };
+    Ok(Fingerprint::Present(record.revision, n))
+}
