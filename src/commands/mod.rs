@@ -5,6 +5,8 @@ pub mod cx;
 pub mod reply;
 pub mod table;
 
+pub mod glob;
+
 pub mod strings;
 
 /// The rows of all families.
