@@ -1,11 +1,37 @@
-//! Units and how they run: lanes for writes, snapshots for reads. SCAFFOLD of the interface: the lead writes it.
+//! Units and how they run: writes through lanes, reads on a snapshot.
+//!
+//! * A **unit** is what arrived together on one connection: a pipeline window, or an EXEC. It runs in one transaction.
+//! * A unit that only reads runs where it is, on a snapshot, and commits nothing ([`reads`]).
+//! * A unit that writes goes to the **lane** of its first key's hash ([`lane`]). A lane drains its queue, runs what is there
+//!   in one transaction, commits once, then answers all; while it commits, the next batch collects.
+//! * A **heavy** unit (row flag, or more than 1 MB of arguments) runs in a transaction of its own with a slot of its own,
+//!   so that nobody queues behind it.
+//!
+//! Every batch that writes also writes its number to the slot's key `l`, and conflicts with every other writer of that
+//! key: see [`attempt`] for why that makes an unknown commit exactly-once.
+
+mod attempt;
+mod batch;
+mod lane;
+mod reads;
 
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
-use crate::commands::table::Row;
-use crate::types::object::Fingerprint;
+use crate::commands::table::{Flags, Row};
+use crate::error::{Result, StoreError};
+use crate::keyspace::Scope;
+use crate::keyspace::keys::hash;
+use crate::types::object::{self, Fingerprint};
+use attempt::{Attempts, Slot};
 use bytes::Bytes;
+use lane::Lane;
 use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Arguments of one unit beyond which it does not ride in a lane, in bytes.
+const HEAVY_BYTES: usize = 1 << 20;
+/// Heavy units that run at once.
+const HEAVY_SLOTS: usize = 8;
 
 /// One command that passed the gates.
 #[derive(Clone)]
@@ -41,6 +67,23 @@ pub struct Unit {
     pub exec: bool,
 }
 
+impl Unit {
+    fn writes(&self) -> bool {
+        self.calls.iter().any(|c| c.row.is_write())
+    }
+
+    fn is_heavy(&self) -> bool {
+        let bytes = || self.calls.iter().flat_map(|c| &c.argv).map(Bytes::len).sum::<usize>();
+        self.calls.iter().any(|c| c.row.flags.has(Flags::HEAVY)) || bytes() > HEAVY_BYTES
+    }
+
+    /// Where the unit queues: the hash of its first key (0 without one), so that writers of one key share a lane.
+    fn route(&self) -> u64 {
+        let first = |c: &Call| c.argv.get(c.row.keys.first()?.begin).map(|k| hash(k));
+        self.calls.iter().find_map(first).unwrap_or(0)
+    }
+}
+
 /// A finished unit.
 pub struct Done {
     /// The client's state after the unit.
@@ -49,26 +92,74 @@ pub struct Done {
     pub replies: Option<Vec<Reply>>,
 }
 
+/// A unit on its way through a lane.
+struct Job {
+    unit: Unit,
+    /// Calls that must not run again, with their answers: they failed in the store after they may have written.
+    forced: Vec<(usize, Reply)>,
+    answer: oneshot::Sender<Done>,
+}
+
 /// Runs units.
 pub struct Executor {
     server: Arc<Server>,
+    lanes: Vec<Lane>,
+    heavy: Lane,
 }
 
 impl Executor {
     /// Starts the lanes of `server`.
     pub fn new(server: Arc<Server>) -> Self {
-        Executor { server }
+        let lanes = server.config.get().lanes.max(1);
+        let attempts = |n: usize| Attempts::new(server.clone(), Slot::new(server.space.fresh.instance(), n));
+        Executor {
+            lanes: (0..lanes).map(|n| Lane::spawn(vec![attempts(n)])).collect(),
+            heavy: Lane::spawn((lanes..lanes + HEAVY_SLOTS).map(attempts).collect()),
+            server: server.clone(),
+        }
     }
+
     /// What all connections share.
     pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
-    /// Runs a unit to its end. Once started, it goes on also when the caller is dropped.
+
+    /// Runs a unit to its end. A unit that writes goes on also when the caller is dropped.
     pub async fn run(&self, unit: Unit) -> Done {
-        Done { client: unit.client, replies: None }
+        if !unit.writes() {
+            return reads::run(&self.server, unit).await;
+        }
+        let lane = if unit.is_heavy() {
+            &self.heavy
+        } else {
+            let n = unit.route() as usize % self.lanes.len();
+            self.lanes.get(n).unwrap_or(&self.heavy)
+        };
+        lane.run(unit).await
     }
+
     /// Reads the fingerprints of `keys` in `db` for WATCH.
-    pub async fn watch(&self, _db: u8, _keys: &[Bytes]) -> crate::error::Result<Vec<Watched>> {
-        Ok(Vec::new())
+    pub async fn watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {
+        loop {
+            match self.try_watch(db, keys).await {
+                Err(crate::error::Error::Store(StoreError::TooOld)) => continue,
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {
+        let tx = self.server.store.begin();
+        let catalog = self.server.space.catalog.load(&tx).await?;
+        let now = self.server.env.clock.now_ms();
+        let prefix = catalog.prefixes.get(usize::from(db));
+        let prefix = *prefix.ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
+        let scope = Scope { tx: &tx, db: prefix, now, space: &self.server.space };
+        let mut out = Vec::with_capacity(keys.len());
+        for key in keys {
+            let seen = object::fingerprint(&scope, key).await?;
+            out.push(Watched { db, key: key.clone(), seen });
+        }
+        Ok(out)
     }
 }

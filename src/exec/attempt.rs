@@ -1,0 +1,181 @@
+//! The attempt loop: a batch is run until it is committed, exactly once, or answered with an error.
+//!
+//! **Exactly once.** A slot (a lane's, or a heavy unit's) has one transaction in flight. Every attempt has a number that
+//! the slot never used before, writes it to the slot's key `l` and takes a read conflict on that key. After an unknown
+//! commit the next attempt reads the key serializably in its own transaction:
+//! * it holds the number of an attempt whose result was unknown: that attempt was committed, its replies stand;
+//! * it does not: run again. The unknown attempt may still be in flight, but it and this one conflict on the key, so at
+//!   most one of them is ever applied. (So a retry after an unknown commit writes the key even where its commands wrote
+//!   nothing: otherwise the old attempt could still come after the answer.)
+//!
+//! **Conflicts.** The first conflict runs the batch again, the second one splits it, so that one contended unit does not hold
+//! the others. A batch that grows beyond 1 MB or 100 ms is cut; what is left runs next.
+
+use super::Done;
+use super::Job;
+use super::batch::{Batch, Halt};
+use crate::commands::cx::Server;
+use crate::commands::reply::Reply;
+use crate::env::Rng;
+use crate::error::{Error, StoreError};
+use crate::keyspace::keys::root;
+use crate::store::{Read, key_after};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes written by one batch, beyond which no further unit joins.
+const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Age of a batch, beyond which no further unit joins.
+const MAX_BATCH_AGE: Duration = Duration::from_millis(100);
+/// How long a unit is tried before its client gets the error.
+const GIVE_UP: Duration = Duration::from_secs(10);
+
+/// The key that makes unknown commits exactly-once, and the last number used.
+pub(super) struct Slot {
+    key: Vec<u8>,
+    key_end: Vec<u8>,
+    last: u64,
+}
+
+impl Slot {
+    /// Slot `n` of this instance.
+    pub(super) fn new(instance: u64, n: usize) -> Self {
+        let key = root::lane(instance, n as u16);
+        Slot { key_end: key_after(&key), key, last: 0 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+/// An attempt whose commit result is unknown, and what its clients hear if it was committed.
+struct Open {
+    number: u64,
+    done: Vec<Done>,
+}
+
+/// Runs batches in one slot.
+pub(super) struct Attempts {
+    server: Arc<Server>,
+    slot: Slot,
+    rng: Rng,
+}
+
+impl Attempts {
+    /// In `slot`.
+    pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
+        let rng = server.env.rng();
+        Attempts { server, slot, rng }
+    }
+
+    /// Runs all jobs and answers them.
+    pub(super) async fn drain(&mut self, jobs: &mut VecDeque<Job>) {
+        while !jobs.is_empty() {
+            self.some(jobs).await;
+        }
+    }
+
+    /// Runs jobs from the front until at least one is answered.
+    async fn some(&mut self, jobs: &mut VecDeque<Job>) {
+        let clock = self.server.env.clock.clone();
+        let start = clock.monotonic();
+        let mut width = jobs.len();
+        let mut open = Vec::new();
+        for tries in 1u32.. {
+            match self.attempt(jobs, width, &mut open).await {
+                Ok(done) => return answer(jobs, done),
+                Err(Halt::Rerun) => {}
+                Err(Halt::Store(StoreError::TooLarge)) if width == 1 => {
+                    return refuse(jobs, 1, StoreError::TooLarge);
+                }
+                Err(Halt::Store(e)) if may_succeed(&e) && clock.monotonic() - start < GIVE_UP => {
+                    self.server.telemetry.on_retry(&e);
+                    if tries > 1 || e == StoreError::TooLarge {
+                        width = 1;
+                    }
+                    self.back_off(tries).await;
+                }
+                Err(Halt::Store(e)) => return refuse(jobs, width, e),
+            }
+        }
+    }
+
+    /// One transaction over the first jobs, at most `width`: the answers of those that it held.
+    async fn attempt(
+        &mut self,
+        jobs: &mut VecDeque<Job>,
+        width: usize,
+        open: &mut Vec<Open>,
+    ) -> Result<Vec<Done>, Halt> {
+        let clock = &self.server.env.clock;
+        let start = clock.monotonic();
+        let tx = self.server.store.begin();
+        if !open.is_empty() {
+            let last = tx.get(&self.slot.key, Read::Serializable).await?;
+            let last = last.and_then(|raw| Some(u64::from_le_bytes(raw[..].try_into().ok()?)));
+            if let Some(at) = open.iter().position(|o| Some(o.number) == last) {
+                return Ok(open.swap_remove(at).done);
+            }
+        }
+        let mut batch = Batch::new(&self.server, &tx, self.rng.fork()).await?;
+        if self.server.store.prefers_prefetch() {
+            batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
+        }
+        let mut done = Vec::with_capacity(width);
+        for job in jobs.iter_mut().take(width) {
+            done.push(batch.job(job).await?);
+            if tx.size() > MAX_BATCH_BYTES || clock.monotonic() - start > MAX_BATCH_AGE {
+                break;
+            }
+        }
+        if tx.is_write() || !open.is_empty() {
+            let number = self.slot.next();
+            tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
+            tx.set(&self.slot.key, &number.to_le_bytes())?;
+            let size = done.len();
+            match tx.commit().await {
+                Err(StoreError::Unknown) => {
+                    open.push(Open { number, done });
+                    return Err(StoreError::Unknown.into());
+                }
+                result => result.map(|_| self.server.telemetry.on_batch(size, clock.monotonic() - start))?,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Waits a random moment that grows with the tries; not at all after the first.
+    async fn back_off(&mut self, tries: u32) {
+        if tries > 1 {
+            let micros = self.rng.below(100 << tries.min(9));
+            tokio::time::sleep(Duration::from_micros(micros)).await;
+        }
+    }
+}
+
+/// Whether another attempt can help.
+fn may_succeed(e: &StoreError) -> bool {
+    e.is_retryable() || matches!(e, StoreError::Unknown | StoreError::TooLarge)
+}
+
+/// Answers the first jobs. A client that is gone needs none.
+fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
+    let answered = done.len();
+    for (job, done) in jobs.drain(..answered.min(jobs.len())).zip(done) {
+        let _ = job.answer.send(done);
+    }
+}
+
+/// Answers the first `n` jobs with an error for each of their calls.
+fn refuse(jobs: &mut VecDeque<Job>, n: usize, e: StoreError) {
+    let error = Error::Store(e).into_reply();
+    let done = jobs.iter().take(n).map(|job| Done {
+        client: job.unit.client.clone(),
+        replies: Some(job.unit.calls.iter().map(|_| Reply::Error(error.clone())).collect()),
+    });
+    let done = done.collect();
+    answer(jobs, done);
+}

@@ -1,0 +1,148 @@
+//! One transaction and the units that run in it.
+
+use super::{Call, Done, Job, Unit, Watched};
+use crate::commands::args::Args;
+use crate::commands::cx::{ClientState, Cx, Server};
+use crate::commands::reply::Reply;
+use crate::commands::table::{self, Run};
+use crate::env::Rng;
+use crate::error::{Error, ReplyError, StoreError};
+use crate::keyspace::Scope;
+use crate::keyspace::catalog::Catalog;
+use crate::store::{Read, Tx};
+use crate::types::object;
+use futures_util::future::{FutureExt, join_all};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// Why a transaction is given up.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// The store said so.
+    Store(StoreError),
+    /// A call failed in the store after it may have written: its answer is fixed now, run the others again.
+    Rerun,
+}
+
+impl From<StoreError> for Halt {
+    fn from(e: StoreError) -> Self {
+        Halt::Store(e)
+    }
+}
+
+/// The answer of a handler that panicked. The panic hook has logged it.
+const PANICKED: ReplyError = ReplyError::new("ERR internal error: the command failed, see the server's log");
+
+/// One transaction.
+pub(super) struct Batch<'a> {
+    server: &'a Server,
+    tx: &'a Tx,
+    catalog: Arc<Catalog>,
+    now: u64,
+    rng: Rng,
+}
+
+impl<'a> Batch<'a> {
+    /// On a transaction that has just begun.
+    pub(super) async fn new(server: &'a Server, tx: &'a Tx, rng: Rng) -> Result<Self, Halt> {
+        let catalog = server.space.catalog.load(tx).await.map_err(halt)?;
+        Ok(Batch { server, tx, catalog, now: server.env.clock.now_ms(), rng })
+    }
+
+    /// Reads the records of all keys at once, so that the handlers' own reads are answered from the transaction.
+    pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
+        let mut rows = Vec::new();
+        for unit in units {
+            let Some(db) = self.catalog.prefixes.get(usize::from(unit.client.db)) else { continue };
+            for call in &unit.calls {
+                let keys = table::keys_of(call.row, &call.argv).unwrap_or_default();
+                rows.extend(keys.into_iter().map(|k| db.record(k)));
+            }
+        }
+        if rows.len() > 1 {
+            // Failures come back when a handler reads.
+            join_all(rows.iter().map(|row| self.tx.get(row, Read::Snapshot))).await;
+        }
+    }
+
+    /// Runs a job's unit on a copy of its client.
+    pub(super) async fn job(&mut self, job: &mut Job) -> Result<Done, Halt> {
+        let mut client = job.unit.client.clone();
+        let replies = self.unit(&job.unit, &mut client, &mut job.forced).await?;
+        Ok(Done { client, replies })
+    }
+
+    /// Runs a unit. `forced` holds the answers of calls that must not run (again).
+    pub(super) async fn unit(
+        &mut self,
+        unit: &Unit,
+        client: &mut ClientState,
+        forced: &mut Vec<(usize, Reply)>,
+    ) -> Result<Option<Vec<Reply>>, Halt> {
+        if !self.unchanged(&unit.watches).await? {
+            return Ok(None);
+        }
+        client.in_exec = unit.exec;
+        let mut replies = Vec::with_capacity(unit.calls.len());
+        for (n, call) in unit.calls.iter().enumerate() {
+            let reply = match forced.iter().find(|(at, _)| *at == n) {
+                Some((_, reply)) => reply.clone(),
+                None => match self.call(call, client).await {
+                    Ok(reply) => reply,
+                    Err(Error::Reply(e)) => Reply::Error(e),
+                    Err(Error::Store(e)) if ends_attempt(&e) => return Err(e.into()),
+                    Err(e) => {
+                        forced.push((n, Reply::Error(e.into_reply())));
+                        return Err(Halt::Rerun);
+                    }
+                },
+            };
+            replies.push(reply);
+        }
+        client.in_exec = false;
+        Ok(Some(replies))
+    }
+
+    async fn call(&mut self, call: &Call, client: &mut ClientState) -> Result<Reply, Error> {
+        let Run::Handler(run) = call.row.run else {
+            return Err(ReplyError::new("ERR this command cannot run here").into());
+        };
+        let mut cx = Cx {
+            tx: self.tx,
+            catalog: self.catalog.clone(),
+            client,
+            server: self.server,
+            now: self.now,
+            rng: &mut self.rng,
+        };
+        let args = Args::new(call.argv.get(call.names..).unwrap_or_default());
+        let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
+        self.catalog = cx.catalog;
+        // What a panicking handler wrote must not be committed: a store error makes the batch run without it.
+        result.unwrap_or(Err(Error::Store(StoreError::Corrupt(PANICKED.0.into_owned()))))
+    }
+
+    async fn unchanged(&self, watches: &[Watched]) -> Result<bool, Halt> {
+        for w in watches {
+            let Some(db) = self.catalog.prefixes.get(usize::from(w.db)) else { return Ok(false) };
+            let scope = Scope { tx: self.tx, db: *db, now: self.now, space: &self.server.space };
+            if object::fingerprint(&scope, &w.key).await.map_err(halt)? != w.seen {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether an error is about the transaction rather than about one command.
+fn ends_attempt(e: &StoreError) -> bool {
+    e.is_retryable()
+        || matches!(e, StoreError::Unknown | StoreError::ReadOnly(_) | StoreError::Unavailable(_))
+}
+
+fn halt(e: Error) -> Halt {
+    match e {
+        Error::Store(e) => Halt::Store(e),
+        Error::Reply(e) => Halt::Store(StoreError::Corrupt(e.0.into_owned())),
+    }
+}

@@ -1,0 +1,61 @@
+//! A queue of units and the tasks that drain it. A lane proper has one task, so that what queues while it commits becomes
+//! the next batch; the heavy lane has several, and each takes one unit at a time.
+
+use super::attempt::Attempts;
+use super::{Done, Job, Unit};
+use crate::commands::reply::Reply;
+use crate::error::{Error, StoreError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+/// Units of one batch at most.
+const MAX_BATCH: usize = 1024;
+
+/// The queue's end that connections hold. Bounded by the number of clients: each has one unit under way.
+pub(super) struct Lane {
+    queue: mpsc::UnboundedSender<Job>,
+}
+
+impl Lane {
+    /// Starts a task for each of `workers`; they stop when the lane is dropped and its queue is empty.
+    pub(super) fn spawn(workers: Vec<Attempts>) -> Self {
+        let (queue, receiver) = mpsc::unbounded_channel();
+        let limit = if workers.len() > 1 { 1 } else { MAX_BATCH };
+        let receiver = Arc::new(Mutex::new(receiver));
+        for worker in workers {
+            tokio::spawn(drain(worker, receiver.clone(), limit));
+        }
+        Lane { queue }
+    }
+
+    /// Runs a unit.
+    pub(super) async fn run(&self, unit: Unit) -> Done {
+        let (answer, done) = oneshot::channel();
+        let client = unit.client.clone();
+        let calls = unit.calls.len();
+        let queued = self.queue.send(Job { unit, forced: Vec::new(), answer });
+        match (queued, done.await) {
+            (Ok(()), Ok(done)) => done,
+            _ => stopped(client, calls),
+        }
+    }
+}
+
+async fn drain(mut worker: Attempts, receiver: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>, limit: usize) {
+    let mut buffer = Vec::new();
+    let mut jobs = VecDeque::new();
+    loop {
+        if receiver.lock().await.recv_many(&mut buffer, limit).await == 0 {
+            return;
+        }
+        jobs.extend(buffer.drain(..));
+        worker.drain(&mut jobs).await;
+    }
+}
+
+/// The answer where a lane has ended: the server is stopping, nothing was written.
+fn stopped(client: crate::commands::cx::ClientState, calls: usize) -> Done {
+    let error = Error::Store(StoreError::Unavailable("the server is shutting down".into())).into_reply();
+    Done { client, replies: Some(vec![Reply::Error(error); calls]) }
+}

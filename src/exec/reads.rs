@@ -1,0 +1,46 @@
+//! Units that only read: on a snapshot, in the caller's task, nothing committed. One read version serves the whole unit,
+//! so it is as serializable as a transaction that writes.
+
+use super::batch::{Batch, Halt};
+use super::{Done, Unit};
+use crate::commands::cx::{ClientState, Server};
+use crate::commands::reply::Reply;
+use crate::error::{Error, StoreError};
+
+/// Attempts before a reader that is always too old gets the error: its read does not fit into 5 s.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// Runs a unit without writes.
+pub(super) async fn run(server: &Server, unit: Unit) -> Done {
+    let mut forced = Vec::new();
+    for tries in 1.. {
+        let mut client = unit.client.clone();
+        match attempt(server, &unit, &mut client, &mut forced).await {
+            Ok(replies) => return Done { client, replies },
+            Err(Halt::Rerun) => {}
+            Err(Halt::Store(e)) if e.is_retryable() && tries < MAX_ATTEMPTS => server.telemetry.on_retry(&e),
+            Err(Halt::Store(e)) => return failed(unit, e),
+        }
+    }
+    failed(unit, StoreError::TooOld)
+}
+
+async fn attempt(
+    server: &Server,
+    unit: &Unit,
+    client: &mut ClientState,
+    forced: &mut Vec<(usize, Reply)>,
+) -> Result<Option<Vec<Reply>>, Halt> {
+    let tx = server.store.begin();
+    let mut batch = Batch::new(server, &tx, server.env.rng()).await?;
+    if server.store.prefers_prefetch() {
+        batch.prefetch(std::iter::once(unit)).await;
+    }
+    batch.unit(unit, client, forced).await
+}
+
+fn failed(unit: Unit, e: StoreError) -> Done {
+    let error = Reply::Error(Error::Store(e).into_reply());
+    let replies = unit.calls.iter().map(|_| error.clone()).collect();
+    Done { client: unit.client, replies: Some(replies) }
+}
