@@ -20,6 +20,7 @@ use crate::commands::reply::Reply;
 use crate::commands::table::{Flags, Row};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
+use crate::keyspace::absent::AbsentGuard;
 use crate::keyspace::keys::hash;
 use crate::types::object::{self, Fingerprint};
 use attempt::{Attempts, Slot};
@@ -45,7 +46,7 @@ pub struct Call {
 }
 
 /// A key that WATCH remembers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Watched {
     /// Database number.
     pub db: u8,
@@ -53,6 +54,8 @@ pub struct Watched {
     pub key: Bytes,
     /// Its state at WATCH.
     pub seen: Fingerprint,
+    /// Counts creations of a key that was absent.
+    _guard: Option<AbsentGuard>,
 }
 
 /// What arrived together on one connection: a pipeline window, or an EXEC. Runs in one transaction.
@@ -157,8 +160,10 @@ impl Executor {
         let scope = Scope { tx: &tx, db: prefix, now, space: &self.server.space };
         let mut out = Vec::with_capacity(keys.len());
         for key in keys {
+            let guard = self.server.space.absent.watch(prefix, key);
             let seen = object::fingerprint(&scope, key).await?;
-            out.push(Watched { db, key: key.clone(), seen });
+            let guard = matches!(seen, Fingerprint::Absent(_)).then_some(guard);
+            out.push(Watched { db, key: key.clone(), seen, _guard: guard });
         }
         Ok(out)
     }

@@ -18,6 +18,7 @@
 //!   Z <shard>                   -> i64 LE   number of keys
 //! ```
 
+pub mod absent;
 pub mod alloc;
 pub mod catalog;
 pub mod ids;
@@ -26,9 +27,11 @@ pub mod record;
 
 use crate::env::{Clock, Env};
 use crate::store::{Store, Tx};
+use absent::AbsentKeys;
 use catalog::CatalogCache;
 use ids::Interner;
 use keys::{Oid, Prefix};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers that no other object or record of the store has had.
@@ -71,6 +74,8 @@ pub struct Keyspace {
     pub ids: Interner,
     /// Database number to prefix, by metadata version.
     pub catalog: CatalogCache,
+    /// Watched keys that were absent.
+    pub absent: Arc<AbsentKeys>,
     /// The clock, for leases and garbage rows.
     pub clock: Clock,
 }
@@ -83,6 +88,7 @@ impl Keyspace {
             fresh: Fresh::new(env),
             ids: Interner::new(store.clone(), env),
             catalog,
+            absent: Arc::default(),
             clock: env.clock.clone(),
             store,
         })

@@ -105,6 +105,9 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
     if slot.stored.is_none() {
         s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &1i64.to_le_bytes())?;
     }
+    if !slot.live {
+        s.space.absent.created(s.db, &slot.key);
+    }
     move_expiry(s, slot, expire_at)?;
     s.tx.set(&s.db.record(&slot.key), &record.encode())?;
     slot.stored = Some(record);
@@ -159,8 +162,8 @@ fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>) -> Result<()> {
 /// What WATCH remembers of a key: equal fingerprints mean that no transaction changed it in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fingerprint {
-    /// No such key (or past its expiry).
-    Absent,
+    /// No such key (or past its expiry), and how often it was created while watched.
+    Absent(u64),
     /// Revision of the record, and `N` of a chunked set.
     Present(u64, i128),
 }
@@ -168,7 +171,9 @@ pub enum Fingerprint {
 /// Reads a key's fingerprint, serializably.
 pub async fn fingerprint(s: &Scope<'_>, key: &Bytes) -> Result<Fingerprint> {
     let slot = open(s, key, Read::Serializable).await?;
-    let Some(record) = slot.record() else { return Ok(Fingerprint::Absent) };
+    let Some(record) = slot.record() else {
+        return Ok(Fingerprint::Absent(s.space.absent.creations(s.db, key)));
+    };
     let n = match record.value {
         Value::Set(SetRep::Chunked(oid)) => count(s, oid, Read::Serializable).await?.0,
         _ => 0,

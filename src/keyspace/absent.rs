@@ -1,0 +1,102 @@
+//! Keys that were absent when a client WATCHed them.
+//!
+//! A record's revision shows every change of a key that stays. A key that was absent at WATCH, was created and removed
+//! again, and is absent at EXEC, leaves no trace in the store. Redis aborts that EXEC, so creations of such keys are
+//! counted here while somebody watches.
+//!
+//! Limits: one process. On a cluster a creation and removal by another server in between is not seen; the transaction is
+//! still strictly serializable, since its premise (the key is absent) holds when it runs.
+//! A creation counts when it is attempted: an attempt that is not committed may abort an EXEC, which its client repeats.
+
+use super::keys::Prefix;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+type Name = (Prefix, Bytes);
+
+#[derive(Debug, Default)]
+struct Entry {
+    watchers: usize,
+    creations: u64,
+}
+
+/// Creations of watched absent keys.
+#[derive(Debug, Default)]
+pub struct AbsentKeys {
+    /// Number of entries: writers look no further while it is 0.
+    watched: AtomicUsize,
+    entries: Mutex<HashMap<Name, Entry>>,
+}
+
+/// Keeps a key's creations counted until it is dropped.
+#[derive(Debug)]
+pub struct AbsentGuard {
+    keys: Arc<AbsentKeys>,
+    name: Name,
+}
+
+impl AbsentKeys {
+    /// Counts creations of `key` from now on. To be called before the key is read.
+    pub fn watch(self: &Arc<Self>, db: Prefix, key: &Bytes) -> AbsentGuard {
+        let name = (db, key.clone());
+        let mut entries = self.entries.lock();
+        entries.entry(name.clone()).or_default().watchers += 1;
+        self.watched.store(entries.len(), Ordering::SeqCst);
+        AbsentGuard { keys: self.clone(), name }
+    }
+
+    /// A write creates `key`.
+    pub fn created(&self, db: Prefix, key: &Bytes) {
+        if self.watched.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if let Some(entry) = self.entries.lock().get_mut(&(db, key.clone())) {
+            entry.creations += 1;
+        }
+    }
+
+    /// Creations of `key` so far; 0 where nobody watches it.
+    pub fn creations(&self, db: Prefix, key: &Bytes) -> u64 {
+        if self.watched.load(Ordering::SeqCst) == 0 {
+            return 0;
+        }
+        self.entries.lock().get(&(db, key.clone())).map_or(0, |e| e.creations)
+    }
+}
+
+impl Drop for AbsentGuard {
+    fn drop(&mut self) {
+        let mut entries = self.keys.entries.lock();
+        if let Some(entry) = entries.get_mut(&self.name) {
+            entry.watchers -= 1;
+            if entry.watchers == 0 {
+                entries.remove(&self.name);
+            }
+        }
+        self.keys.watched.store(entries.len(), Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_only_while_watched() {
+        let keys = Arc::new(AbsentKeys::default());
+        let (db, key) = (Prefix::from_number(1), Bytes::from_static(b"k"));
+        keys.created(db, &key);
+        assert_eq!(keys.creations(db, &key), 0);
+        let guards = (keys.watch(db, &key), keys.watch(db, &key));
+        keys.created(db, &key);
+        keys.created(Prefix::from_number(2), &key);
+        drop(guards.0);
+        assert_eq!(keys.creations(db, &key), 1);
+        drop(guards.1);
+        assert_eq!(keys.creations(db, &key), 0);
+        assert_eq!(keys.entries.lock().len(), 0);
+    }
+}
