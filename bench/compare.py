@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""redis-benchmark on Tern and on redis-server, in turn, in one run: medians and ratios.
+
+    cargo build --release
+    python3 bench/compare.py --tern target/release/tern [--rounds 5] [--out bench/results/NAME.md]
+
+Both servers run on 127.0.0.1 with fresh directories; each policy of appendfsync on both. Only ratios of one run mean
+something: the machine may be shared. Needs redis-server, redis-cli and redis-benchmark.
+"""
+import argparse
+import datetime
+import os
+import platform
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+# The cases: name, redis-benchmark arguments (keys drawn from 100 000 where a key is random).
+CASES = [
+    ("PING", ["-t", "ping_mbulk"]),
+    ("GET", ["-t", "get", "-r", "100000"]),
+    ("SET", ["-t", "set", "-r", "100000"]),
+    ("INCR", ["-t", "incr", "-r", "100000"]),
+    ("INCR one key", ["-t", "incr"]),
+    ("SADD one set", ["-t", "sadd", "-r", "100000"]),
+    ("SPOP", ["-t", "spop"]),
+    ("MSET 10", ["-t", "mset", "-r", "100000"]),
+]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    def __init__(self, name, argv, port, directory):
+        self.name, self.port, self.directory = name, port, directory
+        self.log = open(os.path.join(directory, "log"), "w")
+        self.process = subprocess.Popen(argv, stdout=self.log, stderr=self.log, cwd=directory)
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port), 0.2).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise SystemExit(f"{name} did not start: see {directory}/log")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+
+
+def start(kind, binary, policy, directory):
+    port = free_port()
+    path = os.path.join(directory, f"{kind}-{policy}")
+    os.makedirs(path)
+    common = ["--port", str(port), "--dir", path, "--appendfsync", policy]
+    if kind == "redis":
+        argv = ["redis-server", *common, "--appendonly", "yes", "--save", "", "--daemonize", "no"]
+    else:
+        argv = [binary, *common]
+    return Server(kind, argv, port, path)
+
+
+def measure(server, args, pipeline, requests, clients):
+    command = ["redis-benchmark", "-p", str(server.port), "-c", str(clients), "-P", str(pipeline),
+               "-n", str(requests), "-q", *args]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=180).stdout
+    rates = re.findall(r"([\d.]+) requests per second, p50=([\d.]+)", out)
+    if not rates:
+        raise SystemExit(f"{' '.join(command)}: {out}")
+    return float(rates[-1][0]), float(rates[-1][1])
+
+
+def version(command):
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def processor():
+    with open("/proc/cpuinfo") as f:
+        names = re.findall(r"model name\s*:\s*(.*)", f.read())
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tern", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--requests", type=int, default=40000)
+    parser.add_argument("--policies", default="always,everysec")
+    parser.add_argument("--pipelines", default="1,16")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out")
+    a = parser.parse_args()
+    binary = os.path.abspath(a.tern)
+    lines = [
+        f"# redis-benchmark: Tern beside redis-server, {datetime.date.today()}",
+        "",
+        f"Machine: {processor()}, Linux {platform.release()}. {version(['redis-server', '--version'])}. "
+        f"{version([binary, '--version'])}.",
+        f"`python3 bench/compare.py --rounds {a.rounds} --clients {a.clients} --requests {a.requests}`: each figure is the "
+        "median of the rounds, the servers in turn, in one run. Server and load share the machine.",
+        "",
+        "| appendfsync | pipeline | test | redis/s | tern/s | ratio | min-max of the ratio | p50 ms redis | p50 ms tern |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
+    with tempfile.TemporaryDirectory() as directory:
+        for policy in a.policies.split(","):
+            servers = [start("redis", binary, policy, directory), start("tern", binary, policy, directory)]
+            try:
+                for pipeline in map(int, a.pipelines.split(",")):
+                    for name, args in CASES:
+                        if a.only and name not in a.only.split(","):
+                            continue
+                        requests = a.requests * (5 if pipeline > 1 else 1)
+                        rounds = [[measure(s, args, pipeline, requests, a.clients) for s in servers]
+                                  for _ in range(a.rounds)]
+                        redis, tern = (statistics.median(r[i][0] for r in rounds) for i in (0, 1))
+                        p50 = [statistics.median(r[i][1] for r in rounds) for i in (0, 1)]
+                        ratios = [r[1][0] / r[0][0] for r in rounds]
+                        line = (f"| {policy} | {pipeline} | {name} | {redis:,.0f} | {tern:,.0f} | "
+                                f"**{statistics.median(ratios):.2f}** | {min(ratios):.2f}-{max(ratios):.2f} | "
+                                f"{p50[0]:.2f} | {p50[1]:.2f} |")
+                        lines.append(line)
+                        print(line, flush=True)
+            finally:
+                for s in servers:
+                    s.stop()
+    if a.out:
+        with open(a.out, "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
