@@ -91,6 +91,22 @@ pub struct Server {
     pub stop: tokio::sync::watch::Sender<bool>,
 }
 
+impl Server {
+    /// Opens the layout on `store`.
+    pub async fn open(store: Store, env: Env, config: ConfigStore) -> Result<Self> {
+        let databases = config.get().databases;
+        Ok(Server {
+            space: Keyspace::open(store.clone(), &env, databases).await?,
+            config,
+            env,
+            store,
+            clients: Clients::default(),
+            telemetry: Telemetry::default(),
+            stop: tokio::sync::watch::Sender::new(false),
+        })
+    }
+}
+
 /// One command's world.
 pub struct Cx<'a> {
     /// The transaction. Read-only units have one that is never committed.
