@@ -1,26 +1,60 @@
-//! SCAFFOLD: an in-memory MVCC map with the contract's semantics, until the RocksDB engine replaces it.
+//! The embedded engine: RocksDB as a plain ordered store, transactions of our own above it.
+//!
+//! ```text
+//! LocalTx (tx, reads, writes, scan)            any task; reads one published snapshot
+//!    | Request                                 queue
+//! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
+//!    | View (snapshot)                         one atomic pointer: version + RocksDB snapshot
+//! Engine (engine, layout)                      the database; reopen: after a failed write
+//! ```
+//! Why not RocksDB's own transactions: they validate written keys and chosen points only, no ranges.
+//!
+//! Invariants: one writer; readers run on what was published, which is as durable as the policy says; a commit that was
+//! queued happens or is refused whether or not its caller waits; versions grow, also over restarts.
 
-use super::{Fsync, MAX_TRANSACTION, Pairs, RangeOptions, Read, StoreStats, Version, Watch};
+mod batch;
+mod committer;
+mod conflicts;
+mod engine;
+mod faults;
+mod layout;
+mod reads;
+mod reopen;
+mod scan;
+mod snapshot;
+mod tx;
+mod watches;
+mod writes;
+
+pub use faults::DiskFaults;
+pub use tx::LocalTx;
+
+use super::{Fsync, StoreStats, Version};
+use crate::env::Clock;
 use crate::error::{StoreError, StoreResult};
-use bytes::Bytes;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use committer::{Committer, Request};
+use engine::Engine;
+use parking_lot::{Condvar, Mutex};
+use snapshot::{Offline, Published, View};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
 
-type Key = Bytes;
-#[derive(Default)]
-struct Mvcc {
-    version: Version,
-    meta: Version,
-    rows: BTreeMap<Key, Vec<(Version, Option<Bytes>)>>,
-    conflicts: Vec<(Version, Bytes, Bytes)>,
-    watches: HashMap<Key, Vec<tokio::sync::oneshot::Sender<()>>>,
-}
+/// Versions skipped at every open: more than can have been lost with an unsynced second.
+const VERSION_GAP: Version = 1 << 20;
+/// How often `everysec` syncs.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the figures that RocksDB computes are kept.
+const SIZES_AGE: Duration = Duration::from_secs(1);
 
-/// The embedded engine.
+/// The embedded engine. The last clone dropped ends its threads; transactions still running keep the database open.
 #[derive(Clone)]
-pub struct Local(Arc<Mutex<Mvcc>>);
+pub struct Local(Arc<Handle>);
 
 /// How the embedded engine is opened.
 #[derive(Debug, Clone)]
@@ -32,283 +66,377 @@ pub struct LocalOptions {
     /// Block cache in bytes.
     pub block_cache: usize,
     /// Clock for the 5 s limit.
-    pub clock: crate::env::Clock,
+    pub clock: Clock,
+    /// Makes the disk fail, for tests.
+    pub faults: Option<Arc<DiskFaults>>,
 }
 
 impl LocalOptions {
     /// Defaults for a server.
-    pub fn new(clock: crate::env::Clock) -> Self {
-        LocalOptions { fsync: Fsync::Always, write_buffer: 64 << 20, block_cache: 256 << 20, clock }
+    pub fn new(clock: Clock) -> Self {
+        LocalOptions {
+            fsync: Fsync::Always,
+            write_buffer: 64 << 20,
+            block_cache: 256 << 20,
+            clock,
+            faults: None,
+        }
     }
 }
 
-#[derive(Clone)]
-enum Op {
-    Set(Bytes, bool),
-    Clear,
-    Atomic(Vec<(bool, Bytes)>),
+struct Handle {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.stop(None);
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What transactions, the committer and the syncer share.
+struct Core {
+    dir: PathBuf,
+    options: LocalOptions,
+    published: ArcSwap<Published>,
+    /// Told when there may be something to read again.
+    online: Notify,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// Wakes the syncer to stop.
+    stop_syncing: Condvar,
+    fsync: AtomicU8,
+    /// Something was written since the last sync.
+    unsynced: AtomicBool,
+    /// Why writes are refused.
+    refusal: ArcSwapOption<String>,
+    last_reason: ArcSwapOption<String>,
+    counters: Counters,
+    sizes: Mutex<Option<Sizes>>,
 }
 
 #[derive(Default)]
-struct Pending {
-    ops: BTreeMap<Key, Op>,
-    cleared: Vec<(Bytes, Bytes)>,
-    reads: Vec<(Bytes, Bytes)>,
-    writes: Vec<(Bytes, Bytes)>,
-    size: usize,
-    bump: bool,
-    watches: Vec<(Key, tokio::sync::oneshot::Sender<()>)>,
+struct Queue {
+    requests: Vec<Request>,
+    failure: Option<String>,
+    closing: bool,
+    closers: Vec<oneshot::Sender<StoreResult<()>>>,
 }
 
-/// A transaction on the embedded engine.
-pub struct LocalTx {
-    db: Arc<Mutex<Mvcc>>,
-    version: Version,
-    meta: Version,
-    p: Mutex<Pending>,
+/// What the committer is woken for.
+struct Work {
+    requests: Vec<Request>,
+    failure: Option<String>,
 }
 
-fn atomic(old: Option<&[u8]>, is_max: bool, operand: &[u8]) -> Bytes {
-    let mut cur = old.unwrap_or_default().to_vec();
-    cur.resize(operand.len(), 0);
-    if is_max {
-        return if cur.iter().rev().ge(operand.iter().rev()) { cur.into() } else { operand.to_vec().into() };
-    }
-    let mut carry = 0u16;
-    for (a, b) in cur.iter_mut().zip(operand) {
-        let sum = u16::from(*a) + u16::from(*b) + carry;
-        *a = sum as u8;
-        carry = sum >> 8;
-    }
-    cur.into()
+#[derive(Default)]
+struct Counters {
+    commits: AtomicU64,
+    conflicts: AtomicU64,
+    batches: AtomicU64,
+    syncs: AtomicU64,
+    write_micros: AtomicU64,
+    sync_micros: AtomicU64,
 }
 
-fn at(rows: &BTreeMap<Key, Vec<(Version, Option<Bytes>)>>, key: &[u8], v: Version) -> Option<Bytes> {
-    rows.get(key)?.iter().rev().find(|(w, _)| *w <= v)?.1.clone()
+#[derive(Clone, Copy)]
+struct Sizes {
+    at: Duration,
+    disk: u64,
+    memory: u64,
 }
 
 impl Local {
-    /// Opens or creates the store in `dir`.
-    pub fn open(_dir: &Path, _options: LocalOptions) -> StoreResult<Self> {
-        Ok(Local(Arc::default()))
+    /// Opens or creates the store in `dir`. Refuses a directory that another process has open and one that holds
+    /// something else.
+    pub fn open(dir: &Path, options: LocalOptions) -> StoreResult<Self> {
+        let (engine, recovered) = Engine::open(dir, &options)?;
+        let engine = Arc::new(engine);
+        let published = Published {
+            version: recovered.version + VERSION_GAP,
+            metadata_version: recovered.metadata_version,
+            view: Ok(View::newest(engine.clone())),
+        };
+        let core = Arc::new(Core::new(dir, options, published));
+        let committer = Committer::new(core.clone(), engine);
+        let handle = Handle { core: core.clone(), threads: Mutex::default() };
+        let threads = [
+            spawn("store-commit", move || committer.run())?,
+            spawn("store-sync", move || core.sync_every_second())?,
+        ];
+        handle.threads.lock().extend(threads);
+        Ok(Local(Arc::new(handle)))
     }
     /// Starts a transaction.
     pub fn begin(&self) -> LocalTx {
-        let m = self.0.lock();
-        LocalTx { version: m.version, meta: m.meta, db: self.0.clone(), p: Mutex::default() }
+        LocalTx::new(self.0.core.clone())
     }
-    /// Counters.
+    /// Counters and sizes. Sizes may be a second old.
     pub fn stats(&self) -> StoreStats {
-        StoreStats::default()
+        self.0.core.stats()
     }
     /// Changes the sync policy.
-    pub fn set_fsync(&self, _fsync: Fsync) {}
-    /// Stops.
+    pub fn set_fsync(&self, fsync: Fsync) {
+        self.0.core.fsync.store(fsync_code(fsync), Ordering::Release);
+    }
+    /// Commits what is queued, syncs and closes the database; waits up to 5 s for running transactions to let go of it.
     pub async fn close(&self) -> StoreResult<()> {
-        Ok(())
+        let (closer, closed) = oneshot::channel();
+        self.0.core.stop(Some(closer));
+        closed.await.unwrap_or(Ok(())) // dropped: closed before
     }
 }
 
-impl LocalTx {
-    fn resolve(&self, p: &Pending, key: &[u8]) -> Option<Bytes> {
-        let base = || at(&self.db.lock().rows, key, self.version);
-        match p.ops.get(key) {
-            Some(Op::Set(v, _)) => Some(v.clone()),
-            Some(Op::Clear) => None,
-            Some(Op::Atomic(ops)) => {
-                let mut v = if self.in_cleared(p, key) { None } else { base() };
-                for (m, o) in ops {
-                    v = Some(atomic(v.as_deref(), *m, o));
+fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> StoreResult<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name(name.into()).spawn(f);
+    thread.map_err(|e| StoreError::Unavailable(format!("cannot start a thread: {e}")))
+}
+
+fn fsync_code(fsync: Fsync) -> u8 {
+    match fsync {
+        Fsync::Always => 0,
+        Fsync::EverySec => 1,
+        Fsync::No => 2,
+    }
+}
+
+impl Core {
+    fn new(dir: &Path, options: LocalOptions, published: Published) -> Self {
+        Core {
+            dir: dir.to_path_buf(),
+            fsync: AtomicU8::new(fsync_code(options.fsync)),
+            options,
+            published: ArcSwap::from_pointee(published),
+            online: Notify::new(),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            stop_syncing: Condvar::new(),
+            unsynced: AtomicBool::new(false),
+            refusal: ArcSwapOption::empty(),
+            last_reason: ArcSwapOption::empty(),
+            counters: Counters::default(),
+            sizes: Mutex::default(),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.options.clock.monotonic()
+    }
+
+    fn fsync(&self) -> Fsync {
+        match self.fsync.load(Ordering::Acquire) {
+            0 => Fsync::Always,
+            1 => Fsync::EverySec,
+            _ => Fsync::No,
+        }
+    }
+
+    /// Queues a transaction for the committer.
+    fn submit(&self, request: Request) -> StoreResult<()> {
+        if !request.writes.is_empty()
+            && let Some(reason) = self.refusal.load_full()
+        {
+            return Err(StoreError::ReadOnly(String::clone(&reason)));
+        }
+        let mut queue = self.queue.lock();
+        if queue.closing {
+            return Err(Offline::Closed.into());
+        }
+        queue.requests.push(request);
+        drop(queue);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Waits for work; `None` once the store is closing and the queue is empty.
+    fn next_work(&self) -> Option<Work> {
+        let mut queue = self.queue.lock();
+        loop {
+            if !queue.requests.is_empty() || queue.failure.is_some() {
+                let requests = std::mem::take(&mut queue.requests);
+                return Some(Work { requests, failure: queue.failure.take() });
+            }
+            if queue.closing {
+                return None;
+            }
+            self.wake.wait(&mut queue);
+        }
+    }
+
+    /// Waits `time` at most; what was queued, and whether the store stays open.
+    fn pause(&self, time: Duration) -> (Vec<Request>, bool) {
+        let mut queue = self.queue.lock();
+        if queue.requests.is_empty() && !queue.closing {
+            self.wake.wait_for(&mut queue, time);
+        }
+        queue.failure = None;
+        (std::mem::take(&mut queue.requests), !queue.closing)
+    }
+
+    /// Ends both threads.
+    fn stop(&self, closer: Option<oneshot::Sender<StoreResult<()>>>) {
+        let mut queue = self.queue.lock();
+        if !queue.closing {
+            queue.closing = true;
+            queue.closers.extend(closer);
+        }
+        drop(queue);
+        self.wake.notify_one();
+        self.stop_syncing.notify_one();
+    }
+
+    fn take_closers(&self) -> Vec<oneshot::Sender<StoreResult<()>>> {
+        std::mem::take(&mut self.queue.lock().closers)
+    }
+
+    /// The committer has ended: nobody will answer any more.
+    fn refuse_for_good(&self) {
+        let mut queue = self.queue.lock();
+        queue.closing = true;
+        queue.requests.clear();
+        drop(queue);
+        let Published { version, metadata_version, .. } = **self.published.load();
+        let view = Err(Offline::Closed);
+        self.published.store(Arc::new(Published { version, metadata_version, view }));
+        self.online.notify_waiters();
+    }
+
+    fn wait_gone(&self, gone: &AtomicBool) {
+        let step = Duration::from_millis(1);
+        for _ in 0..super::MAX_AGE.as_millis() {
+            if gone.load(Ordering::Acquire) {
+                return;
+            }
+            std::thread::sleep(step);
+        }
+    }
+
+    /// The next published state that can be read; `alive` ends the waiting.
+    async fn wait_online(&self, alive: impl Fn() -> StoreResult<()>) -> StoreResult<Arc<Published>> {
+        loop {
+            let told = self.online.notified();
+            let published = self.published.load_full();
+            match published.view {
+                Ok(_) => return Ok(published),
+                Err(Offline::Closed) => return Err(Offline::Closed.into()),
+                Err(Offline::Reopening) => {
+                    alive()?;
+                    told.await;
                 }
-                v
             }
-            None if self.in_cleared(p, key) => None,
-            None => base(),
         }
     }
-    fn in_cleared(&self, p: &Pending, key: &[u8]) -> bool {
-        p.cleared.iter().any(|(b, e)| &b[..] <= key && key < &e[..])
+
+    fn refuse(&self, reason: String) {
+        let reason = Some(Arc::new(reason));
+        self.last_reason.store(reason.clone());
+        self.refusal.store(reason);
     }
-    pub(super) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
-        let mut p = self.p.lock();
-        if read == Read::Serializable {
-            p.reads.push((Bytes::copy_from_slice(key), super::key_after(key).into()));
-        }
-        Ok(self.resolve(&p, key))
+
+    fn accept(&self) {
+        self.refusal.store(None);
     }
-    pub(super) async fn get_range(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        o: RangeOptions,
-        read: Read,
-    ) -> StoreResult<Pairs> {
-        let mut p = self.p.lock();
-        if begin >= end {
-            return Ok(Pairs::default());
+
+    fn last_reason(&self) -> String {
+        self.last_reason.load().as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Asks the seam for faults, where there is one.
+    fn disk(&self, ask: impl FnOnce(&DiskFaults) -> std::io::Result<()>) -> Result<(), String> {
+        self.options.faults.as_deref().map_or(Ok(()), ask).map_err(|e| e.to_string())
+    }
+
+    /// Syncs the log.
+    fn sync(&self, engine: &Engine) -> Result<(), String> {
+        let start = self.now();
+        self.unsynced.store(false, Ordering::Release);
+        self.disk(DiskFaults::on_sync)?;
+        engine.sync().map_err(rocksdb::Error::into_string)?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        add_micros(&self.counters.sync_micros, self.now().saturating_sub(start));
+        Ok(())
+    }
+
+    /// Whether the disk takes `bytes` and syncs them.
+    fn probe(&self, bytes: u64) -> Result<(), String> {
+        self.disk(DiskFaults::probe)?;
+        let path = self.dir.join("PROBE");
+        let written = write_zeros(&path, bytes).map_err(|e| e.to_string());
+        let removed = std::fs::remove_file(&path).map_err(|e| e.to_string());
+        written.and(removed)
+    }
+
+    /// The body of the syncer thread.
+    fn sync_every_second(&self) {
+        let mut queue = self.queue.lock();
+        while !queue.closing {
+            self.stop_syncing.wait_for(&mut queue, SYNC_INTERVAL);
+            if queue.closing || !self.unsynced.load(Ordering::Acquire) {
+                continue;
+            }
+            drop(queue);
+            let outcome = self.sync_published();
+            queue = self.queue.lock();
+            if let Err(reason) = outcome {
+                queue.failure = Some(reason);
+                self.wake.notify_one();
+            }
         }
-        let mut keys: std::collections::BTreeSet<Bytes> = {
-            let m = self.db.lock();
-            let r = (std::ops::Bound::Included(begin), std::ops::Bound::Excluded(end));
-            m.rows.range::<[u8], _>(r).map(|(k, _)| k.clone()).collect()
+    }
+
+    fn sync_published(&self) -> Result<(), String> {
+        let engine = match &self.published.load().view {
+            Ok(view) => view.engine().clone(),
+            Err(_) => return Ok(()),
         };
-        let r = (std::ops::Bound::Included(begin), std::ops::Bound::Excluded(end));
-        keys.extend(p.ops.range::<[u8], _>(r).map(|(k, _)| k.clone()));
-        let keys: Vec<Bytes> =
-            if o.reverse { keys.into_iter().rev().collect() } else { keys.into_iter().collect() };
-        let mut out = Pairs::default();
-        let mut bytes = 0;
-        for k in keys {
-            let Some(v) = self.resolve(&p, &k) else { continue };
-            if (o.limit > 0 && out.pairs.len() >= o.limit) || (o.bytes > 0 && bytes >= o.bytes) {
-                out.more = true;
-                break;
-            }
-            bytes += k.len() + v.len();
-            out.pairs.push((k, v));
+        self.sync(&engine)
+    }
+
+    fn stats(&self) -> StoreStats {
+        let c = &self.counters;
+        let sizes = self.sizes();
+        StoreStats {
+            commits: c.commits.load(Ordering::Relaxed),
+            conflicts: c.conflicts.load(Ordering::Relaxed),
+            batches: c.batches.load(Ordering::Relaxed),
+            syncs: c.syncs.load(Ordering::Relaxed),
+            write_micros: c.write_micros.load(Ordering::Relaxed),
+            sync_micros: c.sync_micros.load(Ordering::Relaxed),
+            disk_bytes: sizes.disk,
+            memory_bytes: sizes.memory,
+            read_only: self.refusal.load().is_some(),
         }
-        if read == Read::Serializable {
-            let (mut b, mut e) = (Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end));
-            if out.more
-                && let Some((k, _)) = out.pairs.last()
-            {
-                if o.reverse { b = k.clone() } else { e = super::key_after(k).into() }
-            }
-            p.reads.push((b, e));
+    }
+
+    fn sizes(&self) -> Sizes {
+        let now = self.now();
+        let mut kept = self.sizes.lock();
+        if let Some(sizes) = *kept
+            && now.saturating_sub(sizes.at) < SIZES_AGE
+        {
+            return sizes;
         }
-        Ok(out)
-    }
-    fn put(&self, key: &[u8], op: Op, conflict: bool, n: usize) -> StoreResult<()> {
-        let mut p = self.p.lock();
-        p.size += key.len() + n;
-        let key = Bytes::copy_from_slice(key);
-        if conflict {
-            p.writes.push((key.clone(), super::key_after(&key).into()));
-        }
-        p.ops.insert(key, op);
-        Ok(())
-    }
-    pub(super) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
-        self.put(key, Op::Set(Bytes::copy_from_slice(value), true), true, value.len())
-    }
-    pub(super) fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
-        self.put(key, Op::Set(Bytes::copy_from_slice(value), false), false, value.len())
-    }
-    pub(super) fn clear(&self, key: &[u8]) -> StoreResult<()> {
-        self.put(key, Op::Clear, true, 0)
-    }
-    pub(super) fn clear_range(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
-        let mut p = self.p.lock();
-        p.ops.retain(|k, _| !(begin <= &k[..] && &k[..] < end));
-        let r = (Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end));
-        p.cleared.push(r.clone());
-        p.writes.push(r);
-        Ok(())
-    }
-    fn atomic(&self, key: &[u8], m: bool, operand: &[u8]) -> StoreResult<()> {
-        let mut p = self.p.lock();
-        let op = Bytes::copy_from_slice(operand);
-        let next = match p.ops.remove(key) {
-            Some(Op::Set(v, c)) => Op::Set(atomic(Some(&v), m, operand), c),
-            Some(Op::Clear) => Op::Set(atomic(None, m, operand), true),
-            Some(Op::Atomic(mut v)) => {
-                v.push((m, op));
-                Op::Atomic(v)
-            }
-            None => Op::Atomic(vec![(m, op)]),
+        let (disk, memory) = match &self.published.load().view {
+            Ok(view) => (view.engine().disk_bytes(), view.engine().memory_bytes()),
+            Err(_) => (0, 0),
         };
-        drop(p);
-        self.put(key, next, true, operand.len())
+        *kept.insert(Sizes { at: now, disk, memory })
     }
-    pub(super) fn add(&self, key: &[u8], delta: &[u8]) -> StoreResult<()> {
-        self.atomic(key, false, delta)
+}
+
+fn add_micros(counter: &AtomicU64, time: Duration) {
+    counter.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+fn write_zeros(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    let block = [0u8; 64 << 10];
+    for _ in 0..bytes.div_ceil(block.len() as u64) {
+        file.write_all(&block)?;
     }
-    pub(super) fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
-        self.atomic(key, true, operand)
-    }
-    pub(super) fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
-        self.p.lock().reads.push((Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end)));
-        Ok(())
-    }
-    pub(super) fn add_write_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
-        self.p.lock().writes.push((Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end)));
-        Ok(())
-    }
-    pub(super) fn watch(&self, key: &[u8]) -> StoreResult<Watch> {
-        let (s, r) = tokio::sync::oneshot::channel();
-        self.p.lock().watches.push((Bytes::copy_from_slice(key), s));
-        Ok(r)
-    }
-    pub(super) async fn metadata_version(&self) -> StoreResult<u64> {
-        self.p.lock().reads.push((Bytes::from_static(b"\xff/m"), Bytes::from_static(b"\xff/n")));
-        Ok(self.meta)
-    }
-    pub(super) fn bump_metadata_version(&self) -> StoreResult<()> {
-        let mut p = self.p.lock();
-        p.bump = true;
-        p.writes.push((Bytes::from_static(b"\xff/m"), Bytes::from_static(b"\xff/n")));
-        Ok(())
-    }
-    pub(super) async fn read_version(&self) -> StoreResult<Version> {
-        Ok(self.version)
-    }
-    pub(super) fn is_write(&self) -> bool {
-        !self.p.lock().writes.is_empty() || !self.p.lock().ops.is_empty()
-    }
-    pub(super) fn size(&self) -> usize {
-        self.p.lock().size
-    }
-    pub(super) async fn commit(self) -> StoreResult<Version> {
-        let p = self.p.into_inner();
-        if p.size > MAX_TRANSACTION {
-            return Err(StoreError::TooLarge);
-        }
-        let mut m = self.db.lock();
-        let read_only = p.ops.is_empty() && p.cleared.is_empty() && p.writes.is_empty();
-        for (k, s) in p.watches {
-            m.watches.entry(k).or_default().push(s);
-        }
-        if read_only {
-            return Ok(self.version);
-        }
-        for (b, e) in &p.reads {
-            if m.conflicts.iter().any(|(v, wb, we)| *v > self.version && wb < e && b < we) {
-                return Err(StoreError::Conflict);
-            }
-        }
-        m.version += 1;
-        let v = m.version;
-        if p.bump {
-            m.meta = v;
-        }
-        for (b, e) in &p.cleared {
-            let keys: Vec<Bytes> = m.rows.range(b.clone()..e.clone()).map(|(k, _)| k.clone()).collect();
-            for k in keys {
-                m.rows.entry(k).or_default().push((v, None));
-            }
-        }
-        for (k, op) in p.ops {
-            let new = match op {
-                Op::Set(x, _) => Some(x),
-                Op::Clear => None,
-                Op::Atomic(ops) => {
-                    let mut cur = at(&m.rows, &k, v);
-                    for (mx, o) in ops {
-                        cur = Some(atomic(cur.as_deref(), mx, &o));
-                    }
-                    cur
-                }
-            };
-            for s in m.watches.remove(&k).unwrap_or_default() {
-                let _ = s.send(());
-            }
-            m.rows.entry(k).or_default().push((v, new));
-        }
-        m.conflicts.extend(p.writes.into_iter().map(|(b, e)| (v, b, e)));
-        let n = m.conflicts.len();
-        if n > 20_000 {
-            m.conflicts.drain(..n - 10_000);
-        }
-        Ok(v)
-    }
+    file.sync_all()
 }

@@ -1,0 +1,152 @@
+//! One batch while it is collected: the admitted transactions in commit order and what RocksDB will write for them.
+//!
+//! Order is meaning: inside a `WriteBatch` the later entry wins, so each transaction appends its cleared ranges first and
+//! its effects on keys after them, behind everything of the transactions before it.
+//!
+//! Small clears become point deletes, large ones a `DeleteRange`. A range tombstone is one entry whatever it covers, but
+//! as long as it is in a memtable every read there must look it up, and each new one makes RocksDB build the sorted list of
+//! them again; a point tombstone costs a reader nothing but its own key. So the rows are counted up to [`POINT_DELETES`],
+//! giving up after some tombstones (queues leave many).
+
+use super::committer::{Request, Waiter};
+use super::conflicts::Conflicts;
+use super::engine::Engine;
+use super::layout::{METADATA, VERSION};
+use super::writes::{Effect, Own, Writes, apply_all};
+use crate::error::StoreResult;
+use crate::store::Version;
+use bytes::Bytes;
+use rocksdb::WriteBatch;
+use std::collections::HashSet;
+use tokio::sync::oneshot;
+
+/// A cleared range with at most so many rows is deleted row by row.
+const POINT_DELETES: usize = 32;
+
+/// An admitted transaction.
+pub(super) struct Admitted {
+    pub(super) version: Version,
+    pub(super) writes: Writes,
+    pub(super) reply: oneshot::Sender<StoreResult<Version>>,
+    pub(super) watches: Vec<Waiter>,
+}
+
+/// See the module.
+pub(super) struct Batch {
+    before: Version,
+    pub(super) admitted: Vec<Admitted>,
+    /// Watches that something before them has changed already: to be woken once this batch is published.
+    pub(super) outdated: Vec<Waiter>,
+    /// Hashes of keys written without a conflict: the conflict table does not know them.
+    quiet: HashSet<u64>,
+    clears: bool,
+    rocks: WriteBatch,
+    metadata: Option<Version>,
+}
+
+impl Batch {
+    /// An empty batch behind version `before`.
+    pub(super) fn new(before: Version) -> Self {
+        let (admitted, outdated, quiet) = Default::default();
+        Batch { before, admitted, outdated, quiet, clears: false, rocks: WriteBatch::new(), metadata: None }
+    }
+
+    /// The version of the last admitted transaction.
+    pub(super) fn last(&self) -> Version {
+        self.before + self.admitted.len() as u64
+    }
+
+    /// The metadata version, where a transaction bumped it.
+    pub(super) fn metadata(&self) -> Option<Version> {
+        self.metadata
+    }
+
+    /// Whether an admitted transaction wrote a key in `begin..end`.
+    pub(super) fn wrote_in(&self, begin: &[u8], end: &[u8]) -> bool {
+        self.admitted.iter().any(|a| a.writes.between(begin, end).any(|(_, op)| op.conflict))
+    }
+
+    /// Appends a resolved transaction that conflicts with nothing.
+    pub(super) fn admit(&mut self, request: Request, engine: &Engine, table: &mut Conflicts) {
+        let Request { writes, hashes, watches, reply, .. } = request;
+        let version = self.last() + 1;
+        self.append(&writes, engine);
+        table.note(&writes, &hashes, version);
+        let quiet = writes.ops.values().zip(&hashes).filter(|(op, _)| !op.conflict);
+        self.quiet.extend(quiet.map(|(_, hash)| *hash));
+        self.clears |= !writes.cleared.is_empty();
+        if writes.bump {
+            self.metadata = Some(version);
+        }
+        self.admitted.push(Admitted { version, writes, reply, watches });
+    }
+
+    /// What RocksDB writes, with the version rows; taken once.
+    pub(super) fn seal(&mut self) -> WriteBatch {
+        let mut rocks = std::mem::take(&mut self.rocks);
+        rocks.put(VERSION, self.last().to_be_bytes());
+        if let Some(version) = self.metadata {
+            rocks.put(METADATA, version.to_be_bytes());
+        }
+        rocks
+    }
+
+    /// Replaces the atomic operations of a transaction by their results. Comes before [`Batch::admit`], which cannot fail.
+    pub(super) fn resolve(
+        &self,
+        request: &mut Request,
+        engine: &Engine,
+        table: &Conflicts,
+    ) -> StoreResult<()> {
+        for ((key, op), hash) in request.writes.ops.iter_mut().zip(&request.hashes) {
+            let Effect::Atomic(ops) = &op.effect else { continue };
+            let old = self.newest(key, *hash, engine, table)?;
+            op.effect = apply_all(old, ops).map_or(Effect::Clear, Effect::Set);
+        }
+        Ok(())
+    }
+
+    /// The newest value of a key: from this batch, or from the database, whose only writer we are.
+    fn newest(
+        &self,
+        key: &[u8],
+        hash: u64,
+        engine: &Engine,
+        table: &Conflicts,
+    ) -> StoreResult<Option<Bytes>> {
+        let here = self.clears || table.last_write(hash) > self.before || self.quiet.contains(&hash);
+        if here {
+            for admitted in self.admitted.iter().rev() {
+                if let Own::Known(value) = admitted.writes.own(key) {
+                    return Ok(value);
+                }
+            }
+        }
+        engine.newest(key)
+    }
+
+    fn append(&mut self, writes: &Writes, engine: &Engine) {
+        for (begin, end) in writes.cleared.iter() {
+            self.clear(begin, end, engine);
+        }
+        for (key, op) in &writes.ops {
+            match &op.effect {
+                Effect::Set(value) => self.rocks.put(key, value),
+                Effect::Clear => self.rocks.delete(key),
+                Effect::Atomic(_) => {} // resolved before
+            }
+        }
+    }
+
+    fn clear(&mut self, begin: &[u8], end: &[u8], engine: &Engine) {
+        let here =
+            self.admitted.iter().flat_map(|a| a.writes.between(begin, end)).map(|(key, _)| key.clone());
+        let mut keys: Vec<Bytes> = here.take(POINT_DELETES + 1).collect();
+        let complete = engine.few_keys(begin, end, POINT_DELETES, &mut keys);
+        if complete {
+            keys.iter().for_each(|key| self.rocks.delete(key));
+        } else {
+            self.rocks.delete_range(begin, end);
+        }
+    }
+}

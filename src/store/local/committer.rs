@@ -1,0 +1,259 @@
+//! The one thread that writes.
+//!
+//! It takes whatever is queued, validates each transaction in order (against the table of last writers, which already
+//! holds what was admitted before it in the same batch), writes one batch, syncs the log once, publishes version and
+//! snapshot as one pointer, then answers everybody. While it syncs, the next batch fills: group commit without a timer.
+//!
+//! The write and the sync are two calls, so that their times and their failures are told apart; nobody sees the batch
+//! before both are done. After a failure of either, `reopen.rs` takes over.
+
+use super::batch::Batch;
+use super::conflicts::Conflicts;
+use super::engine::Engine;
+use super::faults::DiskFaults;
+use super::layout;
+use super::reads::Reads;
+use super::reopen::Broken;
+use super::snapshot::{Offline, Published, View};
+use super::watches::Watches;
+use super::writes::Writes;
+use super::{Core, add_micros};
+use crate::error::{StoreError, StoreResult};
+use crate::store::{Fsync, MAX_AGE, Version};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A batch takes no further transaction once it has so many bytes: what waits behind it should not wait long.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// A watched key (stored form) and who waits for it.
+pub(super) type Waiter = (Bytes, oneshot::Sender<()>);
+
+/// A transaction on its way to the committer.
+pub(super) struct Request {
+    /// What it read. Held until it has been judged, so that the table is not pruned past it.
+    pub(super) held: Arc<Published>,
+    pub(super) reads: Reads,
+    pub(super) writes: Writes,
+    /// Hashes of the keys of `writes.ops`, in order: computed by the caller, on its own core.
+    pub(super) hashes: Vec<u64>,
+    pub(super) watches: Vec<Waiter>,
+    pub(super) reply: oneshot::Sender<StoreResult<Version>>,
+}
+
+/// A version that has been superseded and may still be read.
+struct Retired {
+    version: Version,
+    at: Duration,
+    readers: Weak<Published>,
+}
+
+/// See the module.
+pub(super) struct Committer {
+    pub(super) core: Arc<Core>,
+    pub(super) engine: Arc<Engine>,
+    pub(super) version: Version,
+    pub(super) metadata_version: Version,
+    conflicts: Conflicts,
+    pub(super) watches: Watches,
+    retired: VecDeque<Retired>,
+}
+
+impl Committer {
+    pub(super) fn new(core: Arc<Core>, engine: Arc<Engine>) -> Self {
+        let Published { version, metadata_version, .. } = **core.published.load();
+        let conflicts = Conflicts::new(version);
+        let (watches, retired) = Default::default();
+        Committer { core, engine, version, metadata_version, conflicts, watches, retired }
+    }
+
+    /// Runs until the store is closed.
+    pub(super) fn run(mut self) {
+        let core = self.core.clone();
+        let _guard = CloseOnExit(core.clone());
+        while let Some(work) = core.next_work() {
+            let done =
+                self.process(work.requests).and_then(|()| work.failure.map_or(Ok(()), |r| Err(r.into())));
+            if let Err(broken) = done {
+                match self.reopen(broken) {
+                    Some(committer) => self = committer,
+                    None => return,
+                }
+            }
+        }
+        self.shut_down();
+    }
+
+    fn process(&mut self, requests: Vec<Request>) -> Result<(), Broken> {
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            let mut batch = Batch::new(self.version);
+            let mut bytes = 0;
+            while bytes < BATCH_BYTES
+                && let Some(request) = requests.next()
+            {
+                bytes += request.writes.size();
+                self.admit(request, &mut batch);
+            }
+            self.commit(batch).map_err(|broken| broken.with_rest(requests.by_ref()))?;
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, mut request: Request, batch: &mut Batch) {
+        let outcome = self.check(&request, batch).and_then(|()| {
+            batch.resolve(&mut request, &self.engine, &self.conflicts)?;
+            self.wake_outdated(&mut request, batch);
+            Ok(())
+        });
+        match outcome {
+            Ok(()) if request.writes.is_empty() => self.watch_only(request),
+            Ok(()) => batch.admit(request, &self.engine, &mut self.conflicts),
+            Err(e) => {
+                let refused = u64::from(e == StoreError::Conflict);
+                self.core.counters.conflicts.fetch_add(refused, Ordering::Relaxed);
+                let _ = request.reply.send(Err(e));
+            }
+        }
+    }
+
+    fn check(&mut self, request: &Request, batch: &Batch) -> StoreResult<()> {
+        if request.writes.is_empty() {
+            return Ok(());
+        }
+        self.conflicts.check(&request.reads, request.held.version)?;
+        let mut ranges = request.reads.ranges.iter();
+        if ranges.any(|(begin, end)| batch.wrote_in(begin, end)) { Err(StoreError::Conflict) } else { Ok(()) }
+    }
+
+    /// Watches whose key changed between the read version and now are woken after the batch: what they wait for may
+    /// be in it.
+    fn wake_outdated(&self, request: &mut Request, batch: &mut Batch) {
+        let read = request.held.version;
+        let (outdated, current) = std::mem::take(&mut request.watches)
+            .into_iter()
+            .partition(|(key, _)| self.conflicts.point(layout::hash(key), key) > read);
+        request.watches = current;
+        batch.outdated.extend::<Vec<Waiter>>(outdated);
+    }
+
+    fn watch_only(&mut self, request: Request) {
+        for (key, sender) in request.watches {
+            self.watches.add(key, sender);
+        }
+        let _ = request.reply.send(Ok(request.held.version));
+    }
+
+    fn commit(&mut self, mut batch: Batch) -> Result<(), Broken> {
+        if !batch.admitted.is_empty()
+            && let Err(reason) = self.write(&mut batch)
+        {
+            return Err(Broken::new(reason, batch));
+        }
+        let outdated = std::mem::take(&mut batch.outdated);
+        if !batch.admitted.is_empty() {
+            self.finish(batch);
+        }
+        for (_, sender) in outdated {
+            let _ = sender.send(());
+        }
+        Ok(())
+    }
+
+    /// Writes and, where the policy says so, syncs. An error leaves the batch in doubt.
+    fn write(&mut self, batch: &mut Batch) -> Result<(), String> {
+        let counters = &self.core.counters;
+        let start = self.core.now();
+        self.core.disk(DiskFaults::on_write)?;
+        self.engine.write(batch.seal()).map_err(|e| e.into_string())?;
+        let written = self.core.now();
+        add_micros(&counters.write_micros, written.saturating_sub(start));
+        counters.batches.fetch_add(1, Ordering::Relaxed);
+        match self.core.fsync() {
+            Fsync::Always => self.core.sync(&self.engine),
+            Fsync::EverySec => {
+                self.core.unsynced.store(true, Ordering::Release);
+                Ok(())
+            }
+            Fsync::No => Ok(()),
+        }
+    }
+
+    /// Publishes a written batch and answers.
+    fn finish(&mut self, batch: Batch) {
+        self.version = batch.last();
+        self.metadata_version = batch.metadata().unwrap_or(self.metadata_version);
+        self.core.counters.commits.fetch_add(batch.admitted.len() as u64, Ordering::Relaxed);
+        self.publish(Ok(View::newest(self.engine.clone())));
+        let mut keys = Vec::new();
+        for admitted in batch.admitted {
+            let _ = admitted.reply.send(Ok(admitted.version)); // nobody may be waiting any more
+            self.watches.fire(&admitted.writes);
+            for (key, sender) in admitted.watches {
+                self.watches.add(key, sender);
+            }
+            let ops = admitted.writes.ops.into_iter().filter(|(_, op)| op.conflict);
+            keys.extend(ops.map(|(key, _)| (key, admitted.version)));
+        }
+        self.conflicts.archive(keys, self.version);
+        self.prune();
+    }
+
+    /// Makes the committer's version what new transactions read.
+    pub(super) fn publish(&mut self, view: Result<View, Offline>) {
+        let (version, metadata_version) = (self.version, self.metadata_version);
+        let old = self.core.published.swap(Arc::new(Published { version, metadata_version, view }));
+        let readers = Arc::downgrade(&old);
+        self.retired.push_back(Retired { version: old.version, at: self.core.now(), readers });
+    }
+
+    /// Forgets conflicts below the oldest version that a live transaction reads. Who still reads what was superseded more
+    /// than 5 s ago is too old by age.
+    fn prune(&mut self) {
+        let now = self.core.now();
+        let dead = |r: &Retired| r.readers.strong_count() == 0 || now.saturating_sub(r.at) > MAX_AGE;
+        while self.retired.front().is_some_and(dead) {
+            self.retired.pop_front();
+        }
+        let floor = self.retired.front().map_or(self.version, |r| r.version);
+        self.conflicts.prune(floor);
+    }
+
+    /// Transactions that read before `version` are too old to write.
+    pub(super) fn forget_before(&mut self, version: Version) {
+        self.conflicts = Conflicts::new(version);
+    }
+
+    /// Stops at the end of the queue. Where somebody waits for it, the memtable goes to a table, so that the next open
+    /// has no log to replay, and the database is really closed once the last transaction is gone.
+    pub(super) fn shut_down(mut self) {
+        let core = self.core.clone();
+        let outcome = core.sync(&self.engine).map_err(StoreError::Unavailable);
+        let closers = core.take_closers();
+        if !closers.is_empty()
+            && let Err(e) = self.engine.db().flush()
+        {
+            tracing::warn!(error = %e, "the memtable was not written at close; the log has it");
+        }
+        self.publish(Err(Offline::Closed));
+        let gone = self.engine.gone();
+        drop(self);
+        if !closers.is_empty() {
+            core.wait_gone(&gone);
+        }
+        closers.into_iter().for_each(|closer| drop(closer.send(outcome.clone())));
+    }
+}
+
+/// Whatever ends the thread, later commits are refused instead of waiting for ever.
+struct CloseOnExit(Arc<Core>);
+
+impl Drop for CloseOnExit {
+    fn drop(&mut self) {
+        self.0.refuse_for_good();
+    }
+}

@@ -1,0 +1,204 @@
+//! The last-writer table: who wrote what since the oldest version that somebody still reads.
+//!
+//! * Points: hash of a key -> version of its last conflicting write. A collision of hashes is a conflict that is
+//!   not there; the transaction runs again.
+//! * Written keys, a segment a batch, for reads of ranges. A segment is sorted when the first range read meets it, and small
+//!   neighbours are merged then: who never reads a range in a writing transaction never pays for it.
+//! * Written ranges (clears and explicit conflicts) as a step function: key -> newest version that covers it from there on.
+//!   The newest version wins always, so adding a range is an assignment.
+//!
+//! Invariant: for every version above `floor` the table is complete. A transaction that reads below it is too old.
+
+use super::layout;
+use super::reads::Reads;
+use super::writes::Writes;
+use crate::error::{StoreError, StoreResult};
+use crate::store::Version;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+/// Segments with fewer keys are merged with their neighbours before a range read looks into them.
+const SEGMENT: usize = 1024;
+
+/// See the module.
+pub(super) struct Conflicts {
+    floor: Version,
+    points: HashMap<u64, Version, BuildHasherDefault<Identity>>,
+    segments: VecDeque<Segment>,
+    ranges: Steps,
+    metadata: Version,
+}
+
+struct Segment {
+    newest: Version,
+    sorted: bool,
+    keys: Vec<(Bytes, Version)>,
+}
+
+impl Conflicts {
+    /// An empty table: nothing below `floor` can be judged.
+    pub(super) fn new(floor: Version) -> Self {
+        let ranges = Steps::default();
+        Conflicts { floor, points: HashMap::default(), segments: VecDeque::new(), ranges, metadata: 0 }
+    }
+
+    /// Whether anything that `reads` names was written after `version`. Range reads against the keys of the batch that
+    /// is being collected are the caller's: they come in with [`Conflicts::archive`].
+    pub(super) fn check(&mut self, reads: &Reads, version: Version) -> StoreResult<()> {
+        if version < self.floor {
+            return Err(StoreError::TooOld);
+        }
+        if reads.metadata && self.metadata > version {
+            return Err(StoreError::Conflict);
+        }
+        let mut points = reads.points();
+        if points.any(|(hash, key)| self.point(hash, key) > version) {
+            return Err(StoreError::Conflict);
+        }
+        let mut ranges = reads.ranges.iter();
+        if ranges.any(|(b, e)| self.ranges.newest_in(b, e) > version || self.wrote_in(b, e, version)) {
+            return Err(StoreError::Conflict);
+        }
+        Ok(())
+    }
+
+    /// The last version that wrote `key`, or 0.
+    pub(super) fn point(&self, hash: u64, key: &[u8]) -> Version {
+        self.last_write(hash).max(self.ranges.newest_at(key))
+    }
+
+    /// The last version that wrote a key of this hash, ranges aside.
+    pub(super) fn last_write(&self, hash: u64) -> Version {
+        self.points.get(&hash).copied().unwrap_or_default()
+    }
+
+    /// Notes what an admitted transaction writes, so that the next one of the same batch sees it. `hashes` belong to
+    /// the keys of `writes.ops`, in order.
+    pub(super) fn note(&mut self, writes: &Writes, hashes: &[u64], version: Version) {
+        for (op, hash) in writes.ops.values().zip(hashes) {
+            if op.conflict {
+                self.points.insert(*hash, version);
+            }
+        }
+        let explicit = writes.conflicts.iter().map(|(b, e)| (b, e));
+        for (begin, end) in writes.cleared.iter().chain(explicit) {
+            self.ranges.assign(begin, end, version);
+        }
+        if writes.bump {
+            self.metadata = version;
+        }
+    }
+
+    /// Takes the written keys of a finished batch, for range reads.
+    pub(super) fn archive(&mut self, keys: Vec<(Bytes, Version)>, newest: Version) {
+        if !keys.is_empty() {
+            self.segments.push_back(Segment { newest, sorted: false, keys });
+        }
+    }
+
+    /// Forgets what nobody can ask for any more: every live transaction reads `floor` or later.
+    pub(super) fn prune(&mut self, floor: Version) {
+        self.floor = self.floor.max(floor);
+        while self.segments.front().is_some_and(|s| s.newest <= floor) {
+            for (key, _) in self.segments.pop_front().into_iter().flat_map(|s| s.keys) {
+                let hash = layout::hash(&key);
+                if self.points.get(&hash).is_some_and(|v| *v <= floor) {
+                    self.points.remove(&hash);
+                }
+            }
+        }
+        self.ranges.prune(floor);
+    }
+
+    fn wrote_in(&mut self, begin: &[u8], end: &[u8], version: Version) -> bool {
+        self.merge_small();
+        let mut recent = self.segments.iter_mut().rev().take_while(|s| s.newest > version);
+        recent.any(|segment| segment.wrote_in(begin, end, version))
+    }
+
+    fn merge_small(&mut self) {
+        let Some(mut last) = self.segments.pop_back() else { return };
+        let small = |s: &Segment| s.keys.len() < SEGMENT;
+        while small(&last) && self.segments.back().is_some_and(small) {
+            let previous = self.segments.pop_back().into_iter().flat_map(|s| s.keys);
+            last.keys.extend(previous);
+            last.sorted = false;
+        }
+        self.segments.push_back(last);
+    }
+}
+
+impl Segment {
+    fn wrote_in(&mut self, begin: &[u8], end: &[u8], version: Version) -> bool {
+        if !self.sorted {
+            self.keys.sort_by(|(a, v), (b, w)| a.cmp(b).then(w.cmp(v)));
+            self.keys.dedup_by(|(b, _), (a, _)| a == b); // keeps the first: the newest
+            self.sorted = true;
+        }
+        let from = self.keys.partition_point(|(key, _)| &key[..] < begin);
+        let mut inside = self.keys.iter().skip(from).take_while(|(key, _)| &key[..] < end);
+        inside.any(|(_, v)| *v > version)
+    }
+}
+
+/// Key -> the newest version that covers the keys from there to the next entry; 0 before the first.
+#[derive(Default)]
+struct Steps {
+    steps: BTreeMap<Bytes, Version>,
+    swept: usize,
+}
+
+impl Steps {
+    fn newest_at(&self, key: &[u8]) -> Version {
+        let at = self.steps.range::<[u8], _>((Unbounded, Included(key))).next_back();
+        at.map(|(_, v)| *v).unwrap_or_default()
+    }
+    fn newest_in(&self, begin: &[u8], end: &[u8]) -> Version {
+        let inside = self.steps.range::<[u8], _>((Excluded(begin), Excluded(end)));
+        inside.map(|(_, v)| *v).fold(self.newest_at(begin), Version::max)
+    }
+    fn assign(&mut self, begin: &Bytes, end: &Bytes, version: Version) {
+        let behind = self.newest_at(end);
+        let inside = self.steps.range::<[u8], _>((Included(&begin[..]), Excluded(&end[..])));
+        let inside: Vec<Bytes> = inside.map(|(k, _)| k.clone()).collect();
+        for key in inside {
+            self.steps.remove(&key);
+        }
+        self.steps.insert(begin.clone(), version);
+        self.steps.entry(end.clone()).or_insert(behind);
+    }
+    /// Sweeps once the map has doubled: the cost is constant an assignment.
+    fn prune(&mut self, floor: Version) {
+        if self.steps.len() <= 2 * self.swept + 16 {
+            return;
+        }
+        let mut covered = false; // whether the last kept step is above the floor
+        self.steps.retain(|_, v| {
+            let above = *v > floor;
+            let keep = above || covered;
+            covered = above;
+            keep
+        });
+        self.swept = self.steps.len();
+    }
+}
+
+/// The keys are hashes already.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*b);
+        }
+    }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}

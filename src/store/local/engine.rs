@@ -1,0 +1,231 @@
+//! The RocksDB database: options, opening, and the few calls the rest of the engine makes.
+//!
+//! Options and why: one writer, so no concurrent memtable writes; bloom filters over whole keys (10 bits) and a filter
+//! over the memtable, because most reads are points; lz4; a hash index inside data blocks; two background jobs, since the
+//! server's own threads need the cores; a quiet info log. A log that ends in a torn record (a crash while writing)
+//! opens, anything else that is damaged does not.
+
+use super::LocalOptions;
+use super::layout::{FORMAT, FORMAT_VALUE, METADATA, VERSION};
+use crate::error::{StoreError, StoreResult};
+use crate::store::Version;
+use bytes::Bytes;
+use rocksdb::properties as property;
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRecoveryMode, DataBlockIndexType, ErrorKind, LogLevel,
+    Options, ReadOptions, WriteBatch, WriteOptions,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An open database. Dropping it closes it and releases the directory's lock.
+pub(super) struct Engine {
+    db: DB, // before `gone`: fields drop in this order
+    newest: ReadOptions,
+    gone: Gone,
+}
+
+/// Dead entries that the count of a cleared range may walk over.
+const SKIPPED: u64 = 1000;
+
+struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// What the database says about its past.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Recovered {
+    /// Last commit version.
+    pub(super) version: Version,
+    /// Last metadata version.
+    pub(super) metadata_version: Version,
+}
+
+impl Engine {
+    /// Opens or creates the database in `dir`; refuses what is not one of ours or is in use.
+    pub(super) fn open(dir: &Path, options: &LocalOptions) -> StoreResult<(Self, Recovered)> {
+        refuse_headless(dir)?;
+        let db = DB::open(&database_options(options), dir).map_err(|e| open_error(dir, &e))?;
+        let engine = Engine { db, newest: ReadOptions::default(), gone: Gone(Arc::default()) };
+        engine.check_format(dir)?;
+        let recovered =
+            Recovered { version: engine.number(VERSION)?, metadata_version: engine.number(METADATA)? };
+        Ok((engine, recovered))
+    }
+
+    /// Becomes true once the database is closed and its lock released.
+    pub(super) fn gone(&self) -> Arc<AtomicBool> {
+        self.gone.0.clone()
+    }
+
+    pub(super) fn db(&self) -> &DB {
+        &self.db
+    }
+
+    /// The value under a stored key, copied once.
+    pub(super) fn get(&self, stored: &[u8], options: &ReadOptions) -> StoreResult<Option<Bytes>> {
+        match self.db.get_pinned_opt(stored, options) {
+            Ok(found) => Ok(found.map(|v| Bytes::copy_from_slice(&v))),
+            Err(e) => Err(read_error(e)),
+        }
+    }
+
+    /// The newest value under a stored key. Only for the committer.
+    pub(super) fn newest(&self, stored: &[u8]) -> StoreResult<Option<Bytes>> {
+        self.get(stored, &self.newest)
+    }
+
+    /// Appends the newest keys in `begin..end` to `keys` as long as there are at most `most` in it; false where there
+    /// are more, or too many dead entries between them to tell.
+    pub(super) fn few_keys(&self, begin: &[u8], end: &[u8], most: usize, keys: &mut Vec<Bytes>) -> bool {
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(begin);
+        options.set_iterate_upper_bound(end);
+        options.set_max_skippable_internal_keys(SKIPPED);
+        let mut rows = self.db.raw_iterator_opt(options);
+        rows.seek_to_first();
+        while let Some(key) = rows.key() {
+            if keys.len() >= most {
+                return false;
+            }
+            keys.push(Bytes::copy_from_slice(key));
+            rows.next();
+        }
+        rows.status().is_ok() && keys.len() <= most
+    }
+
+    /// Writes a batch to the log and the memtable, without waiting for the disk.
+    pub(super) fn write(&self, batch: WriteBatch) -> Result<(), rocksdb::Error> {
+        self.db.write_opt(batch, &WriteOptions::default())
+    }
+
+    /// Everything written so far is on disk afterwards.
+    pub(super) fn sync(&self) -> Result<(), rocksdb::Error> {
+        self.db.flush_wal(true)
+    }
+
+    /// Memtables, their pinned predecessors, block cache and open tables, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        [property::SIZE_ALL_MEM_TABLES, property::BLOCK_CACHE_USAGE, property::ESTIMATE_TABLE_READERS_MEM]
+            .into_iter()
+            .filter_map(|name| self.db.property_int_value(name).ok().flatten())
+            .sum()
+    }
+
+    /// Bytes of tables and log files.
+    pub(super) fn disk_bytes(&self) -> u64 {
+        let tables = self.db.property_int_value(property::TOTAL_SST_FILES_SIZE).ok().flatten();
+        tables.unwrap_or_default() + log_bytes(self.db.path())
+    }
+
+    fn check_format(&self, dir: &Path) -> StoreResult<()> {
+        match self.db.get(FORMAT).map_err(read_error)?.as_deref() {
+            Some(FORMAT_VALUE) => Ok(()),
+            Some(other) => Err(StoreError::Corrupt(format!(
+                "{} has format \"{}\", this version reads \"{}\"",
+                dir.display(),
+                other.escape_ascii(),
+                FORMAT_VALUE.escape_ascii()
+            ))),
+            None if self.db.latest_sequence_number() == 0 => {
+                let mut options = WriteOptions::default();
+                options.set_sync(true);
+                self.db.put_opt(FORMAT, FORMAT_VALUE, &options).map_err(|e| open_error(dir, &e))
+            }
+            None => Err(StoreError::Corrupt(format!(
+                "{} holds a RocksDB database that is not Tern's",
+                dir.display()
+            ))),
+        }
+    }
+
+    fn number(&self, row: &[u8]) -> StoreResult<u64> {
+        let Some(bytes) = self.db.get(row).map_err(read_error)? else { return Ok(0) };
+        let bytes = <[u8; 8]>::try_from(bytes.as_slice());
+        bytes.map(u64::from_be_bytes).map_err(|_| StoreError::Corrupt("a version row is not 8 bytes".into()))
+    }
+}
+
+/// Without CURRENT, RocksDB would start afresh and delete the tables that are there.
+fn refuse_headless(dir: &Path) -> StoreResult<()> {
+    if dir.exists() && !dir.is_dir() {
+        return Err(StoreError::Unavailable(format!("{} is not a directory", dir.display())));
+    }
+    if dir.join("CURRENT").exists() || !names(dir).any(|n| is_numbered(&n, "sst") || is_numbered(&n, "log")) {
+        return Ok(());
+    }
+    Err(StoreError::Corrupt(format!("{} holds a database that lost its file CURRENT", dir.display())))
+}
+
+fn names(dir: &Path) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().into_string().ok())
+}
+
+fn is_numbered(name: &str, extension: &str) -> bool {
+    name.split_once('.').is_some_and(|(n, e)| e == extension && n.parse::<u64>().is_ok())
+}
+
+fn log_bytes(dir: &Path) -> u64 {
+    let logs = names(dir).filter(|n| is_numbered(n, "log"));
+    logs.filter_map(|n| std::fs::metadata(dir.join(n)).ok()).map(|m| m.len()).sum()
+}
+
+fn open_error(dir: &Path, e: &rocksdb::Error) -> StoreError {
+    let text = e.as_ref();
+    if text.contains("lock hold by current process") || text.contains("While lock file") {
+        return StoreError::Unavailable(format!("{} is in use by another process", dir.display()));
+    }
+    match e.kind() {
+        ErrorKind::Corruption => StoreError::Corrupt(format!("{}: {text}", dir.display())),
+        _ => StoreError::Unavailable(format!("cannot open {}: {text}", dir.display())),
+    }
+}
+
+/// What a failed read says upwards.
+pub(super) fn read_error(e: rocksdb::Error) -> StoreError {
+    match e.kind() {
+        ErrorKind::Corruption => StoreError::Corrupt(e.into_string()),
+        _ => StoreError::Unavailable(e.into_string()),
+    }
+}
+
+fn database_options(options: &LocalOptions) -> Options {
+    let mut o = Options::default();
+    o.create_if_missing(true);
+    o.set_block_based_table_factory(&table_options(options));
+    o.set_write_buffer_size(options.write_buffer);
+    o.set_max_write_buffer_number(3);
+    o.set_memtable_whole_key_filtering(true);
+    o.set_memtable_prefix_bloom_ratio(0.05);
+    o.set_allow_concurrent_memtable_write(false);
+    o.set_compression_type(DBCompressionType::Lz4);
+    o.set_level_compaction_dynamic_level_bytes(true);
+    o.set_max_background_jobs(2);
+    o.set_max_open_files(512);
+    o.set_bytes_per_sync(1 << 20);
+    o.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    o.set_avoid_unnecessary_blocking_io(true);
+    o.set_skip_stats_update_on_db_open(true);
+    o.set_stats_dump_period_sec(0);
+    o.set_stats_persist_period_sec(0);
+    o.set_log_level(LogLevel::Warn);
+    o.set_keep_log_file_num(2);
+    o.set_max_log_file_size(1 << 20);
+    o
+}
+
+fn table_options(options: &LocalOptions) -> BlockBasedOptions {
+    let mut t = BlockBasedOptions::default();
+    t.set_block_cache(&Cache::new_hyper_clock_cache(options.block_cache, 0));
+    t.set_bloom_filter(10.0, false);
+    t.set_format_version(6);
+    t.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+    t.set_data_block_hash_ratio(0.75);
+    t
+}

@@ -1,0 +1,56 @@
+//! Where things lie in RocksDB's one key space.
+//!
+//! ```text
+//! 00 'format'      what wrote this directory            "tern-local 1"
+//! 00 'version'     the last commit version              u64, big-endian
+//! 00 'metadata'    the last metadata version            u64, big-endian
+//! 01 <user key>    the user's value
+//! ```
+//! Why a prefix and no second column family: the version is written in every batch. A column family of its own would
+//! hardly ever fill its memtable, so it would pin every log file until it is flushed by force. The byte costs
+//! nothing on disk (keys are delta-encoded) and one short copy a read. Inside the engine all keys are *stored*
+//! keys, with the prefix; only `tx.rs` sees both.
+
+use bytes::Bytes;
+
+/// What this version of the engine writes and reads.
+pub(super) const FORMAT_VALUE: &[u8] = b"tern-local 1";
+/// Row of the format marker.
+pub(super) const FORMAT: &[u8] = b"\0format";
+/// Row of the last commit version.
+pub(super) const VERSION: &[u8] = b"\0version";
+/// Row of the metadata version.
+pub(super) const METADATA: &[u8] = b"\0metadata";
+
+const USER: u8 = 1;
+const INLINE: usize = 256;
+
+/// Runs `f` with the stored form of `key`; short keys are built on the stack.
+pub(super) fn with_stored<R>(key: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
+    let mut buffer = [USER; INLINE];
+    match buffer.get_mut(..=key.len()).and_then(<[u8]>::split_first_mut) {
+        Some((_, rest)) => {
+            rest.copy_from_slice(key);
+            f(buffer.get(..=key.len()).unwrap_or_default())
+        }
+        None => f(&stored(key)),
+    }
+}
+
+/// The stored form of a user's key.
+pub(super) fn stored(key: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(key.len() + 1);
+    bytes.push(USER);
+    bytes.extend_from_slice(key);
+    bytes.into()
+}
+
+/// The user's key in a stored one.
+pub(super) fn user(stored: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(stored.get(1..).unwrap_or_default())
+}
+
+/// The hash under which the conflict table knows a stored key.
+pub(super) fn hash(stored: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(stored)
+}

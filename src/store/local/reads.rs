@@ -1,0 +1,38 @@
+//! What a transaction read and would fail for: points in one buffer (no allocation a key) and ranges.
+
+use super::layout;
+use bytes::Bytes;
+
+/// See the module. Keys are stored keys.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    keys: Vec<u8>,
+    points: Vec<(u64, usize)>, // hash, where the key ends in `keys`
+    pub(super) ranges: Vec<(Bytes, Bytes)>,
+    pub(super) metadata: bool,
+    ranges_size: usize,
+}
+
+impl Reads {
+    pub(super) fn point(&mut self, key: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.points.push((layout::hash(key), self.keys.len()));
+    }
+    pub(super) fn range(&mut self, begin: Bytes, end: Bytes) {
+        self.ranges_size += begin.len() + end.len();
+        self.ranges.push((begin, end));
+    }
+    /// Hashes and keys.
+    pub(super) fn points(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut start = 0;
+        self.points.iter().map(move |&(hash, end)| {
+            let key = self.keys.get(start..end).unwrap_or_default();
+            start = end;
+            (hash, key)
+        })
+    }
+    /// Bytes of the keys and ranges.
+    pub(super) fn size(&self) -> usize {
+        self.keys.len() + self.ranges_size
+    }
+}

@@ -1,0 +1,160 @@
+//! After a failed write or sync: the batch is in doubt, and nothing is retried blindly.
+//!
+//! 1. Writes are refused from now on. Reads go on from the last published snapshot, as long as a probe says that the disk
+//!    does not take what a reopening needs (the memtables, which are written out then).
+//! 2. The old database must go: its snapshots keep it and its lock. New transactions wait with their first read, running
+//!    ones finish or die of age within 5 s.
+//! 3. The database is opened again. Opening replays the log and writes what it finds to synced tables, so what is there now
+//!    is there for good: the version row, which is in the same batch as the data, says whether the batch is.
+//! 4. Its transactions are answered: committed, or `ReadOnly` (which always means: not applied).
+//!
+//! Who waits longer than 5 s for that verdict gets `Unknown`. Versions go on behind the lost ones, and transactions
+//! that began before are too old to write.
+
+use super::batch::{Admitted, Batch};
+use super::committer::{Committer, Request};
+use super::engine::{Engine, Recovered};
+use super::snapshot::{Offline, View};
+use super::{Core, VERSION_GAP};
+use crate::error::{StoreError, StoreResult};
+use crate::store::{MAX_AGE, Version};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const RETRY: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(2);
+
+/// What a failure leaves behind.
+pub(super) struct Broken {
+    reason: String,
+    last: Version,
+    doubtful: Vec<Admitted>,
+    rest: Vec<Request>,
+}
+
+impl Broken {
+    pub(super) fn new(reason: String, batch: Batch) -> Self {
+        Broken { reason, last: batch.last(), doubtful: batch.admitted, rest: Vec::new() }
+    }
+    /// Adds transactions that were not looked at any more.
+    pub(super) fn with_rest(mut self, rest: impl Iterator<Item = Request>) -> Self {
+        self.rest.extend(rest);
+        self
+    }
+}
+
+impl From<String> for Broken {
+    fn from(reason: String) -> Self {
+        Broken { reason, last: 0, doubtful: Vec::new(), rest: Vec::new() }
+    }
+}
+
+impl Committer {
+    /// See the module. `None` where the store was closed meanwhile.
+    pub(super) fn reopen(mut self, broken: Broken) -> Option<Committer> {
+        tracing::error!(
+            reason = broken.reason,
+            "a write to the store failed: it refuses writes until reopened"
+        );
+        let core = self.core.clone();
+        let last = broken.last.max(self.version);
+        let mut pending = Pending::new(core.clone(), broken);
+        while let Err(e) = core.probe(self.engine.memory_bytes()) {
+            if !pending.pause(RETRY, Some(e)) {
+                self.shut_down();
+                return None;
+            }
+        }
+        self.publish(Err(Offline::Reopening));
+        self.watches.fire_all();
+        let gone = self.engine.gone();
+        drop(self);
+        while !gone.load(Ordering::Acquire) {
+            if !pending.pause(POLL, None) {
+                return closed(&core);
+            }
+        }
+        let (engine, recovered) = loop {
+            match Engine::open(&core.dir, &core.options) {
+                Ok(opened) => break opened,
+                Err(e) if !pending.pause(RETRY, Some(e.to_string())) => return closed(&core),
+                Err(_) => {}
+            }
+        };
+        Some(pending.finish(engine, recovered, last))
+    }
+}
+
+/// Closed while there was no database.
+fn closed(core: &Core) -> Option<Committer> {
+    for closer in core.take_closers() {
+        let _ = closer.send(Ok(()));
+    }
+    None
+}
+
+/// Who waits meanwhile.
+struct Pending {
+    core: Arc<Core>,
+    doubtful: Vec<Admitted>,
+    since: Duration,
+}
+
+impl Pending {
+    fn new(core: Arc<Core>, broken: Broken) -> Self {
+        core.refuse(broken.reason);
+        broken.rest.into_iter().for_each(|request| refuse(&core, request));
+        Pending { doubtful: broken.doubtful, since: core.now(), core }
+    }
+
+    /// Waits; refuses whoever comes, gives up on the verdict after 5 s. False where the store is being closed.
+    fn pause(&mut self, time: Duration, reason: Option<String>) -> bool {
+        if let Some(reason) = reason {
+            self.core.refuse(reason);
+        }
+        let (requests, open) = self.core.pause(time);
+        requests.into_iter().for_each(|request| refuse(&self.core, request));
+        if !open || self.core.now().saturating_sub(self.since) > MAX_AGE {
+            self.answer(|_| Err(StoreError::Unknown));
+        }
+        self.core.online.notify_waiters(); // so that they can look at their age
+        open
+    }
+
+    fn finish(mut self, engine: Engine, recovered: Recovered, last: Version) -> Committer {
+        let core = self.core.clone();
+        let version = recovered.version.max(last) + VERSION_GAP;
+        let engine = Arc::new(engine);
+        let mut committer = Committer::new(core.clone(), engine.clone());
+        (committer.version, committer.metadata_version) = (version, recovered.metadata_version);
+        committer.forget_before(version);
+        core.accept();
+        committer.publish(Ok(View::newest(engine)));
+        core.online.notify_waiters();
+        let reason = core.last_reason();
+        self.answer(|version| {
+            if version <= recovered.version { Ok(version) } else { Err(StoreError::ReadOnly(reason.clone())) }
+        });
+        tracing::warn!(version = recovered.version, "the store was reopened and takes writes again");
+        committer
+    }
+
+    fn answer(&mut self, verdict: impl Fn(Version) -> StoreResult<Version>) {
+        for admitted in self.doubtful.drain(..) {
+            let _ = admitted.reply.send(verdict(admitted.version));
+        }
+    }
+}
+
+fn refuse(core: &Core, request: Request) {
+    let answer = if request.writes.is_empty() {
+        Ok(request.held.version)
+    } else {
+        Err(StoreError::ReadOnly(core.last_reason()))
+    };
+    for (_, sender) in request.watches {
+        let _ = sender.send(());
+    }
+    let _ = request.reply.send(answer);
+}

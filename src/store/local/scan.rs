@@ -1,0 +1,163 @@
+//! Range reads: the snapshot's rows and the transaction's own effects, merged in either direction.
+//!
+//! A read stops at once where a bound is reached (`more`), without looking whether a row follows: looking could walk over
+//! any number of tombstones, and would make the read conflict with rows that it does not return.
+
+use super::engine::read_error;
+use super::layout;
+use super::snapshot::View;
+use super::writes::{Effect, Op, Writes, apply_all};
+use crate::error::StoreResult;
+use crate::store::{Pairs, RangeOptions, key_after};
+use bytes::Bytes;
+use rocksdb::DBRawIterator;
+use std::cmp::Ordering;
+use std::collections::btree_map::Range;
+
+/// Pairs in `begin..end` (stored keys, `begin < end`); user keys in the result.
+pub(super) fn scan(
+    view: &View,
+    writes: Option<&Writes>,
+    begin: &[u8],
+    end: &[u8],
+    options: RangeOptions,
+) -> StoreResult<Pairs> {
+    let mut out = Collector { options, bytes: 0, pairs: Pairs::default() };
+    let mut rows = Rows::open(view.iterator(begin, end), options.reverse);
+    match writes {
+        None => copy(&mut rows, &mut out),
+        Some(writes) => {
+            merge(&mut rows, writes, Own::new(writes.between(begin, end), options.reverse), &mut out)
+        }
+    }
+    rows.iterator.status().map_err(read_error)?;
+    Ok(out.pairs)
+}
+
+fn copy(rows: &mut Rows<'_>, out: &mut Collector) {
+    while let Some((key, value)) = rows.iterator.item() {
+        if out.push(key, Bytes::copy_from_slice(value)) {
+            return;
+        }
+        rows.step();
+    }
+}
+
+fn merge(rows: &mut Rows<'_>, writes: &Writes, mut own: Own<'_>, out: &mut Collector) {
+    loop {
+        let side = match (rows.iterator.key(), own.head) {
+            (None, None) => return,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(row), Some((key, _))) if rows.reverse => key.as_ref().cmp(row),
+            (Some(row), Some((key, _))) => row.cmp(key),
+        };
+        let full = match side {
+            Ordering::Less => take_row(rows, writes, out),
+            Ordering::Greater => own.take().is_some_and(|(key, op)| out.resolved(key, op, None)),
+            Ordering::Equal => {
+                let base = rows.iterator.value().map(Bytes::copy_from_slice);
+                rows.step();
+                own.take().is_some_and(|(key, op)| out.resolved(key, op, base))
+            }
+        };
+        if full {
+            return;
+        }
+    }
+}
+
+/// The row under the iterator, unless it lies in a cleared range: then the whole range is jumped.
+fn take_row(rows: &mut Rows<'_>, writes: &Writes, out: &mut Collector) -> bool {
+    let Some((key, value)) = rows.iterator.item() else { return false };
+    if let Some((begin, end)) = writes.cleared.covering(key) {
+        rows.jump(begin, end);
+        return false;
+    }
+    let full = out.push(key, Bytes::copy_from_slice(value));
+    rows.step();
+    full
+}
+
+struct Rows<'a> {
+    iterator: DBRawIterator<'a>,
+    reverse: bool,
+}
+
+impl<'a> Rows<'a> {
+    fn open(mut iterator: DBRawIterator<'a>, reverse: bool) -> Self {
+        if reverse {
+            iterator.seek_to_last()
+        } else {
+            iterator.seek_to_first()
+        }
+        Rows { iterator, reverse }
+    }
+    fn step(&mut self) {
+        if self.reverse { self.iterator.prev() } else { self.iterator.next() }
+    }
+    /// Leaves `begin..end`, in which the iterator stands.
+    fn jump(&mut self, begin: &[u8], end: &[u8]) {
+        if !self.reverse {
+            return self.iterator.seek(end);
+        }
+        self.iterator.seek_for_prev(begin);
+        if self.iterator.key() == Some(begin) {
+            self.iterator.prev();
+        }
+    }
+}
+
+struct Own<'a> {
+    rest: Range<'a, Bytes, Op>,
+    head: Option<(&'a Bytes, &'a Op)>,
+    reverse: bool,
+}
+
+impl<'a> Own<'a> {
+    fn new(rest: Range<'a, Bytes, Op>, reverse: bool) -> Self {
+        let mut own = Own { rest, head: None, reverse };
+        own.take();
+        own
+    }
+    fn take(&mut self) -> Option<(&'a Bytes, &'a Op)> {
+        let next = if self.reverse { self.rest.next_back() } else { self.rest.next() };
+        std::mem::replace(&mut self.head, next)
+    }
+}
+
+struct Collector {
+    options: RangeOptions,
+    bytes: usize,
+    pairs: Pairs,
+}
+
+impl Collector {
+    /// True where a bound is reached.
+    fn push(&mut self, stored: &[u8], value: Bytes) -> bool {
+        let RangeOptions { limit, bytes, .. } = self.options;
+        let key = layout::user(stored);
+        self.bytes += key.len() + value.len();
+        self.pairs.pairs.push((key, value));
+        self.pairs.more =
+            (limit > 0 && self.pairs.pairs.len() >= limit) || (bytes > 0 && self.bytes >= bytes);
+        self.pairs.more
+    }
+    fn resolved(&mut self, key: &[u8], op: &Op, base: Option<Bytes>) -> bool {
+        let value = match &op.effect {
+            Effect::Set(value) => Some(value.clone()),
+            Effect::Clear => None,
+            Effect::Atomic(ops) => apply_all(base, ops),
+        };
+        value.is_some_and(|value| self.push(key, value))
+    }
+}
+
+/// The part of `begin..end` that a read covered: cut behind the last pair where a bound ended it.
+pub(super) fn returned(begin: Bytes, end: Bytes, pairs: &Pairs, reverse: bool) -> (Bytes, Bytes) {
+    match pairs.pairs.last() {
+        Some((last, _)) if pairs.more && reverse => (layout::stored(last), end),
+        Some((last, _)) if pairs.more => (begin, layout::stored(&key_after(last))),
+        _ => (begin, end),
+    }
+}

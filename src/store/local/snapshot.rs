@@ -1,0 +1,82 @@
+//! What readers see: a version and the RocksDB snapshot taken at it, published as one pointer.
+//!
+//! Invariants: only the committer makes a [`View`], after its batch is as durable as the policy asks and before
+//! anything else is written; so a view is exactly one version. Version and snapshot are never published apart.
+//! The view owns its share of the database: the last one dropped closes it.
+
+use super::engine::Engine;
+use crate::error::{StoreError, StoreResult};
+use crate::store::Version;
+use bytes::Bytes;
+use rocksdb::{DBRawIterator, ReadOptions, Snapshot};
+use std::sync::Arc;
+
+/// The snapshot and read options that carry it: made once a version, so that a point read makes none.
+pub(super) struct Pinned<'a> {
+    options: ReadOptions,
+    snapshot: Snapshot<'a>,
+}
+
+self_cell::self_cell!(
+    /// A snapshot together with the database it belongs to.
+    pub(super) struct View {
+        owner: Arc<Engine>,
+        #[covariant]
+        dependent: Pinned,
+    }
+);
+
+impl View {
+    /// The newest state. Only for the committer, between batches.
+    pub(super) fn newest(engine: Arc<Engine>) -> Self {
+        View::new(engine, |engine| {
+            let snapshot = engine.db().snapshot();
+            let mut options = ReadOptions::default();
+            options.set_snapshot(&snapshot);
+            Pinned { options, snapshot }
+        })
+    }
+    /// The database below.
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        self.borrow_owner()
+    }
+    /// The value under a stored key.
+    pub(super) fn get(&self, stored: &[u8]) -> StoreResult<Option<Bytes>> {
+        self.engine().get(stored, &self.borrow_dependent().options)
+    }
+    /// An unpositioned iterator over stored keys in `begin..end`.
+    pub(super) fn iterator(&self, begin: &[u8], end: &[u8]) -> DBRawIterator<'_> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(begin);
+        options.set_iterate_upper_bound(end);
+        self.borrow_dependent().snapshot.raw_iterator_opt(options)
+    }
+}
+
+/// Why there is nothing to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offline {
+    /// For a moment: the store is being reopened after a failed write.
+    Reopening,
+    /// For good.
+    Closed,
+}
+
+impl From<Offline> for StoreError {
+    fn from(offline: Offline) -> Self {
+        StoreError::Unavailable(match offline {
+            Offline::Reopening => "it is being reopened".into(),
+            Offline::Closed => "it is closed".into(),
+        })
+    }
+}
+
+/// The state that new transactions read.
+pub(super) struct Published {
+    /// Commit version of the last transaction in it.
+    pub(super) version: Version,
+    /// Version of the last transaction that bumped the metadata version.
+    pub(super) metadata_version: Version,
+    /// The data.
+    pub(super) view: Result<View, Offline>,
+}

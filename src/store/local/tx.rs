@@ -1,0 +1,226 @@
+//! One transaction: its snapshot, what it read, what it would write.
+//!
+//! A read takes no lock across RocksDB, and a snapshot read of a transaction that wrote nothing takes none at all: a flag
+//! says whether there are own writes. (A range read over own writes holds the transaction's own lock, which only
+//! concurrent calls on the same transaction want.) Reads run on the caller's thread and may wait for the disk there.
+
+use super::committer::Request;
+use super::layout::{self, stored, with_stored};
+use super::reads::Reads;
+use super::snapshot::{Published, View};
+use super::writes::{Kind, Own, Writes, apply_all};
+use super::{Core, scan};
+use crate::error::{StoreError, StoreResult};
+use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A transaction on the embedded engine.
+pub struct LocalTx {
+    core: Arc<Core>,
+    begun: Arc<Published>,
+    /// What is read instead of `begun` where that was offline.
+    late: OnceLock<Arc<Published>>,
+    started: Duration,
+    /// Whether `state.writes` can change what is read.
+    overlaid: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    reads: Reads,
+    writes: Writes,
+    watches: Vec<(Bytes, oneshot::Sender<()>)>,
+}
+
+impl LocalTx {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        LocalTx {
+            begun: core.published.load_full(),
+            started: core.now(),
+            core,
+            late: OnceLock::new(),
+            overlaid: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    pub(in crate::store) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+        let view = self.view().await?;
+        with_stored(key, |key| self.get_stored(view, key, read))
+    }
+
+    fn get_stored(&self, view: &View, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+        let serializable = read == Read::Serializable;
+        if !self.overlaid.load(Ordering::Acquire) {
+            if serializable {
+                self.state.lock().reads.point(key);
+            }
+            return view.get(key);
+        }
+        match self.own(key, serializable) {
+            Own::Known(value) => Ok(value),
+            Own::Unknown => view.get(key),
+            Own::Atomic(ops) => Ok(apply_all(view.get(key)?, &ops)),
+        }
+    }
+
+    /// What the own writes say; a read that goes on to the snapshot is noted.
+    fn own(&self, key: &[u8], serializable: bool) -> Own {
+        let mut state = self.state.lock();
+        let own = state.writes.own(key);
+        if serializable && !matches!(own, Own::Known(_)) {
+            state.reads.point(key);
+        }
+        own
+    }
+
+    pub(in crate::store) async fn get_range(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        options: RangeOptions,
+        read: Read,
+    ) -> StoreResult<Pairs> {
+        let view = self.view().await?;
+        if begin >= end {
+            return Ok(Pairs::default());
+        }
+        let (b, e) = (stored(begin), stored(end));
+        let pairs = if self.overlaid.load(Ordering::Acquire) {
+            scan::scan(view, Some(&self.state.lock().writes), &b, &e, options)?
+        } else {
+            scan::scan(view, None, &b, &e, options)?
+        };
+        if read == Read::Serializable {
+            let (b, e) = scan::returned(b, e, &pairs, options.reverse);
+            self.state.lock().reads.range(b, e);
+        }
+        Ok(pairs)
+    }
+
+    fn write(&self, f: impl FnOnce(&mut Writes) -> StoreResult<()>) -> StoreResult<()> {
+        let mut state = self.state.lock();
+        f(&mut state.writes)?;
+        self.overlaid.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(in crate::store) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.set(stored(key), Bytes::copy_from_slice(value), true))
+    }
+    pub(in crate::store) fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.set(stored(key), Bytes::copy_from_slice(value), false))
+    }
+    pub(in crate::store) fn clear(&self, key: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.clear(stored(key)))
+    }
+    pub(in crate::store) fn clear_range(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        if begin >= end {
+            return Ok(());
+        }
+        self.write(|w| w.clear_range(stored(begin), stored(end)))
+    }
+    pub(in crate::store) fn add(&self, key: &[u8], delta: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.atomic(stored(key), Kind::Add, Bytes::copy_from_slice(delta)))
+    }
+    pub(in crate::store) fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.atomic(stored(key), Kind::Max, Bytes::copy_from_slice(operand)))
+    }
+    pub(in crate::store) fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        if begin < end {
+            self.state.lock().reads.range(stored(begin), stored(end));
+        }
+        Ok(())
+    }
+    pub(in crate::store) fn add_write_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        if begin >= end {
+            return Ok(());
+        }
+        self.state.lock().writes.add_conflict(stored(begin), stored(end))
+    }
+    pub(in crate::store) fn watch(&self, key: &[u8]) -> StoreResult<Watch> {
+        let (sender, receiver) = oneshot::channel();
+        self.state.lock().watches.push((stored(key), sender));
+        Ok(receiver)
+    }
+    pub(in crate::store) async fn metadata_version(&self) -> StoreResult<u64> {
+        self.view().await?;
+        self.state.lock().reads.metadata = true;
+        Ok(self.read().metadata_version)
+    }
+    pub(in crate::store) fn bump_metadata_version(&self) -> StoreResult<()> {
+        self.state.lock().writes.bump = true;
+        Ok(())
+    }
+    pub(in crate::store) async fn read_version(&self) -> StoreResult<Version> {
+        self.view().await?;
+        Ok(self.read().version)
+    }
+    pub(in crate::store) fn is_write(&self) -> bool {
+        !self.state.lock().writes.is_empty()
+    }
+    pub(in crate::store) fn size(&self) -> usize {
+        let state = self.state.lock();
+        state.writes.size() + state.reads.size()
+    }
+
+    /// Hands the writes to the committer. Once handed over they are committed or refused whether or not anybody waits
+    /// for the answer.
+    pub(in crate::store) async fn commit(self) -> StoreResult<Version> {
+        let core = self.core.clone();
+        let read_only = {
+            let state = self.state.lock();
+            state.writes.is_empty() && state.watches.is_empty()
+        };
+        if read_only {
+            return Ok(self.read().version);
+        }
+        let (reply, answer) = oneshot::channel();
+        let request = self.into_request(reply)?;
+        core.submit(request)?;
+        answer.await.unwrap_or(Err(StoreError::Unknown))
+    }
+
+    fn into_request(self, reply: oneshot::Sender<StoreResult<Version>>) -> StoreResult<Request> {
+        self.check_age()?;
+        let held = self.late.into_inner().unwrap_or(self.begun);
+        let State { reads, writes, watches } = self.state.into_inner();
+        if !writes.is_empty() && reads.size() + writes.size() > MAX_TRANSACTION {
+            return Err(StoreError::TooLarge);
+        }
+        let hashes = writes.ops.keys().map(|k| layout::hash(k)).collect();
+        Ok(Request { held, reads, writes, hashes, watches, reply })
+    }
+
+    fn check_age(&self) -> StoreResult<()> {
+        let age = self.core.now().saturating_sub(self.started);
+        if age > MAX_AGE { Err(StoreError::TooOld) } else { Ok(()) }
+    }
+
+    fn read(&self) -> &Published {
+        self.late.get().unwrap_or(&self.begun)
+    }
+
+    async fn view(&self) -> StoreResult<&View> {
+        self.check_age()?;
+        if let Ok(view) = &self.begun.view {
+            return Ok(view);
+        }
+        self.late_view().await
+    }
+
+    /// Where the transaction began while the store was offline: waits until it is not.
+    async fn late_view(&self) -> StoreResult<&View> {
+        if self.late.get().is_none() {
+            let online = self.core.wait_online(|| self.check_age()).await?;
+            let _ = self.late.set(online); // a concurrent read may have been first: then its version counts
+        }
+        self.read().view.as_ref().map_err(|offline| StoreError::from(*offline))
+    }
+}

@@ -1,0 +1,219 @@
+//! What a transaction would write: the last effect of each key, cleared ranges, and what others conflict with.
+//!
+//! Invariant: the cleared ranges come first and the effects on keys after them, so a later `clear_range` removes the
+//! effects it covers, and an atomic operation inside a cleared range is resolved at once (its base is known: none).
+//! All keys are stored keys.
+
+use crate::error::{StoreError, StoreResult};
+use crate::store::MAX_TRANSACTION;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included};
+
+/// An atomic operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Little-endian sum, wrapping at the operand's width.
+    Add,
+    /// The larger one, little-endian.
+    Max,
+}
+
+/// What happens to one key.
+#[derive(Debug, Clone)]
+pub(super) enum Effect {
+    /// It gets a value.
+    Set(Bytes),
+    /// It is removed.
+    Clear,
+    /// These are applied, in order, to what is there at commit.
+    Atomic(Vec<(Kind, Bytes)>),
+}
+
+/// An effect, and whether readers of the key conflict with it.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) effect: Effect,
+    pub(super) conflict: bool,
+}
+
+/// What a transaction knows about a key without reading the store.
+pub(super) enum Own {
+    /// Its value, or that it has none.
+    Known(Option<Bytes>),
+    /// To be applied to the stored value.
+    Atomic(Vec<(Kind, Bytes)>),
+    /// Nothing.
+    Unknown,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    pub(super) ops: BTreeMap<Bytes, Op>,
+    pub(super) cleared: Ranges,
+    /// Explicit write conflict ranges.
+    pub(super) conflicts: Vec<(Bytes, Bytes)>,
+    pub(super) bump: bool,
+    size: usize,
+}
+
+impl Writes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.cleared.is_empty() && self.conflicts.is_empty() && !self.bump
+    }
+
+    /// Bytes of keys, values and ranges so far.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(super) fn set(&mut self, key: Bytes, value: Bytes, conflict: bool) -> StoreResult<()> {
+        self.grow(key.len() + value.len())?;
+        self.put(key, Effect::Set(value), conflict);
+        Ok(())
+    }
+
+    pub(super) fn clear(&mut self, key: Bytes) -> StoreResult<()> {
+        self.grow(key.len())?;
+        self.put(key, Effect::Clear, true);
+        Ok(())
+    }
+
+    pub(super) fn clear_range(&mut self, begin: Bytes, end: Bytes) -> StoreResult<()> {
+        self.grow(begin.len() + end.len())?;
+        let covered: Vec<Bytes> = self.between(&begin, &end).map(|(k, _)| k.clone()).collect();
+        for key in covered {
+            self.ops.remove(&key);
+        }
+        self.cleared.insert(begin, end);
+        Ok(())
+    }
+
+    pub(super) fn atomic(&mut self, key: Bytes, kind: Kind, operand: Bytes) -> StoreResult<()> {
+        self.grow(key.len() + operand.len())?;
+        let effect = match self.own(&key) {
+            Own::Known(value) => Effect::Set(apply(value.as_deref(), kind, &operand)),
+            Own::Atomic(ops) => Effect::Atomic(chain(ops, kind, operand)),
+            Own::Unknown => Effect::Atomic(vec![(kind, operand)]),
+        };
+        self.put(key, effect, true);
+        Ok(())
+    }
+
+    pub(super) fn add_conflict(&mut self, begin: Bytes, end: Bytes) -> StoreResult<()> {
+        self.grow(begin.len() + end.len())?;
+        self.conflicts.push((begin, end));
+        Ok(())
+    }
+
+    /// What is known about `key` from these writes alone.
+    pub(super) fn own(&self, key: &[u8]) -> Own {
+        match self.ops.get(key).map(|op| &op.effect) {
+            Some(Effect::Set(value)) => Own::Known(Some(value.clone())),
+            Some(Effect::Clear) => Own::Known(None),
+            Some(Effect::Atomic(ops)) => Own::Atomic(ops.clone()),
+            None if self.cleared.covering(key).is_some() => Own::Known(None),
+            None => Own::Unknown,
+        }
+    }
+
+    /// Effects on keys in `begin..end`; `begin < end`.
+    pub(super) fn between(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+    ) -> std::collections::btree_map::Range<'_, Bytes, Op> {
+        self.ops.range::<[u8], _>((Included(begin), Excluded(end)))
+    }
+
+    /// Counts `n` more bytes, or refuses.
+    pub(super) fn grow(&mut self, n: usize) -> StoreResult<()> {
+        self.size += n;
+        if self.size > MAX_TRANSACTION { Err(StoreError::TooLarge) } else { Ok(()) }
+    }
+
+    fn put(&mut self, key: Bytes, effect: Effect, conflict: bool) {
+        use std::collections::btree_map::Entry;
+        match self.ops.entry(key) {
+            Entry::Vacant(slot) => {
+                slot.insert(Op { effect, conflict });
+            }
+            Entry::Occupied(mut slot) => {
+                let op = slot.get_mut();
+                op.effect = effect;
+                op.conflict |= conflict;
+            }
+        }
+    }
+}
+
+fn chain(mut ops: Vec<(Kind, Bytes)>, kind: Kind, operand: Bytes) -> Vec<(Kind, Bytes)> {
+    match ops.last_mut() {
+        Some((last, value)) if *last == kind && value.len() == operand.len() => {
+            *value = apply(Some(value), kind, &operand);
+        }
+        _ => ops.push((kind, operand)),
+    }
+    ops
+}
+
+/// The result of one atomic operation: as wide as the operand.
+pub(super) fn apply(old: Option<&[u8]>, kind: Kind, operand: &[u8]) -> Bytes {
+    let mut value = old.unwrap_or_default().to_vec();
+    value.resize(operand.len(), 0);
+    match kind {
+        Kind::Max if value.iter().rev().lt(operand.iter().rev()) => Bytes::copy_from_slice(operand),
+        Kind::Max => value.into(),
+        Kind::Add => {
+            let mut carry = false;
+            for (a, b) in value.iter_mut().zip(operand) {
+                let (sum, over) = a.overflowing_add(*b);
+                let (sum, again) = sum.overflowing_add(u8::from(carry));
+                (*a, carry) = (sum, over || again);
+            }
+            value.into()
+        }
+    }
+}
+
+/// The result of several; `ops` is not empty.
+pub(super) fn apply_all(mut value: Option<Bytes>, ops: &[(Kind, Bytes)]) -> Option<Bytes> {
+    for (kind, operand) in ops {
+        value = Some(apply(value.as_deref(), *kind, operand));
+    }
+    value
+}
+
+/// Disjoint ranges in order, none touching the next.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(BTreeMap<Bytes, Bytes>);
+
+impl Ranges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.0.iter()
+    }
+    /// Adds `begin..end`, merged with what it touches.
+    pub(super) fn insert(&mut self, mut begin: Bytes, mut end: Bytes) {
+        while let Some((b, e)) = self.0.range::<[u8], _>((Included(&[][..]), Included(&end[..]))).next_back()
+        {
+            if e[..] < begin[..] {
+                break;
+            }
+            let b = b.clone();
+            if let Some(e) = self.0.remove(&b) {
+                end = end.max(e);
+            }
+            begin = begin.min(b);
+        }
+        self.0.insert(begin, end);
+    }
+    /// The range that `key` lies in.
+    pub(super) fn covering(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
+        let (b, e) = self.0.range::<[u8], _>((Included(&[][..]), Included(key))).next_back()?;
+        (key < &e[..]).then_some((b, e))
+    }
+}
