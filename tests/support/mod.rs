@@ -1,0 +1,39 @@
+//! What the tests that drive a real server share: starting and stopping servers, a raw RESP client, a seeded generator.
+//!
+//! The client keeps the exact bytes of every reply beside what they mean, so that a comparison can be byte for byte.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+pub mod resp;
+pub mod rng;
+pub mod server;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+/// One loud line about a test that cannot run here. Past the test harness' capture, so that it is always seen.
+pub fn skipped(what: &str, how_to_get_it: &str) {
+    say(&format!("SKIPPED: {what} ({how_to_get_it})"));
+}
+
+/// The results of a suite that counts its own cases; the CI script adds them up.
+pub fn suite(name: &str, passed: usize, failed: usize) {
+    say(&format!("suite {name}: {passed} passed, {failed} failed"));
+}
+
+/// One line on stderr, past the test harness' capture.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// A number from the environment.
+pub fn env_number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
+}
+
+/// A program's place on PATH.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())
+}

@@ -1,0 +1,138 @@
+//! Starts and stops servers: the `tern` binary of this build, and redis-server where there is one.
+
+use super::resp::{Client, Value};
+use super::{program, skipped};
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const START: Duration = Duration::from_secs(60);
+
+/// A running server. Killed when dropped.
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub port: u16,
+    log: PathBuf,
+    _home: Option<TempDir>,
+}
+
+/// A port that nobody listens on now.
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// `tern` in a directory of its own that goes away with it.
+pub fn tern(args: &[&str]) -> Server {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("data");
+    let mut server = tern_in(&dir, args);
+    server._home = Some(home);
+    server
+}
+
+/// `tern` on a given data directory.
+pub fn tern_in(dir: &Path, args: &[&str]) -> Server {
+    std::fs::create_dir_all(dir).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
+    command.arg("--dir").arg(dir).args(args);
+    start(command, &dir.with_extension("log"), None)
+}
+
+/// Debian's redis-server without persistence, or None after saying loudly that it is missing.
+pub fn redis(what_needs_it: &str) -> Option<Server> {
+    let Some(binary) = program("redis-server") else {
+        skipped(&format!("{what_needs_it}: no redis-server"), "apt-get install redis-server");
+        return None;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(binary);
+    command.args(["--save", "", "--appendonly", "no", "--loglevel", "warning", "--dir"]).arg(home.path());
+    let log = home.path().join("redis.log");
+    Some(start(command, &log, Some(home)))
+}
+
+fn start(mut command: Command, log: &Path, home: Option<TempDir>) -> Server {
+    let port = free_port();
+    let output = File::create(log).unwrap();
+    let child = command
+        .args(["--port", &port.to_string()])
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().unwrap())
+        .stderr(output)
+        .spawn()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let mut server = Server { child, port, log: log.to_path_buf(), _home: home };
+    server.wait_until_it_answers();
+    server
+}
+
+impl Server {
+    fn wait_until_it_answers(&mut self) {
+        let since = Instant::now();
+        while since.elapsed() < START {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the server ended with {status}:\n{}", self.log());
+            }
+            if answers(self.port) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the server does not answer:\n{}", self.log());
+    }
+    /// What it has written.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+    /// A new connection.
+    pub fn client(&self) -> Client {
+        Client::connect(self.port).unwrap_or_else(|e| panic!("connect: {e}\n{}", self.log()))
+    }
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+    /// SIGKILL: no goodbye.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+    /// SIGTERM, then waits: true if it ended well within 20 s.
+    pub fn terminate(&mut self) -> bool {
+        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status();
+        assert!(sent.unwrap().success(), "kill -TERM");
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(20) {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.success();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+/// Any reply will do: where a password is set, PING is refused.
+fn answers(port: u16) -> bool {
+    let Ok(mut client) = Client::connect(port) else { return false };
+    client.set_timeout(Duration::from_secs(2));
+    match client.try_run(&["PING"]).map(|r| r.value) {
+        Ok(Value::Error(line)) => !line.starts_with(b"LOADING"),
+        Ok(_) => true,
+        Err(_) => false,
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
