@@ -97,6 +97,16 @@ impl Prefix {
         k.extend_from_slice(&n.to_be_bytes());
         k
     }
+    /// The number of a piece from its row.
+    pub fn decode_piece(row: &[u8]) -> Option<u32> {
+        Some(u32::from_be_bytes(*row.last_chunk()?))
+    }
+    /// One past all pieces of a long string.
+    pub fn pieces_end(&self, oid: Oid) -> Vec<u8> {
+        let mut k = self.of_object(b'C', oid, 5);
+        k.extend_from_slice(&[0xff; 5]);
+        k
+    }
     /// `S <oid> 00 <id>`: a Roaring chunk that starts at `first`.
     pub fn chunk(&self, oid: Oid, first: u64) -> Vec<u8> {
         self.set_row(oid, 0, first)
