@@ -78,6 +78,8 @@ pub const NOT_INTEGER: ReplyError = ReplyError::new("ERR value is not an integer
 pub const NOT_FLOAT: ReplyError = ReplyError::new("ERR value is not a valid float");
 /// RENAME and friends on a missing key.
 pub const NO_SUCH_KEY: ReplyError = ReplyError::new("ERR no such key");
+/// A write to a key that the store cannot hold.
+pub const KEY_TOO_LONG: ReplyError = ReplyError::new("ERR key is longer than 8192 bytes");
 
 /// What a command can fail with: the store's error (decides about the transaction) or a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]

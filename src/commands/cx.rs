@@ -13,6 +13,7 @@ use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Store, Tx};
 use crate::telemetry::Telemetry;
 use crate::telemetry::clients::{ClientHandle, Clients};
+use crate::types::string::Staged;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -121,6 +122,10 @@ pub struct Cx<'a> {
     pub now: u64,
     /// This attempt's generator.
     pub rng: &'a mut Rng,
+    /// Strings built for arguments that are too large for a transaction: exec calls `types::string::stage` for them (and
+    /// `stage_change` for APPEND's and SETRANGE's) before it runs the command. Where an attempt ends with a conflict
+    /// though all are here, one has become stale: stage anew before the next.
+    pub staged: &'a [Staged],
 }
 
 impl Cx<'_> {

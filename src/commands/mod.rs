@@ -7,7 +7,17 @@ pub mod table;
 
 pub mod glob;
 
+mod float;
+
+pub mod expire;
+pub mod keys;
+mod keys_moves;
+mod keys_object;
+pub mod scan;
 pub mod strings;
+mod strings_numbers;
+mod strings_set;
 
 /// The rows of all families.
-pub const FAMILIES: &[&[table::Row]] = &[strings::ROWS];
+pub const FAMILIES: &[&[table::Row]] =
+    &[strings::ROWS, keys::ROWS, keys_object::ROWS, expire::ROWS, scan::ROWS];

@@ -114,6 +114,7 @@ impl<'a> Batch<'a> {
             server: self.server,
             now: self.now,
             rng: &mut self.rng,
+            staged: &[],
         };
         let args = Args::new(call.argv.get(call.names..).unwrap_or_default());
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;

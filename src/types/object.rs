@@ -8,9 +8,9 @@
 //!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it.
 //! * A chunked set with N = 0 does not exist, whatever its record says.
 
-use crate::error::{Result, StoreError, WRONGTYPE};
+use crate::error::{KEY_TOO_LONG, Result, StoreError, WRONGTYPE};
 use crate::keyspace::Scope;
-use crate::keyspace::keys::{Oid, hash, root, root::Garbage, shard};
+use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, hash, root, root::Garbage, shard};
 use crate::keyspace::record::{Record, SetRep, Str, Value};
 use crate::store::Read;
 use bytes::Bytes;
@@ -32,6 +32,10 @@ impl Slot {
     /// True where the key exists.
     pub fn exists(&self) -> bool {
         self.live
+    }
+    /// The expiry in the row, also of a key that is past it: for the expiry job.
+    pub fn stored_expiry(&self) -> Option<u64> {
+        self.stored.as_ref()?.expire_at
     }
     /// When the key expires: ms since the epoch. None where it does not, or does not exist.
     pub fn expire_at(&self) -> Option<u64> {
@@ -55,19 +59,27 @@ impl Slot {
     }
 }
 
-/// Reads a key's record. `Read::Serializable` wherever the command writes or the answer decides a write.
+/// Reads a key's record. A key too long to be written is absent. `Read::Serializable` wherever the command writes or the answer decides a write.
 pub async fn open(s: &Scope<'_>, key: &Bytes, read: Read) -> Result<Slot> {
+    if key.len() > MAX_REDIS_KEY {
+        return Ok(Slot { key: key.clone(), stored: None, live: false });
+    }
     let raw = s.tx.get(&s.db.record(key), read).await?;
     let stored = raw.as_ref().map(Record::decode).transpose()?;
     let live = match &stored {
         None => false,
-        Some(r) if r.expire_at.is_some_and(|at| at <= s.now) => false,
-        Some(Record { value: Value::Set(SetRep::Chunked(oid)), .. }) => {
-            count(s, *oid, Read::Snapshot).await?.cardinality() > 0
-        }
-        Some(_) => true,
+        Some(record) => is_live(s, record).await?,
     };
     Ok(Slot { key: key.clone(), stored, live })
+}
+
+/// Whether a stored record is a key that exists: for scans, which read records by range.
+pub async fn is_live(s: &Scope<'_>, record: &Record) -> Result<bool> {
+    match &record.value {
+        _ if record.expire_at.is_some_and(|at| at <= s.now) => Ok(false),
+        Value::Set(SetRep::Chunked(oid)) => Ok(count(s, *oid, Read::Snapshot).await?.cardinality() > 0),
+        _ => Ok(true),
+    }
 }
 
 /// Version and cardinality of a chunked set: the two halves of its `N` row.
@@ -97,9 +109,15 @@ pub async fn count(s: &Scope<'_>, oid: Oid, read: Read) -> Result<Count> {
     }
 }
 
+/// An error for a name that no key can have.
+pub fn check_name(key: &[u8]) -> Result<()> {
+    if key.len() > MAX_REDIS_KEY { Err(KEY_TOO_LONG.into()) } else { Ok(()) }
+}
+
 /// Writes the key's value and expiry; see the module's list of side effects. `slot` must come from a serializable
 /// [`open`] in this transaction, or the counters drift.
 pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>) -> Result<()> {
+    check_name(&slot.key)?;
     let record = Record { revision: s.space.fresh.revision(), expire_at, value };
     drop_old(s, slot, record.value.oid())?;
     if slot.stored.is_none() {
@@ -113,6 +131,12 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
     slot.stored = Some(record);
     slot.live = true;
     Ok(())
+}
+
+/// Gives a key that exists another expiry, or none. A new revision, as every write.
+pub fn set_expiry(s: &Scope<'_>, slot: &mut Slot, expire_at: Option<u64>) -> Result<()> {
+    let Some(value) = slot.record().map(|r| r.value.clone()) else { return Ok(()) };
+    put(s, slot, value, expire_at)
 }
 
 /// Removes the key. True where it existed.

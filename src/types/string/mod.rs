@@ -156,13 +156,7 @@ async fn patch_pieces(s: &Scope<'_>, old: &Str, offset: u64, patch: &[u8]) -> Re
         }
     };
     for (n, at, part) in cuts(offset, patch) {
-        let row = s.db.piece(oid, n);
-        if part.len() == PIECE {
-            s.tx.set(&row, part)?;
-        } else {
-            let piece = s.tx.get(&row, Read::Snapshot).await?.unwrap_or_default();
-            s.tx.set(&row, &overlay(&piece, at, part))?;
-        }
+        stage::write_piece(s.tx, &s.db.piece(oid, n), at, part).await?;
     }
     Ok(oid)
 }

@@ -1,0 +1,267 @@
+//! EXPIRE and its relatives.
+
+use super::args::{ArgResult, Args};
+use super::cx::Cx;
+use super::reply::Reply;
+use super::strings_set::invalid_expire;
+use super::table::{Flags, Group, KEY_RO, KEY_RW, Row};
+use crate::error::{ReplyError, Result};
+use crate::handler;
+use crate::store::Read;
+use crate::types::object;
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "expire",
+        arity: -3,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: KEY_RW,
+        group: Group::Generic,
+        since: "1.0.0",
+        syntax: "key seconds [NX | XX | GT | LT]",
+        summary: "Makes a key expire after seconds.",
+        run: handler!(expire),
+        subs: &[],
+    },
+    Row {
+        name: "expireat",
+        arity: -3,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: KEY_RW,
+        group: Group::Generic,
+        since: "1.2.0",
+        syntax: "key unix-time-seconds [NX | XX | GT | LT]",
+        summary: "Makes a key expire at a time in seconds.",
+        run: handler!(expireat),
+        subs: &[],
+    },
+    Row {
+        name: "expiretime",
+        arity: 2,
+        flags: Flags::READONLY.or(Flags::FAST),
+        keys: KEY_RO,
+        group: Group::Generic,
+        since: "7.0.0",
+        syntax: "key",
+        summary: "Returns when a key expires, in seconds.",
+        run: handler!(expiretime),
+        subs: &[],
+    },
+    Row {
+        name: "persist",
+        arity: 2,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: KEY_RW,
+        group: Group::Generic,
+        since: "2.2.0",
+        syntax: "key",
+        summary: "Takes a key's expiry away.",
+        run: handler!(persist),
+        subs: &[],
+    },
+    Row {
+        name: "pexpire",
+        arity: -3,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: KEY_RW,
+        group: Group::Generic,
+        since: "2.6.0",
+        syntax: "key milliseconds [NX | XX | GT | LT]",
+        summary: "Makes a key expire after milliseconds.",
+        run: handler!(pexpire),
+        subs: &[],
+    },
+    Row {
+        name: "pexpireat",
+        arity: -3,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: KEY_RW,
+        group: Group::Generic,
+        since: "2.6.0",
+        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
+        summary: "Makes a key expire at a time in milliseconds.",
+        run: handler!(pexpireat),
+        subs: &[],
+    },
+    Row {
+        name: "pexpiretime",
+        arity: 2,
+        flags: Flags::READONLY.or(Flags::FAST),
+        keys: KEY_RO,
+        group: Group::Generic,
+        since: "7.0.0",
+        syntax: "key",
+        summary: "Returns when a key expires, in milliseconds.",
+        run: handler!(pexpiretime),
+        subs: &[],
+    },
+    Row {
+        name: "pttl",
+        arity: 2,
+        flags: Flags::READONLY.or(Flags::FAST),
+        keys: KEY_RO,
+        group: Group::Generic,
+        since: "2.6.0",
+        syntax: "key",
+        summary: "Returns how long a key still lives, in milliseconds.",
+        run: handler!(pttl),
+        subs: &[],
+    },
+    Row {
+        name: "ttl",
+        arity: 2,
+        flags: Flags::READONLY.or(Flags::FAST),
+        keys: KEY_RO,
+        group: Group::Generic,
+        since: "1.0.0",
+        syntax: "key",
+        summary: "Returns how long a key still lives, in seconds.",
+        run: handler!(ttl),
+        subs: &[],
+    },
+];
+
+/// Unit and base of a command's time argument.
+#[derive(Clone, Copy)]
+struct Time {
+    command: &'static str,
+    seconds: bool,
+    absolute: bool,
+}
+
+/// Conditions on the expiry that a key has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Only {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+}
+
+impl Only {
+    fn parse(args: &mut Args<'_>) -> ArgResult<Self> {
+        let mut only = Only::default();
+        while let Some(word) = args.peek() {
+            if args.keyword("NX") {
+                only.nx = true;
+            } else if args.keyword("XX") {
+                only.xx = true;
+            } else if args.keyword("GT") {
+                only.gt = true;
+            } else if args.keyword("LT") {
+                only.lt = true;
+            } else {
+                let word = word.split(|b| *b == 0).next().unwrap_or_default();
+                return Err(ReplyError::of(format!(
+                    "ERR Unsupported option {}",
+                    String::from_utf8_lossy(word)
+                )));
+            }
+        }
+        only.compatible()
+    }
+
+    fn compatible(self) -> ArgResult<Self> {
+        if self.nx && (self.xx || self.gt || self.lt) {
+            return Err(ReplyError::new(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if self.gt && self.lt {
+            return Err(ReplyError::new("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(self)
+    }
+
+    /// A key without an expiry counts as one that expires never.
+    fn allow(self, now: Option<u64>, to: i64) -> bool {
+        let now = now.map(|at| at as i64);
+        !(self.nx && now.is_some()
+            || self.xx && now.is_none()
+            || self.gt && now.is_none_or(|now| to <= now)
+            || self.lt && now.is_some_and(|now| to >= now))
+    }
+}
+
+async fn expire(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    set(cx, args, Time { command: "expire", seconds: true, absolute: false }).await
+}
+
+async fn pexpire(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    set(cx, args, Time { command: "pexpire", seconds: false, absolute: false }).await
+}
+
+async fn expireat(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    set(cx, args, Time { command: "expireat", seconds: true, absolute: true }).await
+}
+
+async fn pexpireat(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    set(cx, args, Time { command: "pexpireat", seconds: false, absolute: true }).await
+}
+
+async fn set(cx: &mut Cx<'_>, mut args: Args<'_>, time: Time) -> Result<Reply> {
+    let key = args.next()?;
+    let mut amount = args;
+    args.next()?;
+    let only = Only::parse(&mut args)?;
+    let at = moment(amount.int()?, time, cx.now)?;
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    if !slot.exists() || !only.allow(slot.expire_at(), at) {
+        return Ok(Reply::Int(0));
+    }
+    match u64::try_from(at) {
+        Ok(at) if at > cx.now => object::set_expiry(&s, &mut slot, Some(at))?,
+        _ => object::remove(&s, &mut slot).map(|_| ())?,
+    }
+    Ok(Reply::Int(1))
+}
+
+/// Milliseconds since the epoch; negative ones are past, only an overflow is refused.
+fn moment(amount: i64, time: Time, now: u64) -> ArgResult<i64> {
+    let ms = if time.seconds { amount.checked_mul(1000) } else { Some(amount) };
+    let base = if time.absolute { 0 } else { now as i64 };
+    ms.and_then(|ms| ms.checked_add(base)).ok_or_else(|| invalid_expire(time.command))
+}
+
+async fn ttl(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    left(cx, args, seconds, false).await
+}
+
+async fn pttl(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    left(cx, args, |ms| ms, false).await
+}
+
+async fn expiretime(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    left(cx, args, seconds, true).await
+}
+
+async fn pexpiretime(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    left(cx, args, |ms| ms, true).await
+}
+
+/// Rounded as Redis does it, which wraps at the end of time.
+fn seconds(ms: i64) -> i64 {
+    ms.wrapping_add(500) / 1000
+}
+
+async fn left(cx: &Cx<'_>, mut args: Args<'_>, unit: fn(i64) -> i64, absolute: bool) -> Result<Reply> {
+    let slot = object::open(&cx.scope()?, args.next()?, Read::Serializable).await?;
+    let base = if absolute { 0 } else { cx.now };
+    Ok(Reply::Int(match slot.expire_at() {
+        Some(at) => unit(at.saturating_sub(base) as i64),
+        None if slot.exists() => -1,
+        None => -2,
+    }))
+}
+
+async fn persist(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, args.next()?, Read::Serializable).await?;
+    let had = slot.expire_at().is_some();
+    if had {
+        object::set_expiry(&s, &mut slot, None)?;
+    }
+    Ok(had.into())
+}

@@ -1,0 +1,179 @@
+//! Commands on keys of any type, and on whole databases. What moves a value to another key is in `keys_moves.rs`.
+
+use super::args::Args;
+use super::cx::Cx;
+use super::keys_moves as moves;
+use super::reply::Reply;
+use super::table::{FindKeys, Flags, Group, KEY_META, KEYS_RM, KEYS_RO, KeySpec, Row, all, one};
+use crate::error::Result;
+use crate::handler;
+use crate::keyspace::keys::SHARDS;
+use crate::store::{RangeOptions, Read};
+use crate::types::object;
+
+const SEVERAL: &[KeySpec] = &[all(&["RO"])];
+const MOVED: &[KeySpec] = &[one(&["RW", "access", "delete"])];
+const RENAMED: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "update"])];
+const RENAMED_NEW: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "insert"])];
+const COPIED: &[KeySpec] = &[one(&["RO", "access"]), second(&["OW", "update"])];
+
+const fn second(flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { flags, begin: 2, find: FindKeys::Range { last: 0, step: 1 } }
+}
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "copy",
+        arity: -3,
+        flags: Flags::WRITE.or(Flags::DENYOOM),
+        keys: COPIED,
+        group: Group::Generic,
+        since: "6.2.0",
+        syntax: "source destination [DB destination-db] [REPLACE]",
+        summary: "Copies a key's value to another key.",
+        run: handler!(moves::copy),
+        subs: &[],
+    },
+    Row {
+        name: "dbsize",
+        arity: 1,
+        flags: Flags::READONLY.or(Flags::FAST),
+        keys: &[],
+        group: Group::Server,
+        since: "1.0.0",
+        syntax: "",
+        summary: "Returns the number of keys in the database.",
+        run: handler!(dbsize),
+        subs: &[],
+    },
+    Row {
+        name: "del",
+        arity: -2,
+        flags: Flags::WRITE,
+        keys: KEYS_RM,
+        group: Group::Generic,
+        since: "1.0.0",
+        syntax: "key [key ...]",
+        summary: "Removes keys.",
+        run: handler!(del),
+        subs: &[],
+    },
+    Row {
+        name: "exists",
+        arity: -2,
+        flags: Flags::READONLY.or(Flags::FAST),
+        keys: SEVERAL,
+        group: Group::Generic,
+        since: "1.0.0",
+        syntax: "key [key ...]",
+        summary: "Counts how many of the keys exist.",
+        run: handler!(exists),
+        subs: &[],
+    },
+    Row {
+        name: "move",
+        arity: 3,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: MOVED,
+        group: Group::Generic,
+        since: "1.0.0",
+        syntax: "key db",
+        summary: "Moves a key to another database.",
+        run: handler!(moves::r#move),
+        subs: &[],
+    },
+    Row {
+        name: "rename",
+        arity: 3,
+        flags: Flags::WRITE,
+        keys: RENAMED,
+        group: Group::Generic,
+        since: "1.0.0",
+        syntax: "key newkey",
+        summary: "Renames a key; what newkey held is gone.",
+        run: handler!(moves::rename),
+        subs: &[],
+    },
+    Row {
+        name: "renamenx",
+        arity: 3,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: RENAMED_NEW,
+        group: Group::Generic,
+        since: "1.0.0",
+        syntax: "key newkey",
+        summary: "Renames a key if newkey does not exist.",
+        run: handler!(moves::renamenx),
+        subs: &[],
+    },
+    Row {
+        name: "touch",
+        arity: -2,
+        flags: Flags::READONLY.or(Flags::FAST),
+        keys: KEYS_RO,
+        group: Group::Generic,
+        since: "3.2.1",
+        syntax: "key [key ...]",
+        summary: "Counts how many of the keys exist, as EXISTS.",
+        run: handler!(exists),
+        subs: &[],
+    },
+    Row {
+        name: "type",
+        arity: 2,
+        flags: Flags::READONLY.or(Flags::FAST),
+        keys: KEY_META,
+        group: Group::Generic,
+        since: "1.0.0",
+        syntax: "key",
+        summary: "Returns the type of a key's value.",
+        run: handler!(r#type),
+        subs: &[],
+    },
+    Row {
+        name: "unlink",
+        arity: -2,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: KEYS_RM,
+        group: Group::Generic,
+        since: "4.0.0",
+        syntax: "key [key ...]",
+        summary: "Removes keys, as DEL.",
+        run: handler!(del),
+        subs: &[],
+    },
+];
+
+async fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let mut removed = 0;
+    for key in args.rest() {
+        let mut slot = object::open(&s, key, Read::Serializable).await?;
+        removed += i64::from(object::remove(&s, &mut slot)?);
+    }
+    Ok(Reply::Int(removed))
+}
+
+async fn exists(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let mut found = 0;
+    for key in args.rest() {
+        found += i64::from(object::open(&s, key, Read::Serializable).await?.exists());
+    }
+    Ok(Reply::Int(found))
+}
+
+async fn r#type(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let slot = object::open(&cx.scope()?, args.next()?, Read::Serializable).await?;
+    Ok(Reply::Simple(slot.record().map_or("none", |r| r.value.type_name()).into()))
+}
+
+/// Counts rows, also of keys past their expiry that no job has removed yet; as Redis does.
+async fn dbsize(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let (from, to) = (s.db.key_count(0), s.db.key_count(SHARDS));
+    let rows = s.tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable).await?;
+    let counts = rows.pairs.iter().filter_map(|(_, raw)| raw.first_chunk());
+    Ok(Reply::Int(counts.map(|raw| i64::from_le_bytes(*raw)).sum::<i64>().max(0)))
+}

@@ -1,0 +1,101 @@
+//! RENAME, RENAMENX, COPY, MOVE: a value goes to another key.
+
+use super::args::{ArgResult, Args, parse_i64};
+use super::cx::Cx;
+use super::reply::Reply;
+use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::store::Read;
+use crate::types::{copy, object};
+
+const SAME_OBJECT: ReplyError = ReplyError::new("ERR source and destination objects are the same");
+const NOT_INT: ReplyError =
+    ReplyError::new("ERR value is out of range, value must between -2147483648 and 2147483647");
+
+pub(super) async fn rename(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    match move_to(cx, args, false).await? {
+        true => Ok(Reply::Ok),
+        false => Err(NO_SUCH_KEY.into()),
+    }
+}
+
+pub(super) async fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    Ok(move_to(cx, args, true).await?.into())
+}
+
+/// The record moves, its object stays where it is. True where the new name has the value now.
+async fn move_to(cx: &Cx<'_>, mut args: Args<'_>, only_new: bool) -> Result<bool> {
+    let (from, to) = (args.next()?, args.next()?);
+    let s = cx.scope()?;
+    let mut source = object::open(&s, from, Read::Serializable).await?;
+    let Some(record) = source.record().cloned() else { return Err(NO_SUCH_KEY.into()) };
+    if from == to {
+        return Ok(!only_new);
+    }
+    let mut target = object::open(&s, to, Read::Serializable).await?;
+    if only_new && target.exists() {
+        return Ok(false);
+    }
+    object::check_name(to)?;
+    object::take(&s, &mut source)?;
+    object::put(&s, &mut target, record.value, record.expire_at)?;
+    Ok(true)
+}
+
+/// A database number in `int`'s range that exists.
+fn database(cx: &Cx<'_>, raw: &[u8]) -> ArgResult<u8> {
+    let n = i32::try_from(parse_i64(raw).ok_or(NOT_INTEGER)?).map_err(|_| NOT_INT)?;
+    existing_database(cx, n)
+}
+
+/// A database number that exists.
+pub(super) fn existing_database(cx: &Cx<'_>, n: i32) -> ArgResult<u8> {
+    let db = u8::try_from(n).ok().filter(|db| usize::from(*db) < cx.catalog.prefixes.len());
+    db.ok_or(ReplyError::new("ERR DB index is out of range"))
+}
+
+pub(super) async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (from, to) = (args.next()?, args.next()?);
+    let (mut db, mut replace) = (cx.client.db, false);
+    while !args.is_empty() {
+        if args.keyword("REPLACE") {
+            replace = true;
+        } else if args.keyword("DB") {
+            db = database(cx, args.next()?)?;
+        } else {
+            return Err(SYNTAX.into());
+        }
+    }
+    if db == cx.client.db && from == to {
+        return Err(SAME_OBJECT.into());
+    }
+    let (s, t) = (cx.scope()?, cx.scope_of(db)?);
+    let source = object::open(&s, from, Read::Serializable).await?;
+    let Some(record) = source.record() else { return Ok(Reply::Int(0)) };
+    let mut target = object::open(&t, to, Read::Serializable).await?;
+    if target.exists() && !replace {
+        return Ok(Reply::Int(0));
+    }
+    object::check_name(to)?;
+    let value = copy::value(&s, &t, &record.value).await?;
+    object::put(&t, &mut target, value, record.expire_at)?;
+    Ok(Reply::Int(1))
+}
+
+pub(super) async fn r#move(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let key = args.next()?;
+    let db = database(cx, args.next()?)?;
+    if db == cx.client.db {
+        return Err(SAME_OBJECT.into());
+    }
+    let (s, t) = (cx.scope()?, cx.scope_of(db)?);
+    let mut source = object::open(&s, key, Read::Serializable).await?;
+    let Some(record) = source.record().cloned() else { return Ok(Reply::Int(0)) };
+    let mut target = object::open(&t, key, Read::Serializable).await?;
+    if target.exists() {
+        return Ok(Reply::Int(0));
+    }
+    let value = copy::value(&s, &t, &record.value).await?;
+    object::remove(&s, &mut source)?;
+    object::put(&t, &mut target, value, record.expire_at)?;
+    Ok(Reply::Int(1))
+}

@@ -1,0 +1,175 @@
+//! OBJECT: how Redis would store a value.
+//!
+//! The encoding is derived from the value. Redis remembers more: APPEND, SETRANGE and INCRBYFLOAT leave short values as
+//! `raw` or `embstr` that the same bytes written by SET would not have, and big sets stay `hashtable` when they shrink.
+
+use super::args::{Args, parse_i64};
+use super::cx::Cx;
+use super::reply::Reply;
+use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
+use crate::error::{ReplyError, Result};
+use crate::handler;
+use crate::keyspace::record::{SetRep, Str, Value};
+use crate::store::Read;
+use crate::types::object;
+
+const OF_KEY: &[KeySpec] =
+    &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
+
+/// Longest string that Redis keeps in one allocation with its header.
+const EMBSTR_MAX: usize = 44;
+/// Longest text that Redis tries to read as an integer.
+const INT_MAX: usize = 20;
+/// Redis shares the integers below, and answers `INT_MAX` references for them.
+const SHARED_INTS: std::ops::Range<i64> = 0..10_000;
+
+/// The container's row.
+pub const ROWS: &[Row] = &[Row {
+    name: "object",
+    arity: -2,
+    flags: Flags::NONE,
+    keys: &[],
+    group: Group::Generic,
+    since: "2.2.3",
+    syntax: "",
+    summary: "Looks at how values are stored.",
+    run: Run::Container,
+    subs: SUBS,
+}];
+
+const SUBS: &[Row] = &[
+    Row {
+        name: "encoding",
+        arity: 3,
+        flags: Flags::READONLY,
+        keys: OF_KEY,
+        group: Group::Generic,
+        since: "2.2.3",
+        syntax: "key",
+        summary: "Returns how a value is stored, in Redis' words.",
+        run: handler!(encoding),
+        subs: &[],
+    },
+    Row {
+        name: "freq",
+        arity: 3,
+        flags: Flags::READONLY,
+        keys: OF_KEY,
+        group: Group::Generic,
+        since: "4.0.0",
+        syntax: "key",
+        summary: "Access frequencies are not kept: an error.",
+        run: handler!(freq),
+        subs: &[],
+    },
+    Row {
+        name: "help",
+        arity: 2,
+        flags: Flags::LOADING.or(Flags::STALE),
+        keys: &[],
+        group: Group::Generic,
+        since: "6.2.0",
+        syntax: "",
+        summary: "Lists the subcommands.",
+        run: handler!(help),
+        subs: &[],
+    },
+    Row {
+        name: "idletime",
+        arity: 3,
+        flags: Flags::READONLY,
+        keys: OF_KEY,
+        group: Group::Generic,
+        since: "2.2.3",
+        syntax: "key",
+        summary: "Access times are not kept: always 0.",
+        run: handler!(idletime),
+        subs: &[],
+    },
+    Row {
+        name: "refcount",
+        arity: 3,
+        flags: Flags::READONLY,
+        keys: OF_KEY,
+        group: Group::Generic,
+        since: "2.2.3",
+        syntax: "key",
+        summary: "Returns the number of references to a value.",
+        run: handler!(refcount),
+        subs: &[],
+    },
+];
+
+/// The value under the key; None answers nil.
+async fn value(cx: &Cx<'_>, mut args: Args<'_>) -> Result<Option<Value>> {
+    let slot = object::open(&cx.scope()?, args.next()?, Read::Serializable).await?;
+    Ok(slot.record().map(|r| r.value.clone()))
+}
+
+async fn encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let value = value(cx, args).await?;
+    Ok(value.map_or(Reply::Nil, |v| Reply::bulk_static(encoding_of(&v))))
+}
+
+fn encoding_of(value: &Value) -> &'static str {
+    match value {
+        Value::Str(Str::Inline(b)) if as_int(b).is_some() => "int",
+        Value::Str(Str::Inline(b)) if b.len() <= EMBSTR_MAX => "embstr",
+        Value::Str(_) => "raw",
+        Value::Set(SetRep::Listpack(_)) => "listpack",
+        Value::Set(SetRep::Intset(_)) => "intset",
+        Value::Set(SetRep::Chunked(_)) => "hashtable",
+    }
+}
+
+fn as_int(raw: &[u8]) -> Option<i64> {
+    (raw.len() <= INT_MAX).then(|| parse_i64(raw))?
+}
+
+async fn refcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    Ok(match value(cx, args).await? {
+        None => Reply::Nil,
+        Some(Value::Str(Str::Inline(b))) if as_int(&b).is_some_and(|n| SHARED_INTS.contains(&n)) => {
+            Reply::Int(i64::from(i32::MAX))
+        }
+        Some(_) => Reply::Int(1),
+    })
+}
+
+async fn idletime(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    Ok(value(cx, args).await?.map_or(Reply::Nil, |_| Reply::Int(0)))
+}
+
+async fn freq(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    match value(cx, args).await? {
+        None => Ok(Reply::Nil),
+        Some(_) => Err(NO_LFU.into()),
+    }
+}
+
+const NO_LFU: ReplyError = ReplyError::new(
+    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+     between policies at runtime LRU and LFU data will take some time to adjust.",
+);
+
+async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Array(HELP.iter().map(|line| Reply::Simple((*line).into())).collect()))
+}
+
+const HELP: &[&str] = &[
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return the access frequency index of the <key>. The returned integer is",
+    "    proportional to the logarithm of the recent access frequency of the key.",
+    "IDLETIME <key>",
+    "    Return the idle time of the <key>, that is the approximated number of",
+    "    seconds elapsed since the last access to the key.",
+    "REFCOUNT <key>",
+    "    Return the number of references of the value associated with the specified",
+    "    <key>.",
+    "HELP",
+    "    Prints this help.",
+];

@@ -1,0 +1,74 @@
+//! Arithmetic on strings.
+
+use super::args::{Args, parse_i64};
+use super::cx::Cx;
+use super::float::{self, LongDouble};
+use super::reply::Reply;
+use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result};
+use crate::keyspace::record::Str;
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use crate::types::string;
+use bytes::Bytes;
+
+const OVERFLOW: ReplyError = ReplyError::new("ERR increment or decrement would overflow");
+
+pub(super) async fn incr(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    add(cx, args.next()?, 1).await
+}
+
+pub(super) async fn decr(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    add(cx, args.next()?, -1).await
+}
+
+pub(super) async fn incrby(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (key, by) = (args.next()?, args.int()?);
+    add(cx, key, by).await
+}
+
+pub(super) async fn decrby(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (key, by) = (args.next()?, args.int()?);
+    let by = by.checked_neg().ok_or(ReplyError::new("ERR decrement would overflow"))?;
+    add(cx, key, by).await
+}
+
+async fn add(cx: &Cx<'_>, key: &Bytes, by: i64) -> Result<Reply> {
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let old = match short(&slot)? {
+        None => 0,
+        Some(raw) => raw.and_then(|raw| parse_i64(raw)).ok_or(NOT_INTEGER)?,
+    };
+    let new = old.checked_add(by).ok_or(OVERFLOW)?;
+    write(cx, &mut slot, Bytes::from(itoa::Buffer::new().format(new).to_owned())).await?;
+    Ok(Reply::Int(new))
+}
+
+/// The bytes of a string that may be a number: `Some(None)` where it is longer than any.
+fn short(slot: &Slot) -> Result<Option<Option<&Bytes>>> {
+    Ok(slot.string()?.map(|value| match value {
+        Str::Inline(b) => Some(b),
+        Str::Pieces { .. } => None,
+    }))
+}
+
+/// Replaces the value, keeps the expiry.
+async fn write(cx: &Cx<'_>, slot: &mut Slot, value: Bytes) -> Result<()> {
+    let expiry = slot.expire_at();
+    string::write(&cx.scope()?, &[], slot, &value, expiry).await
+}
+
+pub(super) async fn incrbyfloat(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (key, by) = (args.next()?, args.next()?);
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let old = match short(&slot)? {
+        None => LongDouble::ZERO,
+        Some(raw) => raw.and_then(|raw| float::parse(raw)).ok_or(NOT_FLOAT)?,
+    };
+    let by = float::parse(by).ok_or(NOT_FLOAT)?;
+    let new = old.plus(by).ok_or(ReplyError::new("ERR increment would produce NaN or Infinity"))?;
+    let text = Bytes::from(new.to_fixed());
+    write(cx, &mut slot, text.clone()).await?;
+    Ok(Reply::Bulk(text))
+}

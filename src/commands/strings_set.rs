@@ -1,0 +1,255 @@
+//! SET and its relatives: conditions, expiry, the old value.
+
+use super::args::{ArgResult, Args, parse_i64};
+use super::cx::Cx;
+use super::reply::Reply;
+use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::keyspace::Scope;
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use crate::types::string;
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Units and base of a time argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Ex,
+    Px,
+    ExAt,
+    PxAt,
+}
+
+/// What becomes of the key's expiry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ttl<'a> {
+    /// The default: SET removes it, GETEX leaves it.
+    Default,
+    /// KEEPTTL.
+    Keep,
+    /// PERSIST.
+    Persist,
+    /// EX, PX, EXAT, PXAT.
+    Set(Unit, &'a Bytes),
+}
+
+impl<'a> Ttl<'a> {
+    /// Reads one option into `self`; false where the next argument is none. An option may be repeated, the last one
+    /// counts; two different ones are a syntax error.
+    fn option(&mut self, args: &mut Args<'a>, own: (&str, Ttl<'a>)) -> ArgResult<bool> {
+        if args.keyword(own.0) {
+            return self.become_if(matches!(self, Ttl::Default) || *self == own.1, own.1);
+        }
+        for (word, unit) in [("EX", Unit::Ex), ("PX", Unit::Px), ("EXAT", Unit::ExAt), ("PXAT", Unit::PxAt)] {
+            if args.keyword(word) {
+                let free = match self {
+                    Ttl::Default => true,
+                    Ttl::Set(old, _) => *old == unit,
+                    _ => false,
+                };
+                let amount = args.next()?;
+                return self.become_if(free, Ttl::Set(unit, amount));
+            }
+        }
+        Ok(false)
+    }
+
+    fn become_if(&mut self, allowed: bool, to: Ttl<'a>) -> ArgResult<bool> {
+        if !allowed {
+            return Err(SYNTAX);
+        }
+        *self = to;
+        Ok(true)
+    }
+}
+
+/// The moment in ms since the epoch. Refused: no integer, not positive, too large.
+fn moment(unit: Unit, amount: &Bytes, now: u64, command: &str) -> ArgResult<u64> {
+    let amount = parse_i64(amount).ok_or(NOT_INTEGER)?;
+    let ms = match unit {
+        Unit::Ex | Unit::ExAt => amount.checked_mul(1000),
+        Unit::Px | Unit::PxAt => Some(amount),
+    };
+    let base = if matches!(unit, Unit::Ex | Unit::Px) { now as i64 } else { 0 };
+    let at = ms.filter(|_| amount > 0).and_then(|ms| ms.checked_add(base));
+    at.map(|at| at as u64).ok_or_else(|| invalid_expire(command))
+}
+
+/// The error line of a time that no key can expire at.
+pub(super) fn invalid_expire(command: &str) -> ReplyError {
+    ReplyError::of(format!("ERR invalid expire time in '{command}' command"))
+}
+
+/// What must hold for a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When<'a> {
+    Always,
+    Absent,
+    Present,
+    /// The bytes are equal (`true`) or not; a missing key is not equal to anything.
+    Equal(bool, &'a Bytes),
+    /// The same for the XXH3 digest in hex.
+    Digest(bool, &'a Bytes),
+}
+
+impl<'a> When<'a> {
+    fn option(&mut self, args: &mut Args<'a>) -> ArgResult<bool> {
+        let to = if args.keyword("NX") {
+            When::Absent
+        } else if args.keyword("XX") {
+            When::Present
+        } else if args.keyword("IFEQ") {
+            When::Equal(true, args.next()?)
+        } else if args.keyword("IFNE") {
+            When::Equal(false, args.next()?)
+        } else if args.keyword("IFDEQ") {
+            When::Digest(true, digest_argument(args)?)
+        } else if args.keyword("IFDNE") {
+            When::Digest(false, digest_argument(args)?)
+        } else {
+            return Ok(false);
+        };
+        let again = *self == to && matches!(to, When::Absent | When::Present);
+        if *self != When::Always && !again {
+            return Err(SYNTAX);
+        }
+        *self = to;
+        Ok(true)
+    }
+
+    async fn holds(&self, s: &Scope<'_>, slot: &Slot) -> Result<bool> {
+        Ok(match self {
+            When::Always => true,
+            When::Absent => !slot.exists(),
+            When::Present => slot.exists(),
+            When::Equal(want, bytes) => (read(s, slot).await?.as_ref() == Some(bytes)) == *want,
+            When::Digest(want, hex) => {
+                let digest = read(s, slot).await?.map(|b| format!("{:016x}", xxh3_64(&b)));
+                digest.is_some_and(|d| hex.eq_ignore_ascii_case(d.as_bytes())) == *want
+            }
+        })
+    }
+}
+
+fn digest_argument<'a>(args: &mut Args<'a>) -> ArgResult<&'a Bytes> {
+    let hex = args.next()?;
+    if hex.len() != 16 || !hex.iter().all(u8::is_ascii_hexdigit) {
+        return Err(ReplyError::new("ERR digest must be exactly 16 hexadecimal characters"));
+    }
+    Ok(hex)
+}
+
+/// The string under a key, or WRONGTYPE.
+async fn read(s: &Scope<'_>, slot: &Slot) -> Result<Option<Bytes>> {
+    match slot.string()? {
+        None => Ok(None),
+        Some(value) => Ok(Some(string::read(s, value).await?)),
+    }
+}
+
+pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (key, value) = (args.next()?, args.next()?);
+    let (mut when, mut ttl, mut get) = (When::Always, Ttl::Default, false);
+    while !args.is_empty() {
+        if args.keyword("GET") {
+            get = true;
+        } else if !when.option(&mut args)? && !ttl.option(&mut args, ("KEEPTTL", Ttl::Keep))? {
+            return Err(SYNTAX.into());
+        }
+    }
+    let expiry = resolve(ttl, cx.now, "set")?;
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let old = if get { read(&s, &slot).await? } else { None };
+    let holds = when.holds(&s, &slot).await?;
+    if holds {
+        let expiry = if ttl == Ttl::Keep { slot.expire_at() } else { expiry };
+        store(cx, &mut slot, value, expiry).await?;
+    }
+    Ok(match (get, holds) {
+        (true, _) => Reply::bulk_or_nil(old),
+        (false, true) => Reply::Ok,
+        (false, false) => Reply::Nil,
+    })
+}
+
+fn resolve(ttl: Ttl<'_>, now: u64, command: &str) -> ArgResult<Option<u64>> {
+    match ttl {
+        Ttl::Set(unit, amount) => moment(unit, amount, now, command).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Writes the value; one whose expiry is past leaves no key.
+async fn store(cx: &Cx<'_>, slot: &mut Slot, value: &Bytes, expiry: Option<u64>) -> Result<()> {
+    let s = cx.scope()?;
+    if expiry.is_some_and(|at| at <= cx.now) {
+        return object::remove(&s, slot).map(|_| ());
+    }
+    string::write(&s, cx.staged, slot, value, expiry).await
+}
+
+pub(super) async fn setnx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (key, value) = (args.next()?, args.next()?);
+    let mut slot = object::open(&cx.scope()?, key, Read::Serializable).await?;
+    let absent = !slot.exists();
+    if absent {
+        store(cx, &mut slot, value, None).await?;
+    }
+    Ok(absent.into())
+}
+
+pub(super) async fn setex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    set_expiring(cx, args, Unit::Ex, "setex").await
+}
+
+pub(super) async fn psetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    set_expiring(cx, args, Unit::Px, "psetex").await
+}
+
+async fn set_expiring(cx: &mut Cx<'_>, mut args: Args<'_>, unit: Unit, command: &str) -> Result<Reply> {
+    let (key, amount, value) = (args.next()?, args.next()?, args.next()?);
+    let expiry = moment(unit, amount, cx.now, command)?;
+    let mut slot = object::open(&cx.scope()?, key, Read::Serializable).await?;
+    store(cx, &mut slot, value, Some(expiry)).await?;
+    Ok(Reply::Ok)
+}
+
+pub(super) async fn getset(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (key, value) = (args.next()?, args.next()?);
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let old = read(&s, &slot).await?;
+    store(cx, &mut slot, value, None).await?;
+    Ok(Reply::bulk_or_nil(old))
+}
+
+pub(super) async fn getdel(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, args.next()?, Read::Serializable).await?;
+    let old = read(&s, &slot).await?;
+    if slot.exists() {
+        object::remove(&s, &mut slot)?;
+    }
+    Ok(Reply::bulk_or_nil(old))
+}
+
+pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let key = args.next()?;
+    let mut ttl = Ttl::Default;
+    while !args.is_empty() {
+        if !ttl.option(&mut args, ("PERSIST", Ttl::Persist))? {
+            return Err(SYNTAX.into());
+        }
+    }
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let Some(value) = read(&s, &slot).await? else { return Ok(Reply::Nil) };
+    let expiry = resolve(ttl, cx.now, "getex")?;
+    match expiry {
+        Some(at) if at <= cx.now => object::remove(&s, &mut slot).map(|_| ())?,
+        None if ttl != Ttl::Persist => {}
+        at => object::set_expiry(&s, &mut slot, at)?,
+    }
+    Ok(Reply::Bulk(value))
+}
