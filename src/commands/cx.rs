@@ -12,7 +12,7 @@ use crate::keyspace::keys::Prefix;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Store, Tx};
 use crate::telemetry::Telemetry;
-use crate::telemetry::clients::{ClientHandle, Clients};
+use crate::telemetry::clients::{ClientHandle, Clients, Identity};
 use crate::types::string::Staged;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -72,6 +72,24 @@ pub struct ClientState {
     pub close_after_reply: bool,
     /// The entry in the registry (CLIENT LIST, KILL).
     pub handle: Arc<ClientHandle>,
+}
+
+impl ClientState {
+    /// Shows names, database, protocol and switches in the registry. To be called after each change of them; may be
+    /// called again when a command is run again.
+    pub fn publish(&self) {
+        let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
+        self.handle.set_identity(Identity {
+            name: text(&self.name),
+            user: text(&self.user),
+            lib_name: text(&self.lib_name),
+            lib_ver: text(&self.lib_ver),
+            db: self.db,
+            resp: if self.protocol == Protocol::Resp3 { 3 } else { 2 },
+            no_evict: self.no_evict,
+            no_touch: self.no_touch,
+        });
+    }
 }
 
 /// What all connections of a server share.

@@ -235,6 +235,24 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
 static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Row, Xxh3DefaultBuilder>> =
     LazyLock::new(|| rows().map(|r| (r.name.as_bytes(), r)).collect());
 
+/// All rows with their labels as statistics show them (`get`, `client|id`), each subcommand behind its container.
+pub fn labelled() -> impl Iterator<Item = (String, &'static Row)> {
+    let subs = |row: &'static Row| row.subs.iter().map(|sub| (format!("{}|{}", row.name, sub.name), sub));
+    rows().flat_map(move |row| std::iter::once((row.name.to_owned(), row)).chain(subs(row)))
+}
+
+static INDEX: LazyLock<HashMap<usize, usize, Xxh3DefaultBuilder>> =
+    LazyLock::new(|| labelled().enumerate().map(|(n, (_, row))| (address(row), n)).collect());
+
+fn address(row: &Row) -> usize {
+    std::ptr::from_ref(row) as usize
+}
+
+/// The place of a row in [`labelled`].
+pub fn index_of(row: &'static Row) -> usize {
+    INDEX.get(&address(row)).copied().unwrap_or(usize::MAX)
+}
+
 /// The row of a command's name in any case.
 pub fn lookup(name: &[u8]) -> Option<&'static Row> {
     let mut lower = [0u8; 32];

@@ -1,65 +1,87 @@
-//! Options. SCAFFOLD of the interface: the table of options is written by the helper for start and wire.
+//! Options: one table, read like redis.conf, from the file, then the arguments, then CONFIG SET.
+//!
+//! The values in force are one immutable [`Settings`] behind an atomic pointer: a request reads them without a lock and sees
+//! either all or nothing of a CONFIG SET. What must react to a change (the store's sync policy, the log's level) is told
+//! by the command that made it, because this module imports nothing.
+
+mod codec;
+mod read;
+mod rewrite;
+mod table;
+
+pub use codec::{AppendFsync, LogLevel, OutputLimit, OutputLimits};
+pub use read::{ConfigError, from_args, from_text};
+pub use table::{Change, OPTIONS, Opt, Settings, lookup};
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// `appendfsync`: when OK means on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AppendFsync {
-    /// Every acknowledged write is on disk.
-    Always,
-    /// Synced once a second.
-    EverySec,
-    /// Left to the operating system.
-    No,
-}
-
-/// The values in force.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// TCP port; 0 listens on none.
-    pub port: u16,
-    /// Data directory.
-    pub dir: String,
-    /// When OK means on disk.
-    pub appendfsync: AppendFsync,
-    /// Empty: no password.
-    pub requirepass: String,
-    /// Number of databases.
-    pub databases: u8,
-    /// Longest bulk string in bytes.
-    pub proto_max_bulk_len: usize,
-    /// Number of lanes.
-    pub lanes: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            port: 6379,
-            dir: "./data".into(),
-            appendfsync: AppendFsync::Always,
-            requirepass: String::new(),
-            databases: 16,
-            proto_max_bulk_len: 512 << 20,
-            lanes: 2,
-        }
-    }
-}
 
 /// The options of a server: read on every request, replaced by CONFIG SET.
 #[derive(Debug, Default)]
 pub struct ConfigStore {
     settings: ArcSwap<Settings>,
+    file: Option<PathBuf>,
+    writers: Mutex<()>,
+}
+
+/// Why a CONFIG SET changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetError {
+    /// No option has this name.
+    Unknown(String),
+    /// The option of this name, and what is wrong with it or its value.
+    Invalid(String, String),
 }
 
 impl ConfigStore {
-    /// Starts with `settings`.
+    /// Starts with `settings`, read from no file.
     pub fn new(settings: Settings) -> Self {
-        ConfigStore { settings: ArcSwap::from_pointee(settings) }
+        ConfigStore { settings: ArcSwap::from_pointee(settings), file: None, writers: Mutex::new(()) }
+    }
+    /// Starts with `settings` that were read from `file`, which CONFIG REWRITE rewrites.
+    pub fn from_file(settings: Settings, file: Option<PathBuf>) -> Self {
+        ConfigStore { file, ..ConfigStore::new(settings) }
     }
     /// The values in force now.
     pub fn get(&self) -> Guard<Arc<Settings>> {
         self.settings.load()
+    }
+    /// The file that the server was started with.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+    /// Sets all of `pairs` or, on an error, none. Names match in any case. Returns the options that were named.
+    pub fn set(&self, pairs: &[(String, String)]) -> Result<Vec<&'static Opt>, SetError> {
+        let _one_writer = self.writers.lock();
+        let mut next = Settings::clone(&self.get());
+        let mut named: Vec<&'static Opt> = Vec::with_capacity(pairs.len());
+        for (name, _) in pairs {
+            let opt = lookup(name).ok_or_else(|| SetError::Unknown(name.clone()))?;
+            let refuse = |why: &str| Err(SetError::Invalid(name.clone(), why.into()));
+            match opt.change {
+                Change::Runtime if named.iter().any(|o| o.name == opt.name) => {
+                    return refuse("duplicate parameter");
+                }
+                Change::Runtime => named.push(opt),
+                Change::Start | Change::Fixed => return refuse("can't set immutable config"),
+            }
+        }
+        for ((name, value), opt) in pairs.iter().zip(&named) {
+            opt.set_text(&mut next, value).map_err(|why| SetError::Invalid(name.clone(), why))?;
+        }
+        self.settings.store(Arc::new(next));
+        Ok(named)
+    }
+    /// Names and values of the options that match any of the patterns, in the table's order.
+    pub fn matching(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
+        let settings = self.get();
+        OPTIONS.iter().filter(|o| matches(o.name)).map(|o| (o.name, o.show(&settings))).collect()
+    }
+    /// Writes the values in force into the file: comments, order and what did not change stay.
+    pub fn rewrite(&self) -> Result<(), String> {
+        let file = self.file().ok_or("The server is running without a config file")?;
+        rewrite::rewrite(file, &self.get())
     }
 }

@@ -1,9 +1,284 @@
-//! The registry of connected clients: CLIENT LIST, CLIENT KILL. SCAFFOLD of the interface.
+//! The registry of connected clients: CLIENT LIST, CLIENT KILL.
+//!
+//! A connection holds its [`ClientHandle`] and writes into it without locks, except for names that change rarely. What is
+//! shown may be a moment old; nothing is decided by it but whom CLIENT KILL means.
+
+use super::Telemetry;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// No command yet.
+const NO_COMMAND: u32 = u32::MAX;
+
+/// What a client says or is told about itself; changes rarely.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// CLIENT SETNAME.
+    pub name: String,
+    /// The ACL user.
+    pub user: String,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: String,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: String,
+    /// Selected database.
+    pub db: u8,
+    /// 2 or 3.
+    pub resp: u8,
+    /// CLIENT NO-EVICT.
+    pub no_evict: bool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: bool,
+}
 
 /// One connected client, shared between its connection and the registry.
-#[derive(Debug, Default)]
-pub struct ClientHandle {}
+#[derive(Debug)]
+pub struct ClientHandle {
+    /// CLIENT ID.
+    pub id: u64,
+    /// The client's address.
+    pub addr: String,
+    /// The server's address that it connected to.
+    pub laddr: String,
+    /// The socket's number, -1 where there is none.
+    pub fd: i32,
+    connected: Duration,
+    last_seen_ms: AtomicU64,
+    identity: Mutex<Identity>,
+    /// Commands queued by MULTI; -1 outside.
+    multi: AtomicI64,
+    watching: AtomicU32,
+    subscriptions: [AtomicU32; 3],
+    query_used: AtomicU64,
+    query_free: AtomicU64,
+    output: AtomicU64,
+    command: AtomicU32,
+    commands: AtomicU64,
+    input_total: AtomicU64,
+    output_total: AtomicU64,
+    killed: AtomicBool,
+    wake: Notify,
+}
+
+impl Default for ClientHandle {
+    fn default() -> Self {
+        ClientHandle::new(0, Peer::default(), Duration::ZERO)
+    }
+}
+
+/// Both ends of a connection.
+#[derive(Debug, Clone, Default)]
+pub struct Peer {
+    /// The client's address, `ip:port`.
+    pub addr: String,
+    /// The server's address, `ip:port`.
+    pub laddr: String,
+    /// The socket's number, -1 where there is none.
+    pub fd: i32,
+}
+
+impl ClientHandle {
+    fn new(id: u64, peer: Peer, now: Duration) -> Self {
+        ClientHandle {
+            id,
+            addr: peer.addr,
+            laddr: peer.laddr,
+            fd: peer.fd,
+            connected: now,
+            last_seen_ms: AtomicU64::new(millis(now)),
+            identity: Mutex::new(Identity { user: "default".into(), resp: 2, ..Identity::default() }),
+            multi: AtomicI64::new(-1),
+            watching: AtomicU32::new(0),
+            subscriptions: Default::default(),
+            query_used: AtomicU64::new(0),
+            query_free: AtomicU64::new(0),
+            output: AtomicU64::new(0),
+            command: AtomicU32::new(NO_COMMAND),
+            commands: AtomicU64::new(0),
+            input_total: AtomicU64::new(0),
+            output_total: AtomicU64::new(0),
+            killed: AtomicBool::new(false),
+            wake: Notify::new(),
+        }
+    }
+    /// The row at `index` is run for this client at monotonic time `now`.
+    pub fn on_command(&self, index: usize, now: Duration) {
+        self.command.store(u32::try_from(index).unwrap_or(NO_COMMAND), Relaxed);
+        self.commands.fetch_add(1, Relaxed);
+        self.last_seen_ms.store(millis(now), Relaxed);
+    }
+    /// `n` bytes came at monotonic time `now`.
+    pub fn on_read(&self, n: usize, now: Duration) {
+        self.input_total.fetch_add(n as u64, Relaxed);
+        self.last_seen_ms.store(millis(now), Relaxed);
+    }
+    /// `n` bytes were sent.
+    pub fn on_write(&self, n: usize) {
+        self.output_total.fetch_add(n as u64, Relaxed);
+    }
+    /// Commands queued by MULTI, None outside a transaction.
+    pub fn set_multi(&self, queued: Option<usize>) {
+        self.multi.store(queued.map_or(-1, |n| n as i64), Relaxed);
+    }
+    /// Number of watched keys.
+    pub fn set_watching(&self, keys: usize) {
+        self.watching.store(keys as u32, Relaxed);
+    }
+    /// Channels, patterns and shard channels subscribed to.
+    pub fn set_subscriptions(&self, counts: [usize; 3]) {
+        for (cell, n) in self.subscriptions.iter().zip(counts) {
+            cell.store(n as u32, Relaxed);
+        }
+    }
+    /// Bytes of requests that are buffered, and room left in the buffer.
+    pub fn set_query_buffer(&self, used: usize, free: usize) {
+        self.query_used.store(used as u64, Relaxed);
+        self.query_free.store(free as u64, Relaxed);
+    }
+    /// Bytes of replies that wait.
+    pub fn set_output(&self, waiting: usize) {
+        self.output.store(waiting as u64, Relaxed);
+    }
+    /// What the client is called, speaks and has selected.
+    pub fn set_identity(&self, identity: Identity) {
+        *self.identity.lock() = identity;
+    }
+    /// What was last set.
+    pub fn identity(&self) -> Identity {
+        self.identity.lock().clone()
+    }
+    /// Monotonic time of the last sign of life.
+    pub fn last_seen(&self) -> Duration {
+        Duration::from_millis(self.last_seen_ms.load(Relaxed))
+    }
+    /// Seconds since it connected.
+    pub fn age(&self, now: Duration) -> u64 {
+        now.saturating_sub(self.connected).as_secs()
+    }
+    /// Whether it is subscribed to anything.
+    pub fn is_subscribed(&self) -> bool {
+        self.subscriptions.iter().any(|n| n.load(Relaxed) > 0)
+    }
+    /// Asks the connection to close. It may be asked more than once.
+    pub fn kill(&self) {
+        self.killed.store(true, std::sync::atomic::Ordering::Release);
+        self.wake.notify_waiters();
+        self.wake.notify_one();
+    }
+    /// Whether it was asked to close.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(std::sync::atomic::Ordering::Acquire)
+    }
+    /// Returns once it was asked to close. Cancel safe.
+    pub async fn killed(&self) {
+        while !self.is_killed() {
+            self.wake.notified().await;
+        }
+    }
+    /// Bytes of buffers, roughly.
+    fn memory(&self) -> u64 {
+        let buffers = [&self.query_used, &self.query_free, &self.output];
+        size_of::<Self>() as u64 + buffers.iter().map(|b| b.load(Relaxed)).sum::<u64>()
+    }
+    fn flags(&self, identity: &Identity) -> String {
+        let flags = [
+            (self.is_subscribed(), 'P'),
+            (self.multi.load(Relaxed) >= 0, 'x'),
+            (self.is_killed(), 'A'),
+            (identity.no_evict, 'e'),
+            (identity.no_touch, 'T'),
+        ];
+        let set: String = flags.iter().filter(|(on, _)| *on).map(|(_, c)| *c).collect();
+        if set.is_empty() { "N".into() } else { set }
+    }
+    /// The client's line in CLIENT LIST, without a line break.
+    pub fn line(&self, now: Duration, telemetry: &Telemetry) -> String {
+        let identity = self.identity();
+        let load = |n: &AtomicU64| n.load(Relaxed);
+        let [sub, psub, ssub] = self.subscriptions.each_ref().map(|n| n.load(Relaxed));
+        let idle = now.saturating_sub(self.last_seen()).as_secs();
+        let mut out = format!("id={} addr={} laddr={} fd={}", self.id, self.addr, self.laddr, self.fd);
+        let _ = write!(
+            out,
+            " name={} age={} idle={idle} flags={} db={} sub={sub} psub={psub} ssub={ssub} multi={} watch={}",
+            identity.name,
+            self.age(now),
+            self.flags(&identity),
+            identity.db,
+            self.multi.load(Relaxed),
+            self.watching.load(Relaxed),
+        );
+        let _ = write!(
+            out,
+            " qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r cmd={}",
+            load(&self.query_used),
+            load(&self.query_free),
+            load(&self.output),
+            self.memory(),
+            telemetry.label(self.command.load(Relaxed) as usize),
+        );
+        let _ = write!(
+            out,
+            " user={} redir=-1 resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
+            identity.user,
+            identity.resp,
+            identity.lib_name,
+            identity.lib_ver,
+            load(&self.input_total),
+            load(&self.output_total),
+            load(&self.commands),
+        );
+        out
+    }
+}
+
+fn millis(t: Duration) -> u64 {
+    u64::try_from(t.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// All connected clients.
 #[derive(Debug, Default)]
-pub struct Clients {}
+pub struct Clients {
+    /// Ordered by id, as CLIENT LIST shows them.
+    connected: Mutex<BTreeMap<u64, Arc<ClientHandle>>>,
+    last_id: AtomicU64,
+    count: AtomicU64,
+}
+
+impl Clients {
+    /// Registers a client that connected at monotonic time `now`. Ids start at 1 and are never reused.
+    pub fn connect(&self, peer: Peer, now: Duration) -> Arc<ClientHandle> {
+        let id = self.last_id.fetch_add(1, Relaxed) + 1;
+        let handle = Arc::new(ClientHandle::new(id, peer, now));
+        self.connected.lock().insert(id, handle.clone());
+        self.count.fetch_add(1, Relaxed);
+        handle
+    }
+    /// Removes a client whose connection has ended.
+    pub fn disconnect(&self, id: u64) {
+        if self.connected.lock().remove(&id).is_some() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+    }
+    /// How many are connected.
+    pub fn len(&self) -> usize {
+        self.count.load(Relaxed) as usize
+    }
+    /// True where none is connected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// All that are connected now, by id.
+    pub fn all(&self) -> Vec<Arc<ClientHandle>> {
+        self.connected.lock().values().cloned().collect()
+    }
+    /// The client with this id.
+    pub fn get(&self, id: u64) -> Option<Arc<ClientHandle>> {
+        self.connected.lock().get(&id).cloned()
+    }
+}

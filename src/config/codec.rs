@@ -1,0 +1,260 @@
+//! How the values of options are read and shown. The texts of the errors are Redis'.
+
+use tracing::level_filters::LevelFilter;
+
+/// Reads and shows the values of one kind of option.
+pub(super) trait Codec<T> {
+    /// From the arguments of a directive. `old` is the value so far, of which a directive may change a part.
+    fn read(&self, args: &[&str], old: &T) -> Result<T, String>;
+    /// As CONFIG GET shows it and the file holds it.
+    fn show(&self, value: &T) -> String;
+    /// Whether a directive may have more than one argument.
+    fn is_list(&self) -> bool {
+        false
+    }
+}
+
+/// `appendfsync`: when OK means on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AppendFsync {
+    /// Every acknowledged write is on disk.
+    #[default]
+    Always,
+    /// Synced once a second.
+    EverySec,
+    /// Left to the operating system.
+    No,
+}
+
+/// `loglevel`, from chatty to quiet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogLevel {
+    /// Everything.
+    Debug,
+    /// Connections and other frequent events.
+    Verbose,
+    /// What an operator wants to know.
+    #[default]
+    Notice,
+    /// Only what is wrong.
+    Warning,
+    /// Nothing.
+    Nothing,
+}
+
+impl LogLevel {
+    /// The least severe events that are logged.
+    pub fn filter(self) -> LevelFilter {
+        match self {
+            LogLevel::Debug => LevelFilter::TRACE,
+            LogLevel::Verbose => LevelFilter::DEBUG,
+            LogLevel::Notice => LevelFilter::INFO,
+            LogLevel::Warning => LevelFilter::WARN,
+            LogLevel::Nothing => LevelFilter::OFF,
+        }
+    }
+}
+
+/// Limits of one class of clients in `client-output-buffer-limit`. 0 means none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    /// Bytes waiting that close the connection at once.
+    pub hard: usize,
+    /// Bytes waiting that close it when they stay for `seconds`.
+    pub soft: usize,
+    /// Seconds.
+    pub seconds: u32,
+}
+
+/// `client-output-buffer-limit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimits {
+    /// Normal clients.
+    pub normal: OutputLimit,
+    /// Replicas: accepted for compatibility, there are none.
+    pub replica: OutputLimit,
+    /// Clients that are subscribed.
+    pub pubsub: OutputLimit,
+}
+
+/// An integer between both bounds.
+pub(super) struct Int(pub i64, pub i64);
+/// Bytes between both bounds, with an optional unit: `64mb`.
+pub(super) struct Memory(pub u64, pub u64);
+/// Any text.
+pub(super) struct Text;
+/// Several words.
+pub(super) struct Words;
+/// `yes` or `no`.
+pub(super) struct YesNo;
+/// One of these words.
+pub(super) struct Choice<T: 'static>(pub &'static [(&'static str, T)]);
+/// `class hard soft seconds`, any number of times.
+pub(super) struct Limits;
+
+fn one<'a>(args: &[&'a str]) -> Result<&'a str, String> {
+    match args {
+        [one] => Ok(one),
+        _ => Err("wrong number of arguments".into()),
+    }
+}
+
+impl<T: TryFrom<i64> + Copy + ToString> Codec<T> for Int {
+    fn read(&self, args: &[&str], _: &T) -> Result<T, String> {
+        let n: i64 = one(args)?.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+        let outside = || format!("argument must be between {} and {} inclusive", self.0, self.1);
+        Some(n)
+            .filter(|n| (self.0..=self.1).contains(n))
+            .and_then(|n| T::try_from(n).ok())
+            .ok_or_else(outside)
+    }
+    fn show(&self, value: &T) -> String {
+        value.to_string()
+    }
+}
+
+impl Codec<usize> for Memory {
+    fn read(&self, args: &[&str], _: &usize) -> Result<usize, String> {
+        let n = memory(one(args)?).ok_or("argument must be a memory value")?;
+        let outside = || format!("argument must be between {} and {} inclusive", self.0, self.1);
+        let n = Some(n).filter(|n| (self.0..=self.1).contains(n)).ok_or_else(outside)?;
+        usize::try_from(n).map_err(|_| outside())
+    }
+    fn show(&self, value: &usize) -> String {
+        value.to_string()
+    }
+}
+
+/// Redis' memory units: k, m, g are powers of ten, kb, mb, gb powers of two.
+pub(super) fn memory(raw: &str) -> Option<u64> {
+    let digits = raw.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = raw.split_at_checked(digits)?;
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+impl Codec<String> for Text {
+    fn read(&self, args: &[&str], _: &String) -> Result<String, String> {
+        one(args).map(str::to_owned)
+    }
+    fn show(&self, value: &String) -> String {
+        value.clone()
+    }
+}
+
+impl Codec<Vec<String>> for Words {
+    fn read(&self, args: &[&str], _: &Vec<String>) -> Result<Vec<String>, String> {
+        let words = args.iter().flat_map(|a| a.split_ascii_whitespace());
+        Ok(words.map(str::to_owned).collect())
+    }
+    fn show(&self, value: &Vec<String>) -> String {
+        value.join(" ")
+    }
+    fn is_list(&self) -> bool {
+        true
+    }
+}
+
+impl Codec<bool> for YesNo {
+    fn read(&self, args: &[&str], _: &bool) -> Result<bool, String> {
+        match one(args)?.to_ascii_lowercase().as_str() {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err("argument must be 'yes' or 'no'".into()),
+        }
+    }
+    fn show(&self, value: &bool) -> String {
+        if *value { "yes" } else { "no" }.into()
+    }
+}
+
+impl<T: Copy + PartialEq> Codec<T> for Choice<T> {
+    fn read(&self, args: &[&str], _: &T) -> Result<T, String> {
+        let word = one(args)?;
+        let hit = self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
+        hit.map(|(_, value)| *value).ok_or_else(|| {
+            let words: Vec<_> = self.0.iter().map(|(name, _)| *name).collect();
+            format!("argument(s) must be one of the following: {}", words.join(", "))
+        })
+    }
+    fn show(&self, value: &T) -> String {
+        self.0.iter().find(|(_, v)| v == value).map_or_else(String::new, |(name, _)| (*name).into())
+    }
+}
+
+impl Codec<OutputLimits> for Limits {
+    fn read(&self, args: &[&str], old: &OutputLimits) -> Result<OutputLimits, String> {
+        let words: Vec<&str> = args.iter().flat_map(|a| a.split_ascii_whitespace()).collect();
+        let mut limits = *old;
+        if words.is_empty() || words.len() % 4 != 0 {
+            return Err("Wrong number of arguments in buffer limit configuration.".into());
+        }
+        for class in words.chunks_exact(4) {
+            let [name, hard, soft, seconds] = class else { continue };
+            let limit = match name.to_ascii_lowercase().as_str() {
+                "normal" => &mut limits.normal,
+                "slave" | "replica" => &mut limits.replica,
+                "pubsub" => &mut limits.pubsub,
+                _ => return Err("Invalid client class specified in buffer limit configuration.".into()),
+            };
+            *limit = limit_of(hard, soft, seconds)
+                .ok_or("Error in hard, soft or soft_seconds setting in buffer limit configuration.")?;
+        }
+        Ok(limits)
+    }
+    fn show(&self, value: &OutputLimits) -> String {
+        let class = |name: &str, l: OutputLimit| format!("{name} {} {} {}", l.hard, l.soft, l.seconds);
+        let OutputLimits { normal, replica, pubsub } = *value;
+        [class("normal", normal), class("slave", replica), class("pubsub", pubsub)].join(" ")
+    }
+    fn is_list(&self) -> bool {
+        true
+    }
+}
+
+fn limit_of(hard: &str, soft: &str, seconds: &str) -> Option<OutputLimit> {
+    let bytes = |raw| usize::try_from(memory(raw)?).ok();
+    Some(OutputLimit { hard: bytes(hard)?, soft: bytes(soft)?, seconds: seconds.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_units() {
+        for (raw, n) in [
+            ("0", 0),
+            ("12", 12),
+            ("3b", 3),
+            ("1k", 1000),
+            ("1Kb", 1024),
+            ("2MB", 2 << 20),
+            ("1g", 1_000_000_000),
+        ] {
+            assert_eq!(memory(raw), Some(n), "{raw}");
+        }
+        for raw in ["", "kb", "-1", "1x", "1 kb", "99999999999999999999", "99999999999gb"] {
+            assert_eq!(memory(raw), None, "{raw}");
+        }
+    }
+
+    #[test]
+    fn limits_keep_the_classes_that_are_not_named() {
+        let old = Limits.read(&["normal", "4", "5", "6"], &OutputLimits::default()).unwrap();
+        let limits = Limits.read(&["pubsub 1mb 2 3 replica 7 8 9"], &old).unwrap();
+        assert_eq!(Limits.show(&limits), "normal 4 5 6 slave 7 8 9 pubsub 1048576 2 3");
+        for wrong in ["", "pubsub 1 2", "nobody 1 2 3", "normal 1 2 x", "normal -1 2 3"] {
+            assert!(Limits.read(&[wrong], &old).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Reads redis.conf's syntax: a directive a line, quotes, comments, `include`; and the same as arguments. Later ones win.
+
+use super::table::{Settings, lookup};
+use std::path::{Path, PathBuf};
+
+/// Files that include each other stop here.
+const MAX_INCLUDES: usize = 16;
+
+/// A directive that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Reading {place}\n>>> '{text}'\n{why}")]
+pub struct ConfigError {
+    /// Where: a file with its line, or the arguments.
+    pub place: String,
+    /// The directive as it was written.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Settings from the program's arguments (without its name): `[file] [--name value ...]...`, also `--name=value`.
+/// Returns them with the file's path.
+pub fn from_args(args: &[String]) -> Result<(Settings, Option<PathBuf>), ConfigError> {
+    let mut settings = Settings::default();
+    let (file, args) = match args.split_first() {
+        Some((first, rest)) if !first.starts_with("--") => (Some(PathBuf::from(first)), rest),
+        _ => (None, args),
+    };
+    if let Some(file) = &file {
+        read_file(&mut settings, file, 0)?;
+    }
+    let (before, options) = args.split_at(args.iter().take_while(|a| !a.starts_with("--")).count());
+    if let Some(text) = before.first() {
+        return Err(refuse("the arguments", text, "an option starts with --"));
+    }
+    for words in options.chunk_by(|_, next| !next.starts_with("--")) {
+        let words = argument(words);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        apply(&mut settings, &words).map_err(|why| refuse("the arguments", &words.join(" "), &why))?;
+    }
+    Ok((settings, file))
+}
+
+/// Reads directives from `text` over `settings`. `name` stands in errors; `include` is relative to the working directory.
+pub fn from_text(settings: &mut Settings, name: &str, text: &str) -> Result<(), ConfigError> {
+    read_text(settings, name, text, 0)
+}
+
+/// `--name=value more` and `--name value more` as words.
+fn argument(words: &[String]) -> Vec<String> {
+    let mut out = Vec::with_capacity(words.len() + 1);
+    for (n, word) in words.iter().enumerate() {
+        match (n, word.trim_start_matches("--").split_once('=')) {
+            (0, Some((name, value))) => out.extend([name.to_owned(), value.to_owned()]),
+            (0, None) => out.push(word.trim_start_matches("--").to_owned()),
+            _ => out.push(word.clone()),
+        }
+    }
+    out
+}
+
+fn read_file(settings: &mut Settings, file: &Path, depth: usize) -> Result<(), ConfigError> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|e| refuse(&name, &name, &format!("Can't open the file: {e}")))?;
+    read_text(settings, &name, &text, depth)
+}
+
+fn read_text(settings: &mut Settings, name: &str, text: &str, depth: usize) -> Result<(), ConfigError> {
+    for (n, line) in text.lines().enumerate() {
+        let line = line.trim();
+        let here = |why: &str| refuse(&format!("{name}, at line {}", n + 1), line, why);
+        let words = directive(line).ok_or_else(|| here("Unbalanced quotes in configuration line"))?;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            [] => {}
+            [word, ..] if word.eq_ignore_ascii_case("include") && depth == MAX_INCLUDES => {
+                return Err(here("files include each other too deeply"));
+            }
+            [word, file] if word.eq_ignore_ascii_case("include") => {
+                read_file(settings, Path::new(file), depth + 1)?;
+            }
+            words => apply(settings, words).map_err(|why| here(&why))?,
+        }
+    }
+    Ok(())
+}
+
+fn apply(settings: &mut Settings, words: &[&str]) -> Result<(), String> {
+    let Some((name, args)) = words.split_first() else { return Ok(()) };
+    let opt = lookup(name).ok_or("Bad directive or wrong number of arguments")?;
+    opt.set(settings, args)
+}
+
+fn refuse(place: &str, text: &str, why: &str) -> ConfigError {
+    ConfigError { place: place.into(), text: text.into(), why: why.into() }
+}
+
+/// The words of a line; none for a comment. None where quotes are not closed.
+pub(super) fn directive(line: &str) -> Option<Vec<String>> {
+    if line.trim_start().starts_with('#') { Some(Vec::new()) } else { split(line) }
+}
+
+/// Words as a shell would split them: `"..."` with escapes, `'...'` with only `\'`.
+fn split(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let (word, after) = match rest.chars().next() {
+            Some(quote @ ('"' | '\'')) => quoted(rest.get(1..)?, quote)?,
+            _ => {
+                let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+                let (word, after) = rest.split_at_checked(end)?;
+                (word.to_owned(), after)
+            }
+        };
+        if after.chars().next().is_some_and(|c| !c.is_whitespace()) {
+            return None;
+        }
+        words.push(word);
+        rest = after.trim_start();
+    }
+    Some(words)
+}
+
+/// What stands before the closing quote, and what follows it.
+fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
+    let mut word = String::new();
+    let mut chars = text.chars();
+    loop {
+        match chars.next()? {
+            c if c == quote => return Some((word, chars.as_str())),
+            '\\' if quote == '"' => word.push(match chars.next()? {
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                'b' => '\u{8}',
+                'a' => '\u{7}',
+                'x' => hex(&mut chars)?,
+                other => other,
+            }),
+            '\\' if chars.as_str().starts_with(quote) => word.extend(chars.next()),
+            c => word.push(c),
+        }
+    }
+}
+
+fn hex(chars: &mut std::str::Chars<'_>) -> Option<char> {
+    let digits = chars.as_str().get(..2)?;
+    let code = u8::from_str_radix(digits, 16).ok().filter(u8::is_ascii)?;
+    chars.nth(1)?;
+    Some(char::from(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_quotes() {
+        let words = |line| directive(line).map(|w| w.join("|"));
+        assert_eq!(words("a  b\tc "), Some("a|b|c".into()));
+        assert_eq!(words(r#"a "b c" 'd "e' "\x41\n\"" """#), Some("a|b c|d \"e|A\n\"|".into()));
+        assert_eq!(words(r"a 'it\'s' b\n"), Some(r"a|it's|b\n".into()));
+        assert_eq!(words("  # a comment \" with a quote"), Some(String::new()));
+        for unbalanced in ["a \"b", "a 'b", "a \"b\"c", "\"\\x4", "a 'b\\'"] {
+            assert_eq!(words(unbalanced), None, "{unbalanced}");
+        }
+    }
+}

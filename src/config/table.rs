@@ -1,0 +1,183 @@
+//! The table of options: each is one entry, from which the typed field, its default, CONFIG GET, SET and REWRITE, the
+//! reading of files and arguments, and the test of `conf/tern.conf` are derived.
+
+use super::codec::{
+    AppendFsync, Choice, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Text, Words, YesNo,
+};
+
+/// When an option can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// In the file, as an argument, and with CONFIG SET.
+    Runtime,
+    /// In the file and as an argument.
+    Start,
+    /// Never: a fact that clients ask for. A file may state it, but not contradict it.
+    Fixed,
+}
+
+/// One option.
+pub struct Opt {
+    /// Its name, lower case.
+    pub name: &'static str,
+    /// The value where nothing is said.
+    pub default: &'static str,
+    /// When it can be changed.
+    pub change: Change,
+    /// What it does.
+    pub doc: &'static str,
+    read: fn(&mut Settings, &[&str]) -> Result<(), String>,
+    show: fn(&Settings) -> String,
+    is_list: fn() -> bool,
+}
+
+impl Opt {
+    /// The value in `settings`, as CONFIG GET shows it.
+    pub fn show(&self, settings: &Settings) -> String {
+        (self.show)(settings)
+    }
+    /// Sets the value from the arguments of a directive. The error says what is wrong with them.
+    pub fn set(&self, settings: &mut Settings, args: &[&str]) -> Result<(), String> {
+        if args.is_empty() || (args.len() > 1 && !self.is_list()) {
+            return Err("wrong number of arguments".into());
+        }
+        (self.read)(settings, args)?;
+        if self.change == Change::Fixed && self.show(settings) != self.default {
+            return Err(format!("this server has no other value than '{}'", self.default));
+        }
+        Ok(())
+    }
+    /// Sets the value from one text, as CONFIG SET gets it.
+    pub(super) fn set_text(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
+        self.set(settings, &[text])
+    }
+    /// Whether several words are its value.
+    pub fn is_list(&self) -> bool {
+        (self.is_list)()
+    }
+}
+
+/// The option of a name in any case.
+pub fn lookup(name: &str) -> Option<&'static Opt> {
+    OPTIONS.iter().find(|o| o.name.eq_ignore_ascii_case(name))
+}
+
+macro_rules! options {
+    ($($(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $default:literal $change:ident $codec:expr;)+) => {
+        /// The values in force.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Settings {
+            $($(#[doc = $doc])+ pub $field: $type,)+
+        }
+
+        /// All options.
+        pub const OPTIONS: &[Opt] = &[$(Opt {
+            name: $name,
+            default: $default,
+            change: Change::$change,
+            doc: concat!($($doc, "\n"),+),
+            read: |s, args| Codec::<$type>::read(&$codec, args, &s.$field).map(|v| s.$field = v),
+            show: |s| Codec::<$type>::show(&$codec, &s.$field),
+            is_list: || Codec::<$type>::is_list(&$codec),
+        },)+];
+
+        impl Default for Settings {
+            /// The table's defaults. `tests/config_table.rs` shows that every one of them is a valid value.
+            fn default() -> Self {
+                Settings { $($field: Codec::<$type>::read(&$codec, &[$default], &Default::default()).unwrap_or_default(),)+ }
+            }
+        }
+    };
+}
+
+const FSYNC: Choice<AppendFsync> =
+    Choice(&[("always", AppendFsync::Always), ("everysec", AppendFsync::EverySec), ("no", AppendFsync::No)]);
+const LEVEL: Choice<LogLevel> = Choice(&[
+    ("debug", LogLevel::Debug),
+    ("verbose", LogLevel::Verbose),
+    ("notice", LogLevel::Notice),
+    ("warning", LogLevel::Warning),
+    ("nothing", LogLevel::Nothing),
+]);
+/// Redis' largest signed int.
+const INT: i64 = i32::MAX as i64;
+const MIB: u64 = 1 << 20;
+/// Largest bulk string: design's limit of a string.
+const MAX_BULK: u64 = 512 * MIB;
+
+options! {
+    /// TCP port to listen on; 0 listens on none.
+    port: u16 = "port" "6379" Start Int(0, 65535);
+    /// Addresses to listen on. A leading `-` makes an address optional: it is skipped where it does not exist.
+    bind: Vec<String> = "bind" "127.0.0.1 -::1" Start Words;
+    /// Refuse connections from other machines while there is no password.
+    protected_mode: bool = "protected-mode" "yes" Runtime YesNo;
+    /// Length of the queue of connections that the kernel has accepted and the server has not.
+    tcp_backlog: u32 = "tcp-backlog" "511" Start Int(0, INT);
+    /// Seconds between TCP keepalive probes on an idle connection; 0 sends none.
+    tcp_keepalive: u32 = "tcp-keepalive" "300" Runtime Int(0, INT);
+    /// Close a connection after it was idle for so many seconds; 0 never does.
+    timeout: u32 = "timeout" "0" Runtime Int(0, INT);
+    /// Most clients connected at once; more are told so and closed.
+    maxclients: u32 = "maxclients" "10000" Runtime Int(1, 4294967295);
+    /// Password of the default user; empty asks for none.
+    requirepass: String = "requirepass" "" Runtime Text;
+    /// Worker threads; 0 takes one for each core.
+    io_threads: usize = "io-threads" "0" Start Int(0, 256);
+    /// Longest bulk string that a client may send, in bytes.
+    proto_max_bulk_len: usize = "proto-max-bulk-len" "536870912" Runtime Memory(MIB, MAX_BULK);
+    /// Bytes of one client's requests that may wait unparsed; more close its connection.
+    client_query_buffer_limit: usize = "client-query-buffer-limit" "1073741824" Runtime Memory(MIB, i64::MAX as u64);
+    /// Bytes of replies that may wait for a slow reader, by class of client: hard limit, soft limit, seconds above the soft one.
+    client_output_buffer_limit: OutputLimits = "client-output-buffer-limit" "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60" Runtime Limits;
+    /// Port of the Prometheus metrics, on the addresses of `bind`; 0 serves none.
+    metrics_port: u16 = "metrics-port" "0" Start Int(0, 65535);
+
+    /// Data directory, created where it is missing.
+    dir: String = "dir" "./data" Start Text;
+    /// The engine: `local` keeps its files in `dir`, `local:<path>` elsewhere.
+    store: String = "store" "local" Start Text;
+    /// When a write is acknowledged: `always` once it is on disk, `everysec` with a sync once a second, `no` when the operating system likes.
+    appendfsync: AppendFsync = "appendfsync" "always" Runtime FSYNC;
+    /// Number of databases.
+    databases: u8 = "databases" "16" Start Int(1, 255);
+    /// Lanes that combine writes into transactions; each has one transaction in flight.
+    lanes: usize = "lanes" "2" Start Int(1, 1024);
+    /// Bytes of memory for blocks that the engine has read.
+    store_cache_size: usize = "store-cache-size" "268435456" Start Memory(MIB, 1 << 46);
+    /// Bytes that the engine collects in memory before it writes a table file.
+    store_write_buffer_size: usize = "store-write-buffer-size" "67108864" Start Memory(64 << 10, 1 << 40);
+
+    /// Largest set of integers that is kept in its record, in members.
+    set_max_intset_entries: usize = "set-max-intset-entries" "512" Runtime Int(0, 1024);
+    /// Largest set of other members that is kept in its record, in members.
+    set_max_listpack_entries: usize = "set-max-listpack-entries" "128" Runtime Int(0, 1024);
+    /// Longest member in a set that is kept in its record, in bytes.
+    set_max_listpack_value: usize = "set-max-listpack-value" "64" Runtime Int(0, 64);
+
+    /// What is logged: `debug`, `verbose`, `notice`, `warning` or `nothing`.
+    loglevel: LogLevel = "loglevel" "notice" Runtime LEVEL;
+    /// File of the log; empty logs to the standard output.
+    logfile: String = "logfile" "" Start Text;
+    /// Measure each command's latency for INFO latencystats and the metrics.
+    latency_tracking: bool = "latency-tracking" "yes" Runtime YesNo;
+    /// Seconds that a shutdown waits for commands that are still running.
+    shutdown_timeout: u32 = "shutdown-timeout" "10" Runtime Int(0, INT);
+
+    /// Data is always durable: see `appendfsync`.
+    appendonly: String = "appendonly" "yes" Fixed Text;
+    /// There are no snapshot files, so no schedule of them.
+    save: String = "save" "" Fixed Text;
+    /// Memory holds caches only, so it has no limit of its own.
+    maxmemory: String = "maxmemory" "0" Fixed Text;
+    /// No key is ever evicted.
+    maxmemory_policy: String = "maxmemory-policy" "noeviction" Fixed Text;
+    /// A master accepts writes; clients ask for this in their handshake.
+    replica_read_only: String = "replica-read-only" "yes" Fixed Text;
+    /// Cluster mode does not exist: any server can answer for any key.
+    cluster_enabled: String = "cluster-enabled" "no" Fixed Text;
+    /// Daemons are the service manager's work.
+    daemonize: String = "daemonize" "no" Fixed Text;
+    /// Background work is paced by itself, not by a frequency; tools ask for it.
+    hz: String = "hz" "10" Fixed Text;
+}

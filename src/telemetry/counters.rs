@@ -1,0 +1,114 @@
+//! Counters, and rates made of them.
+
+use super::latency::Histogram;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A relaxed counter.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+    /// The sum so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    /// Starts again from zero.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What is counted of one row.
+#[derive(Debug)]
+pub struct CommandStats {
+    /// `get`, `client|id`.
+    pub label: String,
+    /// Latencies; its count is the number of calls.
+    pub latency: Histogram,
+    /// Calls that a gate refused.
+    pub rejected: Count,
+    /// Calls that ran and answered an error.
+    pub failed: Count,
+}
+
+impl CommandStats {
+    /// Of the row called `label`.
+    pub fn new(label: String) -> Self {
+        CommandStats {
+            label,
+            latency: Histogram::default(),
+            rejected: Count::default(),
+            failed: Count::default(),
+        }
+    }
+    /// Starts again from zero.
+    pub fn reset(&self) {
+        self.latency.reset();
+        self.rejected.reset();
+        self.failed.reset();
+    }
+}
+
+/// Samples kept for a rate: the newest and the oldest bound the window.
+const SAMPLES: usize = 16;
+/// Least time between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+/// Commands and bytes at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sample {
+    /// Monotonic time.
+    pub at: Duration,
+    /// Commands so far.
+    pub commands: u64,
+    /// Bytes read so far.
+    pub input: u64,
+    /// Bytes written so far.
+    pub output: u64,
+}
+
+/// The last samples, for `instantaneous_ops_per_sec` and its like.
+#[derive(Debug, Default)]
+pub struct Rates {
+    samples: Vec<Sample>,
+}
+
+impl Rates {
+    /// Adds a sample unless the last one is fresh.
+    pub fn sample(&mut self, sample: Sample) {
+        if self.samples.last().is_some_and(|last| sample.at < last.at + SAMPLE_EVERY) {
+            return;
+        }
+        if self.samples.len() == SAMPLES {
+            self.samples.remove(0);
+        }
+        self.samples.push(sample);
+    }
+    /// Units a second of `what` over the window; 0 with fewer than two samples.
+    pub fn per_second(&self, what: impl Fn(&Sample) -> u64) -> f64 {
+        let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else { return 0.0 };
+        let seconds = last.at.saturating_sub(first.at).as_secs_f64();
+        if seconds > 0.0 { what(last).saturating_sub(what(first)) as f64 / seconds } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_spans_the_last_samples() {
+        let mut rates = Rates::default();
+        assert_eq!(rates.per_second(|s| s.commands), 0.0);
+        for ms in (0..5000).step_by(50) {
+            rates.sample(Sample { at: Duration::from_millis(ms), commands: ms * 3, ..Sample::default() });
+        }
+        assert_eq!(rates.samples.len(), SAMPLES);
+        assert_eq!(rates.per_second(|s| s.commands).round(), 3000.0);
+    }
+}

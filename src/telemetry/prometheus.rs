@@ -1,0 +1,235 @@
+//! The metrics in the OpenMetrics text format, made from the counters when somebody asks.
+
+use super::Telemetry;
+use super::latency::Histogram;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::fmt::Result;
+
+/// Bounds of the exposed buckets, as powers of two of nanoseconds: 1 µs to 17 s, a factor of 4 each.
+const TIME_BITS: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
+/// Bounds of the exposed buckets of batch sizes: below 2 to below 4096 units.
+const SIZE_BITS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+const NANOS: f64 = 1e9;
+
+/// A number with its name and one sentence about it.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    /// Without the prefix `tern_` and without `_total`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// Its value.
+    pub value: Value,
+}
+
+/// What kind of number.
+#[derive(Debug, Clone, Copy)]
+pub enum Value {
+    /// Only grows.
+    Counter(f64),
+    /// Goes up and down.
+    Gauge(f64),
+}
+
+impl Figure {
+    /// A counter.
+    pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
+        Figure { name, help, value: Value::Counter(value as f64) }
+    }
+    /// A counter of seconds, from microseconds.
+    pub fn micros(name: &'static str, help: &'static str, micros: u64) -> Self {
+        Figure { name, help, value: Value::Counter(micros as f64 / 1e6) }
+    }
+    /// A gauge.
+    pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
+        Figure { name, help, value: Value::Gauge(value as f64) }
+    }
+}
+
+/// A histogram's state.
+#[derive(Debug)]
+struct Distribution {
+    sum: f64,
+    count: u64,
+    buckets: Vec<(f64, u64)>,
+}
+
+impl Distribution {
+    fn of(histogram: &Histogram, bits: &[u32], unit: f64) -> Self {
+        let (steps, rest) = histogram.by_powers(bits.iter().copied());
+        let count = rest + steps.iter().map(|(_, n)| n).sum::<u64>();
+        let buckets = steps.into_iter().map(|(limit, n)| (limit as f64 / unit, n));
+        Distribution {
+            sum: histogram.sum() as f64 / unit,
+            count,
+            buckets: buckets.chain([(f64::MAX, rest)]).collect(),
+        }
+    }
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result {
+        encoder.encode_histogram::<NoLabelSet>(self.sum, self.count, &self.buckets, None)
+    }
+}
+
+#[derive(Debug)]
+struct CommandFigures {
+    label: String,
+    latency: Distribution,
+    failed: u64,
+    rejected: u64,
+}
+
+/// Everything at one moment.
+#[derive(Debug)]
+struct Exposition {
+    figures: Vec<Figure>,
+    commands: Vec<CommandFigures>,
+    errors: Vec<(String, u64)>,
+    batches: Distribution,
+    batch_sizes: Distribution,
+}
+
+/// The text of all metrics: `telemetry`'s and the figures of others (store, clients, process).
+pub fn text(telemetry: &Telemetry, others: Vec<Figure>) -> String {
+    let mut registry = Registry::with_prefix("tern");
+    registry.register_collector(Box::new(Exposition::of(telemetry, others)));
+    let mut out = String::new();
+    match prometheus_client::encoding::text::encode(&mut out, &registry) {
+        Ok(()) => out,
+        Err(_) => String::from("# EOF\n"),
+    }
+}
+
+fn figures(t: &Telemetry) -> Vec<Figure> {
+    let f = Figure::counter;
+    vec![
+        f("connections", "Connections accepted.", t.connections.get()),
+        f("connections_refused", "Connections refused.", t.refused.get()),
+        f("input_bytes", "Bytes read from clients.", t.input.get()),
+        f("output_bytes", "Bytes written to clients.", t.output.get()),
+        f("keyspace_hits", "Keys found by commands that read.", t.hits.get()),
+        f("keyspace_misses", "Keys not found by commands that read.", t.misses.get()),
+        f("expired_keys", "Keys removed because their time had come.", t.expired.get()),
+        f("batched_units", "Pipeline windows and transactions in committed batches.", t.units.get()),
+        f("batch_conflicts", "Transactions run again after a conflict.", t.conflicts.get()),
+        f("batch_retries", "Transactions run again for any reason.", t.retries.get()),
+        f("batch_unknown", "Commits whose result was unknown at first.", t.unknown.get()),
+        f("panics", "Handlers and tasks that panicked.", t.panics.get()),
+    ]
+}
+
+impl Exposition {
+    fn of(t: &Telemetry, others: Vec<Figure>) -> Self {
+        let commands = t.commands.iter().map(|c| CommandFigures {
+            label: c.label.clone(),
+            latency: Distribution::of(&c.latency, &TIME_BITS, NANOS),
+            failed: c.failed.get(),
+            rejected: c.rejected.get(),
+        });
+        Exposition {
+            figures: figures(t).into_iter().chain(others).collect(),
+            commands: commands.filter(|c| c.latency.count + c.rejected > 0).collect(),
+            errors: t.errors(),
+            batches: Distribution::of(&t.batches, &TIME_BITS, NANOS),
+            batch_sizes: Distribution::of(&t.batch_sizes, &SIZE_BITS, 1.0),
+        }
+    }
+
+    fn commands(&self, e: &mut DescriptorEncoder<'_>) -> Result {
+        let kind = MetricType::Histogram;
+        let mut family =
+            e.encode_descriptor("command_seconds", "Time a command ran, by name.", None, kind)?;
+        for c in &self.commands {
+            c.latency.encode(family.encode_family(&[("command", c.label.as_str())])?)?;
+        }
+        let failed = self.commands.iter().map(|c| (c.label.as_str(), c.failed));
+        counters(e, "commands_failed", "Commands that answered an error.", "command", failed)?;
+        let rejected = self.commands.iter().map(|c| (c.label.as_str(), c.rejected));
+        counters(e, "commands_rejected", "Commands refused before they ran.", "command", rejected)?;
+        let errors = self.errors.iter().map(|(code, n)| (code.as_str(), *n));
+        counters(e, "errors", "Errors sent to clients, by code.", "code", errors)
+    }
+}
+
+/// A family of counters with one label.
+fn counters<'a>(
+    e: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    label: &str,
+    values: impl Iterator<Item = (&'a str, u64)>,
+) -> Result {
+    let mut family = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (value, n) in values {
+        ConstCounter::new(n).encode(family.encode_family(&[(label, value)])?)?;
+    }
+    Ok(())
+}
+
+impl Collector for Exposition {
+    fn encode(&self, mut e: DescriptorEncoder<'_>) -> Result {
+        for f in &self.figures {
+            match f.value {
+                Value::Counter(v) => {
+                    let family = e.encode_descriptor(f.name, f.help, None, MetricType::Counter)?;
+                    ConstCounter::new(v).encode(family)?;
+                }
+                Value::Gauge(v) => {
+                    let family = e.encode_descriptor(f.name, f.help, None, MetricType::Gauge)?;
+                    ConstGauge::new(v).encode(family)?;
+                }
+            }
+        }
+        self.commands(&mut e)?;
+        let kind = MetricType::Histogram;
+        self.batches.encode(e.encode_descriptor(
+            "batch_seconds",
+            "Time of a batch from begin to commit.",
+            None,
+            kind,
+        )?)?;
+        let sizes = e.encode_descriptor("batch_units", "Units in a batch.", None, kind)?;
+        self.batch_sizes.encode(sizes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Env;
+    use crate::telemetry::Outcome;
+    use std::time::Duration;
+
+    #[test]
+    fn the_text_says_what_was_counted() {
+        let t = Telemetry::new(vec!["get".into(), "client|id".into()], &Env::seeded(0, 1));
+        t.command(0, Duration::from_micros(3), Outcome::Done);
+        t.command(0, Duration::from_secs(40), Outcome::Failed);
+        t.rejected(1);
+        t.error("WRONGTYPE");
+        t.on_batch(3, Duration::from_millis(2));
+        t.on_connect();
+        let text = text(&t, vec![Figure::gauge("clients", "Connected.", 7)]);
+        for line in [
+            "tern_connections_total 1.0",
+            "tern_clients 7.0",
+            "tern_command_seconds_count{command=\"get\"} 2",
+            "tern_command_seconds_bucket{le=\"0.000004096\",command=\"get\"} 1",
+            "tern_command_seconds_bucket{le=\"17.179869184\",command=\"get\"} 1",
+            "tern_command_seconds_bucket{le=\"+Inf\",command=\"get\"} 2",
+            "tern_commands_failed_total{command=\"get\"} 1",
+            "tern_commands_rejected_total{command=\"client|id\"} 1",
+            "tern_errors_total{code=\"WRONGTYPE\"} 1",
+            "tern_batch_units_bucket{le=\"2.0\"} 0",
+            "tern_batch_units_bucket{le=\"4.0\"} 1",
+            "tern_batch_seconds_count 1",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+        }
+    }
+}
