@@ -11,15 +11,15 @@
 //! **Conflicts.** The first conflict runs the batch again, the second one splits it, so that one contended unit does not hold
 //! the others. A batch that grows beyond 1 MB or 100 ms is cut; what is left runs next.
 
-use super::Done;
-use super::Job;
 use super::batch::{Batch, Halt};
+use super::{Done, Job, staging};
 use crate::commands::cx::Server;
 use crate::commands::reply::Reply;
 use crate::env::Rng;
 use crate::error::{Error, StoreError};
 use crate::keyspace::keys::root;
 use crate::store::{Read, key_after};
+use crate::types::string::Staged;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,13 +62,15 @@ pub(super) struct Attempts {
     server: Arc<Server>,
     slot: Slot,
     rng: Rng,
+    /// Strings built for the heavy job under way.
+    staged: Vec<Staged>,
 }
 
 impl Attempts {
     /// In `slot`.
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
-        Attempts { server, slot, rng }
+        Attempts { server, slot, rng, staged: Vec::new() }
     }
 
     /// Runs all jobs and answers them.
@@ -76,6 +78,23 @@ impl Attempts {
         while !jobs.is_empty() {
             self.some(jobs).await;
         }
+    }
+
+    /// Runs one job that may have arguments too large for a transaction: builds them first.
+    pub(super) async fn drain_heavy(&mut self, jobs: &mut VecDeque<Job>) {
+        match self.stage(jobs).await {
+            Ok(()) => self.drain(jobs).await,
+            Err(e) => refuse(jobs, jobs.len(), e),
+        }
+        staging::give_up(&self.server, &mut self.staged).await;
+    }
+
+    async fn stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
+        staging::give_up(&self.server, &mut self.staged).await;
+        for job in jobs {
+            staging::prepare(&self.server, &job.unit, &mut self.staged).await?;
+        }
+        Ok(())
     }
 
     /// Runs jobs from the front until at least one is answered.
@@ -88,17 +107,20 @@ impl Attempts {
             match self.attempt(jobs, width, &mut open).await {
                 Ok(done) => return answer(jobs, done),
                 Err(Halt::Rerun) => {}
-                Err(Halt::Store(StoreError::TooLarge)) if width == 1 => {
-                    return refuse(jobs, 1, StoreError::TooLarge);
-                }
+                Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => return refuse(jobs, 1, e.into()),
                 Err(Halt::Store(e)) if may_succeed(&e) && clock.monotonic() - start < GIVE_UP => {
                     self.server.telemetry.on_retry(&e);
                     if tries > 1 || e == StoreError::TooLarge {
                         width = 1;
                     }
                     self.back_off(tries).await;
+                    if !self.staged.is_empty()
+                        && let Err(e) = self.stage(jobs).await
+                    {
+                        return refuse(jobs, jobs.len(), e);
+                    }
                 }
-                Err(Halt::Store(e)) => return refuse(jobs, width, e),
+                Err(Halt::Store(e)) => return refuse(jobs, width, e.into()),
             }
         }
     }
@@ -126,7 +148,7 @@ impl Attempts {
         }
         let mut done = Vec::with_capacity(width);
         for job in jobs.iter_mut().take(width) {
-            done.push(batch.job(job).await?);
+            done.push(batch.job(job, &self.staged).await?);
             if tx.size() > MAX_BATCH_BYTES || clock.monotonic() - start > MAX_BATCH_AGE {
                 break;
             }
@@ -170,8 +192,8 @@ fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
 }
 
 /// Answers the first `n` jobs with an error for each of their calls.
-fn refuse(jobs: &mut VecDeque<Job>, n: usize, e: StoreError) {
-    let error = Error::Store(e).into_reply();
+fn refuse(jobs: &mut VecDeque<Job>, n: usize, e: Error) {
+    let error = e.into_reply();
     let done = jobs.iter().take(n).map(|job| Done {
         client: job.unit.client.clone(),
         replies: Some(job.unit.calls.iter().map(|_| Reply::Error(error.clone())).collect()),

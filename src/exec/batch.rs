@@ -11,6 +11,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::catalog::Catalog;
 use crate::store::{Read, Tx};
 use crate::types::object;
+use crate::types::string::Staged;
 use futures_util::future::{FutureExt, join_all};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -65,10 +66,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs a job's unit on a copy of its client.
-    pub(super) async fn job(&mut self, job: &mut Job) -> Result<Done, Halt> {
+    /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
+    pub(super) async fn job(&mut self, job: &mut Job, staged: &[Staged]) -> Result<Done, Halt> {
         let mut client = job.unit.client.clone();
-        let replies = self.unit(&job.unit, &mut client, &mut job.forced).await?;
+        let replies = self.unit(&job.unit, &mut client, &mut job.forced, staged).await?;
         Ok(Done { client, replies })
     }
 
@@ -78,6 +79,7 @@ impl<'a> Batch<'a> {
         unit: &Unit,
         client: &mut ClientState,
         forced: &mut Vec<(usize, Reply)>,
+        staged: &[Staged],
     ) -> Result<Option<Vec<Reply>>, Halt> {
         if !self.unchanged(&unit.watches).await? {
             return Ok(None);
@@ -87,7 +89,7 @@ impl<'a> Batch<'a> {
         for (n, call) in unit.calls.iter().enumerate() {
             let reply = match forced.iter().find(|(at, _)| *at == n) {
                 Some((_, reply)) => reply.clone(),
-                None => match self.call(call, client).await {
+                None => match self.call(call, client, staged).await {
                     Ok(reply) => reply,
                     Err(Error::Reply(e)) => Reply::Error(e),
                     Err(Error::Store(e)) if ends_attempt(&e) => return Err(e.into()),
@@ -103,7 +105,12 @@ impl<'a> Batch<'a> {
         Ok(Some(replies))
     }
 
-    async fn call(&mut self, call: &Call, client: &mut ClientState) -> Result<Reply, Error> {
+    async fn call(
+        &mut self,
+        call: &Call,
+        client: &mut ClientState,
+        staged: &[Staged],
+    ) -> Result<Reply, Error> {
         let Run::Handler(run) = call.row.run else {
             return Err(ReplyError::new("ERR this command cannot run here").into());
         };
@@ -114,7 +121,7 @@ impl<'a> Batch<'a> {
             server: self.server,
             now: self.now,
             rng: &mut self.rng,
-            staged: &[],
+            staged,
         };
         let args = Args::new(call.argv.get(call.names..).unwrap_or_default());
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;

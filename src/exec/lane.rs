@@ -21,10 +21,10 @@ impl Lane {
     /// Starts a task for each of `workers`; they stop when the lane is dropped and its queue is empty.
     pub(super) fn spawn(workers: Vec<Attempts>) -> Self {
         let (queue, receiver) = mpsc::unbounded_channel();
-        let limit = if workers.len() > 1 { 1 } else { MAX_BATCH };
+        let heavy = workers.len() > 1;
         let receiver = Arc::new(Mutex::new(receiver));
         for worker in workers {
-            tokio::spawn(drain(worker, receiver.clone(), limit));
+            tokio::spawn(drain(worker, receiver.clone(), heavy));
         }
         Lane { queue }
     }
@@ -42,15 +42,16 @@ impl Lane {
     }
 }
 
-async fn drain(mut worker: Attempts, receiver: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>, limit: usize) {
+async fn drain(mut worker: Attempts, receiver: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>, heavy: bool) {
     let mut buffer = Vec::new();
     let mut jobs = VecDeque::new();
+    let limit = if heavy { 1 } else { MAX_BATCH };
     loop {
         if receiver.lock().await.recv_many(&mut buffer, limit).await == 0 {
             return;
         }
         jobs.extend(buffer.drain(..));
-        worker.drain(&mut jobs).await;
+        if heavy { worker.drain_heavy(&mut jobs).await } else { worker.drain(&mut jobs).await }
     }
 }
 

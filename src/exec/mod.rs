@@ -14,6 +14,7 @@ mod attempt;
 mod batch;
 mod lane;
 mod reads;
+mod staging;
 
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;

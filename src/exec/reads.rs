@@ -36,7 +36,7 @@ async fn attempt(
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;
     }
-    batch.unit(unit, client, forced).await
+    batch.unit(unit, client, forced, &[]).await
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {
