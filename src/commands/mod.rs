@@ -14,6 +14,8 @@ pub mod keys;
 mod keys_moves;
 mod keys_object;
 pub mod scan;
+pub mod set_algebra;
+pub mod sets;
 pub mod strings;
 mod strings_numbers;
 mod strings_set;
@@ -22,4 +24,4 @@ mod strings_set;
 ///
 /// A static, not a constant: rows are told apart by their address ([`table::index_of`]).
 pub static FAMILIES: &[&[table::Row]] =
-    &[strings::ROWS, keys::ROWS, keys_object::ROWS, expire::ROWS, scan::ROWS];
+    &[strings::ROWS, keys::ROWS, keys_object::ROWS, expire::ROWS, scan::ROWS, sets::ROWS, set_algebra::ROWS];

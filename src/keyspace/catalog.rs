@@ -1,8 +1,17 @@
-//! Which prefix a database has now. SCAFFOLD allocation: replaced by the high-contention allocator.
+//! Which prefix a database has now.
+//!
+//! Prefixes come from the allocator and are never used twice. So FLUSHDB is a new prefix and one garbage row, and
+//! SWAPDB exchanges two rows: both O(1). Every change bumps the store's metadata version, which every transaction
+//! reads for free; a server thus learns of it with its next transaction.
+//!
+//! A transaction that flushes or swaps goes on with the [`Catalog`] that [`flush`] or [`swap`] returns. It must not
+//! read the metadata version again, and this copy must not get into the cache: its version is not known before the
+//! commit.
 
-use super::keys::{Prefix, root};
-use crate::env::Env;
-use crate::error::{Result, StoreError};
+use super::alloc;
+use super::keys::{Prefix, root, root::Garbage};
+use crate::env::{Env, Rng};
+use crate::error::{Error, ReplyError, Result, StoreError};
 use crate::store::{Read, Store, Tx};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -23,20 +32,22 @@ pub struct CatalogCache {
 }
 
 impl CatalogCache {
-    /// Allocates what is missing, then reads.
-    pub async fn open(store: &Store, _env: &Env, databases: u8) -> Result<Self> {
-        let tx = store.begin();
-        for db in 0..databases {
-            if tx.get(&root::database(db), Read::Serializable).await?.is_none() {
-                tx.set(&root::database(db), Prefix::from_number(u32::from(db) + 1).as_bytes())?;
+    /// Allocates what is missing, then reads. Several servers may open a new store at once.
+    pub async fn open(store: &Store, env: &Env, databases: u8) -> Result<Self> {
+        let mut rng = env.rng();
+        loop {
+            let tx = store.begin();
+            let filled = match fill(&tx, &mut rng, databases).await {
+                Ok(()) if tx.is_write() => tx.commit().await.map(drop).map_err(Error::from),
+                other => other,
+            };
+            match filled {
+                Ok(()) => break,
+                Err(Error::Store(e)) if e.is_retryable() || e == StoreError::Unknown => {}
+                Err(e) => return Err(e),
             }
         }
-        if tx.is_write() {
-            tx.bump_metadata_version()?;
-        }
-        tx.commit().await?;
-        let tx = store.begin();
-        let catalog = read(&tx, databases).await?;
+        let catalog = read(&store.begin(), databases).await?;
         Ok(CatalogCache { databases, cached: ArcSwap::from_pointee(catalog) })
     }
 
@@ -56,6 +67,50 @@ impl CatalogCache {
     pub fn databases(&self) -> u8 {
         self.databases
     }
+}
+
+/// Empties database `db`: a new prefix, and the old one is garbage.
+pub async fn flush(tx: &Tx, rng: &mut Rng, catalog: &Catalog, db: u8) -> Result<Arc<Catalog>> {
+    let mut next = catalog.clone();
+    let slot = next.prefixes.get_mut(usize::from(db)).ok_or(NO_DATABASE)?;
+    tx.set(&root::garbage(Garbage::Database(*slot)), &[])?;
+    *slot = assign(tx, rng, db).await?;
+    tx.bump_metadata_version()?;
+    Ok(Arc::new(next))
+}
+
+/// Exchanges the contents of two databases.
+pub fn swap(tx: &Tx, catalog: &Catalog, a: u8, b: u8) -> Result<Arc<Catalog>> {
+    let mut next = catalog.clone();
+    let prefix = |db: u8| catalog.prefixes.get(usize::from(db)).copied().ok_or(NO_DATABASE);
+    for (db, prefix) in [(a, prefix(b)?), (b, prefix(a)?)] {
+        tx.set(&root::database(db), prefix.as_bytes())?;
+        if let Some(slot) = next.prefixes.get_mut(usize::from(db)) {
+            *slot = prefix;
+        }
+    }
+    tx.bump_metadata_version()?;
+    Ok(Arc::new(next))
+}
+
+const NO_DATABASE: ReplyError = ReplyError::new("ERR DB index is out of range");
+
+async fn fill(tx: &Tx, rng: &mut Rng, databases: u8) -> Result<()> {
+    for db in 0..databases {
+        if tx.get(&root::database(db), Read::Serializable).await?.is_none() {
+            assign(tx, rng, db).await?;
+        }
+    }
+    if tx.is_write() {
+        tx.bump_metadata_version()?;
+    }
+    Ok(())
+}
+
+async fn assign(tx: &Tx, rng: &mut Rng, db: u8) -> Result<Prefix> {
+    let prefix = Prefix::from_number(alloc::allocate(tx, rng).await?);
+    tx.set(&root::database(db), prefix.as_bytes())?;
+    Ok(prefix)
 }
 
 async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {

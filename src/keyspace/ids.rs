@@ -1,14 +1,347 @@
-//! Member ids: leases and the dictionary. SCAFFOLD: written by the keyspace's helper.
+//! Member ids: 64 bits that stand for a set's member.
+//!
+//! ```text
+//! 10 | n + 2^61 (62 bits)                 the canonical decimal integer n, -2^61 <= n < 2^61: no dictionary
+//! 00 | shard:8 | block:38 | offset:16     any other member, interned
+//! ```
+//! * Integer ids keep the order of their integers, and consecutive integers have consecutive ids: dense bitmaps.
+//! * An interned id is never reused. A block is leased once (`q <shard>` counts them up in a transaction of its own,
+//!   an unknown result counts as lost), and its ids are handed out from memory once; an abort or a crash leaves gaps.
+//! * Ids of one call are taken together, so that members added together are neighbours in a bitmap.
+//! * Two transactions that intern one member: both read its `f` row serializably, so that the second to commit fails,
+//!   runs again and finds the id. Long members share an `f` row by hash; `b` tells them apart.
+//! * `b` rows never change, so they are read as snapshots and written without a write conflict.
+//!
+//! Leases: a few stripes, each with its block. A caller takes the first stripe that is free, so that callers one after
+//! the other share a block, and callers at the same time do not wait for each other, not even for a lease.
 
-use crate::env::Env;
-use crate::store::Store;
+use super::keys::{MAX_INLINE_MEMBER, root};
+use super::reads::get_many;
+use crate::env::{Env, Rng};
+use crate::error::{ReplyError, Result, StoreError};
+use crate::store::{MAX_TRANSACTION, MAX_VALUE, RangeOptions, Read, Store, Tx};
+use bytes::Bytes;
+use std::collections::HashMap;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Longest member in bytes that can be interned: it is one value of the store.
+pub const MAX_MEMBER: usize = MAX_VALUE;
+/// Ids of a lease: one Roaring container.
+pub const BLOCK: u64 = 1 << 16;
+/// The smallest id of an integer.
+pub const FIRST_INTEGER: u64 = 0b10 << 62;
+const HALF: i64 = 1 << 61;
+const BLOCKS_PER_SHARD: u64 = 1 << 38;
+const STRIPES: usize = 4;
+
+/// The id of a canonical decimal integer (as `string2ll` reads and prints it) of less than 62 bits.
+pub fn integer_id(member: &[u8]) -> Option<u64> {
+    let (negative, digits) = match member {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    match digits {
+        [b'0'] if !negative => {}
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
+        _ => return None,
+    }
+    let mut n: u64 = 0;
+    for d in digits {
+        n = n * 10 + u64::from(d.is_ascii_digit().then(|| d - b'0')?);
+    }
+    let n = i64::try_from(n).ok()?;
+    let n = if negative { -n } else { n };
+    (-HALF..HALF).contains(&n).then(|| FIRST_INTEGER + (n + HALF).cast_unsigned())
+}
+
+/// The integer that an id stands for; None where it is interned.
+pub fn integer_of(id: u64) -> Option<i64> {
+    id.checked_sub(FIRST_INTEGER).map(|n| n.cast_signed() - HALF)
+}
+
+/// The member that an integer's id stands for.
+pub fn integer_text(id: u64) -> Option<Bytes> {
+    integer_of(id).map(|n| Bytes::copy_from_slice(itoa::Buffer::new().format(n).as_bytes()))
+}
+
+/// An id, and whether this call made it: then no set can hold it yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interned {
+    /// The id.
+    pub id: u64,
+    /// True where the member had no id before.
+    pub fresh: bool,
+}
+
+#[derive(Debug, Default)]
+struct Lease {
+    next: u64,
+    end: u64,
+}
+
+struct Stripe {
+    lease: Lease,
+    rng: Rng,
+}
 
 /// Hands out ids from leased blocks and interns members.
-pub struct Interner {}
+pub struct Interner {
+    store: Store,
+    stripes: Vec<Mutex<Stripe>>,
+}
 
 impl Interner {
-    /// On `store`.
-    pub fn new(_store: Store, _env: &Env) -> Self {
-        Interner {}
+    /// On `store`; leases nothing yet.
+    pub fn new(store: Store, env: &Env) -> Self {
+        let stripe = |_| Mutex::new(Stripe { lease: Lease::default(), rng: env.rng() });
+        Interner { store, stripes: (0..STRIPES).map(stripe).collect() }
     }
+
+    /// `n` ids never handed out before, ascending, neighbours as far as blocks reach.
+    pub async fn take(&self, n: usize) -> Result<Vec<u64>> {
+        let mut ids = Vec::with_capacity(n);
+        if n == 0 {
+            return Ok(ids);
+        }
+        let mut stripe = self.stripe().await;
+        while ids.len() < n {
+            if stripe.lease.next == stripe.lease.end {
+                stripe.lease = lease(&self.store, &mut stripe.rng).await?;
+            }
+            let end = stripe.lease.end.min(stripe.lease.next + (n - ids.len()) as u64);
+            ids.extend(stripe.lease.next..end);
+            stripe.lease.next = end;
+        }
+        Ok(ids)
+    }
+
+    /// The first stripe that nobody holds; the first one where all are held.
+    async fn stripe(&self) -> MutexGuard<'_, Stripe> {
+        loop {
+            if let Some(free) = self.stripes.iter().find_map(|s| s.try_lock().ok()) {
+                return free;
+            }
+            if let Some(first) = self.stripes.first() {
+                return first.lock().await;
+            }
+        }
+    }
+
+    /// The ids of `members`, in their order; members that have none get one. Refuses before anything is written: a
+    /// member that is too long, or more new members than a transaction holds.
+    pub async fn intern(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Interned>> {
+        check_length(members)?;
+        let mut ids = self.lookup(tx, members, Read::Serializable).await?;
+        let mut missing: HashMap<&Bytes, u64> = HashMap::new();
+        let mut order = Vec::new();
+        for (member, id) in members.iter().zip(&ids) {
+            if id.is_none() && missing.insert(member, 0).is_none() {
+                order.push(member);
+            }
+        }
+        check_room(&order)?;
+        for (member, id) in order.iter().zip(self.take(order.len()).await?) {
+            missing.insert(member, id);
+        }
+        self.write(tx, &order, &missing).await?;
+        let mut out = Vec::with_capacity(ids.len());
+        for (member, id) in members.iter().zip(ids.drain(..)) {
+            let fresh = id.is_none();
+            out.push(Interned { id: id.or_else(|| missing.get(member).copied()).unwrap_or_default(), fresh });
+        }
+        Ok(out)
+    }
+
+    /// The ids of `members` as far as they have one. Writes nothing.
+    pub async fn find(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
+        self.lookup(tx, members, Read::Serializable).await
+    }
+
+    async fn lookup(&self, tx: &Tx, members: &[Bytes], read: Read) -> Result<Vec<Option<u64>>> {
+        let mut ids: Vec<Option<u64>> = members.iter().map(|m| integer_id(m)).collect();
+        let words: Vec<&Bytes> =
+            members.iter().zip(&ids).filter(|(_, id)| id.is_none()).map(|(m, _)| m).collect();
+        if words.is_empty() {
+            return Ok(ids);
+        }
+        let keys: Vec<Vec<u8>> = words.iter().map(|m| root::forward(m)).collect();
+        let rows = get_many(tx, &keys, read).await?;
+        let mut found = words.iter().zip(rows);
+        for id in ids.iter_mut().filter(|id| id.is_none()) {
+            if let Some((member, Some(row))) = found.next() {
+                *id = pick(tx, member, &row).await?;
+            }
+        }
+        Ok(ids)
+    }
+
+    async fn write(&self, tx: &Tx, order: &[&Bytes], ids: &HashMap<&Bytes, u64>) -> Result<()> {
+        for member in order {
+            let Some(id) = ids.get(*member) else { continue };
+            let key = root::forward(member);
+            if member.len() <= MAX_INLINE_MEMBER {
+                tx.set(&key, &id.to_be_bytes())?;
+            } else {
+                let mut bucket = tx.get(&key, Read::Serializable).await?.unwrap_or_default().to_vec();
+                bucket.extend_from_slice(&id.to_be_bytes());
+                tx.set(&key, &bucket)?;
+            }
+            tx.set_without_conflict(&root::member(*id), member)?;
+        }
+        Ok(())
+    }
+
+    /// The members of `ids`, in their order. An id that nobody interned is corrupt data.
+    pub async fn resolve(&self, tx: &Tx, ids: &[u64]) -> Result<Vec<Bytes>> {
+        let mut out: Vec<Bytes> = ids.iter().map(|id| integer_text(*id).unwrap_or_default()).collect();
+        let words: Vec<u64> = ids.iter().copied().filter(|id| *id < FIRST_INTEGER).collect();
+        let mut found = Vec::with_capacity(words.len());
+        for run in runs(&words) {
+            match run {
+                Run::Near(ids) => read_range(tx, ids, &mut found).await?,
+                Run::Far(ids) => read_points(tx, ids, &mut found).await?,
+            }
+        }
+        let mut found = found.into_iter();
+        for (member, _) in out.iter_mut().zip(ids).filter(|(_, id)| **id < FIRST_INTEGER) {
+            *member = found.next().unwrap_or_default();
+        }
+        Ok(out)
+    }
+}
+
+/// Which id of a forward row belongs to `member`.
+async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
+    for raw in row.chunks_exact(8) {
+        let id = u64::from_be_bytes(raw.try_into().unwrap_or_default());
+        if member.len() <= MAX_INLINE_MEMBER {
+            return Ok(Some(id));
+        }
+        if tx.get(&root::member(id), Read::Snapshot).await?.as_ref() == Some(member) {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+fn check_length(members: &[Bytes]) -> Result<()> {
+    match members.iter().map(Bytes::len).find(|len| *len > MAX_MEMBER) {
+        None => Ok(()),
+        Some(len) => Err(ReplyError::of(format!(
+            "ERR a set member of {len} bytes exceeds the store's limit of {MAX_MEMBER}"
+        ))
+        .into()),
+    }
+}
+
+/// Two dictionary rows with their conflict ranges, and the member's row in the set.
+fn check_room(new: &[&Bytes]) -> Result<()> {
+    let bytes: usize = new.iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 64).sum();
+    if bytes > MAX_TRANSACTION / 10 * 9 { Err(too_large(bytes)) } else { Ok(()) }
+}
+
+/// The error of a command whose writes do not fit one transaction.
+pub fn too_large(bytes: usize) -> crate::error::Error {
+    ReplyError::of(format!(
+        "ERR the command writes about {bytes} bytes, over the store's limit of {MAX_TRANSACTION} bytes a transaction"
+    ))
+    .into()
+}
+
+/// Leases a block of a random shard in a transaction of its own.
+async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
+    let shard = rng.below(256) as u8;
+    loop {
+        let tx = store.begin();
+        let row = match tx.get(&root::lease(shard), Read::Serializable).await {
+            Err(e) if e.is_retryable() => continue,
+            other => other?,
+        };
+        let block = row.as_deref().and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+        if block >= BLOCKS_PER_SHARD {
+            return Err(StoreError::Corrupt(format!("shard {shard} has no ids left")).into());
+        }
+        tx.set(&root::lease(shard), &(block + 1).to_le_bytes())?;
+        match tx.commit().await {
+            Ok(_) => {
+                let next = u64::from(shard) << 54 | block << 16;
+                return Ok(Lease { next, end: next + BLOCK });
+            }
+            Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Run<'a> {
+    /// Ascending, with small gaps: one range read.
+    Near(&'a [u64]),
+    /// Point reads.
+    Far(&'a [u64]),
+}
+
+/// Rows that a range read may skip, per row it wants.
+const GAP: u64 = 4;
+/// Shorter runs are read as points.
+const SHORTEST_RUN: usize = 8;
+
+/// Cuts `ids` into runs for [`read_range`] and the rest.
+fn runs(ids: &[u64]) -> Vec<Run<'_>> {
+    let mut out = Vec::new();
+    let mut rest = ids;
+    let mut far = 0;
+    while let Some((head, tail)) = rest.split_at_checked(far).filter(|(_, tail)| !tail.is_empty()) {
+        let near = tail.windows(2).take_while(|w| matches!(w, [a, b] if b > a && b - a <= GAP)).count() + 1;
+        if near < SHORTEST_RUN {
+            far += near;
+            continue;
+        }
+        if !head.is_empty() {
+            out.push(Run::Far(head));
+        }
+        let Some((run, after)) = tail.split_at_checked(near) else { break };
+        out.push(Run::Near(run));
+        (rest, far) = (after, 0);
+    }
+    if !rest.is_empty() {
+        out.push(Run::Far(rest));
+    }
+    out
+}
+
+async fn read_points(tx: &Tx, ids: &[u64], out: &mut Vec<Bytes>) -> Result<()> {
+    let keys: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
+    for (id, member) in ids.iter().zip(get_many(tx, &keys, Read::Snapshot).await?) {
+        out.push(member.ok_or_else(|| unknown(*id))?);
+    }
+    Ok(())
+}
+
+async fn read_range(tx: &Tx, ids: &[u64], out: &mut Vec<Bytes>) -> Result<()> {
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
+    let mut wanted = ids;
+    let end = root::member(last + 1);
+    let mut begin = root::member(*first).to_vec();
+    loop {
+        let opts = RangeOptions { bytes: 1 << 18, ..RangeOptions::default() };
+        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
+        for (key, member) in &page.pairs {
+            if let Some((id, rest)) = wanted.split_first()
+                && root::member(*id)[..] == key[..]
+            {
+                out.push(member.clone());
+                wanted = rest;
+            }
+        }
+        match page.pairs.last() {
+            Some((key, _)) if page.more => begin = crate::store::key_after(key),
+            _ => break,
+        }
+    }
+    wanted.first().map_or(Ok(()), |id| Err(unknown(*id).into()))
+}
+
+fn unknown(id: u64) -> StoreError {
+    StoreError::Corrupt(format!("no member for id {id:#x}"))
 }

@@ -8,6 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Longest Redis key in bytes: the `X` row of a key must stay below the store's 10 kB.
 pub const MAX_REDIS_KEY: usize = 8 * 1024;
+/// Longest member in bytes that is a dictionary key itself; longer ones are found by their hash.
+pub const MAX_INLINE_MEMBER: usize = 512;
 /// Number of shards of the key counter and of the expiry index (a power of two).
 pub const SHARDS: u8 = 16;
 
@@ -121,7 +123,21 @@ impl Prefix {
         k.extend_from_slice(&id.to_be_bytes());
         k
     }
-    /// One past all chunks (`kind` 0) or deltas (`kind` 1) of a set.
+    /// `S <oid> 02 <bucket>`: the sum of the sampling weights of a bucket's chunks.
+    pub fn weight_sum(&self, oid: Oid, bucket: u8) -> Vec<u8> {
+        self.set_row(oid, 2, u64::from(bucket))
+    }
+    /// `S <oid> 10+bucket <first id>`: the sampling weight of a chunk.
+    pub fn weight(&self, oid: Oid, bucket: u8, first: u64) -> Vec<u8> {
+        self.set_row(oid, 0x10 + bucket, first)
+    }
+    /// The range of all `S` rows of a set: chunks, deltas, weights.
+    pub fn set_rows(&self, oid: Oid) -> (Vec<u8>, Vec<u8>) {
+        let mut end = self.of_object(b'S', oid, 1);
+        end.push(0xff);
+        (self.of_object(b'S', oid, 0), end)
+    }
+    /// One past all rows of one kind of a set: chunks (0), deltas (1), sums (2), weights (0x10 + bucket).
     pub fn set_rows_end(&self, oid: Oid, kind: u8) -> Vec<u8> {
         let mut k = self.of_object(b'S', oid, 1);
         k.push(kind + 1);
@@ -180,6 +196,31 @@ pub mod root {
     /// `d <db>`: which prefix a database has.
     pub fn database(db: u8) -> [u8; 2] {
         [b'd', db]
+    }
+    /// `a <window>`: how many numbers were taken from the allocator's window that starts at `start`.
+    pub fn window(start: u32) -> [u8; 5] {
+        tagged(b'a', start)
+    }
+    /// `r <candidate>`: present where the number is taken.
+    pub fn candidate(number: u32) -> [u8; 5] {
+        tagged(b'r', number)
+    }
+    fn tagged(tag: u8, n: u32) -> [u8; 5] {
+        let [a, b, c, d] = n.to_be_bytes();
+        [tag, a, b, c, d]
+    }
+    /// `f 00 <member>`: the id of a member of at most [`super::MAX_INLINE_MEMBER`] bytes. `f 01 <xxh3-128>`: the ids of
+    /// the longer members with that hash.
+    pub fn forward(member: &[u8]) -> Vec<u8> {
+        let mut k = Vec::with_capacity(2 + member.len().min(super::MAX_INLINE_MEMBER));
+        if member.len() <= super::MAX_INLINE_MEMBER {
+            k.extend_from_slice(&[b'f', 0]);
+            k.extend_from_slice(member);
+        } else {
+            k.extend_from_slice(&[b'f', 1]);
+            k.extend_from_slice(&xxhash_rust::xxh3::xxh3_128(member).to_be_bytes());
+        }
+        k
     }
     /// `q <shard>`: the next free block of member ids.
     pub fn lease(shard: u8) -> [u8; 2] {

@@ -23,6 +23,7 @@ pub mod alloc;
 pub mod catalog;
 pub mod ids;
 pub mod keys;
+pub mod reads;
 pub mod record;
 
 use crate::env::{Clock, Env};

@@ -70,6 +70,12 @@ pub async fn open(s: &Scope<'_>, key: &Bytes, read: Read) -> Result<Slot> {
         None => false,
         Some(record) => is_live(s, record).await?,
     };
+    if let (false, Read::Serializable, Some(Value::Set(SetRep::Chunked(oid)))) =
+        (live, read, stored.as_ref().map(|r| &r.value))
+    {
+        // The key counts as absent and may be written over: a member added meanwhile must fail that.
+        count(s, *oid, Read::Serializable).await?;
+    }
     Ok(Slot { key: key.clone(), stored, live })
 }
 

@@ -1,1 +1,145 @@
-//! Sets. SCAFFOLD.
+//! Sets: three encodings, one set of operations.
+//!
+//! | encoding | when | where |
+//! |---|---|---|
+//! | listpack | at most 128 members of at most 64 bytes | raw members in the record ([`small`]) |
+//! | intset | integers only, at most 512 | Roaring bytes in the record ([`small`]) |
+//! | hashtable | the rest | chunks and deltas under the object id ([`rows`], [`chunked`]) |
+//!
+//! Operations take a [`Scope`] (one database in one transaction) and what [`object::open`] found. Those that write
+//! need a slot from a serializable open. Reads here conflict as finely as the answer allows: a member's membership
+//! with changes of that member, a whole set with every change (through N), a sample with its members only.
+//! The key of a set that becomes empty is removed.
+
+pub mod algebra;
+pub mod chunk;
+pub mod chunked;
+pub mod rows;
+pub mod sample;
+pub mod scan;
+pub mod small;
+
+use crate::error::{Result, StoreError};
+use crate::keyspace::Scope;
+use crate::keyspace::keys::Oid;
+use crate::keyspace::record::{SetRep, Value};
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use bytes::Bytes;
+use small::{Grown, Small};
+
+/// A set as its record has it.
+#[derive(Debug, Clone)]
+pub enum Set {
+    /// In the record.
+    Small(Small),
+    /// Under an object id.
+    Chunked(Oid),
+}
+
+impl Set {
+    /// Reads the record's payload; a missing key is an empty set.
+    pub fn of(rep: Option<&SetRep>) -> Result<Self> {
+        match rep {
+            None => Ok(Set::Small(Small::Raw(Vec::new()))),
+            Some(SetRep::Chunked(oid)) => Ok(Set::Chunked(*oid)),
+            Some(rep) => {
+                let small = Small::decode(rep)?;
+                Ok(Set::Small(small.ok_or_else(|| StoreError::Corrupt("set record".into()))?))
+            }
+        }
+    }
+}
+
+/// OBJECT ENCODING's answer.
+pub fn encoding(rep: &SetRep) -> &'static str {
+    match rep {
+        SetRep::Listpack(_) => "listpack",
+        SetRep::Intset(_) => "intset",
+        SetRep::Chunked(_) => "hashtable",
+    }
+}
+
+/// Adds `members`. Returns how many were not there. WRONGTYPE where the key holds something else.
+pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u64> {
+    let set = match slot.set()? {
+        Some(SetRep::Chunked(oid)) => return chunked::add(s, *oid, members).await,
+        Some(rep) => Small::decode(rep)?,
+        None => None,
+    };
+    let before = set.as_ref().map_or(0, Small::len);
+    let (rep, after) = match small::grow(set, members) {
+        Grown::Small(grown) if grown.len() == before => return Ok(0),
+        Grown::Small(grown) => (grown.encode()?, grown.len()),
+        Grown::Large(members) => (chunked::create(s, &members).await?, members.len()),
+    };
+    let expire_at = slot.expire_at();
+    object::put(s, slot, Value::Set(rep), expire_at)?;
+    Ok((after - before) as u64)
+}
+
+/// Removes `members`. Returns how many were there.
+pub async fn remove(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u64> {
+    let mut small = match slot.set()? {
+        None => return Ok(0),
+        Some(SetRep::Chunked(oid)) => {
+            let oid = *oid;
+            let ids = s.space.ids.find(s.tx, members).await?;
+            return chunked::remove(s, slot, oid, &Vec::from_iter(ids.into_iter().flatten())).await;
+        }
+        Some(rep) => match Small::decode(rep)? {
+            Some(small) => small,
+            None => return Ok(0),
+        },
+    };
+    let gone = members.iter().filter(|m| small.remove(m)).count();
+    if gone > 0 {
+        put_small(s, slot, &small)?;
+    }
+    Ok(gone as u64)
+}
+
+/// Writes what is left of a small set, or removes the key.
+fn put_small(s: &Scope<'_>, slot: &mut Slot, small: &Small) -> Result<()> {
+    if small.is_empty() {
+        object::remove(s, slot)?;
+        return Ok(());
+    }
+    let expire_at = slot.expire_at();
+    object::put(s, slot, Value::Set(small.encode()?), expire_at)
+}
+
+/// Which of `members` are in the set.
+pub async fn contains_many(s: &Scope<'_>, rep: Option<&SetRep>, members: &[Bytes]) -> Result<Vec<bool>> {
+    match Set::of(rep)? {
+        Set::Small(small) => Ok(members.iter().map(|m| small.contains(m)).collect()),
+        Set::Chunked(oid) => {
+            let ids = s.space.ids.find(s.tx, members).await?;
+            let mut known: Vec<u64> = ids.iter().copied().flatten().collect();
+            known.sort_unstable();
+            known.dedup();
+            let states = chunked::look(s, oid, &known, Read::Serializable).await?;
+            let is_member = |id: u64| states.get(&id).is_some_and(|seen| seen.member);
+            Ok(ids.iter().map(|id| id.is_some_and(is_member)).collect())
+        }
+    }
+}
+
+/// Number of members.
+pub async fn card(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<u64> {
+    match Set::of(rep)? {
+        Set::Small(small) => Ok(small.len() as u64),
+        Set::Chunked(oid) => Ok(object::count(s, oid, Read::Serializable).await?.cardinality()),
+    }
+}
+
+/// All members: in the order of their ids, of a listpack in the order they came.
+pub async fn members(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Vec<Bytes>> {
+    match Set::of(rep)? {
+        Set::Small(small) => Ok(small.members()),
+        Set::Chunked(oid) => {
+            let ids = Vec::from_iter(chunked::all(s, oid).await?);
+            s.space.ids.resolve(s.tx, &ids).await
+        }
+    }
+}

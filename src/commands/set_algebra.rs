@@ -1,0 +1,192 @@
+//! SINTER, SUNION, SDIFF and what is made of them.
+
+use super::args::{Args, parse_i64};
+use super::cx::Cx;
+use super::reply::Reply;
+use super::sets::{positive, set_reply};
+use super::table::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Row, one};
+use crate::error::{ReplyError, Result, SYNTAX};
+use crate::handler;
+use crate::keyspace::Scope;
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use crate::types::set::algebra::{self, Found, Op};
+use bytes::Bytes;
+
+const READS: Flags = Flags::READONLY.or(Flags::HEAVY);
+const COUNTS: Flags = READS.or(Flags::MOVABLEKEYS);
+const STORES: Flags = Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY);
+
+const NUMBERED: &[KeySpec] = &[KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Keynum }];
+const STORED: &[KeySpec] = &[
+    one(&["OW", "update"]),
+    KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Range { last: -1, step: 1 } },
+];
+
+const fn read(name: &'static str, summary: &'static str, run: super::table::Run) -> Row {
+    Row {
+        name,
+        arity: -2,
+        flags: READS,
+        keys: KEYS_RO,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "key [key ...]",
+        summary,
+        run,
+        subs: &[],
+    }
+}
+
+const fn count(
+    name: &'static str,
+    since: &'static str,
+    syntax: &'static str,
+    summary: &'static str,
+    run: super::table::Run,
+) -> Row {
+    Row {
+        name,
+        arity: -3,
+        flags: COUNTS,
+        keys: NUMBERED,
+        group: Group::Set,
+        since,
+        syntax,
+        summary,
+        run,
+        subs: &[],
+    }
+}
+
+const fn store(name: &'static str, summary: &'static str, run: super::table::Run) -> Row {
+    Row {
+        name,
+        arity: -3,
+        flags: STORES,
+        keys: STORED,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "destination key [key ...]",
+        summary,
+        run,
+        subs: &[],
+    }
+}
+
+const COUNT_SYNTAX: &str = "numkeys key [key ...] [LIMIT limit]";
+const APPROX_SYNTAX: &str = "numkeys key [key ...] [APPROX] [LIMIT limit]";
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    read("sdiff", "Returns the members of the first set that no other set has.", handler!(sdiff)),
+    count(
+        "sdiffcard",
+        "8.10.0",
+        COUNT_SYNTAX,
+        "Counts the members of the first set that no other set has.",
+        handler!(sdiffcard),
+    ),
+    store("sdiffstore", "Stores the members of the first set that no other set has.", handler!(sdiffstore)),
+    read("sinter", "Returns the members that all sets have.", handler!(sinter)),
+    count(
+        "sintercard",
+        "7.0.0",
+        COUNT_SYNTAX,
+        "Counts the members that all sets have.",
+        handler!(sintercard),
+    ),
+    store("sinterstore", "Stores the members that all sets have.", handler!(sinterstore)),
+    read("sunion", "Returns the members that any of the sets has.", handler!(sunion)),
+    count(
+        "sunioncard",
+        "8.10.0",
+        APPROX_SYNTAX,
+        "Counts the members that any of the sets has.",
+        handler!(sunioncard),
+    ),
+    store("sunionstore", "Stores the members that any of the sets has.", handler!(sunionstore)),
+];
+
+async fn sdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    answer(cx, args, Op::Diff).await
+}
+async fn sinter(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    answer(cx, args, Op::Inter).await
+}
+async fn sunion(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    answer(cx, args, Op::Union).await
+}
+async fn sdiffcard(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    count_members(cx, args, Op::Diff).await
+}
+async fn sintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    count_members(cx, args, Op::Inter).await
+}
+async fn sunioncard(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    count_members(cx, args, Op::Union).await
+}
+async fn sdiffstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    store_members(cx, args, Op::Diff).await
+}
+async fn sinterstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    store_members(cx, args, Op::Inter).await
+}
+async fn sunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    store_members(cx, args, Op::Union).await
+}
+
+/// Opens all keys before anything is decided: another type is an error also where the result is empty anyway.
+async fn combine(s: &Scope<'_>, op: Op, keys: &[Bytes], limit: Option<u64>) -> Result<Found> {
+    let mut slots: Vec<Slot> = Vec::with_capacity(keys.len());
+    for key in keys {
+        slots.push(object::open(s, key, Read::Serializable).await?);
+    }
+    let sets = slots.iter().map(Slot::set).collect::<Result<Vec<_>>>()?;
+    algebra::combine(s, op, &sets, limit).await
+}
+
+async fn answer(cx: &mut Cx<'_>, args: Args<'_>, op: Op) -> Result<Reply> {
+    let s = cx.scope()?;
+    let found = combine(&s, op, args.rest(), None).await?;
+    Ok(set_reply(found.members(&s).await?))
+}
+
+async fn store_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Reply> {
+    let s = cx.scope()?;
+    let target = args.next()?;
+    let found = combine(&s, op, args.rest(), None).await?;
+    let mut slot = object::open(&s, target, Read::Serializable).await?;
+    Ok(Reply::Int(algebra::store(&s, &mut slot, found).await?.cast_signed()))
+}
+
+async fn count_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Reply> {
+    let keys = numbered_keys(&mut args)?;
+    let mut limit = 0;
+    while !args.is_empty() {
+        if args.len() > 1 && args.keyword("LIMIT") {
+            limit = args.next().map(|raw| positive_limit(raw))??;
+        } else if op != Op::Union || !args.keyword("APPROX") {
+            return Err(SYNTAX.into());
+        }
+    }
+    let s = cx.scope()?;
+    let limit = (limit > 0).then_some(limit);
+    let found = combine(&s, op, keys, limit).await?.len();
+    Ok(Reply::Int(limit.map_or(found, |limit| found.min(limit)).cast_signed()))
+}
+
+fn positive_limit(raw: &Bytes) -> Result<u64> {
+    const NEGATIVE: &str = "ERR LIMIT can't be negative";
+    positive(raw, NEGATIVE).map_err(|_| ReplyError::new(NEGATIVE).into())
+}
+
+fn numbered_keys<'a>(args: &mut Args<'a>) -> Result<&'a [Bytes]> {
+    let n = parse_i64(args.next()?).filter(|n| *n > 0);
+    let n = n.ok_or(ReplyError::new("ERR numkeys should be greater than 0"))?;
+    let n = usize::try_from(n).unwrap_or(usize::MAX);
+    if n > args.len() {
+        return Err(ReplyError::new("ERR Number of keys can't be greater than number of args").into());
+    }
+    Ok(args.take(n)?)
+}

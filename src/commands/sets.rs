@@ -1,0 +1,326 @@
+//! Set commands on one or two keys. Algebra is in `set_algebra.rs`.
+
+use super::args::{Args, parse_i64};
+use super::cx::Cx;
+use super::glob;
+use super::reply::Reply;
+use super::table::{FindKeys, Flags, Group, KEY_META, KEY_RO, KeySpec, Row, one};
+use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::handler;
+use crate::keyspace::Scope;
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use crate::types::set::{self, sample, scan as walk};
+use bytes::Bytes;
+
+const WRITES_FAST: Flags = Flags::WRITE.or(Flags::FAST);
+const READS: Flags = Flags::READONLY;
+const READS_FAST: Flags = READS.or(Flags::FAST);
+
+const INSERTED: &[KeySpec] = &[one(&["RW", "insert"])];
+const DELETED: &[KeySpec] = &[one(&["RW", "delete"])];
+const TAKEN: &[KeySpec] = &[one(&["RW", "access", "delete"])];
+const MOVED: &[KeySpec] = &[
+    one(&["RW", "access", "delete"]),
+    KeySpec { flags: &["RW", "insert"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } },
+];
+
+/// Most members that SRANDMEMBER repeats in one answer: what fits in memory, not in Redis' 63 bits.
+const MAX_REPEATED: u64 = 10_000_000;
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "sadd",
+        arity: -3,
+        flags: WRITES_FAST.or(Flags::DENYOOM),
+        keys: INSERTED,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "key member [member ...]",
+        summary: "Adds members to a set, which is created where the key is missing.",
+        run: handler!(sadd),
+        subs: &[],
+    },
+    Row {
+        name: "scard",
+        arity: 2,
+        flags: READS_FAST,
+        keys: KEY_META,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "key",
+        summary: "Returns the number of members of a set.",
+        run: handler!(scard),
+        subs: &[],
+    },
+    Row {
+        name: "sismember",
+        arity: 3,
+        flags: READS_FAST,
+        keys: KEY_META,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "key member",
+        summary: "Tells whether a set has a member.",
+        run: handler!(sismember),
+        subs: &[],
+    },
+    Row {
+        name: "smembers",
+        arity: 2,
+        flags: READS,
+        keys: KEY_RO,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "key",
+        summary: "Returns all members of a set.",
+        run: handler!(smembers),
+        subs: &[],
+    },
+    Row {
+        name: "smismember",
+        arity: -3,
+        flags: READS_FAST,
+        keys: KEY_META,
+        group: Group::Set,
+        since: "6.2.0",
+        syntax: "key member [member ...]",
+        summary: "Tells for each of several members whether a set has it.",
+        run: handler!(smismember),
+        subs: &[],
+    },
+    Row {
+        name: "smove",
+        arity: 4,
+        flags: WRITES_FAST,
+        keys: MOVED,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "source destination member",
+        summary: "Moves a member from one set to another.",
+        run: handler!(smove),
+        subs: &[],
+    },
+    Row {
+        name: "spop",
+        arity: -2,
+        flags: WRITES_FAST,
+        keys: TAKEN,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "key [count]",
+        summary: "Removes random members from a set and returns them.",
+        run: handler!(spop),
+        subs: &[],
+    },
+    Row {
+        name: "srandmember",
+        arity: -2,
+        flags: READS,
+        keys: KEY_RO,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "key [count]",
+        summary: "Returns random members of a set; a negative count allows repetitions.",
+        run: handler!(srandmember),
+        subs: &[],
+    },
+    Row {
+        name: "srem",
+        arity: -3,
+        flags: WRITES_FAST,
+        keys: DELETED,
+        group: Group::Set,
+        since: "1.0.0",
+        syntax: "key member [member ...]",
+        summary: "Removes members from a set; the key goes with the last one.",
+        run: handler!(srem),
+        subs: &[],
+    },
+    Row {
+        name: "sscan",
+        arity: -3,
+        flags: READS,
+        keys: KEY_RO,
+        group: Group::Set,
+        since: "2.8.0",
+        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        summary: "Walks over the members of a set in pages.",
+        run: handler!(sscan),
+        subs: &[],
+    },
+];
+
+async fn open(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+    object::open(s, key, Read::Serializable).await
+}
+
+async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let mut slot = open(&s, args.next()?).await?;
+    Ok(Reply::Int(set::add(&s, &mut slot, args.rest()).await?.cast_signed()))
+}
+
+async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let mut slot = open(&s, args.next()?).await?;
+    Ok(Reply::Int(set::remove(&s, &mut slot, args.rest()).await?.cast_signed()))
+}
+
+async fn scard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let slot = open(&s, args.next()?).await?;
+    Ok(Reply::Int(set::card(&s, slot.set()?).await?.cast_signed()))
+}
+
+async fn sismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let slot = open(&s, args.next()?).await?;
+    let found = set::contains_many(&s, slot.set()?, args.rest()).await?;
+    Ok(found.contains(&true).into())
+}
+
+async fn smismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let slot = open(&s, args.next()?).await?;
+    let found = set::contains_many(&s, slot.set()?, args.rest()).await?;
+    Ok(Reply::Array(found.into_iter().map(Reply::from).collect()))
+}
+
+async fn smembers(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let slot = open(&s, args.next()?).await?;
+    Ok(set_reply(set::members(&s, slot.set()?).await?))
+}
+
+/// An unordered answer of members.
+pub(super) fn set_reply(members: Vec<Bytes>) -> Reply {
+    Reply::Set(members.into_iter().map(Reply::Bulk).collect())
+}
+
+async fn smove(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let (source, target, member) = (args.next()?, args.next()?, args.rest());
+    let mut from = open(&s, source).await?;
+    if from.set()?.is_none() {
+        return Ok(Reply::Int(0));
+    }
+    let mut to = open(&s, target).await?;
+    to.set()?;
+    if source == target {
+        return Ok(set::contains_many(&s, from.set()?, member).await?.contains(&true).into());
+    }
+    if set::remove(&s, &mut from, member).await? == 0 {
+        return Ok(Reply::Int(0));
+    }
+    set::add(&s, &mut to, member).await?;
+    Ok(Reply::Int(1))
+}
+
+async fn spop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let mut rng = cx.rng.fork();
+    let s = cx.scope()?;
+    let key = args.next()?;
+    let count = match args.rest() {
+        [] => None,
+        [count] => Some(positive(count, "ERR value is out of range, must be positive")?),
+        _ => return Err(SYNTAX.into()),
+    };
+    let mut slot = open(&s, key).await?;
+    let popped = sample::pop(&s, &mut slot, count.unwrap_or(1), &mut rng).await?;
+    Ok(match count {
+        None => Reply::bulk_or_nil(popped.into_iter().next()),
+        Some(_) => set_reply(popped),
+    })
+}
+
+/// A count from 0 on; `line` where it is negative.
+pub(super) fn positive(raw: &[u8], line: &'static str) -> Result<u64> {
+    let n = parse_i64(raw).ok_or(NOT_INTEGER)?;
+    Ok(u64::try_from(n).map_err(|_| ReplyError::new(line))?)
+}
+
+async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let mut rng = cx.rng.fork();
+    let s = cx.scope()?;
+    let key = args.next()?;
+    let count = match args.rest() {
+        [] => None,
+        [count] => Some(parse_i64(count).ok_or(NOT_INTEGER)?),
+        _ => return Err(SYNTAX.into()),
+    };
+    if count == Some(i64::MIN) {
+        return Err(ReplyError::of(format!(
+            "ERR value is out of range, value must between {} and {}",
+            -i64::MAX,
+            i64::MAX
+        ))
+        .into());
+    }
+    let slot = open(&s, key).await?;
+    let rep = slot.set()?;
+    let members = match count.unwrap_or(1) {
+        n if n < 0 && n.unsigned_abs() > MAX_REPEATED && rep.is_some() => {
+            return Err(ReplyError::of(format!(
+                "ERR SRANDMEMBER repeats at most {MAX_REPEATED} members in one answer"
+            ))
+            .into());
+        }
+        n if n < 0 => sample::repeated(&s, rep, n.unsigned_abs(), &mut rng).await?,
+        n => sample::distinct(&s, rep, n.unsigned_abs(), &mut rng).await?,
+    };
+    Ok(match count {
+        None => Reply::bulk_or_nil(members.into_iter().next()),
+        Some(_) => Reply::bulks(members),
+    })
+}
+
+async fn sscan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let key = args.next()?;
+    let cursor = parse_cursor(args.next()?)?;
+    let slot = open(&s, key).await?;
+    let Some(rep) = slot.set()? else { return Ok(page(0, Vec::new())) };
+    let mut pattern = None;
+    let mut count = 10;
+    while !args.is_empty() {
+        if args.len() > 1 && args.keyword("COUNT") {
+            count = args.int()?;
+            if count < 1 {
+                return Err(SYNTAX.into());
+            }
+        } else if args.len() > 1 && args.keyword("MATCH") {
+            pattern = Some(args.next()?);
+        } else {
+            return Err(SYNTAX.into());
+        }
+    }
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let (next, mut members) = walk::scan(&s, Some(rep), cursor, count).await?;
+    if let Some(pattern) = pattern {
+        members.retain(|m| glob::matches(pattern, m, false));
+    }
+    Ok(page(next, members))
+}
+
+fn page(next: u64, members: Vec<Bytes>) -> Reply {
+    Reply::Array(vec![Reply::text(next.to_string()), Reply::bulks(members)])
+}
+
+/// A cursor as C's `strtoul` reads it: an optional sign, digits, nothing behind; nothing at all is 0.
+fn parse_cursor(raw: &[u8]) -> Result<u64> {
+    let (negative, digits) = match raw {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] | rest => (false, rest),
+    };
+    let mut n: u64 = 0;
+    for d in digits {
+        let d = d.is_ascii_digit().then(|| u64::from(d - b'0'));
+        n = d.and_then(|d| n.checked_mul(10)?.checked_add(d)).ok_or(ReplyError::new("ERR invalid cursor"))?;
+    }
+    if digits.is_empty() && !raw.is_empty() {
+        return Err(ReplyError::new("ERR invalid cursor").into());
+    }
+    Ok(if negative { n.wrapping_neg() } else { n })
+}

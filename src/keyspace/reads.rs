@@ -1,0 +1,21 @@
+//! Many point reads at once: a networked engine answers them in one round trip.
+
+use crate::error::StoreResult;
+use crate::store::{Read, Tx};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+
+/// Reads on their way at once.
+pub const IN_FLIGHT: usize = 512;
+
+/// The values of `keys`, in their order.
+pub async fn get_many<K: AsRef<[u8]>>(tx: &Tx, keys: &[K], read: Read) -> StoreResult<Vec<Option<Bytes>>> {
+    if let [only] = keys {
+        return Ok(vec![tx.get(only.as_ref(), read).await?]);
+    }
+    let mut out = Vec::with_capacity(keys.len());
+    for part in keys.chunks(IN_FLIGHT) {
+        out.extend(try_join_all(part.iter().map(|k| tx.get(k.as_ref(), read))).await?);
+    }
+    Ok(out)
+}

@@ -1,0 +1,267 @@
+//! Union, intersection and difference over sets of any encodings, and storing their result.
+//!
+//! * Small sets alone are combined as raw members in memory: nothing is looked up.
+//! * With a chunked set among them, members become ids. A listpack's members are looked up in the dictionary: one
+//!   without an id is in no chunked set. A small intersection is probed member by member.
+//! * Chunked sets are combined window by window (about 256 KiB of chunks of the smallest, or of the first), so that
+//!   an intersection holds little more than its result, and LIMIT ends it early. In a window with few candidates the other
+//!   sets are probed, else loaded.
+//!
+//! Every chunked source is read with a conflict on its N: the answer depends on all its members.
+
+use super::chunked::{self, look};
+use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small, is_intset, rebuild};
+use super::{Set, contains_many, rows};
+use crate::error::Result;
+use crate::keyspace::Scope;
+use crate::keyspace::ids::integer_id;
+use crate::keyspace::keys::Oid;
+use crate::keyspace::record::{SetRep, Value};
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use bytes::Bytes;
+use roaring::RoaringTreemap;
+use std::collections::HashSet;
+
+/// Which combination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Members of all sets.
+    Inter,
+    /// Members of any set.
+    Union,
+    /// Members of the first set and of no other.
+    Diff,
+}
+
+/// A combination's members, distinct.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Found {
+    /// Members by id.
+    pub ids: RoaringTreemap,
+    /// Members that were not looked up, or have no id. None of them is an integer where `ids` is not empty.
+    pub raw: Vec<Bytes>,
+}
+
+impl Found {
+    /// Number of members.
+    pub fn len(&self) -> u64 {
+        self.ids.len() + self.raw.len() as u64
+    }
+    /// True without members.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The members.
+    pub async fn members(mut self, s: &Scope<'_>) -> Result<Vec<Bytes>> {
+        let mut members = s.space.ids.resolve(s.tx, &Vec::from_iter(&self.ids)).await?;
+        members.append(&mut self.raw);
+        Ok(members)
+    }
+}
+
+/// A probe costs about as much as loading so many members of the probed set.
+const PROBE_COST: u64 = 2000;
+
+struct Chunks {
+    oid: Oid,
+    card: u64,
+}
+
+/// Combines `sets` (None: a missing key). Stops once `limit` members are found, where one is given.
+pub async fn combine(s: &Scope<'_>, op: Op, sets: &[Option<&SetRep>], limit: Option<u64>) -> Result<Found> {
+    let mut small = Vec::new();
+    let mut large = Vec::new();
+    for rep in sets {
+        match Set::of(*rep)? {
+            Set::Small(set) => small.push(set),
+            Set::Chunked(oid) => {
+                let card = object::count(s, oid, Read::Serializable).await?.cardinality();
+                large.push(Chunks { oid, card });
+            }
+        }
+    }
+    if large.is_empty() {
+        return Ok(Found { raw: combine_small(op, &small), ..Found::default() });
+    }
+    match op {
+        Op::Inter => inter(s, sets, &small, large, limit).await,
+        Op::Union => union(s, &small, &large).await,
+        Op::Diff => diff(s, sets, &small, &large, limit).await,
+    }
+}
+
+fn combine_small(op: Op, sets: &[Small]) -> Vec<Bytes> {
+    let Some((first, rest)) = sets.split_first() else { return Vec::new() };
+    let members = first.members();
+    match op {
+        Op::Inter => members.into_iter().filter(|m| rest.iter().all(|s| s.contains(m))).collect(),
+        Op::Diff => members.into_iter().filter(|m| !rest.iter().any(|s| s.contains(m))).collect(),
+        Op::Union => {
+            let mut seen: HashSet<Bytes> = HashSet::new();
+            sets.iter().flat_map(Small::members).filter(|m| seen.insert(m.clone())).collect()
+        }
+    }
+}
+
+async fn inter(
+    s: &Scope<'_>,
+    sets: &[Option<&SetRep>],
+    small: &[Small],
+    mut large: Vec<Chunks>,
+    limit: Option<u64>,
+) -> Result<Found> {
+    if let Some(least) = small.iter().min_by_key(|s| s.len()) {
+        let raw = filter(s, least.members(), sets, true).await?;
+        return Ok(Found { raw, ..Found::default() });
+    }
+    large.sort_by_key(|c| c.card);
+    let Some((pivot, others)) = large.split_first() else { return Ok(Found::default()) };
+    stream(s, pivot.oid, others, true, limit).await
+}
+
+async fn diff(
+    s: &Scope<'_>,
+    sets: &[Option<&SetRep>],
+    small: &[Small],
+    large: &[Chunks],
+    limit: Option<u64>,
+) -> Result<Found> {
+    let Some((first, rest)) = sets.split_first() else { return Ok(Found::default()) };
+    if let Set::Small(first) = Set::of(*first)? {
+        let raw = filter(s, first.members(), rest, false).await?;
+        return Ok(Found { raw, ..Found::default() });
+    }
+    let Some((pivot, others)) = large.split_first() else { return Ok(Found::default()) };
+    let (gone, _) = ids_of(s, small).await?;
+    let limit = limit.map(|limit| limit.saturating_add(gone.len()));
+    let mut found = stream(s, pivot.oid, others, false, limit).await?;
+    found.ids -= gone;
+    Ok(found)
+}
+
+async fn union(s: &Scope<'_>, small: &[Small], large: &[Chunks]) -> Result<Found> {
+    let (mut ids, raw) = ids_of(s, small).await?;
+    for set in large {
+        ids |= rows::load(s, set.oid, 0, None).await?;
+    }
+    Ok(Found { ids, raw })
+}
+
+/// The candidates that are in all sets (`wanted`), or in none.
+async fn filter(
+    s: &Scope<'_>,
+    mut candidates: Vec<Bytes>,
+    sets: &[Option<&SetRep>],
+    wanted: bool,
+) -> Result<Vec<Bytes>> {
+    for rep in sets {
+        if candidates.is_empty() {
+            break;
+        }
+        let found = contains_many(s, *rep, &candidates).await?;
+        let mut found = found.into_iter();
+        candidates.retain(|_| found.next() == Some(wanted));
+    }
+    Ok(candidates)
+}
+
+/// The ids of small sets' members, and the members that have none.
+async fn ids_of(s: &Scope<'_>, sets: &[Small]) -> Result<(RoaringTreemap, Vec<Bytes>)> {
+    let mut ids = RoaringTreemap::new();
+    let mut words: HashSet<Bytes> = HashSet::new();
+    for set in sets {
+        match set {
+            Small::Ints(ints) => ids |= ints,
+            Small::Raw(members) => words.extend(members.iter().cloned()),
+        }
+    }
+    let words = Vec::from_iter(words);
+    let found = s.space.ids.find(s.tx, &words).await?;
+    ids.extend(found.iter().flatten());
+    let unknown = words.into_iter().zip(found).filter(|(_, id)| id.is_none());
+    Ok((ids, unknown.map(|(m, _)| m).collect()))
+}
+
+/// The members of `pivot` that all others have too (`keep`), or that none has.
+async fn stream(
+    s: &Scope<'_>,
+    pivot: Oid,
+    others: &[Chunks],
+    keep: bool,
+    limit: Option<u64>,
+) -> Result<Found> {
+    let mut ids = RoaringTreemap::new();
+    let mut at = Some(0);
+    while let Some(lo) = at.filter(|_| limit.is_none_or(|limit| ids.len() < limit)) {
+        let mut window = rows::window(s, pivot, lo, None, rows::PAGE).await?;
+        for other in others.iter().filter(|o| o.card > 0) {
+            if window.ids.is_empty() {
+                break;
+            }
+            let theirs = overlap(s, other, &window.ids, lo, window.next).await?;
+            if keep { window.ids &= theirs } else { window.ids -= theirs }
+        }
+        if keep && others.iter().any(|o| o.card == 0) {
+            break;
+        }
+        ids |= window.ids;
+        at = window.next;
+    }
+    Ok(Found { ids, raw: Vec::new() })
+}
+
+/// A set of ids whose intersection with `ids` is that of `other`, in `lo..hi`.
+async fn overlap(
+    s: &Scope<'_>,
+    other: &Chunks,
+    ids: &RoaringTreemap,
+    lo: u64,
+    hi: Option<u64>,
+) -> Result<RoaringTreemap> {
+    if ids.len().saturating_mul(PROBE_COST) > other.card {
+        return rows::load(s, other.oid, lo, hi).await;
+    }
+    let states = look(s, other.oid, &Vec::from_iter(ids), Read::Snapshot).await?;
+    Ok(states.into_iter().filter(|(_, seen)| seen.member).map(|(id, _)| id).collect())
+}
+
+/// Makes the key hold `found`, whatever it held, without expiry; removes it where nothing was found. Returns the
+/// number of members.
+pub async fn store(s: &Scope<'_>, slot: &mut Slot, mut found: Found) -> Result<u64> {
+    let len = found.len();
+    if len == 0 {
+        object::remove(s, slot)?;
+        return Ok(0);
+    }
+    found.raw.retain(|m| match integer_id(m) {
+        Some(id) => {
+            found.ids.insert(id);
+            false
+        }
+        None => true,
+    });
+    let rep = match small_rep(s, &found).await? {
+        Some(rep) => rep,
+        None => {
+            chunked::check_room(found.ids.serialized_size())?;
+            let interned = s.space.ids.intern(s.tx, &found.raw).await?;
+            found.ids.extend(interned.iter().map(|i| i.id));
+            chunked::create_from_ids(s, found.ids)?
+        }
+    };
+    object::put(s, slot, Value::Set(rep), None)?;
+    Ok(len)
+}
+
+async fn small_rep(s: &Scope<'_>, found: &Found) -> Result<Option<SetRep>> {
+    if found.raw.is_empty() && is_intset(&found.ids) {
+        return Ok(Some(Small::Ints(found.ids.clone()).encode()?));
+    }
+    let short = found.raw.iter().all(|m| m.len() <= MAX_RAW_LEN);
+    if !short || found.len() > MAX_RAW.min(MAX_INTS) as u64 {
+        return Ok(None);
+    }
+    let members = found.clone().members(s).await?;
+    rebuild(&members).map(|small| small.encode()).transpose()
+}

@@ -1,0 +1,252 @@
+//! Membership in a chunked set: who is in, adding and removing.
+//!
+//! Few changes become deltas; at least [`DIRECT`] of them under one chunk are written into it.
+//!
+//! Folding happens in the transaction that writes: an id whose hash says so (one in [`FOLD_EVERY`]) makes its writer
+//! look how many deltas the chunk has, and fold [`FOLD_LEAST`] or more. So no counter is kept, no job has to find the
+//! sets that need one, and a member that is added and removed over and over folds nothing, because its delta goes too.
+//! [`fold`] takes in the deltas of a whole set, for a job or a test.
+
+use super::rows::{self, delta_value, locate, rewrite};
+use super::{chunk, rows::Chunk};
+use crate::error::Result;
+use crate::keyspace::Scope;
+use crate::keyspace::ids::{Interned, too_large};
+use crate::keyspace::keys::Oid;
+use crate::keyspace::reads::get_many;
+use crate::keyspace::record::SetRep;
+use crate::store::{MAX_TRANSACTION, Read, key_after};
+use crate::types::object::{self, Count, Slot};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use roaring::RoaringTreemap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// So many changes under one chunk are written into it.
+pub const DIRECT: usize = 32;
+/// One id in so many makes its writer fold.
+pub const FOLD_EVERY: u64 = 64;
+/// Fewer deltas are not folded.
+pub const FOLD_LEAST: usize = 24;
+/// Removing to so many members or fewer reads N serializably, to see the set become empty.
+const SMALL: u64 = 256;
+/// Containers that are looked up one by one; more are read chunk by chunk.
+const FEW_CONTAINERS: usize = 64;
+/// Bytes of a delta row with its read and write conflict ranges.
+const DELTA_BYTES: usize = 176;
+/// Neighbouring ids whose deltas are read as a range.
+const DENSE: usize = 16;
+
+/// What is known of an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// It is a member.
+    pub member: bool,
+    /// It has a delta row.
+    pub delta: bool,
+}
+
+/// Makes an object of `members`, which must be distinct and nobody else's: a record that points to it.
+pub async fn create(s: &Scope<'_>, members: &[Bytes]) -> Result<SetRep> {
+    let ids = s.space.ids.intern(s.tx, members).await?;
+    create_from_ids(s, ids.iter().map(|i| i.id).collect())
+}
+
+/// Makes an object of `ids`. Refuses what does not fit one transaction before writing.
+pub fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<SetRep> {
+    check_room(ids.serialized_size())?;
+    let oid = s.space.fresh.oid();
+    s.tx.add(&s.db.count(oid), &Count::step(ids.len().cast_signed()))?;
+    rows::write_new(s, oid, ids)?;
+    Ok(SetRep::Chunked(oid))
+}
+
+/// Refuses a command that writes more than `bytes` of set rows.
+pub fn check_room(bytes: usize) -> Result<()> {
+    if bytes > MAX_TRANSACTION / 10 * 9 { Err(too_large(bytes)) } else { Ok(()) }
+}
+
+/// Adds `members`. Returns how many were not in the set.
+pub async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
+    let interned = s.space.ids.intern(s.tx, members).await?;
+    let known: BTreeSet<u64> = interned.iter().filter(|i| !i.fresh).map(|i| i.id).collect();
+    let mut states = look(s, oid, &Vec::from_iter(known), Read::Serializable).await?;
+    for Interned { id, .. } in interned.iter().filter(|i| i.fresh) {
+        states.insert(*id, Seen::default());
+    }
+    states.retain(|_, seen| !seen.member);
+    change(s, oid, &states, true).await
+}
+
+/// Removes the members among `ids` from the set that `slot` holds; the key goes with the last one. Returns how many
+/// were there.
+pub async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]) -> Result<u64> {
+    let ids: BTreeSet<u64> = ids.iter().copied().collect();
+    let mut states = look(s, oid, &Vec::from_iter(ids), Read::Serializable).await?;
+    states.retain(|_, seen| seen.member);
+    let gone = states.len() as u64;
+    let left = object::count(s, oid, Read::Snapshot).await?.cardinality().saturating_sub(gone);
+    if gone > 0 && (left <= SMALL || left <= gone) {
+        let now = object::count(s, oid, Read::Serializable).await?.cardinality();
+        if now == gone {
+            object::remove(s, slot)?;
+            return Ok(gone);
+        }
+    }
+    change(s, oid, &states, false).await
+}
+
+/// What is known of `ids` (ascending, distinct). `read` is the mode of the delta keys: serializable reads conflict with
+/// whoever changes one of the ids. Chunks are always read as snapshots.
+pub async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, Seen>> {
+    let deltas = look_deltas(s, oid, ids, read).await?;
+    let open: Vec<u64> = ids.iter().copied().filter(|id| !deltas.contains_key(id)).collect();
+    let in_chunks = look_chunks(s, oid, &open).await?;
+    let state = |id: &u64| match deltas.get(id) {
+        Some(adds) => Seen { member: *adds, delta: true },
+        None => Seen { member: in_chunks.contains(*id), delta: false },
+    };
+    Ok(ids.iter().map(|id| (*id, state(id))).collect())
+}
+
+/// The deltas of `ids`. Neighbours are read as one range, with conflicts on the ids alone.
+async fn look_deltas(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, bool>> {
+    let mut found = BTreeMap::new();
+    let mut points = Vec::new();
+    for group in ids.chunk_by(|a, b| chunk::container(*a) == chunk::container(*b)) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        if group.len() < DENSE {
+            points.extend(group.iter().map(|id| (*id, s.db.delta(oid, *id))));
+            continue;
+        }
+        if read == Read::Serializable {
+            for (lo, hi) in rows::runs(group.iter().copied()) {
+                s.tx.add_read_conflict(&s.db.delta(oid, lo), &key_after(&s.db.delta(oid, hi)))?;
+            }
+        }
+        found.extend(rows::deltas(s, oid, *first, last.checked_add(1)).await?);
+    }
+    let keys: Vec<&Vec<u8>> = points.iter().map(|(_, key)| key).collect();
+    for ((id, _), value) in points.iter().zip(get_many(s.tx, &keys, read).await?) {
+        if let Some(value) = value {
+            found.insert(*id, value[..] == *delta_value(true));
+        }
+    }
+    Ok(found)
+}
+
+/// Which of `ids` (ascending) are in their chunks.
+async fn look_chunks(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<RoaringTreemap> {
+    let groups: Vec<&[u64]> = ids.chunk_by(|a, b| chunk::container(*a) == chunk::container(*b)).collect();
+    let mut found = RoaringTreemap::new();
+    if groups.len() > FEW_CONTAINERS {
+        let mut rest = ids;
+        while let Some(id) = rest.first() {
+            let chunk = rows::read_chunk(s, oid, *id).await?;
+            let (head, tail) = rest.split_at(rest.partition_point(|id| chunk.covers(*id)));
+            found.extend(head.iter().copied().filter(|id| chunk.ids.contains(*id)));
+            rest = tail;
+        }
+        return Ok(found);
+    }
+    let wanted = groups.iter().filter_map(|g| g.first()).map(|id| locate(s, oid, *id));
+    let mut decoded: HashMap<u64, RoaringTreemap> = HashMap::new();
+    for (group, (first, raw)) in groups.iter().zip(try_join_all(wanted).await?) {
+        if let std::collections::hash_map::Entry::Vacant(entry) = decoded.entry(first) {
+            entry.insert(chunk::decode(&raw)?);
+        }
+        let in_chunk = |id: &u64| decoded.get(&first).is_some_and(|c| c.contains(*id));
+        found.extend(group.iter().copied().filter(in_chunk));
+    }
+    Ok(found)
+}
+
+/// Makes all of `states` members, or none, and counts them. All must be in the other state now.
+async fn change(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>, adds: bool) -> Result<u64> {
+    let n = i64::try_from(states.len()).unwrap_or(i64::MAX);
+    if n == 0 {
+        return Ok(0);
+    }
+    if states.len() < DIRECT {
+        write_deltas(s, oid, states.iter(), adds)?;
+    } else {
+        check_room(estimate(states))?;
+        change_many(s, oid, states, adds).await?;
+    }
+    s.tx.add(&s.db.count(oid), &Count::step(if adds { n } else { -n }))?;
+    fold_due(s, oid, states).await?;
+    Ok(n.cast_unsigned())
+}
+
+/// Bytes that changing `states` writes at most: a chunk, or a delta with its conflict ranges each.
+fn estimate(states: &BTreeMap<u64, Seen>) -> usize {
+    let mut containers: BTreeMap<u64, usize> = BTreeMap::new();
+    for id in states.keys() {
+        *containers.entry(chunk::container(*id)).or_default() += 1;
+    }
+    containers.values().map(|n| (n * DELTA_BYTES).min(chunk::JOINED_BYTES)).sum()
+}
+
+async fn change_many(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>, adds: bool) -> Result<()> {
+    let mut at = states.keys().next().copied();
+    while let Some(id) = at {
+        let Chunk { first, next, .. } = rows::read_chunk(s, oid, id).await?;
+        let under = || states.range(first..).take_while(|(id, _)| next.is_none_or(|next| **id < next));
+        if under().nth(DIRECT - 1).is_some() {
+            let changes = under().map(|(id, _)| (*id, adds)).collect();
+            rewrite(s, oid, id, &changes, 0).await?;
+        } else {
+            write_deltas(s, oid, under(), adds)?;
+        }
+        at = next.and_then(|next| states.range(next..).next()).map(|(id, _)| *id);
+    }
+    Ok(())
+}
+
+fn write_deltas<'i>(
+    s: &Scope<'_>,
+    oid: Oid,
+    states: impl Iterator<Item = (&'i u64, &'i Seen)>,
+    adds: bool,
+) -> Result<()> {
+    for (id, seen) in states {
+        let key = s.db.delta(oid, *id);
+        if seen.delta { s.tx.clear(&key)? } else { s.tx.set(&key, delta_value(adds))? }
+    }
+    Ok(())
+}
+
+/// Whether writing `id` makes its writer look for deltas to fold.
+fn is_due(id: u64) -> bool {
+    id.wrapping_mul(0x9E37_79B9_7F4A_7C15) < u64::MAX / FOLD_EVERY
+}
+
+async fn fold_due(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>) -> Result<()> {
+    let mut folded_to = Some(0);
+    for id in states.keys().filter(|id| is_due(**id)) {
+        if folded_to.is_some_and(|to| *id >= to) {
+            folded_to = rewrite(s, oid, *id, &BTreeMap::new(), FOLD_LEAST).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes deltas into their chunks, all over the set, until about `bytes` were written or the set is through. Returns
+/// where to go on.
+pub async fn fold(s: &Scope<'_>, oid: Oid, from: u64, bytes: usize) -> Result<Option<u64>> {
+    let limit = s.tx.size() + bytes;
+    let mut at = Some(from);
+    while let Some(id) = at {
+        if s.tx.size() > limit {
+            return Ok(at);
+        }
+        at = rewrite(s, oid, id, &BTreeMap::new(), 1).await?;
+    }
+    Ok(None)
+}
+
+/// All members' ids, with a conflict on every change of the set.
+pub async fn all(s: &Scope<'_>, oid: Oid) -> Result<RoaringTreemap> {
+    object::count(s, oid, Read::Serializable).await?;
+    rows::load(s, oid, 0, None).await
+}

@@ -1,0 +1,194 @@
+//! The encodings that live in the record: listpack (raw members in the order they came) and intset (Roaring bytes).
+//!
+//! A listpack is `(length u16 LE, bytes)*`. Growing follows Redis 7.2: a set of integers is an intset up to
+//! [`MAX_INTS`], then a hashtable; another member makes it a listpack where at most [`MAX_RAW`] members of at most
+//! [`MAX_RAW_LEN`] bytes result, else a hashtable. Nothing converts back.
+//! An integer of 62 bits or more is no member of an intset here: it has no id of its own.
+
+use super::chunk;
+use crate::error::{Result, StoreError};
+use crate::keyspace::ids::{FIRST_INTEGER, integer_id, integer_text};
+use crate::keyspace::record::SetRep;
+use bytes::{BufMut, Bytes};
+use roaring::RoaringTreemap;
+use std::collections::HashSet;
+
+/// Most members of an intset.
+pub const MAX_INTS: usize = 512;
+/// Most members of a listpack.
+pub const MAX_RAW: usize = 128;
+/// Longest member of a listpack in bytes.
+pub const MAX_RAW_LEN: usize = 64;
+
+/// The members of a set that lives in its record.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Small {
+    /// Ids of integers.
+    Ints(RoaringTreemap),
+    /// Distinct members in the order they came.
+    Raw(Vec<Bytes>),
+}
+
+/// What adding members made of a small set.
+#[derive(Debug, PartialEq)]
+pub enum Grown {
+    /// Still small.
+    Small(Small),
+    /// All members, distinct: to be put in chunks.
+    Large(Vec<Bytes>),
+}
+
+impl Small {
+    /// Reads a record's payload; None for a chunked set.
+    pub fn decode(rep: &SetRep) -> Result<Option<Self>> {
+        match rep {
+            SetRep::Listpack(raw) => Ok(Some(Small::Raw(decode_raw(raw)?))),
+            SetRep::Intset(raw) => Ok(Some(Small::Ints(chunk::decode(raw)?))),
+            SetRep::Chunked(_) => Ok(None),
+        }
+    }
+    /// The record's payload.
+    pub fn encode(&self) -> Result<SetRep> {
+        Ok(match self {
+            Small::Ints(ids) => SetRep::Intset(chunk::encode(ids)?),
+            Small::Raw(members) => SetRep::Listpack(encode_raw(members)),
+        })
+    }
+    /// An empty set of the encoding that a set of these members begins with. None: a hashtable from the start.
+    fn start(members: &[Bytes]) -> Option<Self> {
+        let first_is_int = members.first().is_some_and(|m| integer_id(m).is_some());
+        match members.len() {
+            ..=MAX_INTS if first_is_int => Some(Small::Ints(RoaringTreemap::new())),
+            ..=MAX_RAW => Some(Small::Raw(Vec::new())),
+            _ => None,
+        }
+    }
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        match self {
+            Small::Ints(ids) => ids.len() as usize,
+            Small::Raw(members) => members.len(),
+        }
+    }
+    /// True without members.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Whether `member` is in the set.
+    pub fn contains(&self, member: &[u8]) -> bool {
+        match self {
+            Small::Ints(ids) => integer_id(member).is_some_and(|id| ids.contains(id)),
+            Small::Raw(members) => members.iter().any(|m| m == member),
+        }
+    }
+    /// All members: integers ascending, others in the order they came.
+    pub fn members(&self) -> Vec<Bytes> {
+        match self {
+            Small::Ints(ids) => ids.iter().filter_map(integer_text).collect(),
+            Small::Raw(members) => members.clone(),
+        }
+    }
+    /// The member at `rank` of [`Small::members`].
+    pub fn nth(&self, rank: u64) -> Option<Bytes> {
+        match self {
+            Small::Ints(ids) => ids.select(rank).and_then(integer_text),
+            Small::Raw(members) => members.get(rank as usize).cloned(),
+        }
+    }
+    /// Removes `member`. True where it was there.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match self {
+            Small::Ints(ids) => integer_id(member).is_some_and(|id| ids.remove(id)),
+            Small::Raw(members) => {
+                let at = members.iter().position(|m| m == member);
+                at.map(|at| members.remove(at)).is_some()
+            }
+        }
+    }
+    /// Adds one member. False: it does not fit this encoding.
+    fn insert(&mut self, member: &Bytes) -> bool {
+        match self {
+            Small::Ints(ids) => match integer_id(member) {
+                Some(id) => {
+                    ids.insert(id);
+                    ids.len() <= MAX_INTS as u64
+                }
+                None if ids.len() < MAX_RAW as u64 && member.len() <= MAX_RAW_LEN => {
+                    let mut members = self.members();
+                    members.push(member.clone());
+                    *self = Small::Raw(members);
+                    true
+                }
+                None => false,
+            },
+            Small::Raw(members) if members.contains(member) => true,
+            Small::Raw(members) if members.len() < MAX_RAW && member.len() <= MAX_RAW_LEN => {
+                members.push(member.clone());
+                true
+            }
+            Small::Raw(_) => false,
+        }
+    }
+}
+
+/// Adds `members` to a set (None: a new one).
+pub fn grow(set: Option<Small>, members: &[Bytes]) -> Grown {
+    let too_many = match &set {
+        Some(Small::Ints(_)) => members.len() > MAX_INTS,
+        Some(Small::Raw(_)) => members.len() > MAX_RAW,
+        None => false,
+    };
+    let before = set.as_ref().map(Small::members).unwrap_or_default();
+    let fits = match set.or_else(|| Small::start(members)) {
+        Some(mut grown) if !too_many => members.iter().all(|m| grown.insert(m)).then_some(grown),
+        _ => None,
+    };
+    match fits {
+        Some(grown) => Grown::Small(grown),
+        None => Grown::Large(distinct(before.iter().chain(members))),
+    }
+}
+
+/// The encoding that Redis gives a set built from its members at once (*STORE).
+pub fn rebuild(members: &[Bytes]) -> Option<Small> {
+    if members.len() <= MAX_INTS
+        && let Some(ids) = members.iter().map(|m| integer_id(m)).collect::<Option<RoaringTreemap>>()
+    {
+        return Some(Small::Ints(ids));
+    }
+    let fits = members.len() <= MAX_RAW && members.iter().all(|m| m.len() <= MAX_RAW_LEN);
+    fits.then(|| Small::Raw(members.to_vec()))
+}
+
+/// True where all ids are integers and few enough for an intset.
+pub fn is_intset(ids: &RoaringTreemap) -> bool {
+    ids.len() <= MAX_INTS as u64 && ids.min().is_none_or(|id| id >= FIRST_INTEGER)
+}
+
+fn distinct<'a>(members: impl Iterator<Item = &'a Bytes>) -> Vec<Bytes> {
+    let mut seen = HashSet::new();
+    members.filter(|m| seen.insert(*m)).cloned().collect()
+}
+
+fn encode_raw(members: &[Bytes]) -> Bytes {
+    let mut out = Vec::with_capacity(members.iter().map(|m| m.len() + 2).sum());
+    for m in members {
+        out.put_u16_le(m.len() as u16);
+        out.put_slice(m);
+    }
+    out.into()
+}
+
+fn decode_raw(raw: &Bytes) -> Result<Vec<Bytes>> {
+    let mut members = Vec::new();
+    let mut at = 0;
+    while let Some([lo, hi]) = raw.get(at..at + 2) {
+        let end = at + 2 + usize::from(u16::from_le_bytes([*lo, *hi]));
+        if end > raw.len() {
+            break;
+        }
+        members.push(raw.slice(at + 2..end));
+        at = end;
+    }
+    if at == raw.len() { Ok(members) } else { Err(StoreError::Corrupt("listpack set".into()).into()) }
+}
