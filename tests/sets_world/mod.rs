@@ -1,0 +1,79 @@
+//! A keyspace on a store of its own, for tests of sets on the level of types.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use bytes::Bytes;
+use tern::env::{Clock, Env};
+use tern::error::{Error, Result, StoreError};
+use tern::keyspace::keys::Prefix;
+use tern::keyspace::{Keyspace, Scope};
+use tern::store::local::{Local, LocalOptions};
+use tern::store::{Fsync, Read, Store, Tx};
+use tern::types::object::{self, Slot};
+
+pub struct World {
+    pub space: Keyspace,
+    pub store: Store,
+    pub db: Prefix,
+    _dir: tempfile::TempDir,
+}
+
+pub fn local() -> (Store, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = LocalOptions::new(Clock::System);
+    options.fsync = Fsync::No;
+    (Store::Local(Local::open(dir.path(), options).unwrap()), dir)
+}
+
+impl World {
+    pub async fn new(seed: u64) -> Self {
+        let (store, dir) = local();
+        let space = Keyspace::open(store.clone(), &Env::seeded(1_000, seed), 1).await.unwrap();
+        let db = space.catalog.load(&store.begin()).await.unwrap().prefixes[0];
+        World { space, store, db, _dir: dir }
+    }
+    pub fn scope<'a>(&'a self, tx: &'a Tx) -> Scope<'a> {
+        Scope { tx, db: self.db, now: 1_000, space: &self.space }
+    }
+}
+
+pub async fn slot(s: &Scope<'_>, key: &str) -> Slot {
+    object::open(s, &Bytes::copy_from_slice(key.as_bytes()), Read::Serializable).await.unwrap()
+}
+
+pub fn word(n: u64) -> Bytes {
+    Bytes::from(format!("member:{n}"))
+}
+
+pub fn int(n: i64) -> Bytes {
+    Bytes::from(n.to_string())
+}
+
+/// Runs `$body` with `$s` a scope in a transaction until it commits.
+#[macro_export]
+macro_rules! transact {
+    ($world:expr, $s:ident => $body:expr) => {
+        loop {
+            let tx = $world.store.begin();
+            let $s = $world.scope(&tx);
+            let done: tern::error::Result<_> = async { $body }.await;
+            match $crate::sets_world::commit(tx, done).await {
+                Some(done) => break done,
+                None => continue,
+            }
+        }
+    };
+}
+
+/// None: run it again.
+pub async fn commit<T>(tx: Tx, done: Result<T>) -> Option<T> {
+    let done = match done {
+        Err(Error::Store(e)) if e.is_retryable() => return None,
+        other => other.unwrap(),
+    };
+    match tx.commit().await {
+        Ok(_) => Some(done),
+        Err(StoreError::Conflict | StoreError::TooOld) => None,
+        Err(e) => panic!("{e}"),
+    }
+}
