@@ -1,0 +1,261 @@
+//! Replies to bytes, in RESP2 and RESP3.
+//!
+//! The encoder walks a reply with a stack of its own, writes into a buffer until that is full, and drops what it has
+//! written: a reply of any size and depth needs one small buffer, and long strings are handed out to be written as they
+//! are. A scalar allocates nothing.
+
+use crate::commands::cx::Protocol;
+use crate::commands::reply::Reply;
+use bytes::{Bytes, BytesMut};
+use std::vec::IntoIter;
+
+/// Strings of so many bytes are not copied into the buffer.
+const DIRECT: usize = 32 * 1024;
+
+/// Where an encoder stands.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Everything is in the buffer.
+    Done,
+    /// The buffer is full: write it, go on.
+    Full,
+    /// Write the buffer, then these bytes, go on.
+    Direct(Bytes),
+}
+
+/// What is left of an aggregate.
+#[derive(Debug)]
+enum Rest {
+    Items(IntoIter<Reply>),
+    Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
+}
+
+impl Iterator for Rest {
+    type Item = Reply;
+
+    fn next(&mut self) -> Option<Reply> {
+        match self {
+            Rest::Items(items) => items.next(),
+            Rest::Pairs(pairs, value) => value.take().or_else(|| {
+                let (key, next) = pairs.next()?;
+                *value = Some(next);
+                Some(key)
+            }),
+        }
+    }
+}
+
+/// A reply on its way out.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    stack: Vec<Rest>,
+    /// The string handed out last still needs its end.
+    open: bool,
+}
+
+impl Encoder {
+    /// Begins `reply`. To be called when the one before is [`Step::Done`]; then [`Encoder::go_on`] until this one is.
+    pub fn start(&mut self, reply: Reply, protocol: Protocol, out: &mut BytesMut) -> Step {
+        match self.write(reply, protocol, out) {
+            Some(bytes) => Step::Direct(bytes),
+            None if self.stack.is_empty() => Step::Done,
+            None => Step::Full,
+        }
+    }
+
+    /// Goes on until the reply is written or `out` holds `full` bytes.
+    pub fn go_on(&mut self, protocol: Protocol, out: &mut BytesMut, full: usize) -> Step {
+        if std::mem::take(&mut self.open) {
+            out.extend_from_slice(b"\r\n");
+        }
+        while let Some(rest) = self.stack.last_mut() {
+            match rest.next() {
+                None => drop(self.stack.pop()),
+                Some(reply) => {
+                    if let Some(bytes) = self.write(reply, protocol, out) {
+                        return Step::Direct(bytes);
+                    }
+                }
+            }
+            if out.len() >= full {
+                return Step::Full;
+            }
+        }
+        Step::Done
+    }
+
+    /// Writes a scalar, or the head of an aggregate. Returns a string too long to copy, whose head is written.
+    fn write(&mut self, reply: Reply, protocol: Protocol, out: &mut BytesMut) -> Option<Bytes> {
+        let resp3 = protocol == Protocol::Resp3;
+        match reply {
+            Reply::Ok => out.extend_from_slice(b"+OK\r\n"),
+            Reply::Simple(text) => line(out, b'+', text.as_bytes()),
+            Reply::Error(e) => line(out, b'-', e.0.as_bytes()),
+            Reply::Int(n) => line(out, b':', itoa::Buffer::new().format(n).as_bytes()),
+            Reply::Bulk(bytes) => return self.string(out, b'$', b"", bytes),
+            Reply::Verbatim(bytes) if resp3 => return self.string(out, b'=', b"txt:", bytes),
+            Reply::Verbatim(bytes) => return self.string(out, b'$', b"", bytes),
+            Reply::Nil | Reply::NilArray if resp3 => out.extend_from_slice(b"_\r\n"),
+            Reply::Nil => out.extend_from_slice(b"$-1\r\n"),
+            Reply::NilArray => out.extend_from_slice(b"*-1\r\n"),
+            Reply::Double(d) if resp3 => line(out, b',', double(d).as_bytes()),
+            Reply::Double(d) => return self.string(out, b'$', b"", double(d).into()),
+            Reply::Bool(b) if resp3 => out.extend_from_slice(if b { b"#t\r\n" } else { b"#f\r\n" }),
+            Reply::Bool(b) => out.extend_from_slice(if b { b":1\r\n" } else { b":0\r\n" }),
+            Reply::Array(items) => self.items(out, b'*', items),
+            Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
+            Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
+            Reply::Map(pairs) => {
+                head(out, if resp3 { b'%' } else { b'*' }, pairs.len() << usize::from(!resp3));
+                self.stack.push(Rest::Pairs(pairs.into_iter(), None));
+            }
+            Reply::None => {}
+        }
+        None
+    }
+
+    fn items(&mut self, out: &mut BytesMut, kind: u8, items: Vec<Reply>) {
+        head(out, kind, items.len());
+        self.stack.push(Rest::Items(items.into_iter()));
+    }
+
+    fn string(&mut self, out: &mut BytesMut, kind: u8, prefix: &[u8], bytes: Bytes) -> Option<Bytes> {
+        head(out, kind, prefix.len() + bytes.len());
+        out.extend_from_slice(prefix);
+        if bytes.len() >= DIRECT {
+            self.open = true;
+            return Some(bytes);
+        }
+        out.extend_from_slice(&bytes);
+        out.extend_from_slice(b"\r\n");
+        None
+    }
+}
+
+fn line(out: &mut BytesMut, kind: u8, text: &[u8]) {
+    out.reserve(text.len() + 3);
+    out.extend_from_slice(&[kind]);
+    out.extend_from_slice(text);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn head(out: &mut BytesMut, kind: u8, n: usize) {
+    line(out, kind, itoa::Buffer::new().format(n).as_bytes());
+}
+
+/// The shortest digits that give `d` back, written as Redis 7.2 writes them (`fpconv_dtoa`): plain up to 21 digits before the
+/// point and 6 zeros behind it, else with an exponent.
+fn double(d: f64) -> String {
+    if d.is_nan() || d.is_infinite() {
+        let text = if d.is_nan() { "nan" } else { "inf" };
+        return if d.is_sign_negative() && !d.is_nan() { format!("-{text}") } else { text.into() };
+    }
+    let scientific = format!("{d:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let count = digits.bytes().filter(u8::is_ascii_digit).count() as i32;
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    let last = exponent + 1 - count;
+    let plain =
+        if last >= 0 { exponent.abs() < count + 7 } else { last > -7 || exponent.abs() < 4 };
+    if plain { format!("{d}") } else { format!("{digits}e{}{}", if exponent < 0 { '-' } else { '+' }, exponent.abs()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::WRONGTYPE;
+
+    fn encoded(reply: Reply, protocol: Protocol, full: usize) -> Vec<u8> {
+        let (mut encoder, mut out, mut sent) = (Encoder::default(), BytesMut::new(), Vec::new());
+        let mut step = encoder.start(reply, protocol, &mut out);
+        loop {
+            sent.extend_from_slice(&out.split());
+            match step {
+                Step::Done => return sent,
+                Step::Direct(bytes) => sent.extend_from_slice(&bytes),
+                Step::Full => {}
+            }
+            step = encoder.go_on(protocol, &mut out, full);
+        }
+    }
+
+    fn bulk(text: &'static str) -> Reply {
+        Reply::bulk_static(text)
+    }
+
+    #[test]
+    fn every_kind_in_both_protocols() {
+        let table: Vec<(Reply, &str, &str)> = vec![
+            (Reply::Ok, "+OK\r\n", "+OK\r\n"),
+            (Reply::Simple("PONG".into()), "+PONG\r\n", "+PONG\r\n"),
+            (Reply::Int(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (bulk(""), "$0\r\n\r\n", "$0\r\n\r\n"),
+            (Reply::Nil, "$-1\r\n", "_\r\n"),
+            (Reply::NilArray, "*-1\r\n", "_\r\n"),
+            (Reply::Double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (Reply::Bool(true), ":1\r\n", "#t\r\n"),
+            (Reply::Bool(false), ":0\r\n", "#f\r\n"),
+            (Reply::Verbatim("ab".into()), "$2\r\nab\r\n", "=6\r\ntxt:ab\r\n"),
+            (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
+            (Reply::Set(vec![bulk("a")]), "*1\r\n$1\r\na\r\n", "~1\r\n$1\r\na\r\n"),
+            (Reply::Push(vec![Reply::Int(1)]), "*1\r\n:1\r\n", ">1\r\n:1\r\n"),
+            (
+                Reply::Map(vec![(bulk("a"), Reply::Int(1)), (bulk("b"), Reply::Nil)]),
+                "*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n$-1\r\n",
+                "%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n_\r\n",
+            ),
+            (Reply::None, "", ""),
+        ];
+        for (reply, resp2, resp3) in table {
+            for full in [1, 1 << 20] {
+                assert_eq!(encoded(reply.clone(), Protocol::Resp2, full), resp2.as_bytes(), "{reply:?}");
+                assert_eq!(encoded(reply.clone(), Protocol::Resp3, full), resp3.as_bytes(), "{reply:?}");
+            }
+        }
+        let error = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
+        assert_eq!(encoded(Reply::Error(WRONGTYPE), Protocol::Resp2, 1), error);
+    }
+
+    #[test]
+    fn long_strings_are_handed_out_and_large_arrays_come_in_pieces() {
+        let long = Bytes::from(vec![b'x'; DIRECT]);
+        let (mut encoder, mut out) = (Encoder::default(), BytesMut::new());
+        let reply = Reply::Array(vec![Reply::Bulk(long.clone()), Reply::Int(7)]);
+        assert_eq!(encoder.start(reply, Protocol::Resp2, &mut out), Step::Full);
+        assert_eq!(encoder.go_on(Protocol::Resp2, &mut out, 4096), Step::Direct(long));
+        assert_eq!(out.split(), format!("*2\r\n${DIRECT}\r\n"));
+        assert_eq!(encoder.go_on(Protocol::Resp2, &mut out, 4096), Step::Done);
+        assert_eq!(out.split(), "\r\n:7\r\n");
+
+        encoder.start(Reply::Array(vec![Reply::Int(1); 100_000]), Protocol::Resp2, &mut out);
+        while encoder.go_on(Protocol::Resp2, &mut out, 4096) != Step::Done {
+            assert!(out.len() < 4096 + 16);
+            out.clear();
+        }
+    }
+
+    #[test]
+    fn deep_replies_need_no_stack() {
+        let deep = (0..20_000).fold(Reply::Int(1), |inner, _| Reply::Array(vec![inner]));
+        let text = encoded(deep, Protocol::Resp3, 4096);
+        assert_eq!(text.len(), 20_000 * 4 + 4);
+    }
+
+    #[test]
+    fn doubles_as_redis_writes_them() {
+        for (d, text) in [
+            (0.0, "0"),
+            (-0.5, "-0.5"),
+            (3.0, "3"),
+            (0.1, "0.1"),
+            (1e21, "1e+21"),
+            (123_456_789.125, "123456789.125"),
+            (1e-9, "1e-9"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
+        ] {
+            assert_eq!(double(d), text);
+        }
+    }
+}

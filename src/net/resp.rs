@@ -1,0 +1,122 @@
+//! Requests from bytes. The only file that names `redis-protocol`.
+//!
+//! Requests are RESP2-shaped also after HELLO 3. `decode_range` gives the places of the arguments in a shared [`Bytes`]:
+//! no argument is copied. By itself it recurses on nested arrays, takes frames that are no request and starts again at
+//! the first byte whenever something is missing; so [`Scan`] runs before it, and it sees only whole, valid requests.
+//!
+//! Replies are not encoded by `redis-protocol`: its encoders want a tree of frames, and fill the buffer with zeros before
+//! they write; see [`super::encode`].
+
+use super::inline;
+use super::scan::{Limits, ProtocolError, Scan, Scanned};
+use bytes::{Buf, Bytes, BytesMut};
+use redis_protocol::resp2::decode::decode_range;
+use redis_protocol::resp2::types::RangeFrame;
+
+/// Room for a read when little is expected.
+const MIN_READ: usize = 4 * 1024;
+/// Room for a read when much is expected. Also the size beyond which a buffer is not kept for small requests.
+const MAX_READ: usize = 64 * 1024;
+
+/// The bytes of one connection that are not yet requests.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buf: BytesMut,
+    scan: Scan,
+    /// Bytes that the request under way is known to lack.
+    lacks: usize,
+    /// The last read brought much.
+    busy: bool,
+    /// The buffer was made for large reads.
+    large: bool,
+}
+
+impl Decoder {
+    /// The next whole request: its arguments, at least one. None: more bytes are needed. `Bytes` of one request share
+    /// the read buffer: copy what is kept for long.
+    pub fn next_request(&mut self, limits: &Limits) -> Result<Option<Vec<Bytes>>, ProtocolError> {
+        loop {
+            let argv = match self.scan.run(&mut self.buf, limits)? {
+                Scanned::Needs(n) => {
+                    self.lacks = n;
+                    return Ok(None);
+                }
+                Scanned::Nothing(len) => {
+                    self.buf.advance(len);
+                    Vec::new()
+                }
+                Scanned::Array(len) => arguments(self.take(len))?,
+                Scanned::Inline(len) => {
+                    let line = self.take(len);
+                    inline::split(line.strip_suffix(b"\n").unwrap_or(&line))
+                        .map_err(|_| ProtocolError::new("unbalanced quotes in request"))?
+                }
+            };
+            self.scan = Scan::default();
+            if !argv.is_empty() {
+                return Ok(Some(argv));
+            }
+        }
+    }
+
+    /// Where to read into, with room. Grows at most by doubling towards what is known to be missing, so that an announced
+    /// length alone allocates nothing; shrinks again once little comes.
+    pub fn room(&mut self) -> &mut BytesMut {
+        if self.large && !self.busy && self.buf.is_empty() {
+            self.buf = BytesMut::new();
+            self.large = false;
+        }
+        let usual = if self.busy { MAX_READ } else { MIN_READ };
+        let (least, want) = if self.lacks > usual {
+            (self.lacks.min(MAX_READ), self.lacks.min(self.buf.len().max(MAX_READ)))
+        } else {
+            (usual / 4, usual)
+        };
+        if self.buf.capacity() - self.buf.len() < least {
+            self.buf.reserve(want);
+            self.large |= want > MIN_READ;
+        }
+        &mut self.buf
+    }
+
+    /// Says how much the last read brought.
+    pub fn filled(&mut self, n: usize) {
+        self.busy = n >= MIN_READ;
+    }
+
+    /// Bytes that wait for the rest of their request (`client-query-buffer-limit`).
+    pub fn pending(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Bytes allocated for reading.
+    pub fn capacity(&self) -> usize {
+        self.buf.capacity()
+    }
+
+    /// Splits the first `len` bytes off. The rest of a large buffer moves to one of its own: otherwise the connection
+    /// would hold the large one for ever.
+    fn take(&mut self, len: usize) -> Bytes {
+        let request = self.buf.split_to(len).freeze();
+        if len > MAX_READ {
+            self.buf = BytesMut::from(&*self.buf);
+        }
+        self.lacks = 0;
+        request
+    }
+}
+
+/// The arguments of a whole array of bulk strings.
+fn arguments(request: Bytes) -> Result<Vec<Bytes>, ProtocolError> {
+    let Ok(Some((RangeFrame::Array(frames), _))) = decode_range(&request) else {
+        return Err(ProtocolError::new("invalid multibulk length"));
+    };
+    frames.iter().map(|frame| argument(&request, frame)).collect()
+}
+
+fn argument(request: &Bytes, frame: &RangeFrame) -> Result<Bytes, ProtocolError> {
+    match frame {
+        RangeFrame::BulkString((from, to)) => Ok(request.slice(*from..*to)),
+        _ => Err(ProtocolError::new("invalid bulk length")),
+    }
+}

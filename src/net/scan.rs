@@ -1,0 +1,161 @@
+//! Where a request ends, and whether it is one: `*N\r\n($len\r\n<data>\r\n)*`, or an inline line.
+//!
+//! A scan remembers how far it came, so a request of n bytes costs O(n) however many pieces it arrives in: the data of an
+//! argument is never looked at, and a header line is searched from where the last search ended. What a client announces
+//! allocates nothing. The words and limits are those of Redis 7.0 (`processMultibulkBuffer`, `processInlineBuffer`).
+
+use crate::commands::args::parse_i64;
+
+/// Longest header line and longest inline command without its end in bytes.
+const MAX_LINE: usize = 64 * 1024;
+/// Arguments of a client that has not authenticated.
+const MAX_UNAUTHENTICATED_ARGS: i64 = 10;
+/// Longest argument of a client that has not authenticated.
+const MAX_UNAUTHENTICATED_BULK: usize = 16 * 1024;
+
+/// What a client may send now.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest argument in bytes (`proto-max-bulk-len`).
+    pub max_bulk: usize,
+    /// False before AUTH, where a password is asked for: only small requests.
+    pub authenticated: bool,
+}
+
+/// Bytes that are no request. The line goes to the client as an error, then the connection is closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtocolError(Vec<u8>);
+
+impl ProtocolError {
+    pub(super) fn new(what: impl AsRef<[u8]>) -> Self {
+        ProtocolError(what.as_ref().to_vec())
+    }
+    /// The whole error line with its CRLF.
+    pub fn line(&self) -> Vec<u8> {
+        let text = self.0.iter().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { *b });
+        b"-ERR Protocol error: ".iter().copied().chain(text).chain(*b"\r\n").collect()
+    }
+}
+
+/// How a scan ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Scanned {
+    /// At least so many more bytes are needed.
+    Needs(usize),
+    /// The first so many bytes are an array of bulk strings.
+    Array(usize),
+    /// The first so many bytes are an inline line with its end.
+    Inline(usize),
+    /// The first so many bytes ask for nothing (`*0`, `*-1`).
+    Nothing(usize),
+}
+
+/// The state of a scan of the request at the beginning of a buffer.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Bytes that are checked.
+    done: usize,
+    /// Bytes searched for the end of the current line; not below `done`.
+    searched: usize,
+    /// Arguments that still have to come; None before the array's header.
+    left: Option<u64>,
+}
+
+impl Scan {
+    /// Goes on with what has arrived. Rewrites the byte after a header's CR to LF: Redis does not look at it either.
+    pub(super) fn run(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Scanned, ProtocolError> {
+        match (self.left, buf.first()) {
+            (_, None) => Ok(Scanned::Needs(1)),
+            (Some(_), _) => self.arguments(buf, limits),
+            (None, Some(b'*')) => self.array(buf, limits),
+            (None, Some(_)) => self.inline(buf),
+        }
+    }
+
+    fn inline(&mut self, buf: &[u8]) -> Result<Scanned, ProtocolError> {
+        let from = buf.get(self.searched..).unwrap_or_default();
+        match from.iter().position(|b| *b == b'\n') {
+            Some(at) => Ok(Scanned::Inline(self.searched + at + 1)),
+            None if buf.len() > MAX_LINE => Err(ProtocolError::new("too big inline request")),
+            None => {
+                self.searched = buf.len();
+                Ok(Scanned::Needs(1))
+            }
+        }
+    }
+
+    fn array(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Scanned, ProtocolError> {
+        let Some((header, end)) = self.line(buf, "too big mbulk count string")? else {
+            return Ok(Scanned::Needs(1));
+        };
+        let n = header.get(1..).and_then(parse_i64).filter(|n| *n <= i64::from(i32::MAX));
+        let n = n.ok_or_else(|| ProtocolError::new("invalid multibulk length"))?;
+        if n > MAX_UNAUTHENTICATED_ARGS && !limits.authenticated {
+            return Err(ProtocolError::new("unauthenticated multibulk length"));
+        }
+        if n <= 0 {
+            return Ok(Scanned::Nothing(end));
+        }
+        self.left = Some(n.unsigned_abs());
+        self.advance(end);
+        self.arguments(buf, limits)
+    }
+
+    fn arguments(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Scanned, ProtocolError> {
+        while let Some(left @ 1..) = self.left {
+            // Behind the data of an argument that has not arrived as a whole.
+            if let Some(missing @ 1..) = self.done.checked_sub(buf.len()) {
+                return Ok(Scanned::Needs(missing));
+            }
+            let Some((header, end)) = self.line(buf, "too big bulk count string")? else {
+                return Ok(Scanned::Needs(1));
+            };
+            self.advance(end + bulk_len(header, limits)? + 2);
+            self.left = Some(left - 1);
+        }
+        match self.done.checked_sub(buf.len()) {
+            Some(missing @ 1..) => Ok(Scanned::Needs(missing)),
+            _ => Ok(Scanned::Array(self.done)),
+        }
+    }
+
+    fn advance(&mut self, to: usize) {
+        self.done = to;
+        self.searched = to;
+    }
+
+    /// The header line at `done`, without its end, and the position behind its end. None: it has not arrived as a whole.
+    fn line<'b>(
+        &mut self,
+        buf: &'b mut [u8],
+        too_big: &str,
+    ) -> Result<Option<(&'b [u8], usize)>, ProtocolError> {
+        let from = buf.get(self.searched..).unwrap_or_default();
+        let Some(at) = from.iter().position(|b| *b == b'\r').map(|at| self.searched + at) else {
+            self.searched = buf.len();
+            return if buf.len() - self.done > MAX_LINE { Err(ProtocolError::new(too_big)) } else { Ok(None) };
+        };
+        self.searched = at;
+        let Some(end) = buf.get_mut(at + 1) else { return Ok(None) };
+        *end = b'\n';
+        Ok(buf.get(self.done..at).map(|line| (line, at + 2)))
+    }
+}
+
+/// The length in an argument's header.
+fn bulk_len(header: &[u8], limits: &Limits) -> Result<usize, ProtocolError> {
+    let digits = match header {
+        [b'$', digits @ ..] => digits,
+        // An empty line: what stands there is its CR.
+        other => {
+            let got = other.first().copied().unwrap_or(b'\r');
+            return Err(ProtocolError::new([&b"expected '$', got '"[..], &[got], b"'"].concat()));
+        }
+    };
+    let len = parse_i64(digits).and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= limits.max_bulk);
+    let len = len.ok_or_else(|| ProtocolError::new("invalid bulk length"))?;
+    if len > MAX_UNAUTHENTICATED_BULK && !limits.authenticated {
+        return Err(ProtocolError::new("unauthenticated bulk length"));
+    }
+    Ok(len)
+}
