@@ -1,1 +1,285 @@
-//! (scaffold)
+//! One client's session: from requests to replies, without a socket.
+//!
+//! * Requests are taken one by one ([`Session::take`]) and pass the gates ([`gate`]). Consecutive commands form one unit, a
+//!   **window**, until it is full or something comes that must see what was before it run: a session command, a heavy
+//!   row, CLIENT REPLY.
+//! * [`Session::run`] runs the window and what ended it, and leaves exactly one reply for each request, in order;
+//!   [`Reply::None`] is left out.
+//! * A window that answered much makes the next one smaller: replies of one window are held until they are written.
+
+mod gate;
+mod login;
+mod transaction;
+
+use crate::commands::cx::{ClientState, Protocol, ReplyMode};
+use crate::commands::reply::Reply;
+use crate::commands::table::{Flags, Run, SessionOp};
+use crate::error::ReplyError;
+use crate::exec::{Call, Executor, Unit, Watched};
+use bytes::Bytes;
+use gate::{Standing, Verdict};
+use std::sync::Arc;
+use transaction::Multi;
+
+/// Requests of a window at most, and of the first one.
+const MAX_WINDOW: usize = 1024;
+const FIRST_WINDOW: usize = 128;
+/// Bytes of arguments after which a window is full.
+const MAX_WINDOW_BYTES: usize = 1 << 20;
+/// Bytes of replies that make the next window smaller, and below which it may grow.
+const MUCH: usize = 1 << 20;
+const LITTLE: usize = 64 << 10;
+
+/// Whether a session can take further requests before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// It can.
+    More,
+    /// Call [`Session::run`] first.
+    Full,
+}
+
+/// What runs behind the window.
+enum Next {
+    /// A session command.
+    Op(SessionOp, Call),
+    /// A command that is a unit of its own.
+    Alone(Call),
+}
+
+/// Requests that were taken and have not run.
+#[derive(Default)]
+struct Window {
+    calls: Vec<Call>,
+    /// Bytes of arguments in `calls`.
+    bytes: usize,
+    /// Replies that need no run, each with the number of calls before it.
+    fixed: Vec<(usize, Reply)>,
+    /// The last call is CLIENT REPLY, which decides about its own reply.
+    ends_in_reply_mode: bool,
+}
+
+impl Window {
+    fn len(&self) -> usize {
+        self.calls.len() + self.fixed.len()
+    }
+}
+
+/// One client.
+pub struct Session {
+    executor: Arc<Executor>,
+    client: ClientState,
+    window: Window,
+    /// Requests that a window may hold now.
+    limit: usize,
+    next: Option<Next>,
+    multi: Option<Multi>,
+    watches: Vec<Watched>,
+    replies: Vec<Reply>,
+    closing: bool,
+}
+
+impl Session {
+    /// A session of `client`, who is new.
+    pub fn new(executor: Arc<Executor>, client: ClientState) -> Self {
+        Session {
+            executor,
+            client,
+            window: Window::default(),
+            limit: FIRST_WINDOW,
+            next: None,
+            multi: None,
+            watches: Vec::new(),
+            replies: Vec::new(),
+            closing: false,
+        }
+    }
+
+    /// Takes a request of at least one argument.
+    pub fn take(&mut self, argv: Vec<Bytes>) -> Room {
+        let standing = Standing { authenticated: self.is_authenticated(), in_multi: self.multi.is_some() };
+        match gate::check(&argv, standing) {
+            Verdict::Pass(row, names) => self.accept(Call { row, argv, names }),
+            Verdict::Refuse(row, error) => {
+                let op = row.map(|r| r.run);
+                let reply = self.refuse(op, error);
+                self.fix(reply)
+            }
+            Verdict::Attack => {
+                tracing::warn!(client = self.client.id, "HTTP sent to the server: connection closed");
+                self.closing = true;
+                Room::Full
+            }
+        }
+    }
+
+    /// Runs what was taken. The replies are then in [`Session::replies`].
+    pub async fn run(&mut self) {
+        self.run_window().await;
+        match self.next.take() {
+            None => {}
+            Some(Next::Alone(call)) => {
+                self.push(call);
+                self.run_window().await;
+            }
+            Some(Next::Op(op, call)) => self.run_op(op, &call).await,
+        }
+        self.closing |= self.client.close_after_reply;
+    }
+
+    /// Replies that wait to be written, in order.
+    pub fn replies(&mut self) -> std::vec::Drain<'_, Reply> {
+        self.replies.drain(..)
+    }
+
+    /// What the client speaks now: [`Session::replies`] are to be encoded in it.
+    pub fn protocol(&self) -> Protocol {
+        self.client.protocol
+    }
+
+    /// Whether the client has authenticated, or need not.
+    pub fn is_authenticated(&self) -> bool {
+        self.client.authenticated || self.executor.server().config.get().requirepass.is_empty()
+    }
+
+    /// Whether the connection is to be closed once the replies are written.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Bytes of arguments that wait for EXEC.
+    pub fn queued(&self) -> usize {
+        self.multi.as_ref().map_or(0, Multi::bytes)
+    }
+
+    /// A command that passed the gates: queued by MULTI, joined to the window, or kept for after it.
+    fn accept(&mut self, call: Call) -> Room {
+        if let Some(multi) = self.multi.as_mut().filter(|_| !transaction::acts_inside_multi(&call)) {
+            multi.queue(call);
+            return self.fix(transaction::QUEUED);
+        }
+        match call.row.run {
+            Run::Session(op) => self.next = Some(Next::Op(op, call)),
+            Run::Refuse(line) => return self.fix(Reply::Error(ReplyError::new(line))),
+            _ if call.row.flags.has(Flags::HEAVY) => self.next = Some(Next::Alone(call)),
+            _ => return self.push(call),
+        }
+        Room::Full
+    }
+
+    fn push(&mut self, call: Call) -> Room {
+        let w = &mut self.window;
+        w.bytes += call.argv.iter().map(Bytes::len).sum::<usize>();
+        w.ends_in_reply_mode = call.names == 2 && call.row.name == "reply";
+        w.calls.push(call);
+        self.room()
+    }
+
+    fn fix(&mut self, reply: Reply) -> Room {
+        self.window.fixed.push((self.window.calls.len(), reply));
+        self.room()
+    }
+
+    fn room(&self) -> Room {
+        let w = &self.window;
+        let full = w.len() >= self.limit || w.bytes >= MAX_WINDOW_BYTES || w.ends_in_reply_mode;
+        if full { Room::Full } else { Room::More }
+    }
+
+    async fn run_window(&mut self) {
+        let window = std::mem::take(&mut self.window);
+        if window.len() == 0 {
+            return;
+        }
+        let before = self.begin_reply();
+        let ran = if window.calls.is_empty() { Vec::new() } else { self.execute(window.calls).await };
+        self.limit = next_limit(self.limit, ran.iter().map(Reply::weight).sum());
+        if window.fixed.is_empty() && before == ReplyMode::On && !window.ends_in_reply_mode && self.replies.is_empty()
+        {
+            self.replies = ran;
+        } else {
+            self.merge(before, ran, window.fixed, window.ends_in_reply_mode);
+        }
+        self.end_reply();
+    }
+
+    async fn execute(&mut self, calls: Vec<Call>) -> Vec<Reply> {
+        let unit = Unit { calls, client: self.client.clone(), watches: Vec::new(), exec: false };
+        let done = self.executor.run(unit).await;
+        self.client = done.client;
+        done.replies.unwrap_or_default()
+    }
+
+    /// Puts the fixed replies between those of the commands that ran, and leaves out what CLIENT REPLY says.
+    fn merge(&mut self, before: ReplyMode, ran: Vec<Reply>, fixed: Vec<(usize, Reply)>, ends_in_reply_mode: bool) {
+        let total = ran.len() + fixed.len();
+        let (mut ran, mut fixed) = (ran.into_iter().enumerate().peekable(), fixed.into_iter().peekable());
+        let mut mode = before;
+        for slot in 1..=total {
+            let first_ran = ran.peek().map_or(usize::MAX, |(n, _)| *n);
+            let reply = match fixed.next_if(|(at, _)| *at <= first_ran) {
+                Some((_, reply)) => reply,
+                None => ran.next().map_or(Reply::None, |(_, reply)| reply),
+            };
+            if slot == total && ends_in_reply_mode {
+                mode = self.client.reply;
+            }
+            if mode == ReplyMode::On {
+                self.replies.push(reply);
+            } else if mode == ReplyMode::Skip {
+                mode = ReplyMode::On;
+            }
+        }
+    }
+
+    async fn run_op(&mut self, op: SessionOp, call: &Call) {
+        let before = self.begin_reply();
+        let reply = self.op(op, call).await;
+        let mode = if op == SessionOp::Reset { self.client.reply } else { before };
+        if mode == ReplyMode::On {
+            self.replies.push(reply);
+        }
+        self.end_reply();
+    }
+
+    async fn op(&mut self, op: SessionOp, call: &Call) -> Reply {
+        let args = call.argv.get(call.names..).unwrap_or_default();
+        match op {
+            SessionOp::Multi => self.multi(),
+            SessionOp::Exec => self.exec().await,
+            SessionOp::Discard => self.discard(),
+            SessionOp::Watch => self.watch(args).await,
+            SessionOp::Unwatch => self.unwatch(),
+            SessionOp::Auth => self.auth(args),
+            SessionOp::Hello => self.hello(args),
+            SessionOp::Reset => self.reset(),
+            SessionOp::Quit => {
+                self.closing = true;
+                Reply::Ok
+            }
+        }
+    }
+
+    /// The mode for the replies that come now: CLIENT REPLY SKIP means the first of them.
+    fn begin_reply(&mut self) -> ReplyMode {
+        if self.client.reply == ReplyMode::SkipNext {
+            self.client.reply = ReplyMode::Skip;
+        }
+        self.client.reply
+    }
+
+    fn end_reply(&mut self) {
+        if self.client.reply == ReplyMode::Skip {
+            self.client.reply = ReplyMode::On;
+        }
+    }
+}
+
+/// The limit of the window after one whose replies weighed `weight` bytes.
+fn next_limit(limit: usize, weight: usize) -> usize {
+    match weight {
+        MUCH.. => (limit / 4).max(1),
+        LITTLE.. => limit,
+        _ => (limit * 2).min(MAX_WINDOW),
+    }
+}

@@ -1,0 +1,140 @@
+//! AUTH, HELLO, RESET.
+
+use super::Session;
+use crate::commands::args::parse_i64;
+use crate::commands::cx::{Protocol, ReplyMode};
+use crate::commands::reply::Reply;
+use crate::error::{ReplyError, SYNTAX};
+use bytes::Bytes;
+use subtle::ConstantTimeEq;
+
+const DEFAULT_USER: Bytes = Bytes::from_static(b"default");
+const WRONGPASS: ReplyError =
+    ReplyError::new("WRONGPASS invalid username-password pair or user is disabled.");
+const NO_PASSWORD: ReplyError = ReplyError::new(
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+);
+const NOT_A_VERSION: ReplyError =
+    ReplyError::new("ERR Protocol version is not an integer or out of range");
+const NOPROTO: ReplyError = ReplyError::new("NOPROTO unsupported protocol version");
+const BAD_NAME: ReplyError =
+    ReplyError::new("ERR Client names cannot contain spaces, newlines or special characters.");
+const HELLO_NOAUTH: ReplyError = ReplyError::new(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+);
+
+/// HELLO's options.
+#[derive(Default)]
+struct Greeting<'a> {
+    protocol: Option<Protocol>,
+    login: Option<(&'a Bytes, &'a Bytes)>,
+    name: Option<&'a Bytes>,
+}
+
+impl Session {
+    pub(super) fn auth(&mut self, args: &[Bytes]) -> Reply {
+        let result = match args {
+            [_] if self.executor.server().config.get().requirepass.is_empty() => Err(NO_PASSWORD),
+            [password] => self.log_in(&DEFAULT_USER, password),
+            [user, password] => self.log_in(user, password),
+            _ => Err(SYNTAX),
+        };
+        result.map_or_else(Reply::Error, |()| Reply::Ok)
+    }
+
+    /// A failed login leaves the client as it was.
+    fn log_in(&mut self, user: &Bytes, password: &Bytes) -> Result<(), ReplyError> {
+        let config = self.executor.server().config.get();
+        let wanted = config.requirepass.as_bytes();
+        let same = wanted.is_empty() || bool::from(wanted.ct_eq(password));
+        if *user != DEFAULT_USER || !same {
+            return Err(WRONGPASS);
+        }
+        drop(config);
+        self.client.authenticated = true;
+        self.client.user = DEFAULT_USER;
+        Ok(())
+    }
+
+    pub(super) fn hello(&mut self, args: &[Bytes]) -> Reply {
+        match greeting(args).and_then(|g| self.greet(&g)) {
+            Ok(()) => self.about_us(),
+            Err(e) => Reply::Error(e),
+        }
+    }
+
+    fn greet(&mut self, g: &Greeting<'_>) -> Result<(), ReplyError> {
+        if let Some((user, password)) = g.login {
+            self.log_in(user, password)?;
+        }
+        if !self.is_authenticated() {
+            return Err(HELLO_NOAUTH);
+        }
+        if let Some(name) = g.name {
+            self.client.name = Bytes::copy_from_slice(name);
+        }
+        self.client.protocol = g.protocol.unwrap_or(self.client.protocol);
+        self.client.publish();
+        Ok(())
+    }
+
+    fn about_us(&self) -> Reply {
+        let proto = if self.client.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let id = i64::try_from(self.client.id).unwrap_or(i64::MAX);
+        let facts = [
+            ("server", Reply::bulk_static("redis")),
+            ("version", Reply::bulk_static(crate::commands::REDIS_VERSION)),
+            ("proto", Reply::Int(proto)),
+            ("id", Reply::Int(id)),
+            ("mode", Reply::bulk_static("standalone")),
+            ("role", Reply::bulk_static("master")),
+            ("modules", Reply::Array(Vec::new())),
+        ];
+        Reply::Map(facts.into_iter().map(|(name, fact)| (Reply::bulk_static(name), fact)).collect())
+    }
+
+    pub(super) fn reset(&mut self) -> Reply {
+        self.forget_transaction();
+        let c = &mut self.client;
+        c.db = 0;
+        c.protocol = Protocol::Resp2;
+        c.reply = ReplyMode::On;
+        c.authenticated = self.executor.server().config.get().requirepass.is_empty();
+        c.user = DEFAULT_USER;
+        c.name = Bytes::new();
+        c.no_evict = false;
+        c.no_touch = false;
+        c.publish();
+        Reply::Simple("RESET".into())
+    }
+}
+
+fn greeting(args: &[Bytes]) -> Result<Greeting<'_>, ReplyError> {
+    let mut g = Greeting::default();
+    let Some((version, mut rest)) = args.split_first() else { return Ok(g) };
+    g.protocol = Some(match parse_i64(version).ok_or(NOT_A_VERSION)? {
+        2 => Protocol::Resp2,
+        3 => Protocol::Resp3,
+        _ => return Err(NOPROTO),
+    });
+    loop {
+        rest = match rest {
+            [] => return Ok(g),
+            [word, user, password, rest @ ..] if word.eq_ignore_ascii_case(b"auth") => {
+                g.login = Some((user, password));
+                rest
+            }
+            [word, name, rest @ ..] if word.eq_ignore_ascii_case(b"setname") => {
+                if !name.iter().all(|b| (b'!'..=b'~').contains(b)) {
+                    return Err(BAD_NAME);
+                }
+                g.name = Some(name);
+                rest
+            }
+            [word, ..] => {
+                let word = String::from_utf8_lossy(word);
+                return Err(ReplyError::of(format!("ERR Syntax error in HELLO option '{word}'")));
+            }
+        }
+    }
+}

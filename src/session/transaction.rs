@@ -1,0 +1,176 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! A command that a gate refuses spoils the transaction; one that fails when it runs does not. EXEC's unit carries the
+//! watched keys' fingerprints, which are compared inside its transaction: so what WATCH promises holds for every change,
+//! by whatever server, also a SET of equal bytes.
+
+use super::Session;
+use super::gate::NOAUTH;
+use crate::commands::reply::Reply;
+use crate::commands::table::{Run, SessionOp};
+use crate::error::ReplyError;
+use crate::exec::{Call, Unit, Watched};
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+/// The reply to a command inside MULTI.
+pub(super) const QUEUED: Reply = Reply::Simple(Cow::Borrowed("QUEUED"));
+const NESTED: ReplyError = ReplyError::new("ERR MULTI calls can not be nested");
+const EXEC_ALONE: ReplyError = ReplyError::new("ERR EXEC without MULTI");
+const DISCARD_ALONE: ReplyError = ReplyError::new("ERR DISCARD without MULTI");
+const WATCH_INSIDE: ReplyError = ReplyError::new("ERR WATCH inside MULTI is not allowed");
+const ABORTED: ReplyError = ReplyError::new("EXECABORT Transaction discarded because of previous errors.");
+
+/// A transaction that is being queued.
+#[derive(Default)]
+pub(super) struct Multi {
+    calls: Vec<Call>,
+    spoilt: bool,
+    bytes: usize,
+}
+
+impl Multi {
+    /// Adds a command. Its arguments are copied: they may wait for long, and would hold a whole read buffer each.
+    pub(super) fn queue(&mut self, mut call: Call) {
+        for arg in &mut call.argv {
+            self.bytes += arg.len() + size_of::<Bytes>();
+            *arg = Bytes::copy_from_slice(arg);
+        }
+        self.calls.push(call);
+    }
+
+    /// Bytes of its arguments.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Session commands that are not queued.
+pub(super) fn acts_inside_multi(call: &Call) -> bool {
+    use SessionOp::{Discard, Exec, Multi, Quit, Reset, Watch};
+    matches!(call.row.run, Run::Session(Multi | Exec | Discard | Watch | Quit | Reset))
+}
+
+impl Session {
+    /// The reply to a command that a gate refused. A refused EXEC ends the transaction.
+    pub(super) fn refuse(&mut self, run: Option<Run>, error: ReplyError) -> Reply {
+        if let Some(Run::Session(SessionOp::Exec)) = run {
+            self.forget_transaction();
+            let why = error.0.strip_prefix("ERR ").unwrap_or(&error.0);
+            return Reply::Error(ReplyError::of(format!("EXECABORT Transaction discarded because of: {why}")));
+        }
+        if let Some(multi) = &mut self.multi {
+            multi.spoilt = true;
+        }
+        Reply::Error(error)
+    }
+
+    pub(super) fn multi(&mut self) -> Reply {
+        if self.multi.is_some() {
+            return Reply::Error(NESTED);
+        }
+        self.multi = Some(Multi::default());
+        Reply::Ok
+    }
+
+    pub(super) fn discard(&mut self) -> Reply {
+        if self.multi.is_none() {
+            return Reply::Error(DISCARD_ALONE);
+        }
+        self.forget_transaction();
+        Reply::Ok
+    }
+
+    /// As if there had been neither MULTI nor WATCH.
+    pub(super) fn forget_transaction(&mut self) {
+        self.multi = None;
+        self.watches = Vec::new();
+    }
+
+    pub(super) async fn watch(&mut self, keys: &[Bytes]) -> Reply {
+        if self.multi.is_some() {
+            return Reply::Error(WATCH_INSIDE);
+        }
+        let db = self.client.db;
+        let mut known: HashSet<&Bytes> =
+            self.watches.iter().filter(|w| w.db == db).map(|w| &w.key).collect();
+        let new = keys.iter().filter(|k| known.insert(k)).map(|k| Bytes::copy_from_slice(k));
+        let new: Vec<Bytes> = new.collect();
+        match self.executor.watch(db, &new).await {
+            Ok(watched) => {
+                self.watches.extend(watched);
+                Reply::Ok
+            }
+            Err(e) => Reply::Error(e.into_reply()),
+        }
+    }
+
+    pub(super) fn unwatch(&mut self) -> Reply {
+        self.watches = Vec::new();
+        Reply::Ok
+    }
+
+    pub(super) async fn exec(&mut self) -> Reply {
+        let Some(multi) = self.multi.take() else { return Reply::Error(EXEC_ALONE) };
+        let watches = std::mem::take(&mut self.watches);
+        if multi.spoilt {
+            return Reply::Error(ABORTED);
+        }
+        let total = multi.calls.len();
+        let (ours, calls) = split(multi.calls);
+        let ran = match self.run_exec(calls, watches).await {
+            Some(ran) => ran,
+            None => return Reply::NilArray,
+        };
+        let (mut ours, mut ran) = (ours.into_iter().peekable(), ran.into_iter());
+        let mut replies = Vec::with_capacity(total);
+        for at in 0..total {
+            replies.push(match ours.next_if(|(n, _)| *n == at) {
+                Some((_, call)) => self.inside_exec(&call),
+                None => ran.next().map_or(Reply::Error(NOAUTH), never_none),
+            });
+        }
+        Reply::Array(replies)
+    }
+
+    /// None: a watched key has changed.
+    async fn run_exec(&mut self, calls: Vec<Call>, watches: Vec<Watched>) -> Option<Vec<Reply>> {
+        if calls.is_empty() && watches.is_empty() {
+            return Some(Vec::new());
+        }
+        let done = self.executor.run(Unit { calls, client: self.client.clone(), watches, exec: true }).await;
+        self.client = done.client;
+        done.replies
+    }
+
+    /// A queued command that the executor does not run. They touch no key, so their order among the others shows only in
+    /// the replies.
+    fn inside_exec(&mut self, call: &Call) -> Reply {
+        let args = call.argv.get(call.names..).unwrap_or_default();
+        match call.row.run {
+            Run::Session(SessionOp::Auth) => self.auth(args),
+            Run::Session(SessionOp::Hello) => self.hello(args),
+            Run::Refuse(line) => Reply::Error(ReplyError::new(line)),
+            // UNWATCH: EXEC has done it.
+            _ => Reply::Ok,
+        }
+    }
+}
+
+/// What the session runs of a queue, with its places, and what the executor runs.
+fn split(queue: Vec<Call>) -> (Vec<(usize, Call)>, Vec<Call>) {
+    let (mut ours, mut calls) = (Vec::new(), Vec::with_capacity(queue.len()));
+    for (at, call) in queue.into_iter().enumerate() {
+        match call.row.run {
+            Run::Session(_) | Run::Refuse(_) => ours.push((at, call)),
+            _ => calls.push(call),
+        }
+    }
+    (ours, calls)
+}
+
+/// An array's element cannot be left out: CLIENT REPLY OFF inside EXEC is answered.
+fn never_none(reply: Reply) -> Reply {
+    if reply == Reply::None { Reply::Ok } else { reply }
+}
