@@ -1,6 +1,134 @@
-//! `tern`: the server binary.
+//! `tern`: the server binary. `tern [file.conf] [--directive value ...]`, as redis-server.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tern::commands::cx::Server;
+use tern::commands::{REDIS_VERSION, table};
+use tern::config::{AppendFsync, ConfigStore, Settings, from_args};
+use tern::env::Env;
+use tern::exec::Executor;
+use tern::store::local::{Local, LocalOptions};
+use tern::store::{Fsync, Store};
+use tern::telemetry::{Telemetry, log};
+use tokio::signal::unix::{SignalKind, signal};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() {}
+const HELP: &str = "\
+Usage: tern [file.conf] [--directive value ...]
+       tern --version | --help
+
+A Redis server whose data lives in an ordered transactional key-value store.
+Directives have redis.conf's names and syntax; arguments win over the file:
+
+       tern --port 7000 --dir /var/lib/tern
+       tern /etc/tern.conf --loglevel verbose
+       tern --store local:/fast/disk --appendfsync everysec
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let first = args.first().map(String::as_str);
+    match first {
+        Some("--help" | "-h") => print!("{HELP}"),
+        Some("--version" | "-v") => println!("{}", version()),
+        _ => {
+            if let Err(error) = start(&args) {
+                eprintln!("tern: {error:#}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn version() -> String {
+    format!("tern {} (answers as Redis {REDIS_VERSION})", env!("CARGO_PKG_VERSION"))
+}
+
+fn start(args: &[String]) -> Result<()> {
+    let (settings, file) = from_args(args).context("bad configuration")?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if settings.io_threads > 0 {
+        runtime.worker_threads(settings.io_threads);
+    }
+    let runtime = runtime.enable_all().build().context("cannot start the worker threads")?;
+    let result = runtime.block_on(run(settings, file));
+    // What still hangs in a blocking call must not keep the process.
+    runtime.shutdown_background();
+    result
+}
+
+async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
+    let env = Env::system();
+    let log = log::init(settings.loglevel.filter(), &settings.logfile, env.clock.clone())
+        .with_context(|| format!("cannot open the log file '{}'", settings.logfile))?;
+    let listener = tern::net::listen(&settings, settings.port).await.context("cannot listen on")?;
+    let (store, place) = open_store(&settings, &env).await?;
+    let config = ConfigStore::from_file(settings, file);
+    let mut server = Server::open(store.clone(), env.clone(), config)
+        .await
+        .map_err(|e| anyhow::anyhow!("cannot read the data in {}: {}", place.display(), e.into_reply().0))?;
+    let labels = table::labelled().map(|(label, _)| label).collect();
+    server.telemetry = Telemetry::new(labels, &env).with_log(log);
+    let server = Arc::new(server);
+    stop_on_signals(&server)?;
+    let on: Vec<String> = listener.addresses().iter().map(ToString::to_string).collect();
+    tracing::info!("{} is ready on {}, data in {}", version(), on.join(" "), place.display());
+    let executor = Arc::new(Executor::new(server.clone()));
+    tern::net::serve(listener, executor.clone()).await;
+    drop(executor);
+    store.close().await.context("the store did not close cleanly")?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Opens what `store` names: `local` in `dir`, `local:<path>` elsewhere.
+async fn open_store(settings: &Settings, env: &Env) -> Result<(Store, PathBuf)> {
+    let path = match settings.store.as_str() {
+        "local" => Path::new(&settings.dir).to_owned(),
+        other => match other.strip_prefix("local:") {
+            Some(path) if !path.is_empty() => PathBuf::from(path),
+            _ => bail!("unknown store '{other}': this build has local and local:<path>"),
+        },
+    };
+    std::fs::create_dir_all(&path)
+        .with_context(|| format!("cannot create the data directory {}", path.display()))?;
+    let mut options = LocalOptions::new(env.clock.clone());
+    options.fsync = match settings.appendfsync {
+        AppendFsync::Always => Fsync::Always,
+        AppendFsync::EverySec => Fsync::EverySec,
+        AppendFsync::No => Fsync::No,
+    };
+    options.write_buffer = settings.store_write_buffer_size;
+    options.block_cache = settings.store_cache_size;
+    let dir = path.clone();
+    let local = tokio::task::spawn_blocking(move || Local::open(&dir, options)).await?;
+    let local = local.with_context(|| format!("cannot open the data directory {}", path.display()))?;
+    let shown = path.canonicalize().unwrap_or(path);
+    Ok((Store::Local(local), shown))
+}
+
+/// The first SIGTERM or SIGINT asks for a graceful stop, the second ends the process.
+fn stop_on_signals(server: &Arc<Server>) -> Result<()> {
+    let mut term = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let server = server.clone();
+    tokio::spawn(async move {
+        let mut asked = false;
+        loop {
+            let name = tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT" };
+            if asked {
+                tracing::warn!("{name} again: exiting now");
+                std::process::exit(1);
+            }
+            tracing::info!("{name}: stopping");
+            asked = true;
+            server.stop.send_replace(true);
+        }
+    });
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! Commands: one row and one short function each, a family a file.
 
 pub mod args;
+pub mod auth;
 pub mod cx;
 pub mod reply;
 pub mod table;
@@ -19,9 +20,13 @@ pub mod sets;
 pub mod strings;
 mod strings_numbers;
 mod strings_set;
+pub mod transactions;
+
+/// The version of Redis whose behaviour clients may expect: HELLO, INFO.
+pub const REDIS_VERSION: &str = "7.4.0";
 
 /// The rows of all families.
 ///
 /// A static, not a constant: rows are told apart by their address ([`table::index_of`]).
 pub static FAMILIES: &[&[table::Row]] =
-    &[strings::ROWS, keys::ROWS, keys_object::ROWS, expire::ROWS, scan::ROWS, sets::ROWS, set_algebra::ROWS];
+    &[strings::ROWS, keys::ROWS, keys_object::ROWS, expire::ROWS, scan::ROWS, sets::ROWS, set_algebra::ROWS, transactions::ROWS, auth::ROWS];

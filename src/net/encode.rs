@@ -155,9 +155,12 @@ fn double(d: f64) -> String {
     let count = digits.bytes().filter(u8::is_ascii_digit).count() as i32;
     let exponent: i32 = exponent.parse().unwrap_or_default();
     let last = exponent + 1 - count;
-    let plain =
-        if last >= 0 { exponent.abs() < count + 7 } else { last > -7 || exponent.abs() < 4 };
-    if plain { format!("{d}") } else { format!("{digits}e{}{}", if exponent < 0 { '-' } else { '+' }, exponent.abs()) }
+    let plain = if last >= 0 { exponent.abs() < count + 7 } else { last > -7 || exponent.abs() < 4 };
+    if plain {
+        format!("{d}")
+    } else {
+        format!("{digits}e{}{}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+    }
 }
 
 #[cfg(test)]

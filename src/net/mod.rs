@@ -1,1 +1,61 @@
-//! (scaffold)
+//! The wire: sockets in, replies out. Knows nothing about commands.
+//!
+//! One task a connection; it reads what is there, hands all whole requests to its session, and writes all replies with one
+//! call. While a client does not take its replies, nothing of it runs.
+
+mod connection;
+mod encode;
+mod inline;
+mod listener;
+mod resp;
+mod scan;
+mod socket;
+
+pub use listener::{Listener, listen};
+
+use crate::exec::Executor;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How often idle clients are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Serves clients on `listener` until the server is asked to stop ([`crate::commands::cx::Server::stop`]); then accepts
+/// none, lets what runs finish, closes all connections, and returns. Waits for them `shutdown-timeout` seconds at most.
+pub async fn serve(listener: Listener, executor: Arc<Executor>) {
+    let server = executor.server().clone();
+    let (alive, mut all_gone) = mpsc::channel::<()>(1);
+    let mut stop = server.stop.subscribe();
+    tokio::select! {
+        () = listener.accept_all(&executor, &alive) => {}
+        () = close_idle(&server) => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    drop((listener, alive));
+    for client in server.clients.all() {
+        client.kill();
+    }
+    let patience = Duration::from_secs(server.config.get().shutdown_timeout.into());
+    if tokio::time::timeout(patience, all_gone.recv()).await.is_err() {
+        tracing::warn!(clients = server.clients.len(), "shutdown-timeout is over, clients are cut off");
+    }
+}
+
+/// `timeout`: closes clients that have been silent for too long, except subscribers.
+async fn close_idle(server: &crate::commands::cx::Server) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let limit = Duration::from_secs(server.config.get().timeout.into());
+        if limit.is_zero() {
+            continue;
+        }
+        let now = server.env.clock.monotonic();
+        for client in server.clients.all() {
+            if now.saturating_sub(client.last_seen()) > limit && !client.is_subscribed() {
+                tracing::debug!(client = client.id, "idle client closed");
+                client.kill();
+            }
+        }
+    }
+}

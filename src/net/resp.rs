@@ -72,7 +72,7 @@ impl Decoder {
         } else {
             (usual / 4, usual)
         };
-        if self.buf.capacity() - self.buf.len() < least {
+        if self.spare() < least {
             self.buf.reserve(want);
             self.large |= want > MIN_READ;
         }
@@ -89,9 +89,9 @@ impl Decoder {
         self.buf.len()
     }
 
-    /// Bytes allocated for reading.
-    pub fn capacity(&self) -> usize {
-        self.buf.capacity()
+    /// Bytes that can be read without allocating.
+    pub fn spare(&self) -> usize {
+        self.buf.capacity() - self.buf.len()
     }
 
     /// Splits the first `len` bytes off. The rest of a large buffer moves to one of its own: otherwise the connection

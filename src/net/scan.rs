@@ -133,7 +133,11 @@ impl Scan {
         let from = buf.get(self.searched..).unwrap_or_default();
         let Some(at) = from.iter().position(|b| *b == b'\r').map(|at| self.searched + at) else {
             self.searched = buf.len();
-            return if buf.len() - self.done > MAX_LINE { Err(ProtocolError::new(too_big)) } else { Ok(None) };
+            return if buf.len() - self.done > MAX_LINE {
+                Err(ProtocolError::new(too_big))
+            } else {
+                Ok(None)
+            };
         };
         self.searched = at;
         let Some(end) = buf.get_mut(at + 1) else { return Ok(None) };

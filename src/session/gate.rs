@@ -8,7 +8,7 @@ use crate::error::ReplyError;
 use bytes::Bytes;
 
 /// A command that is not allowed before AUTH.
-pub(super) const NOAUTH: ReplyError = ReplyError::new("NOAUTH Authentication required.");
+const NOAUTH: ReplyError = ReplyError::new("NOAUTH Authentication required.");
 /// A command that is not allowed inside MULTI.
 const NO_MULTI: ReplyError = ReplyError::new("ERR Command not allowed inside a transaction");
 /// Most bytes of names and arguments that an error repeats.
@@ -101,7 +101,10 @@ fn unknown(argv: &[Bytes]) -> Verdict {
         list += &format!("'{}' ", quoted(arg, MAX_QUOTED - list.len()));
     }
     let name = quoted(name, MAX_QUOTED);
-    Verdict::Refuse(None, ReplyError::of(format!("ERR unknown command '{name}', with args beginning with: {list}")))
+    Verdict::Refuse(
+        None,
+        ReplyError::of(format!("ERR unknown command '{name}', with args beginning with: {list}")),
+    )
 }
 
 /// At most `max` bytes, up to the first NUL.

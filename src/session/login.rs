@@ -14,8 +14,7 @@ const WRONGPASS: ReplyError =
 const NO_PASSWORD: ReplyError = ReplyError::new(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
 );
-const NOT_A_VERSION: ReplyError =
-    ReplyError::new("ERR Protocol version is not an integer or out of range");
+const NOT_A_VERSION: ReplyError = ReplyError::new("ERR Protocol version is not an integer or out of range");
 const NOPROTO: ReplyError = ReplyError::new("NOPROTO unsupported protocol version");
 const BAD_NAME: ReplyError =
     ReplyError::new("ERR Client names cannot contain spaces, newlines or special characters.");

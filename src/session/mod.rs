@@ -194,7 +194,10 @@ impl Session {
         let before = self.begin_reply();
         let ran = if window.calls.is_empty() { Vec::new() } else { self.execute(window.calls).await };
         self.limit = next_limit(self.limit, ran.iter().map(Reply::weight).sum());
-        if window.fixed.is_empty() && before == ReplyMode::On && !window.ends_in_reply_mode && self.replies.is_empty()
+        if window.fixed.is_empty()
+            && before == ReplyMode::On
+            && !window.ends_in_reply_mode
+            && self.replies.is_empty()
         {
             self.replies = ran;
         } else {
@@ -211,7 +214,13 @@ impl Session {
     }
 
     /// Puts the fixed replies between those of the commands that ran, and leaves out what CLIENT REPLY says.
-    fn merge(&mut self, before: ReplyMode, ran: Vec<Reply>, fixed: Vec<(usize, Reply)>, ends_in_reply_mode: bool) {
+    fn merge(
+        &mut self,
+        before: ReplyMode,
+        ran: Vec<Reply>,
+        fixed: Vec<(usize, Reply)>,
+        ends_in_reply_mode: bool,
+    ) {
         let total = ran.len() + fixed.len();
         let (mut ran, mut fixed) = (ran.into_iter().enumerate().peekable(), fixed.into_iter().peekable());
         let mut mode = before;

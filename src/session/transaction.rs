@@ -5,7 +5,6 @@
 //! by whatever server, also a SET of equal bytes.
 
 use super::Session;
-use super::gate::NOAUTH;
 use crate::commands::reply::Reply;
 use crate::commands::table::{Run, SessionOp};
 use crate::error::ReplyError;
@@ -58,7 +57,9 @@ impl Session {
         if let Some(Run::Session(SessionOp::Exec)) = run {
             self.forget_transaction();
             let why = error.0.strip_prefix("ERR ").unwrap_or(&error.0);
-            return Reply::Error(ReplyError::of(format!("EXECABORT Transaction discarded because of: {why}")));
+            return Reply::Error(ReplyError::of(format!(
+                "EXECABORT Transaction discarded because of: {why}"
+            )));
         }
         if let Some(multi) = &mut self.multi {
             multi.spoilt = true;
@@ -93,8 +94,7 @@ impl Session {
             return Reply::Error(WATCH_INSIDE);
         }
         let db = self.client.db;
-        let mut known: HashSet<&Bytes> =
-            self.watches.iter().filter(|w| w.db == db).map(|w| &w.key).collect();
+        let mut known: HashSet<&Bytes> = self.watches.iter().filter(|w| w.db == db).map(|w| &w.key).collect();
         let new = keys.iter().filter(|k| known.insert(k)).map(|k| Bytes::copy_from_slice(k));
         let new: Vec<Bytes> = new.collect();
         match self.executor.watch(db, &new).await {
@@ -128,7 +128,7 @@ impl Session {
         for at in 0..total {
             replies.push(match ours.next_if(|(n, _)| *n == at) {
                 Some((_, call)) => self.inside_exec(&call),
-                None => ran.next().map_or(Reply::Error(NOAUTH), never_none),
+                None => never_none(ran.next().unwrap_or(Reply::None)),
             });
         }
         Reply::Array(replies)

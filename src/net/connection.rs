@@ -1,0 +1,187 @@
+//! One connection: read, run, write, in turn.
+//!
+//! * Memory is bounded: requests by `client-query-buffer-limit`, replies by the window (see `session`) and one small
+//!   buffer. While the client does not read, nothing of it runs.
+//! * In the usual case a round costs one read and one write call, and no timer, lock or allocation of this module.
+//! * A panic ends this connection only: dropping its socket says so in the log, and counts it.
+
+use super::encode::{Encoder, Step};
+use super::resp::Decoder;
+use super::scan::{Limits, ProtocolError};
+use super::socket::ClientSocket;
+use crate::commands::cx::{ClientState, Protocol, ReplyMode, Server};
+use crate::exec::Executor;
+use crate::session::{Room, Session};
+use crate::telemetry::clients::ClientHandle;
+use bytes::{Bytes, BytesMut};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+/// Bytes of replies that are written before more is encoded or run.
+const FULL: usize = 64 * 1024;
+/// Largest buffer of replies that an idle connection keeps.
+const KEEP: usize = 16 * 1024;
+
+/// What ended a window.
+enum Ended {
+    /// No whole request is left.
+    NeedsBytes,
+    /// The session must run first.
+    Full,
+    /// The client does not speak the protocol.
+    Garbage(ProtocolError),
+}
+
+/// One client's socket and session.
+pub(super) struct Connection {
+    socket: ClientSocket,
+    decoder: Decoder,
+    encoder: Encoder,
+    out: BytesMut,
+    session: Session,
+    server: Arc<Server>,
+}
+
+impl Connection {
+    /// Registers the client.
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, executor: Arc<Executor>) -> Self {
+        let server = executor.server().clone();
+        let socket = ClientSocket::register(stream, peer, server.clone());
+        let client = newcomer(socket.handle().clone(), server.config.get().requirepass.is_empty());
+        Connection {
+            socket,
+            decoder: Decoder::default(),
+            encoder: Encoder::default(),
+            out: BytesMut::new(),
+            session: Session::new(executor, client),
+            server,
+        }
+    }
+
+    /// Serves the client until it leaves, errs, or is told to go.
+    pub(super) async fn serve(mut self) {
+        if let Err(error) = self.rounds().await {
+            tracing::debug!(client = self.socket.handle().id, %error, "connection lost");
+        }
+    }
+
+    async fn rounds(&mut self) -> io::Result<()> {
+        loop {
+            let ended = self.gather();
+            self.session.run().await;
+            self.answer().await?;
+            if self.session.is_closing() {
+                return self.flush().await;
+            }
+            match ended {
+                Ended::Full if self.out.len() < FULL => {}
+                Ended::Full => self.flush().await?,
+                Ended::Garbage(error) => return self.part(&error).await,
+                Ended::NeedsBytes => {
+                    self.flush().await?;
+                    if !self.fits() || self.read().await? == 0 {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands whole requests to the session until it must run.
+    fn gather(&mut self) -> Ended {
+        let max_bulk = self.server.config.get().proto_max_bulk_len;
+        loop {
+            let limits = Limits { max_bulk, authenticated: self.session.is_authenticated() };
+            match self.decoder.next_request(&limits) {
+                Ok(Some(argv)) => match self.session.take(argv) {
+                    Room::More => {}
+                    Room::Full => return Ended::Full,
+                },
+                Ok(None) => return Ended::NeedsBytes,
+                Err(error) => return Ended::Garbage(error),
+            }
+        }
+    }
+
+    /// Whether what waits for the rest of a request, or for EXEC, is within the limit.
+    fn fits(&self) -> bool {
+        let waits = self.decoder.pending() + self.session.queued();
+        let limit = self.server.config.get().client_query_buffer_limit;
+        if waits > limit {
+            tracing::warn!(
+                client = self.socket.handle().id,
+                waits,
+                "client-query-buffer-limit: connection closed"
+            );
+        }
+        waits <= limit
+    }
+
+    /// Encodes what the session answered, writing whenever the buffer is full.
+    async fn answer(&mut self) -> io::Result<()> {
+        let protocol = self.session.protocol();
+        let Connection { socket, encoder, out, session, .. } = self;
+        for reply in session.replies() {
+            let mut step = encoder.start(reply, protocol, out);
+            loop {
+                if out.len() >= FULL || matches!(step, Step::Direct(_)) {
+                    socket.write(out).await?;
+                    out.clear();
+                }
+                match step {
+                    Step::Done => break,
+                    Step::Direct(bytes) => socket.write(&bytes).await?,
+                    Step::Full => {}
+                }
+                step = encoder.go_on(protocol, out, FULL);
+            }
+        }
+        Ok(())
+    }
+
+    /// The last words to a client that does not speak the protocol.
+    async fn part(&mut self, error: &ProtocolError) -> io::Result<()> {
+        tracing::debug!(client = self.socket.handle().id, "protocol error");
+        self.out.extend_from_slice(&error.line());
+        self.flush().await
+    }
+
+    /// Writes what is encoded.
+    async fn flush(&mut self) -> io::Result<()> {
+        self.socket.write(&self.out).await?;
+        self.out.clear();
+        if self.out.capacity() > KEEP {
+            self.out = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// Reads what is there. 0: the client has left, or is to leave.
+    async fn read(&mut self) -> io::Result<usize> {
+        let n = self.socket.read(self.decoder.room()).await?;
+        self.decoder.filled(n);
+        self.socket.handle().set_query_buffer(self.decoder.pending(), self.decoder.spare());
+        Ok(n)
+    }
+}
+
+fn newcomer(handle: Arc<ClientHandle>, authenticated: bool) -> ClientState {
+    ClientState {
+        id: handle.id,
+        db: 0,
+        protocol: Protocol::default(),
+        authenticated,
+        user: Bytes::from_static(b"default"),
+        name: Bytes::new(),
+        lib_name: Bytes::new(),
+        lib_ver: Bytes::new(),
+        reply: ReplyMode::On,
+        no_evict: false,
+        no_touch: false,
+        in_exec: false,
+        close_after_reply: false,
+        handle,
+    }
+}
