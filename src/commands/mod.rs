@@ -28,5 +28,14 @@ pub const REDIS_VERSION: &str = "7.4.0";
 /// The rows of all families.
 ///
 /// A static, not a constant: rows are told apart by their address ([`table::index_of`]).
-pub static FAMILIES: &[&[table::Row]] =
-    &[strings::ROWS, keys::ROWS, keys_object::ROWS, expire::ROWS, scan::ROWS, sets::ROWS, set_algebra::ROWS, transactions::ROWS, auth::ROWS];
+pub static FAMILIES: &[&[table::Row]] = &[
+    strings::ROWS,
+    keys::ROWS,
+    keys_object::ROWS,
+    expire::ROWS,
+    scan::ROWS,
+    sets::ROWS,
+    set_algebra::ROWS,
+    transactions::ROWS,
+    auth::ROWS,
+];
