@@ -116,11 +116,11 @@ impl Server {
         let databases = config.get().databases;
         Ok(Server {
             space: Keyspace::open(store.clone(), &env, databases).await?,
+            telemetry: Telemetry::new(super::table::labelled().map(|(label, _)| label).collect(), &env),
             config,
             env,
             store,
             clients: Clients::default(),
-            telemetry: Telemetry::default(),
             stop: tokio::sync::watch::Sender::new(false),
         })
     }

@@ -9,6 +9,18 @@ pub mod table;
 pub mod glob;
 
 mod float;
+mod syntax;
+
+pub mod client;
+mod client_kill;
+pub mod command;
+mod command_docs;
+mod command_info;
+pub mod config;
+pub mod connection;
+pub mod info;
+mod info_sections;
+pub mod server;
 
 pub mod expire;
 pub mod keys;
@@ -38,4 +50,10 @@ pub static FAMILIES: &[&[table::Row]] = &[
     set_algebra::ROWS,
     transactions::ROWS,
     auth::ROWS,
+    connection::ROWS,
+    client::ROWS,
+    server::ROWS,
+    config::ROWS,
+    command::ROWS,
+    info::ROWS,
 ];

@@ -282,20 +282,29 @@ pub fn resolve(argv: &[bytes::Bytes]) -> Option<std::result::Result<(&'static Ro
 pub fn keys_of<'a>(row: &Row, argv: &'a [bytes::Bytes]) -> Option<Vec<&'a bytes::Bytes>> {
     let mut keys = Vec::new();
     for spec in row.keys {
-        match spec.find {
-            FindKeys::Range { last, step } => {
-                let end = if last < 0 {
-                    argv.len().checked_sub(last.unsigned_abs() as usize - 1)?
-                } else {
-                    spec.begin + last as usize + 1
-                };
-                keys.extend(argv.get(spec.begin..end)?.iter().step_by(step));
-            }
-            FindKeys::Keynum => {
-                let n = usize::try_from(super::args::parse_i64(argv.get(spec.begin)?)?).ok()?;
-                keys.extend(argv.get(spec.begin + 1..)?.get(..n)?);
-            }
-        }
+        keys.extend(keys_at(spec, argv)?);
     }
     Some(keys)
+}
+
+/// The keys in `argv` by one specification. None where the number of keys is wrong.
+pub fn keys_at<'a>(
+    spec: &KeySpec,
+    argv: &'a [bytes::Bytes],
+) -> Option<impl Iterator<Item = &'a bytes::Bytes> + use<'a>> {
+    let (keys, step) = match spec.find {
+        FindKeys::Range { last, step } => {
+            let end = if last < 0 {
+                argv.len().checked_sub(last.unsigned_abs() as usize - 1)?
+            } else {
+                spec.begin + last as usize + 1
+            };
+            (argv.get(spec.begin..end)?, step)
+        }
+        FindKeys::Keynum => {
+            let n = usize::try_from(super::args::parse_i64(argv.get(spec.begin)?)?).ok()?;
+            (argv.get(spec.begin + 1..)?.get(..n)?, 1)
+        }
+    };
+    Some(keys.iter().step_by(step))
 }

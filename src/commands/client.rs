@@ -1,0 +1,341 @@
+//! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
+
+use super::args::Args;
+use super::command::help_of;
+use super::cx::{Cx, ReplyMode};
+use super::reply::Reply;
+use super::table::{Flags, Group, Row, Run};
+use crate::error::{ReplyError, Result, SYNTAX};
+use crate::handler;
+use crate::telemetry::clients::ClientHandle;
+use bytes::Bytes;
+
+const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
+const BASE: Row = Row {
+    name: "client",
+    arity: -2,
+    flags: OPEN,
+    keys: &[],
+    group: Group::Connection,
+    since: "2.4.0",
+    syntax: "",
+    summary: "Looks at and changes connections.",
+    run: Run::Container,
+    subs: &[],
+};
+
+/// The container's row.
+pub const ROWS: &[Row] = &[Row { flags: Flags::NONE, subs: SUBS, ..BASE }];
+
+const SUBS: &[Row] = &[
+    Row {
+        name: "getname",
+        arity: 2,
+        since: "2.6.9",
+        summary: "Returns the name of this connection.",
+        run: handler!(getname),
+        ..BASE
+    },
+    Row {
+        name: "getredir",
+        arity: 2,
+        since: "6.0.0",
+        summary: "Returns where invalidations are redirected: -1, tracking is off.",
+        run: handler!(getredir),
+        ..BASE
+    },
+    Row {
+        name: "help",
+        arity: 2,
+        flags: Flags::LOADING.or(Flags::STALE),
+        since: "5.0.0",
+        summary: "Lists the subcommands.",
+        run: handler!(help),
+        ..BASE
+    },
+    Row {
+        name: "id",
+        arity: 2,
+        since: "5.0.0",
+        summary: "Returns the number of this connection, which no other has had.",
+        run: handler!(id),
+        ..BASE
+    },
+    Row {
+        name: "info",
+        arity: 2,
+        since: "6.2.0",
+        summary: "Returns this connection's line of CLIENT LIST.",
+        run: handler!(info),
+        ..BASE
+    },
+    Row {
+        name: "kill",
+        arity: -3,
+        flags: OPEN.or(Flags::ADMIN),
+        syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] [ADDR addr] \
+                 [LADDR laddr] [SKIPME <YES | NO>] [MAXAGE maxage]>",
+        summary: "Closes connections.",
+        run: handler!(super::client_kill::kill),
+        ..BASE
+    },
+    Row {
+        name: "list",
+        arity: -2,
+        flags: OPEN.or(Flags::ADMIN),
+        syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+        summary: "Describes connections, a line each.",
+        run: handler!(list),
+        ..BASE
+    },
+    Row {
+        name: "no-evict",
+        arity: 3,
+        flags: OPEN.or(Flags::ADMIN),
+        since: "7.0.0",
+        syntax: "<ON | OFF>",
+        summary: "Protects this connection from being closed for its memory.",
+        run: handler!(no_evict),
+        ..BASE
+    },
+    Row {
+        name: "no-touch",
+        arity: 3,
+        since: "7.2.0",
+        syntax: "<ON | OFF>",
+        summary: "Keeps this connection's reads from counting as uses of a key.",
+        run: handler!(no_touch),
+        ..BASE
+    },
+    Row {
+        name: "reply",
+        arity: 3,
+        since: "3.2.0",
+        syntax: "<ON | OFF | SKIP>",
+        summary: "Says whether this connection gets replies.",
+        run: handler!(reply),
+        ..BASE
+    },
+    Row {
+        name: "setinfo",
+        arity: 4,
+        since: "7.2.0",
+        syntax: "<LIB-NAME libname | LIB-VER libver>",
+        summary: "Tells the name or the version of the client's library.",
+        run: handler!(setinfo),
+        ..BASE
+    },
+    Row {
+        name: "setname",
+        arity: 3,
+        since: "2.6.9",
+        syntax: "connection-name",
+        summary: "Names this connection.",
+        run: handler!(setname),
+        ..BASE
+    },
+    Row {
+        name: "tracking",
+        arity: -3,
+        since: "6.0.0",
+        syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+        summary: "Would keep a client's cache up to date: can only be switched off.",
+        run: handler!(tracking),
+        ..BASE
+    },
+    Row {
+        name: "trackinginfo",
+        arity: 2,
+        since: "6.2.0",
+        summary: "Returns the state of tracking: off.",
+        run: handler!(trackinginfo),
+        ..BASE
+    },
+    Row {
+        name: "unblock",
+        arity: -3,
+        flags: OPEN.or(Flags::ADMIN),
+        since: "5.0.0",
+        syntax: "client-id [TIMEOUT | ERROR]",
+        summary: "Ends a blocking command of another connection. There are none, so it finds none.",
+        run: handler!(unblock),
+        ..BASE
+    },
+];
+
+async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(help_of("client"))
+}
+
+async fn id(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(cx.client.id as i64))
+}
+
+async fn getname(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let name = cx.client.name.clone();
+    Ok(Reply::bulk_or_nil(Some(name).filter(|n| !n.is_empty())))
+}
+
+async fn setname(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    cx.client.name = printable(args.next()?, "Client names")?;
+    cx.client.publish();
+    Ok(Reply::Ok)
+}
+
+async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let option = args.next()?;
+    let value = args.next()?;
+    match option.to_ascii_lowercase().as_slice() {
+        b"lib-name" => cx.client.lib_name = printable(value, "lib-name")?,
+        b"lib-ver" => cx.client.lib_ver = printable(value, "lib-ver")?,
+        _ => {
+            let option = String::from_utf8_lossy(option);
+            return Err(ReplyError::of(format!("ERR Unrecognized option '{option}'")).into());
+        }
+    }
+    cx.client.publish();
+    Ok(Reply::Ok)
+}
+
+/// Names are shown in lines of words, so they hold neither spaces nor control characters.
+pub(super) fn printable(raw: &Bytes, what: &str) -> Result<Bytes> {
+    if raw.iter().all(u8::is_ascii_graphic) {
+        return Ok(raw.clone());
+    }
+    Err(ReplyError::of(format!("ERR {what} cannot contain spaces, newlines or special characters.")).into())
+}
+
+fn on_off(args: &mut Args<'_>) -> Result<bool> {
+    match args.next()?.to_ascii_lowercase().as_slice() {
+        b"on" => Ok(true),
+        b"off" => Ok(false),
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+async fn no_evict(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    cx.client.no_evict = on_off(&mut args)?;
+    cx.client.publish();
+    Ok(Reply::Ok)
+}
+
+async fn no_touch(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    cx.client.no_touch = on_off(&mut args)?;
+    cx.client.publish();
+    Ok(Reply::Ok)
+}
+
+/// OFF and SKIP are not answered themselves.
+async fn reply(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let mode = args.next()?;
+    let was_off = cx.client.reply == ReplyMode::Off;
+    match mode.to_ascii_lowercase().as_slice() {
+        b"on" => {
+            cx.client.reply = ReplyMode::On;
+            return Ok(Reply::Ok);
+        }
+        b"off" => cx.client.reply = ReplyMode::Off,
+        b"skip" if was_off => {}
+        b"skip" => cx.client.reply = ReplyMode::SkipNext,
+        _ => return Err(SYNTAX.into()),
+    }
+    Ok(Reply::None)
+}
+
+async fn info(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let line = line(cx, &cx.client.handle);
+    Ok(Reply::Verbatim(Bytes::from(line)))
+}
+
+fn line(cx: &Cx<'_>, client: &ClientHandle) -> String {
+    client.line(cx.server.env.clock.monotonic(), &cx.server.telemetry) + "\n"
+}
+
+async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let mut clients = cx.server.clients.all();
+    if args.keyword("TYPE") {
+        let kind = Kind::parse(args.next()?)?;
+        args.end()?;
+        clients.retain(|c| kind.is(c));
+    } else if args.keyword("ID") {
+        let ids = ids(&mut args)?;
+        clients.retain(|c| ids.contains(&c.id));
+    }
+    args.end()?;
+    let lines: String = clients.iter().map(|c| line(cx, c)).collect();
+    Ok(Reply::Verbatim(Bytes::from(lines)))
+}
+
+/// One or more ids, to the end.
+fn ids(args: &mut Args<'_>) -> Result<Vec<u64>> {
+    let mut ids = vec![one_id(args)?];
+    while !args.is_empty() {
+        ids.push(one_id(args)?);
+    }
+    Ok(ids)
+}
+
+fn one_id(args: &mut Args<'_>) -> Result<u64> {
+    let id = super::args::parse_i64(args.next()?).and_then(|n| u64::try_from(n).ok());
+    Ok(id.ok_or(ReplyError::new("ERR Invalid client ID"))?)
+}
+
+/// Classes of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Neither of the others.
+    Normal,
+    /// Subscribed.
+    Pubsub,
+    /// Masters and replicas: there are none.
+    Replication,
+}
+
+impl Kind {
+    /// From its name in any case.
+    pub(super) fn parse(raw: &[u8]) -> Result<Self> {
+        match raw.to_ascii_lowercase().as_slice() {
+            b"normal" => Ok(Kind::Normal),
+            b"pubsub" => Ok(Kind::Pubsub),
+            b"master" | b"slave" | b"replica" => Ok(Kind::Replication),
+            _ => {
+                let raw = String::from_utf8_lossy(raw);
+                Err(ReplyError::of(format!("ERR Unknown client type '{raw}'")).into())
+            }
+        }
+    }
+    /// Whether `client` is one.
+    pub(super) fn is(self, client: &ClientHandle) -> bool {
+        self == if client.is_subscribed() { Kind::Pubsub } else { Kind::Normal }
+    }
+}
+
+async fn getredir(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(-1))
+}
+
+/// Clients that want tracking go on without a cache when they read this error; OFF needs none.
+async fn tracking(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    if on_off(&mut args)? {
+        return Err(ReplyError::new("ERR Client tracking is not supported by this server").into());
+    }
+    args.end()?;
+    Ok(Reply::Ok)
+}
+
+async fn trackinginfo(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Map(vec![
+        (Reply::bulk_static("flags"), Reply::Set(vec![Reply::bulk_static("off")])),
+        (Reply::bulk_static("redirect"), Reply::Int(-1)),
+        (Reply::bulk_static("prefixes"), Reply::Array(Vec::new())),
+    ]))
+}
+
+async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    args.int()?;
+    let known = args.is_empty() || args.keyword("TIMEOUT") || args.keyword("ERROR");
+    if !known || !args.is_empty() {
+        return Err(ReplyError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR").into());
+    }
+    Ok(Reply::Int(0))
+}

@@ -1,0 +1,101 @@
+//! CLIENT KILL: whom it means, and how it ends them.
+
+use super::args::{Args, parse_i64};
+use super::client::Kind;
+use super::cx::Cx;
+use super::reply::Reply;
+use crate::error::{ReplyError, Result, SYNTAX};
+use crate::telemetry::clients::ClientHandle;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// All conditions must hold.
+#[derive(Default)]
+struct Filter {
+    id: Option<u64>,
+    kind: Option<Kind>,
+    user: Option<Bytes>,
+    addr: Option<Bytes>,
+    laddr: Option<Bytes>,
+    max_age: Option<u64>,
+    skip_me: bool,
+}
+
+impl Filter {
+    fn parse(args: &mut Args<'_>) -> Result<Self> {
+        let mut filter = Filter { skip_me: true, ..Filter::default() };
+        while !args.is_empty() {
+            let option = args.next()?.to_ascii_lowercase();
+            let value = args.next()?;
+            match option.as_slice() {
+                b"id" => filter.id = Some(positive(value, "client-id should be greater than 0")?),
+                b"maxage" => filter.max_age = Some(positive(value, "maxage should be greater than 0")?),
+                b"type" => filter.kind = Some(Kind::parse(value)?),
+                b"user" => filter.user = Some(known_user(value)?),
+                b"addr" => filter.addr = Some(value.clone()),
+                b"laddr" => filter.laddr = Some(value.clone()),
+                b"skipme" => filter.skip_me = yes_no(value)?,
+                _ => return Err(SYNTAX.into()),
+            }
+        }
+        Ok(filter)
+    }
+
+    fn is(&self, client: &ClientHandle, now: Duration) -> bool {
+        let same = |want: &Option<Bytes>, have: &str| want.as_ref().is_none_or(|w| *w == have.as_bytes());
+        self.id.is_none_or(|id| id == client.id)
+            && self.kind.is_none_or(|k| k.is(client))
+            && same(&self.user, &client.identity().user)
+            && same(&self.addr, &client.addr)
+            && same(&self.laddr, &client.laddr)
+            && self.max_age.is_none_or(|age| client.age(now) >= age)
+    }
+}
+
+fn positive(raw: &[u8], otherwise: &str) -> Result<u64> {
+    let n = parse_i64(raw).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+    Ok(n.ok_or_else(|| ReplyError::of(format!("ERR {otherwise}")))?)
+}
+
+fn known_user(raw: &Bytes) -> Result<Bytes> {
+    if raw == "default" {
+        return Ok(raw.clone());
+    }
+    let raw = String::from_utf8_lossy(raw);
+    Err(ReplyError::of(format!("ERR No such user '{raw}'")).into())
+}
+
+fn yes_no(raw: &[u8]) -> Result<bool> {
+    match raw.to_ascii_lowercase().as_slice() {
+        b"yes" => Ok(true),
+        b"no" => Ok(false),
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+/// The old form names one address and answers OK; the new one answers how many it closed.
+pub(super) async fn kill(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let old_form = args.len() == 1;
+    let filter = if old_form {
+        Filter { addr: Some(args.next()?.clone()), ..Filter::default() }
+    } else {
+        Filter::parse(&mut args)?
+    };
+    let now = cx.server.env.clock.monotonic();
+    let mut killed = 0;
+    for client in cx.server.clients.all().iter().filter(|c| filter.is(c, now)) {
+        if client.id != cx.client.id {
+            client.kill();
+        } else if filter.skip_me {
+            continue;
+        } else {
+            cx.client.close_after_reply = true;
+        }
+        killed += 1;
+    }
+    match (old_form, killed) {
+        (true, 0) => Err(ReplyError::new("ERR No such client").into()),
+        (true, _) => Ok(Reply::Ok),
+        (false, n) => Ok(Reply::Int(n)),
+    }
+}

@@ -1,0 +1,189 @@
+//! COMMAND: what the table says about commands. HELP of every container is derived from its rows, too.
+
+use super::args::Args;
+use super::command_docs::docs_of;
+use super::command_info::{categories, flag_words, info_of};
+use super::cx::Cx;
+use super::glob;
+use super::reply::Reply;
+use super::table::{self, Flags, Group, KeySpec, Row, Run};
+use crate::error::{ReplyError, Result, SYNTAX};
+use crate::handler;
+use bytes::Bytes;
+
+const BASE: Row = Row {
+    name: "command",
+    arity: -2,
+    flags: Flags::LOADING.or(Flags::STALE),
+    keys: &[],
+    group: Group::Server,
+    since: "2.8.13",
+    syntax: "",
+    summary: "Returns what is known about all commands.",
+    run: Run::Container,
+    subs: &[],
+};
+
+/// The container's row; without a subcommand it runs itself.
+pub const ROWS: &[Row] = &[Row { arity: -1, run: handler!(all), subs: SUBS, ..BASE }];
+
+const SUBS: &[Row] = &[
+    Row { name: "count", arity: 2, summary: "Counts the commands.", run: handler!(count), ..BASE },
+    Row {
+        name: "docs",
+        since: "7.0.0",
+        syntax: "[command-name [command-name ...]]",
+        summary: "Returns summaries and arguments of commands.",
+        run: handler!(docs),
+        ..BASE
+    },
+    Row {
+        name: "getkeys",
+        arity: -3,
+        syntax: "command [arg [arg ...]]",
+        summary: "Returns the keys in a command line.",
+        run: handler!(getkeys),
+        ..BASE
+    },
+    Row {
+        name: "getkeysandflags",
+        arity: -3,
+        since: "7.0.0",
+        syntax: "command [arg [arg ...]]",
+        summary: "Returns the keys in a command line and what is done with each.",
+        run: handler!(getkeysandflags),
+        ..BASE
+    },
+    Row {
+        name: "help",
+        arity: 2,
+        since: "5.0.0",
+        summary: "Lists the subcommands.",
+        run: handler!(help),
+        ..BASE
+    },
+    Row {
+        name: "info",
+        syntax: "[command-name [command-name ...]]",
+        summary: "Returns arity, flags, keys and categories of commands.",
+        run: handler!(info),
+        ..BASE
+    },
+    Row {
+        name: "list",
+        since: "7.0.0",
+        syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+        summary: "Returns the names of commands.",
+        run: handler!(list),
+        ..BASE
+    },
+];
+
+/// The row called `name`: of a subcommand `container|sub`. With the name that it is shown under.
+fn find(name: &[u8]) -> Option<(String, &'static Row)> {
+    let mut parts = name.splitn(2, |b| *b == b'|');
+    let row = table::lookup(parts.next()?)?;
+    match parts.next() {
+        None => Some((row.name.into(), row)),
+        Some(sub) => {
+            let sub = row.subs.iter().find(|r| sub.eq_ignore_ascii_case(r.name.as_bytes()))?;
+            Some((format!("{}|{}", row.name, sub.name), sub))
+        }
+    }
+}
+
+async fn all(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Array(table::rows().map(|row| info_of(row.name, row)).collect()))
+}
+
+async fn count(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(table::rows().count() as i64))
+}
+
+async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    if args.is_empty() {
+        return all(cx, args).await;
+    }
+    let one = |name: &Bytes| find(name).map_or(Reply::NilArray, |(label, row)| info_of(&label, row));
+    Ok(Reply::Array(args.rest().iter().map(one).collect()))
+}
+
+async fn docs(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let found: Vec<(String, &Row)> = match args.rest() {
+        [] => table::rows().map(|row| (row.name.to_owned(), row)).collect(),
+        names => names.iter().filter_map(|name| find(name)).collect(),
+    };
+    Ok(Reply::Map(found.into_iter().map(|(label, row)| (Reply::text(label), docs_of(row))).collect()))
+}
+
+async fn list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let labels = || table::labelled().map(|(label, row)| (label, row));
+    let names = |keep: &dyn Fn(&str, &Row) -> bool| {
+        Reply::Array(
+            labels().filter(|(label, row)| keep(label, row)).map(|(label, _)| Reply::text(label)).collect(),
+        )
+    };
+    if args.is_empty() {
+        return Ok(names(&|label, _| !label.contains('|')));
+    }
+    if !args.keyword("FILTERBY") || args.len() != 2 {
+        return Err(SYNTAX.into());
+    }
+    let (by, value) = (args.next()?, args.next()?);
+    match by.to_ascii_lowercase().as_slice() {
+        b"module" => Ok(names(&|_, _| false)),
+        b"pattern" => Ok(names(&|label, _| glob::matches(value, label.as_bytes(), true))),
+        b"aclcat" => Ok(names(&|label, row| {
+            categories(label, row).iter().any(|c| value.eq_ignore_ascii_case(c.as_bytes()))
+        })),
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+/// The row of a command line and where each key is, or the error that COMMAND GETKEYS answers.
+fn keys<'a>(argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static KeySpec)>> {
+    let row = match table::resolve(argv) {
+        Some(Ok((row, _))) => row,
+        _ => return Err(ReplyError::new("ERR Invalid command specified").into()),
+    };
+    if row.keys.is_empty() {
+        return Err(ReplyError::new("ERR The command has no key arguments").into());
+    }
+    if !row.accepts(argv.len()) {
+        return Err(ReplyError::new("ERR Invalid number of arguments specified for command").into());
+    }
+    let invalid = ReplyError::new("ERR Invalid arguments specified for command");
+    let mut found = Vec::new();
+    for spec in row.keys {
+        found.extend(table::keys_at(spec, argv).ok_or(invalid.clone())?.map(|key| (key, spec)));
+    }
+    if found.is_empty() { Err(invalid.into()) } else { Ok(found) }
+}
+
+async fn getkeys(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let keys = keys(args.rest())?;
+    Ok(Reply::bulks(keys.into_iter().map(|(key, _)| key.clone())))
+}
+
+async fn getkeysandflags(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let keys = keys(args.rest())?;
+    let one = |(key, spec): (&Bytes, &KeySpec)| {
+        Reply::Array(vec![Reply::Bulk(key.clone()), flag_words(spec.flags.iter().copied())])
+    };
+    Ok(Reply::Array(keys.into_iter().map(one).collect()))
+}
+
+async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(help_of("command"))
+}
+
+/// HELP of the container `name`: each subcommand with its arguments and its summary.
+pub(super) fn help_of(name: &str) -> Reply {
+    let upper = name.to_ascii_uppercase();
+    let mut lines = vec![format!("{upper} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
+    for row in table::lookup(name.as_bytes()).map_or(&[][..], |row| row.subs) {
+        lines.push(format!("{} {}", row.name.to_ascii_uppercase(), row.syntax).trim_end().to_owned());
+        lines.push(format!("    {}", row.summary));
+    }
+    Reply::Array(lines.into_iter().map(|line| Reply::Simple(line.into())).collect())
+}

@@ -1,0 +1,121 @@
+//! COMMAND DOCS: a row in the words of its documentation.
+
+use super::command_info::flag_words;
+use super::reply::Reply;
+use super::syntax::{self, Argument, Kind};
+use super::table::{Group, Row};
+
+/// Values that are keys. Everything else is told apart by its name, too: the notation has no types.
+const KEYS: &[&str] = &["key", "source", "destination", "newkey", "key1", "key2"];
+const INTEGERS: &[&str] = &[
+    "seconds",
+    "milliseconds",
+    "count",
+    "limit",
+    "numkeys",
+    "offset",
+    "decrement",
+    "index",
+    "index1",
+    "index2",
+    "start",
+    "end",
+    "cursor",
+    "db",
+    "destination-db",
+    "timeout",
+    "numreplicas",
+    "numlocal",
+    "client-id",
+    "maxage",
+    "protover",
+    "ttl",
+];
+const TIMES: &[&str] = &["unix-time-seconds", "unix-time-milliseconds"];
+
+/// The map that documents a row, its subcommands inside.
+pub(super) fn docs_of(row: &Row) -> Reply {
+    let mut pairs = vec![
+        ("summary", Reply::bulk_static(row.summary)),
+        ("since", Reply::bulk_static(row.since)),
+        ("group", Reply::bulk_static(group(row.group))),
+    ];
+    let arguments = syntax::parse(row.syntax);
+    if !arguments.is_empty() {
+        let mut keys = KeyIndex { next: 0, last: row.keys.len().checked_sub(1) };
+        pairs.push(("arguments", Reply::Array(arguments.iter().map(|a| keys.argument(row, a)).collect())));
+    }
+    if !row.subs.is_empty() {
+        let subs =
+            row.subs.iter().map(|sub| (Reply::text(format!("{}|{}", row.name, sub.name)), docs_of(sub)));
+        pairs.push(("subcommands", Reply::Map(subs.collect())));
+    }
+    map(pairs)
+}
+
+fn map(pairs: Vec<(&'static str, Reply)>) -> Reply {
+    Reply::Map(pairs.into_iter().map(|(key, value)| (Reply::bulk_static(key), value)).collect())
+}
+
+fn group(group: Group) -> &'static str {
+    match group {
+        Group::String => "string",
+        Group::Set => "set",
+        Group::Generic => "generic",
+        Group::Connection => "connection",
+        Group::Transactions => "transactions",
+        Group::Server => "server",
+        Group::Pubsub => "pubsub",
+        Group::Scripting => "scripting",
+        Group::Cluster => "cluster",
+    }
+}
+
+/// Numbers the key arguments of a row: the first belongs to its first key specification, and so on.
+struct KeyIndex {
+    next: usize,
+    last: Option<usize>,
+}
+
+impl KeyIndex {
+    fn argument(&mut self, row: &Row, a: &Argument) -> Reply {
+        let kind = self.kind(row, a);
+        let mut pairs = vec![("name", Reply::text(a.name.clone()))];
+        if !matches!(a.kind, Kind::Block(_) | Kind::OneOf(_)) {
+            pairs.push(("display_text", Reply::text(a.name.clone())));
+        }
+        pairs.push(("type", Reply::bulk_static(kind)));
+        if kind == "key" {
+            pairs.push(("key_spec_index", Reply::Int(self.next.min(self.last.unwrap_or_default()) as i64)));
+            self.next += 1;
+        }
+        pairs.extend(a.token.as_ref().map(|t| ("token", Reply::text(t.clone()))));
+        let flags =
+            [(a.optional, "optional"), (a.multiple, "multiple"), (a.multiple_token, "multiple_token")];
+        if flags.iter().any(|(on, _)| *on) {
+            pairs.push(("flags", flag_words(flags.into_iter().filter(|(on, _)| *on).map(|(_, word)| word))));
+        }
+        if let Kind::Block(items) | Kind::OneOf(items) = &a.kind {
+            pairs.push((
+                "arguments",
+                Reply::Array(items.iter().map(|item| self.argument(row, item)).collect()),
+            ));
+        }
+        map(pairs)
+    }
+
+    fn kind(&self, row: &Row, a: &Argument) -> &'static str {
+        let name = a.name.as_str();
+        match a.kind {
+            Kind::Token => "pure-token",
+            Kind::Block(_) => "block",
+            Kind::OneOf(_) => "oneof",
+            Kind::Value if self.last.is_some() && KEYS.contains(&name) => "key",
+            Kind::Value if name == "increment" && row.name.ends_with("float") => "double",
+            Kind::Value if name == "increment" || INTEGERS.contains(&name) => "integer",
+            Kind::Value if TIMES.contains(&name) => "unix-time",
+            Kind::Value if name == "pattern" => "pattern",
+            Kind::Value => "string",
+        }
+    }
+}

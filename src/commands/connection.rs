@@ -1,0 +1,117 @@
+//! Commands about the connection, but for those that the session runs itself.
+
+use super::args::{Args, parse_i64};
+use super::cx::{Cx, Protocol};
+use super::reply::Reply;
+use super::table::{Flags, Group, Row, Run};
+use crate::error::{NOT_INTEGER, ReplyError, Result};
+use crate::handler;
+
+const BASE: Row = Row {
+    name: "",
+    arity: 0,
+    flags: Flags::FAST,
+    keys: &[],
+    group: Group::Connection,
+    since: "1.0.0",
+    syntax: "",
+    summary: "",
+    run: Run::Container,
+    subs: &[],
+};
+const NO_CLUSTER: Run = Run::Refuse("ERR This instance has cluster support disabled");
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "echo",
+        arity: 2,
+        flags: Flags::LOADING.or(Flags::STALE).or(Flags::FAST),
+        syntax: "message",
+        summary: "Returns the message.",
+        run: handler!(echo),
+        ..BASE
+    },
+    Row {
+        name: "ping",
+        arity: -1,
+        syntax: "[message]",
+        summary: "Returns PONG, or the message: shows that the server answers.",
+        run: handler!(ping),
+        ..BASE
+    },
+    Row {
+        name: "select",
+        arity: 2,
+        flags: Flags::LOADING.or(Flags::STALE).or(Flags::FAST),
+        syntax: "index",
+        summary: "Selects the database of this connection.",
+        run: handler!(select),
+        ..BASE
+    },
+    Row {
+        name: "asking",
+        arity: 1,
+        group: Group::Cluster,
+        since: "3.0.0",
+        summary: "Follows a redirection in a cluster. There is no cluster mode.",
+        run: NO_CLUSTER,
+        ..BASE
+    },
+    Row {
+        name: "readonly",
+        arity: 1,
+        flags: Flags::LOADING.or(Flags::STALE).or(Flags::FAST),
+        group: Group::Cluster,
+        since: "3.0.0",
+        summary: "Allows reads from a replica in a cluster. There is no cluster mode.",
+        run: NO_CLUSTER,
+        ..BASE
+    },
+    Row {
+        name: "readwrite",
+        arity: 1,
+        flags: Flags::LOADING.or(Flags::STALE).or(Flags::FAST),
+        group: Group::Cluster,
+        since: "3.0.0",
+        summary: "Ends READONLY. There is no cluster mode.",
+        run: NO_CLUSTER,
+        ..BASE
+    },
+    Row {
+        name: "cluster",
+        arity: -2,
+        flags: Flags::NONE,
+        group: Group::Cluster,
+        since: "3.0.0",
+        syntax: "subcommand [arg [arg ...]]",
+        summary: "Manages a cluster. There is no cluster mode: every server can answer for every key.",
+        run: NO_CLUSTER,
+        ..BASE
+    },
+];
+
+async fn echo(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Bulk(args.next()?.clone()))
+}
+
+/// A subscriber in RESP2 gets `pong` and the message as an array: it reads nothing else than arrays.
+async fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let message = match args.rest() {
+        [] => None,
+        [message] => Some(message.clone()),
+        _ => return Err(ReplyError::new("ERR wrong number of arguments for 'ping' command").into()),
+    };
+    if cx.client.handle.is_subscribed() && cx.client.protocol == Protocol::Resp2 {
+        return Ok(Reply::Array(vec![Reply::bulk_static("pong"), Reply::Bulk(message.unwrap_or_default())]));
+    }
+    Ok(message.map_or(Reply::Simple("PONG".into()), Reply::Bulk))
+}
+
+async fn select(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let index = parse_i64(args.next()?).filter(|n| i32::try_from(*n).is_ok()).ok_or(NOT_INTEGER)?;
+    let db = u8::try_from(index).ok().filter(|db| cx.prefix(*db).is_ok());
+    cx.client.db = db.ok_or(ReplyError::new("ERR DB index is out of range"))?;
+    cx.client.publish();
+    Ok(Reply::Ok)
+}

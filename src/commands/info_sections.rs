@@ -1,0 +1,260 @@
+//! The sections of INFO. Field names are Redis' where the meaning is the same; what has no meaning here is left out rather than
+//! invented.
+
+use super::REDIS_VERSION;
+use super::cx::Server;
+use crate::telemetry::process;
+use std::fmt::Write;
+
+/// Writes `name:value` lines.
+macro_rules! lines {
+    ($out:expr, $title:literal, $($name:literal: $value:expr),* $(,)?) => {{
+        $out.push_str(concat!("# ", $title, "\r\n"));
+        // Writing into a String cannot fail.
+        $(let _ = write!($out, concat!($name, ":{}\r\n"), $value);)*
+    }};
+}
+
+/// A number of bytes as Redis shows it to people.
+fn human(bytes: u64) -> String {
+    let units = [(1u64 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    match units.iter().find(|(size, _)| bytes >= *size) {
+        Some((size, unit)) => format!("{:.2}{unit}", bytes as f64 / *size as f64),
+        None => format!("{bytes}B"),
+    }
+}
+
+pub(super) fn server(out: &mut String, server: &Server) {
+    let settings = server.config.get();
+    let uptime = server.env.clock.monotonic().saturating_sub(server.telemetry.started).as_secs();
+    let path = |p: Option<std::path::PathBuf>| p.map(|p| p.display().to_string()).unwrap_or_default();
+    let file = server.config.file().and_then(|f| std::path::absolute(f).ok());
+    lines!(out, "Server",
+        "redis_version": REDIS_VERSION,
+        "redis_mode": "standalone",
+        "tern_version": env!("CARGO_PKG_VERSION"),
+        "os": process::system(),
+        "arch_bits": usize::BITS,
+        "monotonic_clock": "POSIX clock_gettime",
+        "multiplexing_api": "epoll",
+        "process_id": std::process::id(),
+        "process_supervised": "no",
+        "run_id": server.telemetry.run_id,
+        "tcp_port": settings.port,
+        "server_time_usec": server.env.clock.now_us(),
+        "uptime_in_seconds": uptime,
+        "uptime_in_days": uptime / 86_400,
+        "hz": settings.hz,
+        "configured_hz": settings.hz,
+        "executable": path(std::env::current_exe().ok()),
+        "config_file": path(file),
+    );
+}
+
+pub(super) fn clients(out: &mut String, server: &Server) {
+    let clients = server.clients.all();
+    lines!(out, "Clients",
+        "connected_clients": clients.len(),
+        "cluster_connections": 0,
+        "maxclients": server.config.get().maxclients,
+        "blocked_clients": 0,
+        "tracking_clients": 0,
+        "pubsub_clients": clients.iter().filter(|c| c.is_subscribed()).count(),
+    );
+}
+
+/// `used_memory` is the resident memory: there is no other number that is true for all allocators in the process.
+pub(super) fn memory(out: &mut String, server: &Server) {
+    let (p, store) = (process::read(), server.store.stats());
+    lines!(out, "Memory",
+        "used_memory": p.rss,
+        "used_memory_human": human(p.rss),
+        "used_memory_rss": p.rss,
+        "used_memory_rss_human": human(p.rss),
+        "used_memory_peak": p.peak,
+        "used_memory_peak_human": human(p.peak),
+        "used_memory_store": store.memory_bytes,
+        "used_memory_store_human": human(store.memory_bytes),
+        "total_system_memory": p.machine,
+        "total_system_memory_human": human(p.machine),
+        "maxmemory": 0,
+        "maxmemory_human": "0B",
+        "maxmemory_policy": "noeviction",
+        "mem_fragmentation_ratio": "1.00",
+        "mem_allocator": "mimalloc",
+    );
+}
+
+/// Redis' append-only file stands for the store here: writes are in its log before they are acknowledged.
+pub(super) fn persistence(out: &mut String, server: &Server, now: u64) {
+    let store = server.store.stats();
+    lines!(out, "Persistence",
+        "loading": 0,
+        "async_loading": 0,
+        "rdb_changes_since_last_save": 0,
+        "rdb_bgsave_in_progress": 0,
+        "rdb_last_save_time": now / 1000,
+        "rdb_last_bgsave_status": "ok",
+        "aof_enabled": 1,
+        "aof_rewrite_in_progress": 0,
+        "aof_rewrite_scheduled": 0,
+        "aof_last_bgrewrite_status": "ok",
+        "aof_last_write_status": if store.read_only { "err" } else { "ok" },
+        "aof_current_size": store.disk_bytes,
+    );
+}
+
+pub(super) fn stats(out: &mut String, server: &Server) {
+    let t = &server.telemetry;
+    let (ops, input, output) = {
+        let rates = t.rates.lock();
+        (rates.per_second(|s| s.commands), rates.per_second(|s| s.input), rates.per_second(|s| s.output))
+    };
+    lines!(out, "Stats",
+        "total_connections_received": t.connections.get(),
+        "total_commands_processed": t.total_commands(),
+        "instantaneous_ops_per_sec": ops.round() as u64,
+        "total_net_input_bytes": t.input.get(),
+        "total_net_output_bytes": t.output.get(),
+        "instantaneous_input_kbps": format!("{:.2}", input / 1024.0),
+        "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
+        "rejected_connections": t.refused.get(),
+        "expired_keys": t.expired.get(),
+        "evicted_keys": 0,
+        "evicted_clients": 0,
+        "keyspace_hits": t.hits.get(),
+        "keyspace_misses": t.misses.get(),
+        "pubsub_channels": 0,
+        "pubsub_patterns": 0,
+        "pubsubshard_channels": 0,
+        "total_error_replies": t.errors().iter().map(|(_, n)| n).sum::<u64>(),
+        "unexpected_error_replies": t.panics.get(),
+    );
+}
+
+pub(super) fn replication(out: &mut String, server: &Server) {
+    lines!(out, "Replication",
+        "role": "master",
+        "connected_slaves": 0,
+        "master_failover_state": "no-failover",
+        "master_replid": server.telemetry.run_id,
+        "master_replid2": "0000000000000000000000000000000000000000",
+        "master_repl_offset": 0,
+        "second_repl_offset": -1,
+        "repl_backlog_active": 0,
+        "repl_backlog_size": 0,
+        "repl_backlog_first_byte_offset": 0,
+        "repl_backlog_histlen": 0,
+    );
+}
+
+pub(super) fn cpu(out: &mut String) {
+    let p = process::read();
+    lines!(out, "CPU",
+        "used_cpu_sys": format!("{:.6}", p.system),
+        "used_cpu_user": format!("{:.6}", p.user),
+    );
+}
+
+pub(super) fn modules(out: &mut String) {
+    lines!(out, "Modules",);
+}
+
+pub(super) fn cluster(out: &mut String) {
+    lines!(out, "Cluster", "cluster_enabled": 0);
+}
+
+pub(super) fn commandstats(out: &mut String, server: &Server) {
+    lines!(out, "Commandstats",);
+    for c in &server.telemetry.commands {
+        let (calls, rejected, failed) = (c.latency.count(), c.rejected.get(), c.failed.get());
+        if calls + rejected == 0 {
+            continue;
+        }
+        let usec = c.latency.sum() as f64 / 1000.0;
+        let each = if calls > 0 { usec / calls as f64 } else { 0.0 };
+        let _ = write!(
+            out,
+            "cmdstat_{}:calls={calls},usec={usec:.0},usec_per_call={each:.2},rejected_calls={rejected},failed_calls={failed}\r\n",
+            c.label,
+        );
+    }
+}
+
+pub(super) fn errorstats(out: &mut String, server: &Server) {
+    lines!(out, "Errorstats",);
+    for (code, n) in server.telemetry.errors() {
+        let _ = write!(out, "errorstat_{code}:count={n}\r\n");
+    }
+}
+
+pub(super) fn latencystats(out: &mut String, server: &Server) {
+    lines!(out, "Latencystats",);
+    if !server.config.get().latency_tracking {
+        return;
+    }
+    for c in server.telemetry.commands.iter().filter(|c| c.latency.count() > 0) {
+        let usec = |percent| c.latency.percentile(percent) as f64 / 1000.0;
+        let (p50, p99, p999) = (usec(50.0), usec(99.0), usec(99.9));
+        let _ =
+            write!(out, "latency_percentiles_usec_{}:p50={p50:.3},p99={p99:.3},p99.9={p999:.3}\r\n", c.label);
+    }
+}
+
+/// What INFO shows of a database.
+pub(super) struct KeyspaceRow {
+    /// Its number.
+    pub db: usize,
+    /// Keys, of which some may have expired and not be removed yet.
+    pub keys: i64,
+    /// Keys with an expiry; None where there are too many to count.
+    pub expires: Option<usize>,
+}
+
+/// Without `avg_ttl`'s sampling it is 0, as in Redis before its first sample; without a count `expires` is missing.
+pub(super) fn keyspace(out: &mut String, rows: &[KeyspaceRow]) {
+    lines!(out, "Keyspace",);
+    for KeyspaceRow { db, keys, expires } in rows {
+        let expires = expires.map(|n| format!(",expires={n}")).unwrap_or_default();
+        let _ = write!(out, "db{db}:keys={keys}{expires},avg_ttl=0\r\n");
+    }
+}
+
+pub(super) fn tern(out: &mut String, server: &Server) {
+    let (t, store, settings) = (&server.telemetry, server.store.stats(), server.config.get());
+    let (batches, units) = (t.batches.count(), t.units.get());
+    let each = if batches > 0 { units as f64 / batches as f64 } else { 0.0 };
+    lines!(out, "Tern",
+        "store": settings.store,
+        "lanes": settings.lanes,
+        "batches": batches,
+        "batched_units": units,
+        "units_per_batch": format!("{each:.2}"),
+        "batch_usec_p50": t.batches.percentile(50.0) / 1000,
+        "batch_usec_p99": t.batches.percentile(99.0) / 1000,
+        "batch_retries": t.retries.get(),
+        "batch_conflicts": t.conflicts.get(),
+        "batch_unknown": t.unknown.get(),
+        "panics": t.panics.get(),
+        "store_commits": store.commits,
+        "store_conflicts": store.conflicts,
+        "store_batches": store.batches,
+        "store_syncs": store.syncs,
+        "store_write_usec": store.write_micros,
+        "store_sync_usec": store.sync_micros,
+        "store_disk_bytes": store.disk_bytes,
+        "store_memory_bytes": store.memory_bytes,
+        "store_read_only": u8::from(store.read_only),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_people() {
+        let shown = [0, 1023, 1024, 1_039_832, 25_276_510_208].map(human);
+        assert_eq!(shown, ["0B", "1023B", "1.00K", "1015.46K", "23.54G"]);
+    }
+}

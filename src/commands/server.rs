@@ -1,0 +1,345 @@
+//! Commands about the server: time, role, shutdown, and what other servers have and this one says about itself.
+
+use super::args::Args;
+use super::command::help_of;
+use super::cx::Cx;
+use super::reply::Reply;
+use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
+use crate::error::{ReplyError, Result, SYNTAX};
+use crate::handler;
+use crate::keyspace::record::{SetRep, Str, Value};
+use crate::store::Read;
+use crate::types::object;
+use std::time::Duration;
+
+const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
+const SAVES: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::NO_ASYNC_LOADING);
+const OPEN: Flags = Flags::LOADING.or(Flags::STALE);
+const BASE: Row = Row {
+    name: "",
+    arity: 1,
+    flags: OPEN,
+    keys: &[],
+    group: Group::Server,
+    since: "1.0.0",
+    syntax: "",
+    summary: "",
+    run: Run::Container,
+    subs: &[],
+};
+const NO_SNAPSHOTS: Run = Run::Refuse(
+    "ERR There are no snapshot files: every write is in the store before it is acknowledged, as appendfsync says",
+);
+const NO_REPLICAS: Run = Run::Refuse("ERR This server has no replicas: replication is the store's work");
+const OF_KEY: &[KeySpec] =
+    &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "bgrewriteaof",
+        flags: SAVES,
+        summary: "Rewrites Redis' log. There is none.",
+        run: NO_SNAPSHOTS,
+        ..BASE
+    },
+    Row {
+        name: "bgsave",
+        arity: -1,
+        flags: SAVES,
+        syntax: "[SCHEDULE]",
+        summary: "Writes a snapshot file. There are none.",
+        run: NO_SNAPSHOTS,
+        ..BASE
+    },
+    Row {
+        name: "debug",
+        arity: -2,
+        flags: ADMIN,
+        syntax: "SLEEP seconds",
+        summary: "Helps tests: waits.",
+        run: handler!(debug),
+        ..BASE
+    },
+    Row {
+        name: "function",
+        arity: -2,
+        flags: Flags::NONE,
+        group: Group::Scripting,
+        since: "7.0.0",
+        summary: "Manages functions. There are none.",
+        subs: FUNCTION,
+        ..BASE
+    },
+    Row {
+        name: "lastsave",
+        flags: OPEN.or(Flags::FAST),
+        summary: "Returns when everything was last on disk: now.",
+        run: handler!(lastsave),
+        ..BASE
+    },
+    Row {
+        name: "memory",
+        arity: -2,
+        flags: Flags::NONE,
+        since: "4.0.0",
+        summary: "Looks at memory.",
+        subs: MEMORY,
+        ..BASE
+    },
+    Row {
+        name: "module",
+        arity: -2,
+        flags: Flags::NONE,
+        since: "4.0.0",
+        summary: "Manages modules. There are none.",
+        subs: MODULE,
+        ..BASE
+    },
+    Row {
+        name: "replicaof",
+        arity: 3,
+        flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING),
+        since: "5.0.0",
+        syntax: "<host port | NO ONE>",
+        summary: "Follows another server. There are no replicas.",
+        run: NO_REPLICAS,
+        ..BASE
+    },
+    Row {
+        name: "role",
+        flags: Flags::NOSCRIPT.or(OPEN).or(Flags::FAST),
+        since: "2.8.12",
+        summary: "Returns the role in replication: a master without replicas.",
+        run: handler!(role),
+        ..BASE
+    },
+    Row {
+        name: "save",
+        flags: SAVES.or(Flags::NO_MULTI),
+        summary: "Writes a snapshot file. There are none.",
+        run: NO_SNAPSHOTS,
+        ..BASE
+    },
+    Row {
+        name: "shutdown",
+        arity: -1,
+        flags: ADMIN.or(Flags::NO_MULTI).or(Flags::ALLOW_BUSY),
+        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        summary: "Finishes what runs, then stops the server.",
+        run: handler!(shutdown),
+        ..BASE
+    },
+    Row {
+        name: "slaveof",
+        arity: 3,
+        flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING),
+        syntax: "<host port | NO ONE>",
+        summary: "Is REPLICAOF's old name.",
+        run: NO_REPLICAS,
+        ..BASE
+    },
+    Row {
+        name: "time",
+        flags: OPEN.or(Flags::FAST),
+        since: "2.6.0",
+        summary: "Returns the server's time: seconds and microseconds.",
+        run: handler!(time),
+        ..BASE
+    },
+    Row {
+        name: "wait",
+        arity: 3,
+        flags: Flags::BLOCKING,
+        group: Group::Generic,
+        since: "3.0.0",
+        syntax: "numreplicas timeout",
+        summary: "Returns how many replicas have all writes: none, at once.",
+        run: handler!(wait),
+        ..BASE
+    },
+];
+
+const FUNCTION: &[Row] = &[
+    Row {
+        name: "flush",
+        arity: -2,
+        flags: Flags::WRITE.or(Flags::NOSCRIPT),
+        group: Group::Scripting,
+        since: "7.0.0",
+        syntax: "[ASYNC | SYNC]",
+        summary: "Removes all functions. There are none.",
+        run: handler!(function_flush),
+        ..BASE
+    },
+    Row {
+        name: "list",
+        arity: -2,
+        flags: Flags::NOSCRIPT,
+        group: Group::Scripting,
+        since: "7.0.0",
+        syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
+        summary: "Lists functions. There are none.",
+        run: handler!(nothing),
+        ..BASE
+    },
+];
+
+const MEMORY: &[Row] = &[
+    Row {
+        name: "doctor",
+        arity: 2,
+        flags: Flags::NONE,
+        since: "4.0.0",
+        summary: "Says where memory goes.",
+        run: handler!(memory_doctor),
+        ..BASE
+    },
+    Row {
+        name: "help",
+        arity: 2,
+        since: "4.0.0",
+        summary: "Lists the subcommands.",
+        run: handler!(memory_help),
+        ..BASE
+    },
+    Row {
+        name: "usage",
+        arity: -3,
+        flags: Flags::READONLY,
+        keys: OF_KEY,
+        since: "4.0.0",
+        syntax: "key [SAMPLES count]",
+        summary: "Returns about how many bytes of the store a key and its value take.",
+        run: handler!(memory_usage),
+        ..BASE
+    },
+];
+
+const MODULE: &[Row] = &[Row {
+    name: "list",
+    arity: 2,
+    flags: Flags::ADMIN.or(Flags::NOSCRIPT),
+    since: "4.0.0",
+    summary: "Lists modules. There are none.",
+    run: handler!(nothing),
+    ..BASE
+}];
+
+async fn time(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let now = cx.server.env.clock.now_us();
+    Ok(Reply::Array(vec![
+        Reply::text((now / 1_000_000).to_string()),
+        Reply::text((now % 1_000_000).to_string()),
+    ]))
+}
+
+async fn role(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Array(vec![Reply::bulk_static("master"), Reply::Int(0), Reply::Array(Vec::new())]))
+}
+
+async fn lastsave(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int((cx.now / 1000) as i64))
+}
+
+/// Redis would wait until the timeout; no replica will ever come, so nothing is gained by it.
+async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    args.int()?;
+    let timeout = args.int().map_err(|_| ReplyError::new("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(ReplyError::new("ERR timeout is negative").into());
+    }
+    Ok(Reply::Int(0))
+}
+
+async fn nothing(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Array(Vec::new()))
+}
+
+async fn function_flush(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let known = args.is_empty() || args.keyword("ASYNC") || args.keyword("SYNC");
+    if !known || !args.is_empty() {
+        return Err(ReplyError::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option").into());
+    }
+    Ok(Reply::Ok)
+}
+
+/// The words only matter where there is a file to save; here they may not contradict each other.
+async fn shutdown(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (mut save, mut nosave, mut abort, mut others) = (false, false, false, false);
+    while !args.is_empty() {
+        match args.next()?.to_ascii_lowercase().as_slice() {
+            b"save" => save = true,
+            b"nosave" => nosave = true,
+            b"abort" => abort = true,
+            b"now" | b"force" => others = true,
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    if save && nosave || abort && (save || nosave || others) {
+        return Err(SYNTAX.into());
+    }
+    if abort {
+        return Err(ReplyError::new("ERR No shutdown in progress.").into());
+    }
+    tracing::info!(client = cx.client.id, addr = cx.client.handle.addr, "shutdown was asked for");
+    cx.server.stop.send_replace(true);
+    cx.client.close_after_reply = true;
+    Ok(Reply::None)
+}
+
+/// Longest DEBUG SLEEP: a typing error must not hold a connection for years.
+const MAX_SLEEP: f64 = 3600.0;
+
+async fn debug(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let sub = args.next()?;
+    if sub.eq_ignore_ascii_case(b"sleep") && args.len() == 1 {
+        let seconds = args.float()?.clamp(0.0, MAX_SLEEP);
+        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+        return Ok(Reply::Ok);
+    }
+    let sub = String::from_utf8_lossy(sub);
+    let line = format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try DEBUG HELP.");
+    Err(ReplyError::of(line).into())
+}
+
+async fn memory_help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(help_of("memory"))
+}
+
+async fn memory_doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let store = cx.server.store.stats();
+    let process = crate::telemetry::process::read();
+    let text = format!(
+        "Values are in the store ({} bytes on disk), memory holds caches: {} bytes resident, {} of them the store's.\n",
+        store.disk_bytes, process.rss, store.memory_bytes
+    );
+    Ok(Reply::Verbatim(text.into()))
+}
+
+/// Bytes of a record beside its key and value: version, tag, flags, revision, expiry, and the key's prefix and hash.
+const RECORD: u64 = 30;
+/// Bytes that a member of a chunked set takes: its share of a bitmap, of both dictionary rows and their keys.
+const MEMBER: u64 = 48;
+
+/// An estimate from what the record and the cardinality say: nothing is sampled, so SAMPLES changes nothing.
+async fn memory_usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let key = args.next()?;
+    if args.keyword("SAMPLES") && args.int()? < 0 {
+        return Err(SYNTAX.into());
+    }
+    args.end()?;
+    let scope = cx.scope()?;
+    let slot = object::open(&scope, key, Read::Snapshot).await?;
+    let Some(record) = slot.record() else { return Ok(Reply::Nil) };
+    let value = match &record.value {
+        Value::Str(Str::Inline(bytes)) => bytes.len() as u64,
+        Value::Str(Str::Pieces { len, .. }) => *len,
+        Value::Set(SetRep::Listpack(bytes) | SetRep::Intset(bytes)) => bytes.len() as u64,
+        Value::Set(SetRep::Chunked(oid)) => {
+            let count = object::count(&scope, *oid, Read::Snapshot).await?;
+            count.cardinality() * MEMBER
+        }
+    };
+    Ok(Reply::Int((RECORD + key.len() as u64 + value) as i64))
+}

@@ -1,0 +1,254 @@
+//! Reads the notation of a row's `syntax` into arguments, for COMMAND DOCS and redis-cli's hints.
+//!
+//! ```text
+//! SEQUENCE = ITEM ...                     items in this order
+//! ITEM     = word                         lower case: a value; upper case: itself, or the token of the values behind it
+//!          | [ CHOICE ]                   optional
+//!          | < CHOICE >                   grouped
+//! CHOICE   = SEQUENCE | SEQUENCE ...
+//! ```
+//! `x [x ...]` is `x`, one or more times; so is `a b [a b ...]`, and `T x [T x ...]` repeats its token.
+
+/// One argument, or several that belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Argument {
+    /// Lower case.
+    pub name: String,
+    /// The word that stands before it, or that it is.
+    pub token: Option<String>,
+    /// What it is made of.
+    pub kind: Kind,
+    /// May be left out.
+    pub optional: bool,
+    /// May be repeated.
+    pub multiple: bool,
+    /// The token is repeated, too.
+    pub multiple_token: bool,
+}
+
+/// What an argument is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A value.
+    Value,
+    /// The token alone.
+    Token,
+    /// All of these, in this order.
+    Block(Vec<Argument>),
+    /// One of these.
+    OneOf(Vec<Argument>),
+}
+
+impl Argument {
+    fn new(name: impl Into<String>, token: Option<String>, kind: Kind) -> Self {
+        Argument { name: name.into(), token, kind, optional: false, multiple: false, multiple_token: false }
+    }
+}
+
+/// The arguments that `syntax` describes. What does not follow the notation is read as far as it does; the table's test
+/// shows that every row does.
+pub fn parse(syntax: &str) -> Vec<Argument> {
+    let words: Vec<String> = split(syntax);
+    let mut words = words.as_slice();
+    sequence(&mut words, &[])
+}
+
+/// Words and brackets.
+fn split(syntax: &str) -> Vec<String> {
+    let mut spaced = String::with_capacity(syntax.len() * 2);
+    for c in syntax.chars() {
+        match c {
+            '[' | ']' | '<' | '>' | '|' => spaced.extend([' ', c, ' ']),
+            c => spaced.push(c),
+        }
+    }
+    spaced.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+/// Items up to one of `ends` (not consumed) or the end.
+fn sequence(words: &mut &[String], ends: &[&str]) -> Vec<Argument> {
+    let mut items: Vec<Argument> = Vec::new();
+    while let Some((word, rest)) = words.split_first() {
+        if ends.contains(&word.as_str()) {
+            break;
+        }
+        if let Some(repeated) = repetition(words) {
+            items = repeat(items, repeated);
+            *words = words.get(repeated + 3..).unwrap_or_default();
+            continue;
+        }
+        *words = rest;
+        match word.as_str() {
+            "[" => items.extend(choice(words, "]").map(|a| Argument { optional: true, ..a })),
+            "<" => items.extend(choice(words, ">")),
+            word if is_token(word) => items.push(tokened(word, words, ends)),
+            word => items.push(Argument::new(word, None, Kind::Value)),
+        }
+    }
+    items
+}
+
+fn is_token(word: &str) -> bool {
+    word.chars().any(|c| c.is_ascii_uppercase()) && !word.chars().any(|c| c.is_ascii_lowercase())
+}
+
+/// `[ w ... ... ]` with n plain words before the dots: n.
+fn repetition(words: &[String]) -> Option<usize> {
+    let (first, rest) = words.split_first()?;
+    let plain =
+        rest.iter().take_while(|w| !matches!(w.as_str(), "[" | "]" | "<" | ">" | "|" | "...")).count();
+    let dots = rest.get(plain).is_some_and(|w| w == "...") && rest.get(plain + 1).is_some_and(|w| w == "]");
+    (first == "[" && dots && plain > 0).then_some(plain)
+}
+
+/// Makes the items of the last `n` words one that is repeated.
+fn repeat(mut items: Vec<Argument>, n: usize) -> Vec<Argument> {
+    let mut words = 0;
+    let mut at = items.len();
+    while words < n && at > 0 {
+        at -= 1;
+        words += items.get(at).map_or(1, width);
+    }
+    let mut tail = items.split_off(at);
+    match (tail.pop(), tail.is_empty()) {
+        (Some(only), true) => {
+            let multiple_token = only.token.is_some() && n == width(&only);
+            items.push(match only {
+                // The repetition inside a token's values: `ID client-id [client-id ...]`.
+                only => Argument { multiple: true, multiple_token, ..only },
+            });
+        }
+        (Some(last), false) => {
+            tail.push(last);
+            let name = tail.iter().map(|a| a.name.as_str()).collect::<Vec<_>>().join("-");
+            items.push(Argument { multiple: true, ..Argument::new(name, None, Kind::Block(tail)) });
+        }
+        (None, _) => {}
+    }
+    items
+}
+
+/// How many words an argument is.
+fn width(a: &Argument) -> usize {
+    let own = usize::from(a.token.is_some());
+    match &a.kind {
+        Kind::Value => own + 1,
+        Kind::Token => 1,
+        Kind::Block(items) => own + items.iter().map(width).sum::<usize>(),
+        Kind::OneOf(_) => own + 1,
+    }
+}
+
+/// What follows a token: nothing, one value, or several.
+fn tokened(token: &str, words: &mut &[String], ends: &[&str]) -> Argument {
+    let mut values = Vec::new();
+    while let Some((word, rest)) = words.split_first() {
+        match word.as_str() {
+            word if ends.contains(&word) || word == "[" || is_token(word) => break,
+            "<" if values.is_empty() => {
+                *words = rest;
+                values.extend(choice(words, ">"));
+                break;
+            }
+            "<" => break,
+            word => values.push(Argument::new(word, None, Kind::Value)),
+        }
+        *words = rest;
+    }
+    let name = token.to_ascii_lowercase();
+    match (values.pop(), values.is_empty()) {
+        (None, _) => Argument::new(name, Some(token.into()), Kind::Token),
+        (Some(only), true) => Argument { token: Some(token.into()), ..only },
+        (Some(last), false) => {
+            values.push(last);
+            Argument::new(name, Some(token.into()), Kind::Block(values))
+        }
+    }
+}
+
+/// Alternatives up to the closing bracket, as one argument. None where there is nothing.
+fn choice(words: &mut &[String], close: &str) -> Option<Argument> {
+    let mut alternatives = Vec::new();
+    loop {
+        let items = sequence(words, &["|", close]);
+        alternatives.extend(joined(items));
+        match words.split_first() {
+            Some((word, rest)) => {
+                *words = rest;
+                if word == close {
+                    break;
+                }
+            }
+            None => break,
+        }
+    }
+    match alternatives.len() {
+        0 | 1 => alternatives.pop(),
+        _ => Some(Argument::new(choice_name(&alternatives), None, Kind::OneOf(alternatives))),
+    }
+}
+
+/// Several items as one block.
+fn joined(mut items: Vec<Argument>) -> Option<Argument> {
+    if items.len() < 2 {
+        return items.pop();
+    }
+    let name = items.first().map(|a| a.name.clone()).unwrap_or_default();
+    Some(Argument::new(name, None, Kind::Block(items)))
+}
+
+/// Redis has names of its own for choices; these are like them.
+fn choice_name(alternatives: &[Argument]) -> &'static str {
+    let has = |name: &str| alternatives.iter().any(|a| a.name == name);
+    match () {
+        () if has("seconds") || has("milliseconds") => "expiration",
+        () if alternatives.iter().all(|a| a.kind == Kind::Token) => "condition",
+        () => "option",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn show(a: &Argument) -> String {
+        let list = |items: &[Argument], by: &str| items.iter().map(show).collect::<Vec<_>>().join(by);
+        let inner = match &a.kind {
+            Kind::Value => a.name.clone(),
+            Kind::Token => String::new(),
+            Kind::Block(items) => format!("({})", list(items, " ")),
+            Kind::OneOf(items) => format!("<{}>", list(items, "|")),
+        };
+        let token = a.token.as_ref().map(|t| if inner.is_empty() { t.clone() } else { format!("{t}:") });
+        let marks = [(a.optional, "?"), (a.multiple, "*"), (a.multiple_token, "+")];
+        let marks: String = marks.iter().filter(|(on, _)| *on).map(|(_, m)| *m).collect();
+        token.unwrap_or_default() + &inner + &marks
+    }
+
+    fn read(syntax: &str) -> String {
+        parse(syntax).iter().map(show).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_notation() {
+        for (syntax, want) in [
+            ("", ""),
+            ("key", "key"),
+            ("key [key ...]", "key*"),
+            ("key value [key value ...]", "(key value)*"),
+            ("[message]", "message?"),
+            ("[command-name [command-name ...]]", "command-name?*"),
+            ("key [EX seconds | PERSIST]", "key <EX:seconds|PERSIST>?"),
+            ("<ON | OFF> [REDIRECT client-id]", "<ON|OFF> REDIRECT:client-id?"),
+            ("[PREFIX prefix [PREFIX prefix ...]] [BCAST]", "PREFIX:prefix?*+ BCAST?"),
+            ("[ID client-id [client-id ...]]", "ID:client-id?*"),
+            ("[LIMIT offset count] [ASC | DESC]", "LIMIT:(offset count)? <ASC|DESC>?"),
+            ("[TYPE <NORMAL | MASTER>] [COUNT n]", "TYPE:<NORMAL|MASTER>? COUNT:n?"),
+            ("numkeys key [key ...] [LIMIT limit]", "numkeys key* LIMIT:limit?"),
+            ("<host port | NO ONE>", "<(host port)|(NO ONE)>"),
+            ("<LIB-NAME libname | LIB-VER libver>", "<LIB-NAME:libname|LIB-VER:libver>"),
+        ] {
+            assert_eq!(read(syntax), want, "{syntax}");
+        }
+    }
+}
