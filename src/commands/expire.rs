@@ -241,16 +241,16 @@ async fn pexpiretime(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     left(cx, args, |ms| ms, true).await
 }
 
-/// Rounded as Redis does it, which wraps at the end of time.
-fn seconds(ms: i64) -> i64 {
-    ms.wrapping_add(500) / 1000
+/// Rounded to the nearest second.
+fn seconds(ms: u64) -> u64 {
+    ms.saturating_add(500) / 1000
 }
 
-async fn left(cx: &Cx<'_>, mut args: Args<'_>, unit: fn(i64) -> i64, absolute: bool) -> Result<Reply> {
+async fn left(cx: &Cx<'_>, mut args: Args<'_>, unit: fn(u64) -> u64, absolute: bool) -> Result<Reply> {
     let slot = object::open(&cx.scope()?, args.next()?, Read::Serializable).await?;
     let base = if absolute { 0 } else { cx.now };
     Ok(Reply::Int(match slot.expire_at() {
-        Some(at) => unit(at.saturating_sub(base) as i64),
+        Some(at) => unit(at.saturating_sub(base)) as i64,
         None if slot.exists() => -1,
         None => -2,
     }))

@@ -1,0 +1,134 @@
+//! Commands in process: a server on a store of its own, without sockets.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tern::commands::cx::{ClientState, Protocol, ReplyMode, Server};
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::config::ConfigStore;
+use tern::env::{Clock, Env};
+use tern::exec::{Call, Executor, Unit};
+use tern::keyspace::keys::Prefix;
+use tern::keyspace::{Keyspace, Scope};
+use tern::store::local::{Local, LocalOptions};
+use tern::store::{Fsync, Store};
+
+/// Where the manual clock starts, in ms since the epoch.
+pub const START: u64 = 1_700_000_000_000;
+
+/// A server, one client, a directory that goes away.
+pub struct Rig {
+    pub server: Arc<Server>,
+    pub exec: Executor,
+    pub client: ClientState,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    /// With a clock that only moves when it is told to.
+    pub async fn new() -> Self {
+        Self::with(Env::seeded(START, 42)).await
+    }
+
+    /// With the machine's clock.
+    pub async fn on_system_clock() -> Self {
+        Self::with(Env::system()).await
+    }
+
+    async fn with(env: Env) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = LocalOptions::new(Clock::System);
+        options.fsync = Fsync::No;
+        let store = Store::Local(Local::open(dir.path(), options).unwrap());
+        let server = Arc::new(Server::open(store, env, ConfigStore::default()).await.unwrap());
+        Rig { exec: Executor::new(server.clone()), server, client: client(), _dir: dir }
+    }
+
+    /// Runs one command.
+    pub async fn run<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> Reply {
+        let argv = argv.iter().map(|a| Bytes::copy_from_slice(a.as_ref())).collect();
+        self.run_bytes(argv).await
+    }
+
+    /// Runs one command whose words stand between spaces.
+    pub async fn line(&mut self, line: &str) -> Reply {
+        self.run(&line.split(' ').collect::<Vec<_>>()).await
+    }
+
+    /// Runs one command without copying its arguments.
+    pub async fn run_bytes(&mut self, argv: Vec<Bytes>) -> Reply {
+        let name = String::from_utf8_lossy(&argv[0]).to_lowercase();
+        let (row, names) = match table::resolve(&argv) {
+            Some(Ok(found)) => found,
+            _ => return Reply::text(format!("no row for {name}")),
+        };
+        if !row.accepts(argv.len()) {
+            return Reply::text(format!("arity of {name}"));
+        }
+        let unit = Unit {
+            calls: vec![Call { row, argv, names }],
+            client: self.client.clone(),
+            watches: Vec::new(),
+            exec: false,
+        };
+        let done = self.exec.run(unit).await;
+        self.client = done.client;
+        done.replies.unwrap().remove(0)
+    }
+
+    /// Moves the clock.
+    pub fn advance(&self, ms: u64) {
+        self.server.env.clock.advance(Duration::from_millis(ms));
+    }
+
+    /// The layout.
+    pub fn space(&self) -> &Keyspace {
+        &self.server.space
+    }
+
+    /// The selected database's prefix.
+    pub async fn prefix(&self) -> Prefix {
+        let tx = self.server.store.begin();
+        self.space().catalog.load(&tx).await.unwrap().prefixes[usize::from(self.client.db)]
+    }
+
+    /// The selected database in a transaction.
+    pub async fn scope<'a>(&'a self, tx: &'a tern::store::Tx) -> Scope<'a> {
+        Scope { tx, db: self.prefix().await, now: self.server.env.clock.now_ms(), space: self.space() }
+    }
+}
+
+fn client() -> ClientState {
+    ClientState {
+        id: 1,
+        db: 0,
+        protocol: Protocol::Resp2,
+        authenticated: true,
+        user: Bytes::from_static(b"default"),
+        name: Bytes::new(),
+        lib_name: Bytes::new(),
+        lib_ver: Bytes::new(),
+        reply: ReplyMode::On,
+        no_evict: false,
+        no_touch: false,
+        in_exec: false,
+        close_after_reply: false,
+        handle: Arc::default(),
+    }
+}
+
+/// A bulk string.
+pub fn bulk(text: impl AsRef<[u8]>) -> Reply {
+    Reply::Bulk(Bytes::copy_from_slice(text.as_ref()))
+}
+
+/// The line of an error.
+pub fn error(reply: &Reply) -> &str {
+    match reply {
+        Reply::Error(e) => &e.0,
+        other => panic!("no error: {other:?}"),
+    }
+}
