@@ -1,12 +1,13 @@
 //! Commands on keys of any type, and on whole databases. What moves a value to another key is in `keys_moves.rs`.
 
-use super::args::Args;
+use super::args::{Args, parse_i64};
 use super::cx::Cx;
 use super::keys_moves as moves;
 use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KEY_META, KEYS_RM, KEYS_RO, KeySpec, Row, all, one};
-use crate::error::Result;
+use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
+use crate::keyspace::catalog;
 use crate::keyspace::keys::SHARDS;
 use crate::store::{RangeOptions, Read};
 use crate::types::object;
@@ -72,6 +73,30 @@ pub const ROWS: &[Row] = &[
         subs: &[],
     },
     Row {
+        name: "flushall",
+        arity: -1,
+        flags: Flags::WRITE,
+        keys: &[],
+        group: Group::Server,
+        since: "1.0.0",
+        syntax: "[ASYNC | SYNC]",
+        summary: "Removes all keys of all databases.",
+        run: handler!(flushall),
+        subs: &[],
+    },
+    Row {
+        name: "flushdb",
+        arity: -1,
+        flags: Flags::WRITE,
+        keys: &[],
+        group: Group::Server,
+        since: "1.0.0",
+        syntax: "[ASYNC | SYNC]",
+        summary: "Removes all keys of the database.",
+        run: handler!(flushdb),
+        subs: &[],
+    },
+    Row {
         name: "move",
         arity: 3,
         flags: Flags::WRITE.or(Flags::FAST),
@@ -105,6 +130,18 @@ pub const ROWS: &[Row] = &[
         syntax: "key newkey",
         summary: "Renames a key if newkey does not exist.",
         run: handler!(moves::renamenx),
+        subs: &[],
+    },
+    Row {
+        name: "swapdb",
+        arity: 3,
+        flags: Flags::WRITE.or(Flags::FAST),
+        keys: &[],
+        group: Group::Server,
+        since: "4.0.0",
+        syntax: "index1 index2",
+        summary: "Swaps two databases.",
+        run: handler!(swapdb),
         subs: &[],
     },
     Row {
@@ -176,4 +213,38 @@ async fn dbsize(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let rows = s.tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable).await?;
     let counts = rows.pairs.iter().filter_map(|(_, raw)| raw.first_chunk());
     Ok(Reply::Int(counts.map(|raw| i64::from_le_bytes(*raw)).sum::<i64>().max(0)))
+}
+
+async fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    flush_mode(args)?;
+    cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, cx.client.db).await?;
+    Ok(Reply::Ok)
+}
+
+async fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    flush_mode(args)?;
+    for db in 0..cx.catalog.prefixes.len() {
+        cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, db as u8).await?;
+    }
+    Ok(Reply::Ok)
+}
+
+/// ASYNC and SYNC are the same here: both take effect at once and leave the work to a job.
+fn flush_mode(mut args: Args<'_>) -> Result<()> {
+    if args.len() > 1 {
+        return Err(SYNTAX.into());
+    }
+    let _ = args.keyword("SYNC") || args.keyword("ASYNC");
+    Ok(args.end()?)
+}
+
+async fn swapdb(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let mut index = |which: &str| {
+        let n = parse_i64(args.next()?).and_then(|n| i32::try_from(n).ok());
+        n.ok_or_else(|| ReplyError::of(format!("ERR invalid {which} DB index")))
+    };
+    let (a, b) = (index("first")?, index("second")?);
+    let (a, b) = (moves::existing_database(cx, a)?, moves::existing_database(cx, b)?);
+    cx.catalog = catalog::swap(cx.tx, &cx.catalog, a, b)?;
+    Ok(Reply::Ok)
 }

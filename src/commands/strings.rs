@@ -325,7 +325,7 @@ fn pairs<'a>(
     args: &Args<'a>,
     name: &str,
 ) -> Result<impl Iterator<Item = (&'a Bytes, &'a Bytes)> + Clone + use<'a>> {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(ReplyError::of(format!("ERR wrong number of arguments for '{name}' command")).into());
     }
     Ok(args.rest().chunks_exact(2).filter_map(|pair| pair.first().zip(pair.get(1))))

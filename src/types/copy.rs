@@ -25,7 +25,7 @@ pub async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Va
         Value::Set(SetRep::Chunked(old)) => {
             let Count(count) = object::count(from, *old, Read::Serializable).await?;
             to.tx.set(&to.db.count(oid), &count.to_le_bytes())?;
-            let range = (from.db.chunk(*old, 0), from.db.set_rows_end(*old, 1));
+            let range = from.db.set_rows(*old);
             rows(from, to, range, to.db.chunk(oid, 0), 1 + size_of::<u64>()).await?;
             Value::Set(SetRep::Chunked(oid))
         }

@@ -1,6 +1,8 @@
 //! What a Redis value is, as operations on a transaction. `object` is the one door.
 
 pub mod copy;
+pub mod expire;
 pub mod object;
+pub mod reclaim;
 pub mod set;
 pub mod string;

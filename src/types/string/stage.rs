@@ -20,6 +20,8 @@ use bytes::Bytes;
 
 /// Bytes written by one transaction of the building.
 const STEP: usize = 64 * PIECE;
+/// No string gets longer: pieces are numbered with 32 bits. The configured limit is far below.
+const LONGEST: u64 = PIECE as u64 * u32::MAX as u64;
 /// Attempts for one step. Only the reclaimer of an old lease and unknown commits can make one fail.
 const ATTEMPTS: usize = 20;
 
@@ -69,7 +71,8 @@ pub async fn stage(space: &Keyspace, db: Prefix, value: &Bytes, lease_ms: u64) -
 }
 
 /// Builds what the string under `key` becomes with `patch` written at `offset` (None: at its end), for an APPEND or
-/// SETRANGE whose argument exceeds a transaction. None where the key holds no string: let the command answer that.
+/// SETRANGE whose argument exceeds a transaction. None where the key holds no string or the result is
+/// too long: let the command answer that.
 /// [`StoreError::Conflict`]: the string changed meanwhile.
 pub async fn stage_change(
     space: &Keyspace,
@@ -87,6 +90,9 @@ pub async fn stage_change(
     builder.built.base = Some(base(&slot));
     let offset = offset.unwrap_or_else(|| len(&old));
     builder.built.len = len(&old).max(offset.saturating_add(patch.len() as u64));
+    if builder.built.len > LONGEST {
+        return Ok(None);
+    }
     for at in (0..len(&old)).step_by(STEP) {
         let part = builder.copied(key, &old, at).await?;
         builder.write(at, &part).await?;

@@ -1,0 +1,66 @@
+//! Removes what no record points to any more, as the `g` rows say: objects that were deleted or overwritten, databases
+//! that were flushed, strings and sets whose building was given up.
+//!
+//! Each garbage row is worked off in one transaction that reads the row serializably, clears what it names by range
+//! (cheap, whatever the size) and clears the row. Two servers at one row: the second one conflicts, or finds nothing.
+//! An object under construction is garbage once its lease has run out; whoever takes it over, or goes on building it, reads and
+//! writes the row too, so it is either reclaimed or alive, never both.
+
+use crate::error::{Result, StoreError, StoreResult};
+use crate::keyspace::Keyspace;
+use crate::keyspace::keys::{Oid, Prefix, root, root::Garbage};
+use crate::store::{RangeOptions, Read, Tx, key_after, prefix_end};
+use bytes::Bytes;
+
+/// What a call did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Garbage rows worked off.
+    pub rows: usize,
+    /// Where the next call goes on; None at the end of the garbage.
+    pub next: Option<Vec<u8>>,
+}
+
+/// Works off up to `limit` garbage rows from `from` on (None: from the first).
+pub async fn reclaim(space: &Keyspace, from: Option<&[u8]>, limit: usize) -> Result<Reclaimed> {
+    let (begin, end) = root::garbage_range();
+    let begin = from.unwrap_or(&begin);
+    let opts = RangeOptions { limit, ..RangeOptions::default() };
+    let page = space.store.begin().get_range(begin, &end, opts, Read::Snapshot).await?;
+    let next = page.pairs.last().filter(|_| page.more).map(|(row, _)| key_after(row));
+    let mut rows = 0;
+    for (row, _) in &page.pairs {
+        match remove(space, row).await {
+            Ok(removed) => rows += usize::from(removed),
+            Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(Reclaimed { rows, next })
+}
+
+async fn remove(space: &Keyspace, row: &Bytes) -> StoreResult<bool> {
+    let tx = space.store.begin();
+    let Some(lease) = tx.get(row, Read::Serializable).await? else { return Ok(false) };
+    match root::decode_garbage(row) {
+        Some(Garbage::Database(db)) => tx.clear_range(db.as_bytes(), &prefix_end(db.as_bytes()))?,
+        Some(Garbage::Object(db, oid)) => clear_object(&tx, db, oid)?,
+        Some(Garbage::Building(db, oid)) if has_run_out(space, &lease)? => clear_object(&tx, db, oid)?,
+        Some(Garbage::Building(..)) => return Ok(false),
+        None => return Err(StoreError::Corrupt("garbage row".into())),
+    }
+    tx.clear(row)?;
+    tx.commit().await.map(|_| true)
+}
+
+fn has_run_out(space: &Keyspace, lease: &Bytes) -> StoreResult<bool> {
+    let end = lease[..].try_into().map_err(|_| StoreError::Corrupt("lease of a garbage row".into()))?;
+    Ok(u64::from_le_bytes(end) <= space.clock.now_ms())
+}
+
+fn clear_object(tx: &Tx, db: Prefix, oid: Oid) -> StoreResult<()> {
+    tx.clear_range(&db.piece(oid, 0), &db.pieces_end(oid))?;
+    let (from, to) = db.set_rows(oid);
+    tx.clear_range(&from, &to)?;
+    tx.clear(&db.count(oid))
+}
