@@ -165,7 +165,7 @@ async fn count_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Re
     let mut limit = 0;
     while !args.is_empty() {
         if args.len() > 1 && args.keyword("LIMIT") {
-            limit = args.next().map(|raw| positive_limit(raw))??;
+            limit = args.next().map(positive_limit)??;
         } else if op != Op::Union || !args.keyword("APPROX") {
             return Err(SYNTAX.into());
         }

@@ -1,0 +1,244 @@
+//! Numbers and ids are handed out once, whoever asks and whatever fails meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod sets_world;
+
+use bytes::Bytes;
+use sets_world::{World, local, word};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tern::env::{Env, Rng};
+use tern::error::{Error, StoreError};
+use tern::keyspace::ids::{BLOCK, FIRST_INTEGER, Interner, MAX_MEMBER, integer_id, integer_of, integer_text};
+use tern::keyspace::{Keyspace, alloc, catalog};
+use tern::store::{RangeOptions, Read, Store};
+
+/// Allocates in transactions of its own, as many as asked for. An unknown result counts as not allocated.
+async fn allocate_many(store: Store, seed: u64, n: usize) -> Vec<u32> {
+    let mut rng = Rng::seeded(seed);
+    let mut out = Vec::new();
+    while out.len() < n {
+        let tx = store.begin();
+        let number = match alloc::allocate(&tx, &mut rng).await {
+            Ok(number) => number,
+            Err(Error::Store(_)) => continue,
+            Err(e) => panic!("{e:?}"),
+        };
+        tokio::task::yield_now().await;
+        if tx.commit().await.is_ok() {
+            out.push(number);
+        }
+    }
+    out
+}
+
+async fn never_twice(store: Store, tasks: u64, each: usize) {
+    let spawn = |seed| tokio::spawn(allocate_many(store.clone(), seed, each));
+    let handles: Vec<_> = (0..tasks).map(spawn).collect();
+    let mut all = Vec::new();
+    for handle in handles {
+        all.extend(handle.await.unwrap());
+    }
+    let distinct: BTreeSet<u32> = all.iter().copied().collect();
+    assert_eq!(distinct.len(), tasks as usize * each);
+    let highest = distinct.last().copied().unwrap() as usize;
+    assert!(highest < 8 * distinct.len() + 4096, "numbers stay short: {highest} for {}", distinct.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_allocators_never_get_one_number_twice() {
+    let (store, _dir) = local();
+    never_twice(store, 64, 20).await;
+}
+
+#[tokio::test]
+async fn one_transaction_allocates_distinct_numbers() {
+    let (store, _dir) = local();
+    let mut rng = Rng::seeded(1);
+    let tx = store.begin();
+    let mut seen = BTreeSet::new();
+    for _ in 0..200 {
+        assert!(seen.insert(alloc::allocate(&tx, &mut rng).await.unwrap()));
+    }
+    tx.commit().await.unwrap();
+    let next = allocate_many(store, 2, 50).await;
+    assert!(next.iter().all(|n| !seen.contains(n)));
+}
+
+#[tokio::test]
+async fn windows_leave_no_rows_behind() {
+    let (store, _dir) = local();
+    let taken = allocate_many(store.clone(), 3, 1_000).await;
+    assert!(taken.iter().any(|n| *n > 1_000), "windows advance");
+    let tx = store.begin();
+    let windows = tx.get_range(b"a", b"b", RangeOptions::default(), Read::Snapshot).await.unwrap();
+    let taken = tx.get_range(b"r", b"s", RangeOptions::default(), Read::Snapshot).await.unwrap();
+    assert_eq!(windows.pairs.len(), 1);
+    assert!(taken.pairs.len() <= 512, "{} rows", taken.pairs.len());
+}
+
+#[tokio::test]
+async fn servers_that_open_a_new_store_at_once_agree_on_its_databases() {
+    let (store, _dir) = local();
+    let open = |seed| {
+        let store = store.clone();
+        tokio::spawn(async move { Keyspace::open(store, &Env::seeded(0, seed), 16).await.unwrap() })
+    };
+    let mut seen = BTreeSet::new();
+    for handle in (0..8).map(open).collect::<Vec<_>>() {
+        let space = handle.await.unwrap();
+        let catalog = space.catalog.load(&store.begin()).await.unwrap();
+        seen.insert(format!("{:?}", catalog.prefixes));
+        let distinct: BTreeSet<_> = catalog.prefixes.iter().map(|p| p.as_bytes().to_vec()).collect();
+        assert_eq!(distinct.len(), 16);
+    }
+    assert_eq!(seen.len(), 1);
+}
+
+#[tokio::test]
+async fn flush_and_swap_change_what_the_next_transaction_reads() {
+    let world = World::new(9).await;
+    let space = Keyspace::open(world.store.clone(), &Env::seeded(0, 9), 4).await.unwrap();
+    let mut rng = Rng::seeded(1);
+    let before = space.catalog.load(&world.store.begin()).await.unwrap();
+    let tx = world.store.begin();
+    let catalog = space.catalog.load(&tx).await.unwrap();
+    let swapped = catalog::swap(&tx, &catalog, 0, 3).unwrap();
+    let flushed = catalog::flush(&tx, &mut rng, &swapped, 0).await.unwrap();
+    tx.commit().await.unwrap();
+    let after = space.catalog.load(&world.store.begin()).await.unwrap();
+    assert_eq!(after.prefixes, flushed.prefixes);
+    assert_eq!(after.prefixes[3], before.prefixes[0]);
+    assert!(!before.prefixes.contains(&after.prefixes[0]));
+    let tx = world.store.begin();
+    let garbage = tx.get_range(b"g", b"h", RangeOptions::default(), Read::Snapshot).await.unwrap();
+    assert_eq!(garbage.pairs.len(), 1);
+}
+
+#[test]
+fn integers_are_their_own_ids_in_order() {
+    let half = 1i64 << 61;
+    let numbers = [-half, -half + 1, -70_000, -1, 0, 1, 2, 65_536, half - 1];
+    let ids: Vec<u64> = numbers.iter().map(|n| integer_id(n.to_string().as_bytes()).unwrap()).collect();
+    assert!(ids.is_sorted() && ids.iter().all(|id| *id >= FIRST_INTEGER && id >> 62 == 0b10));
+    assert_eq!(ids[4] + 1, ids[5]);
+    for (n, id) in numbers.iter().zip(ids) {
+        assert_eq!(integer_of(id), Some(*n));
+        assert_eq!(integer_text(id).unwrap(), n.to_string());
+    }
+    for word in
+        ["", "-", "-0", "+1", "01", " 1", "1 ", "1a", "1e3", "2305843009213693952", "-2305843009213693953"]
+    {
+        assert_eq!(integer_id(word.as_bytes()), None, "{word}");
+    }
+    for word in ["9223372036854775807", "-9223372036854775808", "99999999999999999999"] {
+        assert_eq!(integer_id(word.as_bytes()), None, "{word}");
+    }
+}
+
+#[tokio::test]
+async fn members_get_ids_once_and_come_back() {
+    let world = World::new(11).await;
+    let ids = &world.space.ids;
+    let mut members: Vec<Bytes> = (0..3_000).map(word).collect();
+    members.extend([Bytes::new(), Bytes::from_static(b"\0\xff"), Bytes::from_static(b"17")]);
+    members.extend([512, 513, 60_000, MAX_MEMBER].map(|len| Bytes::from(vec![b'x'; len])));
+    members.push(word(7));
+    let tx = world.store.begin();
+    assert_eq!(ids.find(&tx, &[word(7)]).await.unwrap(), [None]);
+    let first = ids.intern(&tx, &members).await.unwrap();
+    assert!(first[..3_000].iter().all(|i| i.fresh));
+    assert!(first.windows(2).take(2_999).all(|w| w[1].id == w[0].id + 1), "neighbours in call order");
+    assert_eq!(first.last(), first.get(7), "one member, one id");
+    tx.commit().await.unwrap();
+    let tx = world.store.begin();
+    let again = ids.intern(&tx, &members).await.unwrap();
+    assert!(!tx.is_write() && again.iter().all(|i| !i.fresh || i.id >= FIRST_INTEGER));
+    let numbers: Vec<u64> = again.iter().map(|i| i.id).collect();
+    assert_eq!(numbers, first.iter().map(|i| i.id).collect::<Vec<_>>());
+    assert_eq!(ids.resolve(&tx, &numbers).await.unwrap(), members);
+    let mixed: Vec<u64> = numbers.iter().rev().step_by(3).copied().collect();
+    let back: Vec<Bytes> = members.iter().rev().step_by(3).cloned().collect();
+    assert_eq!(ids.resolve(&tx, &mixed).await.unwrap(), back);
+}
+
+#[tokio::test]
+async fn too_long_and_too_many_are_refused_before_writing() {
+    let world = World::new(12).await;
+    let tx = world.store.begin();
+    let long = Bytes::from(vec![b'x'; MAX_MEMBER + 1]);
+    let error = world.space.ids.intern(&tx, &[word(1), long]).await.unwrap_err().into_reply();
+    assert_eq!(error.0, "ERR a set member of 100001 bytes exceeds the store's limit of 100000");
+    let many: Vec<Bytes> = (0..200_000).map(word).collect();
+    let error = world.space.ids.intern(&tx, &many).await.unwrap_err().into_reply();
+    assert!(error.0.contains("limit of 10000000 bytes a transaction"), "{}", error.0);
+    assert!(!tx.is_write());
+}
+
+/// Two servers, many tasks, the same members: one id each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_interning_agrees() {
+    let (store, _dir) = local();
+    let servers: Vec<Arc<Interner>> =
+        (0..2).map(|n| Arc::new(Interner::new(store.clone(), &Env::seeded(0, n)))).collect();
+    let task = |n: u64| {
+        let (store, ids) = (store.clone(), servers[n as usize % 2].clone());
+        tokio::spawn(async move {
+            let mut rng = Rng::seeded(n);
+            let mut seen = Vec::new();
+            for _ in 0..40 {
+                let members: Vec<Bytes> = (0..5).map(|_| word(rng.below(60))).collect();
+                loop {
+                    let tx = store.begin();
+                    let interned = ids.intern(&tx, &members).await.unwrap();
+                    tokio::task::yield_now().await;
+                    match tx.commit().await {
+                        Ok(_) => {
+                            break seen.extend(members.iter().cloned().zip(interned.iter().map(|i| i.id)));
+                        }
+                        Err(StoreError::Conflict) => {}
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            }
+            seen
+        })
+    };
+    let mut by_member: BTreeMap<Bytes, u64> = BTreeMap::new();
+    for handle in (0..16).map(task).collect::<Vec<_>>() {
+        for (member, id) in handle.await.unwrap() {
+            assert_eq!(*by_member.entry(member).or_insert(id), id);
+        }
+    }
+    let distinct: BTreeSet<u64> = by_member.values().copied().collect();
+    assert_eq!(distinct.len(), by_member.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn leased_ids_are_distinct_across_tasks_servers_and_blocks() {
+    let (store, _dir) = local();
+    let servers: Vec<Arc<Interner>> =
+        (0..4).map(|n| Arc::new(Interner::new(store.clone(), &Env::seeded(0, n)))).collect();
+    let task = |n: usize| {
+        let ids = servers[n % 4].clone();
+        tokio::spawn(async move {
+            let mut out = Vec::new();
+            for k in 0..40 {
+                out.extend(ids.take(if k % 8 == 0 { 20_000 } else { 7 }).await.unwrap());
+            }
+            out
+        })
+    };
+    let mut all = BTreeSet::new();
+    let mut n = 0;
+    for handle in (0..16).map(task).collect::<Vec<_>>() {
+        let ids = handle.await.unwrap();
+        n += ids.len();
+        all.extend(ids);
+    }
+    assert_eq!(all.len(), n);
+    assert!(all.iter().all(|id| id >> 62 == 0));
+    let blocks: BTreeSet<u64> = all.iter().map(|id| id / BLOCK).collect();
+    assert!(blocks.len() < n / BLOCK as usize + 4 * 5, "{} blocks for {n} ids", blocks.len());
+}
