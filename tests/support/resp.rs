@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// A reply's meaning. Types stay apart even where RESP2 and RESP3 say the same.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// `+`
     Simple(Vec<u8>),
@@ -16,8 +16,8 @@ pub enum Value {
     Int(i64),
     /// `$`
     Bulk(Vec<u8>),
-    /// `$-1`, `*-1` or `_`
-    Nil,
+    /// `$-1`, `*-1` or `_`: which one
+    Nil(u8),
     /// `*`
     Array(Vec<Value>),
     /// `~`
@@ -52,7 +52,7 @@ impl fmt::Debug for Value {
             Value::Error(b) => write!(f, "-{}", text(b)),
             Value::Int(n) => write!(f, ":{n}"),
             Value::Bulk(b) | Value::Verbatim(b) => write!(f, "\"{}\"", text(b)),
-            Value::Nil => write!(f, "nil"),
+            Value::Nil(kind) => write!(f, "nil{}", char::from(*kind)),
             Value::Array(v) => f.debug_list().entries(v).finish(),
             Value::Set(v) => write!(f, "~{v:?}"),
             Value::Push(v) => write!(f, ">{v:?}"),
@@ -133,7 +133,7 @@ pub fn parse(bytes: &[u8]) -> io::Result<Option<(Value, usize)>> {
         b',' => Value::Double(word()),
         b'(' => Value::BigNumber(word()),
         b'#' => Value::Bool(rest == b"t"),
-        b'_' => Value::Nil,
+        b'_' => Value::Nil(b'_'),
         b'$' | b'=' => return parse_bulk(bytes, after, kind, number()?),
         b'*' | b'~' | b'>' | b'%' => return parse_items(bytes, after, kind, number()?),
         _ => return Err(bad(&format!("unknown type: {}", text(line)))),
@@ -142,7 +142,7 @@ pub fn parse(bytes: &[u8]) -> io::Result<Option<(Value, usize)>> {
 }
 
 fn parse_bulk(bytes: &[u8], start: usize, kind: u8, length: i64) -> io::Result<Option<(Value, usize)>> {
-    let Ok(length) = usize::try_from(length) else { return Ok(Some((Value::Nil, start))) };
+    let Ok(length) = usize::try_from(length) else { return Ok(Some((Value::Nil(kind), start))) };
     let Some(body) = bytes.get(start..start + length + 2) else { return Ok(None) };
     if !body.ends_with(b"\r\n") {
         return Err(bad("bulk string without its end"));
@@ -153,7 +153,7 @@ fn parse_bulk(bytes: &[u8], start: usize, kind: u8, length: i64) -> io::Result<O
 }
 
 fn parse_items(bytes: &[u8], start: usize, kind: u8, count: i64) -> io::Result<Option<(Value, usize)>> {
-    let Ok(count) = usize::try_from(count) else { return Ok(Some((Value::Nil, start))) };
+    let Ok(count) = usize::try_from(count) else { return Ok(Some((Value::Nil(kind), start))) };
     let count = if kind == b'%' { count * 2 } else { count };
     let (mut items, mut at) = (Vec::with_capacity(count.min(1024)), start);
     for _ in 0..count {

@@ -1,0 +1,123 @@
+//! Where two replies may differ, and why: orders that Redis leaves open, clocks, and the deliberate differences.
+
+use crate::generate::Argv;
+use crate::support::resp::Value;
+
+/// A difference from Redis 7.0 that is meant.
+pub struct Difference {
+    /// Short name, printed with how often it was met.
+    pub name: &'static str,
+    /// Why Tern does not answer the same bytes.
+    pub reason: &'static str,
+    /// Whether the line `(words, redis, tern)` is an example of it.
+    pub applies: fn(&[&str], &Value, &Value) -> bool,
+}
+
+/// All deliberate differences. Nothing else may differ.
+pub const DELIBERATE: &[Difference] = &[
+    Difference {
+        name: "small sets are listpacks",
+        reason: "Redis has had this encoding for sets since 7.2; the oracle is 7.0 and calls them hashtable",
+        applies: |line, redis, tern| {
+            is(line, "OBJECT ENCODING") && says(redis, "hashtable") && says(tern, "listpack")
+        },
+    },
+    Difference {
+        name: "encodings follow the value, not its history",
+        reason: "Redis leaves a string raw after APPEND or SETRANGE and a set a hashtable after its last word is \
+                 removed; Tern derives the name from the value it stores",
+        applies: |line, redis, tern| {
+            let family = |v: &Value| match v.bytes() {
+                Some(b"int" | b"embstr" | b"raw") => 1,
+                Some(b"intset" | b"listpack" | b"hashtable") => 2,
+                _ => 0,
+            };
+            is(line, "OBJECT ENCODING") && family(redis) == family(tern) && family(redis) != 0
+        },
+    },
+    Difference {
+        name: "what only this server can say",
+        reason: "version, ids, addresses, clocks, the list of commands",
+        applies: |line, redis, tern| {
+            let own = ["HELLO", "CLIENT ID", "CLIENT INFO", "CLIENT LIST", "INFO", "TIME", "COMMAND", "COMMAND COUNT"];
+            let same = std::mem::discriminant(redis) == std::mem::discriminant(tern);
+            own.iter().any(|name| is(line, name)) && same && !redis.is_error()
+        },
+    },
+];
+
+/// Commands whose replies have no order.
+const UNORDERED: &[&str] = &["SMEMBERS", "SINTER", "SUNION", "SDIFF", "KEYS", "COMMAND LIST"];
+
+/// Replies in seconds or milliseconds that count from a server's own clock, and how far they may be apart.
+const CLOCKED: &[(&str, i64)] = &[("TTL", 2), ("PTTL", 5000), ("EXPIRETIME", 2), ("PEXPIRETIME", 5000)];
+
+/// How two replies to a line compare.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The same.
+    Same,
+    /// A deliberate difference, by its index.
+    Meant(usize),
+    /// Neither.
+    Differ,
+}
+
+/// Compares the replies to `argv`; `queued` are the lines that an EXEC ran.
+pub fn compare(argv: &Argv, queued: &[Argv], redis: &Value, tern: &Value) -> Verdict {
+    let line: Vec<String> = argv.iter().take(2).map(|a| String::from_utf8_lossy(a).to_uppercase()).collect();
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    if redis == tern || same_unordered(&line, redis, tern) || same_clock(&line, redis, tern) {
+        return Verdict::Same;
+    }
+    if is(&line, "EXEC") {
+        return compare_exec(queued, redis, tern);
+    }
+    let meant = DELIBERATE.iter().position(|d| (d.applies)(&line, redis, tern));
+    meant.map_or(Verdict::Differ, Verdict::Meant)
+}
+
+fn compare_exec(queued: &[Argv], redis: &Value, tern: &Value) -> Verdict {
+    let (Value::Array(redis), Value::Array(tern)) = (redis, tern) else { return Verdict::Differ };
+    if redis.len() != tern.len() || redis.len() != queued.len() {
+        return Verdict::Differ;
+    }
+    let mut verdict = Verdict::Same;
+    for ((argv, redis), tern) in queued.iter().zip(redis).zip(tern) {
+        let counts = argv[0].eq_ignore_ascii_case(b"DBSIZE") && redis.int().is_some() && tern.int().is_some();
+        match compare(argv, &[], redis, tern) {
+            Verdict::Differ if !counts => return Verdict::Differ,
+            Verdict::Meant(which) => verdict = Verdict::Meant(which),
+            _ => {}
+        }
+    }
+    verdict
+}
+
+fn same_unordered(line: &[&str], redis: &Value, tern: &Value) -> bool {
+    let sorted = |v: &Value| {
+        let mut items = v.items().map(<[Value]>::to_vec)?;
+        items.sort();
+        Some(items)
+    };
+    let same_kind = std::mem::discriminant(redis) == std::mem::discriminant(tern);
+    UNORDERED.iter().any(|name| is(line, name)) && same_kind && redis.items().is_some() && sorted(redis) == sorted(tern)
+}
+
+fn same_clock(line: &[&str], redis: &Value, tern: &Value) -> bool {
+    let Some((_, slack)) = CLOCKED.iter().find(|(name, _)| is(line, name)) else { return false };
+    match (redis.int(), tern.int()) {
+        (Some(a), Some(b)) => a > 0 && b > 0 && a.abs_diff(b) <= slack.unsigned_abs(),
+        _ => false,
+    }
+}
+
+fn is(line: &[&str], name: &str) -> bool {
+    let words = name.split(' ');
+    let count = words.clone().count();
+    line.len() >= count && words.eq(line.iter().take(count).copied()) && (name != "COMMAND" || line.len() == 1)
+}
+
+fn says(value: &Value, word: &str) -> bool {
+    value.bytes() == Some(word.as_bytes())
+}

@@ -1,0 +1,428 @@
+//! Random command lines from templates.
+//!
+//! A template is a command line in which `$x` stands for a random argument of a kind (see [`argument`]), `$x+` for
+//! one to four of them, `($x $y)+` for pairs, and `{A|B $x}` for none to three of its alternatives in any order.
+//! One line in ten is then damaged: an argument is dropped, doubled, replaced by a hostile one, or added.
+//!
+//! Expiries lie far away, or in the past, so that no reply depends on how fast a server is; the ones that do pass
+//! are steps of their own that wait until they have.
+
+use crate::support::rng::Rng;
+
+/// A command and its arguments.
+pub type Argv = Vec<Vec<u8>>;
+
+/// What the driver does with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Send it, compare the replies.
+    Plain,
+    /// SCAN or SSCAN: follow the cursor to the end, compare what was found.
+    Scan,
+    /// SPOP: check that it popped members, then make both sides equal.
+    Pop,
+    /// SRANDMEMBER: check that it returned members.
+    Sample,
+    /// RANDOMKEY: check that it is a key.
+    RandomKey,
+    /// DBSIZE: keys that have expired may count until they are collected, so ask again for a while.
+    Count,
+    /// Send it, then wait until the 20 ms of life that it gives have passed.
+    Lapse,
+    /// CLIENT REPLY OFF, the line, CLIENT REPLY ON.
+    Silent,
+    /// QUIT: the connection closes after the reply.
+    Quit,
+}
+
+/// One step of a sequence.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Which of the two connections.
+    pub conn: usize,
+    /// What to do.
+    pub kind: Kind,
+    /// The line.
+    pub argv: Argv,
+}
+
+/// Templates by weight.
+const TEMPLATES: &[(usize, &str)] = &[
+    (30, "GET $k"),
+    (40, "SET $k $v {NX|XX|GET|KEEPTTL|EX $s|PX $p|EXAT $S|PXAT $P}"),
+    (12, "SET $k $v"),
+    (6, "SET $k $V"),
+    (8, "GETSET $k $v"),
+    (8, "GETDEL $k"),
+    (12, "GETEX $k {PERSIST|EX $s|PX $p|EXAT $S|PXAT $P}"),
+    (8, "SETNX $k $v"),
+    (6, "SETEX $k $s $v"),
+    (6, "PSETEX $k $p $v"),
+    (10, "MGET $k+"),
+    (10, "MSET ($k $v)+"),
+    (8, "MSETNX ($k $v)+"),
+    (14, "APPEND $k $v"),
+    (2, "APPEND $k $V"),
+    (10, "STRLEN $k"),
+    (12, "GETRANGE $k $o $o"),
+    (5, "SUBSTR $k $o $o"),
+    (12, "SETRANGE $k $o $v"),
+    (12, "INCR $k"),
+    (12, "INCRBY $k $i"),
+    (14, "INCRBYFLOAT $k $f"),
+    (8, "DECR $k"),
+    (8, "DECRBY $k $i"),
+    (30, "SADD $k $m+"),
+    (6, "SADD $k $B"),
+    (15, "SREM $k $m+"),
+    (3, "SREM $k $B"),
+    (10, "SISMEMBER $k $m"),
+    (10, "SMISMEMBER $k $m+"),
+    (10, "SCARD $k"),
+    (12, "SMEMBERS $k"),
+    (8, "SPOP $k"),
+    (8, "SPOP $k $n"),
+    (4, "SRANDMEMBER $k"),
+    (8, "SRANDMEMBER $k $n"),
+    (10, "SMOVE $k $k $m"),
+    (10, "SINTER $k+"),
+    (10, "SUNION $k+"),
+    (10, "SDIFF $k+"),
+    (6, "SINTERCARD 1 $k {LIMIT $n}"),
+    (8, "SINTERCARD 2 $k $k {LIMIT $n}"),
+    (3, "SINTERCARD $n $k+ {LIMIT $n}"),
+    (8, "SINTERSTORE $k $k+"),
+    (8, "SUNIONSTORE $k $k+"),
+    (8, "SDIFFSTORE $k $k+"),
+    (5, "SSCAN $k 0 {MATCH $g|COUNT $n}"),
+    (2, "SSCAN $k $c {MATCH $g|COUNT $n}"),
+    (10, "DEL $k+"),
+    (6, "UNLINK $k+"),
+    (8, "EXISTS $k+"),
+    (6, "TYPE $k"),
+    (12, "EXPIRE $k $s {NX|XX|GT|LT}"),
+    (10, "PEXPIRE $k $p {NX|XX|GT|LT}"),
+    (10, "EXPIREAT $k $S {NX|XX|GT|LT}"),
+    (10, "PEXPIREAT $k $P {NX|XX|GT|LT}"),
+    (8, "TTL $k"),
+    (8, "PTTL $k"),
+    (6, "EXPIRETIME $k"),
+    (6, "PEXPIRETIME $k"),
+    (8, "PERSIST $k"),
+    (5, "TOUCH $k+"),
+    (10, "RENAME $k $k"),
+    (8, "RENAMENX $k $k"),
+    (3, "RANDOMKEY"),
+    (5, "KEYS $g"),
+    (4, "SCAN 0 {MATCH $g|COUNT $n|TYPE $t}"),
+    (2, "SCAN $c {MATCH $g|COUNT $n|TYPE $t}"),
+    (4, "DBSIZE"),
+    (1, "FLUSHDB {ASYNC|SYNC|FOO}"),
+    (1, "FLUSHALL {ASYNC|SYNC|FOO}"),
+    (10, "SELECT $d"),
+    (4, "SWAPDB $d $d"),
+    (8, "OBJECT ENCODING $k"),
+    (1, "OBJECT $w $k"),
+    (3, "PING"),
+    (3, "PING $v"),
+    (3, "ECHO $v"),
+    (1, "HELLO {2|3|4|AUTH default x|AUTH bob x|SETNAME $w}"),
+    (1, "HELLO 3 {AUTH default x|AUTH bob x|SETNAME $w|FOO}"),
+    (1, "HELLO 2 {AUTH default x|SETNAME $w}"),
+    (2, "AUTH $v"),
+    (1, "AUTH $w $v"),
+    (1, "RESET"),
+    (1, "QUIT"),
+    (1, "CLIENT ID"),
+    (1, "CLIENT INFO"),
+    (1, "CLIENT LIST {TYPE normal|TYPE foo|TYPE pubsub|ID $n|ID 0}"),
+    (3, "CLIENT SETNAME $w"),
+    (1, "CLIENT SETNAME $v"),
+    (3, "CLIENT GETNAME"),
+    (1, "CLIENT KILL ID 999999999"),
+    (1, "CLIENT KILL 1.2.3.4:5"),
+    (1, "CLIENT KILL {TYPE foo|ID 0|ID x|USER nobody|ADDR 1.2.3.4:5|LADDR 1.2.3.4:5|SKIPME maybe|FOO bar} USER nobody"),
+    (2, "CLIENT NO-EVICT {on|OFF|x}"),
+    (1, "CLIENT REPLY $w"),
+    (1, "CLIENT $w"),
+    (1, "COMMAND"),
+    (1, "COMMAND COUNT"),
+    (1, "COMMAND INFO $w"),
+    (1, "COMMAND LIST FILTERBY PATTERN $L"),
+    (1, "COMMAND LIST FILTERBY $w $w"),
+    (1, "COMMAND $w"),
+    (1, "COMMAND GETKEYS GET $k"),
+    (2, "COMMAND GETKEYS MSET ($k $v)+"),
+    (2, "COMMAND GETKEYS SINTERCARD $n $k+"),
+    (1, "COMMAND GETKEYS SUNIONSTORE $k+"),
+    (1, "COMMAND GETKEYS SET $k $v {GET|NX}"),
+    (1, "COMMAND GETKEYS $w $k"),
+    (1, "COMMAND GETKEYS PING"),
+    (1, "CONFIG GET nosuchoption"),
+    (1, "CONFIG GET timeout"),
+    (1, "CONFIG GET appendfsyn?"),
+    (1, "CONFIG SET timeout 0"),
+    (1, "CONFIG SET timeout $w"),
+    (1, "CONFIG SET timeout 0 timeout 0"),
+    (1, "CONFIG SET nosuchoption $v"),
+    (1, "CONFIG SET appendfsync sometimes"),
+    (1, "CONFIG RESETSTAT"),
+    (1, "CONFIG REWRITE"),
+    (1, "CONFIG $w"),
+    (1, "INFO {server|clients|nosuch|replication}"),
+    (1, "TIME"),
+    (1, "SHUTDOWN foo"),
+    (1, "SHUTDOWN ABORT"),
+    (1, "FUNCTION FLUSH"),
+    (1, "CLUSTER INFO"),
+    (2, "$u"),
+    (2, "$u $v+"),
+    (14, "WATCH $k+"),
+    (4, "UNWATCH"),
+    (22, "MULTI"),
+    (26, "EXEC"),
+    (4, "DISCARD"),
+];
+
+/// Lines whose key is gone 20 ms later.
+const LAPSING: &[&str] = &[
+    "SET $k $v PX 20",
+    "PSETEX $k 20 $v",
+    "PEXPIRE $k 20",
+    "PEXPIRE $k 20 NX",
+    "PEXPIRE $k 20 LT",
+    "GETEX $k PX 20",
+    "SET $k $v XX PX 20",
+];
+
+/// The names of all commands that templates make, in upper case.
+pub fn covered() -> impl Iterator<Item = &'static str> {
+    TEMPLATES.iter().filter_map(|(_, t)| t.split(' ').next()).filter(|name| !name.starts_with('$'))
+}
+
+/// A sequence of `length` steps.
+pub fn sequence(rng: &mut Rng, length: usize) -> Vec<Step> {
+    let mut conn = 0;
+    let steps = (0..length).map(|_| {
+        if rng.one_in(25) {
+            conn = 1 - conn;
+        }
+        step(rng, conn)
+    });
+    steps.collect()
+}
+
+fn step(rng: &mut Rng, conn: usize) -> Step {
+    if rng.one_in(150) {
+        let template = rng.pick(LAPSING);
+        return Step { conn, kind: Kind::Lapse, argv: expand(rng, template) };
+    }
+    let weights = TEMPLATES.iter().map(|(weight, _)| *weight);
+    let (_, template) = TEMPLATES[rng.weighted(weights)];
+    let mut argv = expand(rng, template);
+    if rng.one_in(10) {
+        damage(rng, &mut argv);
+        far_expiry(&mut argv);
+    }
+    if rng.one_in(4) {
+        argv[0] = argv[0].to_ascii_lowercase();
+    }
+    let kind = kind_of(rng, &argv);
+    Step { conn, kind, argv }
+}
+
+fn kind_of(rng: &mut Rng, argv: &Argv) -> Kind {
+    match argv[0].to_ascii_uppercase().as_slice() {
+        b"SCAN" | b"SSCAN" => Kind::Scan,
+        b"SPOP" => Kind::Pop,
+        b"SRANDMEMBER" => Kind::Sample,
+        b"RANDOMKEY" => Kind::RandomKey,
+        b"DBSIZE" => Kind::Count,
+        b"QUIT" => Kind::Quit,
+        b"SET" | b"SADD" | b"GET" if rng.one_in(60) => Kind::Silent,
+        _ => Kind::Plain,
+    }
+}
+
+fn expand(rng: &mut Rng, template: &str) -> Argv {
+    let mut argv = Argv::new();
+    let mut rest = template;
+    while !rest.is_empty() {
+        let close = match rest.as_bytes()[0] {
+            b'{' => rest.find('}').unwrap() + 1,
+            b'(' => rest.find(")+").unwrap() + 2,
+            _ => rest.find(' ').unwrap_or(rest.len()),
+        };
+        let (part, tail) = rest.split_at(close);
+        rest = tail.trim_start();
+        if let Some(options) = part.strip_prefix('{') {
+            let options: Vec<&str> = options.trim_end_matches('}').split('|').collect();
+            for _ in 0..[0, 0, 1, 1, 1, 2, 2, 3][rng.below(8)] {
+                let option = rng.pick(&options);
+                argv.extend(expand(rng, option));
+            }
+        } else if let Some(group) = part.strip_prefix('(') {
+            let times = 1 + rng.below(3);
+            (0..times).for_each(|_| argv.extend(expand(rng, group.trim_end_matches(")+"))));
+        } else if let Some(kind) = part.strip_prefix('$') {
+            let times = if kind.ends_with('+') { 1 + rng.below(4) } else { 1 };
+            (0..times).for_each(|_| argument(rng, kind.as_bytes()[0], &mut argv));
+        } else {
+            argv.push(part.as_bytes().to_vec());
+        }
+    }
+    argv
+}
+
+const KEYS: &[&[u8]] = &[
+    b"a", b"b", b"c", b"d", b"e", b"set1", b"set2", b"set3", b"n1", b"n2", b"", b"\x00\xff\r\n", b"a*[b]?", b"sp ace",
+    "\u{fc}n\u{ef}".as_bytes(), b"{tag}x",
+];
+const VALUES: &[&[u8]] = &[
+    b"", b"1", b"0", b"-1", b"10", b"3.0e3", b"1.5", b"hello", b"hello world", b"\x00\x01\xfe\xff", b"\r\n", b"01", b"+5",
+    b" 7", b"9223372036854775807", b"-9223372036854775808", b"9223372036854775808", b"nan", b"inf", b"0x10", b"-0",
+    b"1e400", b"3.141592653589793238462643383279", b"a somewhat longer value, more than forty-four bytes",
+];
+const MEMBERS: &[&[u8]] = &[
+    b"a", b"b", b"c", b"1", b"2", b"3", b"-7", b"100000", b"", b"01", b"-0", b"+1", b"\x00\xff\r\n", b"9223372036854775807",
+    b"-9223372036854775808", b"9223372036854775808", b"x y", b"4611686018427387904", b"-4611686018427387905",
+    b"a member of more than sixty-four bytes, which makes a set leave its small form",
+];
+const HOSTILE: &[&[u8]] = &[
+    b"", b"abc", b"-1", b"0", b"1", b"2", b"-2", b"1.5", b"9223372036854775807", b"-9223372036854775808", b"9223372036854775808",
+    b"99999999999999999999999", b" 1", b"1 ", b"+1", b"01", b"\x00", b"\r\n+OK\r\n", b"NX", b"xx", b"GET", b"EX", b"pX", b"LIMIT", b"COUNT",
+    b"MATCH", b"*", b"a", b"set1", b"1e5", b"nan", b"-inf", b"\"", b"'q", b"\xe2\x28\xa1",
+];
+const GLOBS: &[&[u8]] =
+    &[b"*", b"a*", b"*[b]*", b"set?", b"[a-c]", b"[^a]", b"\\*", b"", b"a\\*\\[b\\]\\?", b"*e*", b"s[", b"[z-a]", b"?", b"1*", b"*\xff*"];
+const WORDS: &[&[u8]] = &[
+    b"foo", b"default", b"bob", b"two words", b"", b"ON", b"x\ny", b"nosuch", b"ENCODINGS", b"ACLCAT", b"MODULE", b"-1", b"99", b"abc\xff",
+];
+
+/// Appends one argument of a kind.
+fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
+    let fixed = |rng: &mut Rng, list: &[&[u8]]| rng.pick(list).to_vec();
+    let arg = match kind {
+        b'k' if rng.one_in(300) => vec![b'k'; 3000],
+        b'k' => fixed(rng, KEYS),
+        b'v' if rng.one_in(8) => number(rng),
+        b'v' => fixed(rng, VALUES),
+        b'm' if rng.one_in(4) => rng.below(40).to_string().into_bytes(),
+        b'm' => fixed(rng, MEMBERS),
+        b'V' => large(rng),
+        b'B' => return many_members(rng, argv),
+        b'i' | b'f' if rng.one_in(8) => fixed(rng, HOSTILE),
+        b'i' => number(rng),
+        b'f' => float(rng),
+        b'n' => small(rng),
+        b'o' => offset(rng),
+        b's' | b'p' | b'S' | b'P' => expiry(rng, kind),
+        b'd' if rng.one_in(10) => fixed(rng, &[b"15", b"16", b"-1", b"abc", b"", b"0x1", b"99999999999"]),
+        b'd' => rng.below(3).to_string().into_bytes(),
+        b'c' => fixed(rng, &[b"abc", b"", b"-1", b"1.5", b"99999999999999999999999", b"0 ", b" 0"]),
+        b'g' => fixed(rng, GLOBS),
+        b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"nosuch"]),
+        b'L' => fixed(rng, &[b"ge[t]", b"sadd", b"nosuch*", b"sintercard", b"msetn?"]),
+        b'u' => fixed(rng, &[b"NOSUCH", b"nosuch\x00command", b"", b"get\r\n", b"S", b"SETT", b"a command with spaces in its name that is long"]),
+        b'w' => fixed(rng, WORDS),
+        kind => unreachable!("template kind {}", char::from(kind)),
+    };
+    argv.push(arg);
+}
+
+fn number(rng: &mut Rng) -> Vec<u8> {
+    let n = rng.next() as i64;
+    let n = [n, n % 1000, n % 1_000_000, n % 10, i64::MAX - (n & 3), i64::MIN + (n & 3)][rng.below(6)];
+    n.to_string().into_bytes()
+}
+
+fn float(rng: &mut Rng) -> Vec<u8> {
+    let n = rng.next() as i64;
+    let text = match rng.below(9) {
+        0 => format!("{}.{}", n % 1000, rng.below(1000)),
+        1 => format!("{}e{}", n % 100, rng.below(20)),
+        2 => format!("{}e-{}", n % 100, rng.below(20)),
+        3 => format!("0.{}", rng.below(10)),
+        4 => (n % 100).to_string(),
+        5 => format!("{:.17}", (n as f64) / 1e18),
+        6 => format!("-{}.5", rng.below(10)),
+        7 => n.to_string(),
+        _ => ["1e400", "-1e400", "5e-324", "1e308", ".5", "5.", "1e", "0x1p3", "infinity", "1e17", "1e-17"][rng.below(11)].into(),
+    };
+    text.into_bytes()
+}
+
+fn small(rng: &mut Rng) -> Vec<u8> {
+    if rng.one_in(8) {
+        return rng.pick(HOSTILE).to_vec();
+    }
+    (rng.below(12) as i64 - 2).to_string().into_bytes()
+}
+
+fn offset(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(12) {
+        0 => rng.pick(&[b"abc" as &[u8], b"", b"1.5", b"99999999999999999999"]).to_vec(),
+        1 => rng.pick(&[b"536870912" as &[u8], b"4294967296", b"9223372036854775807", b"-9223372036854775808"]).to_vec(),
+        2 => rng.below(40_000).to_string().into_bytes(),
+        _ => (rng.below(30) as i64 - 10).to_string().into_bytes(),
+    }
+}
+
+/// Far in the future or in the past, in seconds or milliseconds, relative or absolute. Two are never close.
+fn expiry(rng: &mut Rng, kind: u8) -> Vec<u8> {
+    if rng.one_in(5) {
+        let hostile: &[&[u8]] = &[
+            b"0", b"-1", b"-1000", b"abc", b"", b"1.5", b"9223372036854775807", b"-9223372036854775808", b"9223372036854775",
+            b"9223372036854775808", b"-9223372036854775",
+        ];
+        return rng.pick(hostile).to_vec();
+    }
+    let seconds = 10_000 + rng.below(100_000_000);
+    let past = rng.one_in(6);
+    let n = match kind {
+        b's' => seconds,
+        b'p' => seconds * 1000,
+        b'S' if past => 1_000_000_000,
+        b'P' if past => 1_000_000_000_000,
+        b'S' => 4_000_000_000 + seconds,
+        _ => (4_000_000_000 + seconds) * 1000,
+    };
+    n.to_string().into_bytes()
+}
+
+fn large(rng: &mut Rng) -> Vec<u8> {
+    let size = [100, 5000, 16_384, 16_385, 20_000, 70_000, 120_000][rng.below(7)];
+    let start = rng.below(200);
+    (0..size).map(|i| ((i + start) % 251) as u8).collect()
+}
+
+fn many_members(rng: &mut Rng, argv: &mut Argv) {
+    let (start, count) = (rng.below(3) * 300, [30, 129, 300, 600][rng.below(4)]);
+    let prefix = ["", "m:", "-1"][rng.below(3)];
+    argv.extend((start..start + count).map(|i| format!("{prefix}{i}").into_bytes()));
+}
+
+fn damage(rng: &mut Rng, argv: &mut Argv) {
+    let at = rng.below(argv.len());
+    match rng.below(4) {
+        0 if argv.len() > 1 => drop(argv.remove(at.max(1))),
+        1 => argv.push(rng.pick(HOSTILE).to_vec()),
+        2 if at > 0 => argv.insert(at, argv[at].clone()),
+        _ if at > 0 => argv[at] = rng.pick(HOSTILE).to_vec(),
+        _ => argv.push(rng.pick(KEYS).to_vec()),
+    }
+}
+
+/// A damaged line must not give a key a life that ends during the test.
+fn far_expiry(argv: &mut Argv) {
+    let timed: &[&[u8]] = &[b"SET", b"GETEX", b"SETEX", b"PSETEX", b"EXPIRE", b"PEXPIRE"];
+    if !timed.contains(&argv[0].as_slice()) {
+        return;
+    }
+    for arg in argv.iter_mut().skip(2) {
+        let near = std::str::from_utf8(arg).ok().and_then(|s| s.parse::<i64>().ok());
+        if near.is_some_and(|n| (1..10_000).contains(&n)) {
+            *arg = b"0".to_vec();
+        }
+    }
+}

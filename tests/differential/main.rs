@@ -1,0 +1,123 @@
+//! Random command sequences on Tern and on a real redis-server: the replies must be equal byte for byte.
+//!
+//! Sorted where Redis leaves the order open; what differs on purpose is listed in `differences.rs`.
+//! A run is a row of sequences, each from an empty state and from a seed of its own. The seed is always printed:
+//! `TERN_SEED=<seed> cargo test --test differential` repeats a run, `TERN_SEQUENCE=<n>` only one sequence of it;
+//! `TERN_DIFF_COMMANDS` says how many commands. A mismatch is printed with the shortest sequence that still shows it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod differences;
+mod generate;
+mod run;
+mod table;
+mod wire;
+
+use differences::DELIBERATE;
+use generate::Step;
+use run::{Mismatch, Ports, Tally, run, show};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use support::rng::Rng;
+use support::server::{Server, redis, tern};
+use support::{env_number, say, suite};
+
+/// Commands that both protocols together run by default; CI runs more.
+const COMMANDS: u64 = 20_000;
+/// Steps from one empty state to the next.
+const STEPS: usize = 500;
+/// Different mismatches after which a run gives up.
+const ENOUGH: usize = 25;
+/// Time spent on making one mismatch short.
+const SHRINK: Duration = Duration::from_secs(8);
+
+#[test]
+fn replies_equal_those_of_redis_in_resp2() {
+    differential(2);
+}
+
+#[test]
+fn replies_equal_those_of_redis_in_resp3() {
+    differential(3);
+}
+
+fn differential(protocol: u8) {
+    let Some(redis) = redis("differential test") else { return };
+    let mut tern = tern(&["--appendfsync", "no"]);
+    let ports = Ports { redis: redis.port, tern: tern.port, protocol };
+    let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    say(&format!("differential RESP{protocol}: TERN_SEED={seed}"));
+    let commands = env_number("TERN_DIFF_COMMANDS").unwrap_or(COMMANDS) as usize / 2;
+    let only = env_number("TERN_SEQUENCE");
+    let (mut tally, mut found) = (Tally::default(), BTreeMap::new());
+    let mut sequence = only.unwrap_or(0);
+    while tally.lines < commands && found.len() < ENOUGH {
+        let steps = generate::sequence(&mut Rng::new(seed.wrapping_add(sequence << 1 | u64::from(protocol == 3))), STEPS);
+        let mut counted = Tally::default();
+        if let Err(mismatch) = run(ports, &steps, &mut counted) {
+            assert!(tern.is_running(), "Tern ended at {mismatch}\n{}", tern.log());
+            let known = found.entry(signature(&mismatch)).or_insert_with(|| (0, report(ports, sequence, &steps, mismatch)));
+            known.0 += 1;
+            counted.lines = counted.lines.max(1);
+        }
+        tally.add(&counted);
+        if only.is_some() {
+            break;
+        }
+        sequence += 1;
+    }
+    conclude(protocol, seed, &tally, found, &mut tern);
+}
+
+fn conclude(protocol: u8, seed: u64, tally: &Tally, found: BTreeMap<String, (usize, String)>, tern: &mut Server) {
+    say(&format!("differential RESP{protocol}: {} commands compared, {} mismatches", tally.lines, found.len()));
+    for (difference, times) in DELIBERATE.iter().zip(&tally.meant) {
+        say(&format!("  meant, {times} times: {} ({})", difference.name, difference.reason));
+    }
+    suite(&format!("differential_resp{protocol}"), tally.lines, found.len());
+    for (times, text) in found.values() {
+        say(&format!("MISMATCH ({times} times), TERN_SEED={seed}\n{text}"));
+    }
+    assert!(found.is_empty(), "{} mismatches; TERN_SEED={seed}\n{}", found.len(), tern.log());
+    if tally.lines >= 10_000 {
+        let missing: Vec<&str> = generate::covered().filter(|name| !tally.commands.contains_key(*name)).collect();
+        assert!(missing.is_empty(), "never sent: {missing:?}");
+    }
+}
+
+/// Mismatches with one signature are reported once.
+fn signature(mismatch: &Mismatch) -> String {
+    let name = String::from_utf8_lossy(&mismatch.argv[0]).to_uppercase();
+    let start = |s: &str| s.chars().take(24).filter(|c| !c.is_ascii_digit()).collect::<String>();
+    format!("{name} {} {}", start(&mismatch.redis), start(&mismatch.tern))
+}
+
+fn report(ports: Ports, sequence: u64, steps: &[Step], mismatch: Mismatch) -> String {
+    let wanted = signature(&mismatch);
+    let end = (mismatch.step + 1).min(steps.len());
+    let (short, mismatch) = shorten(ports, steps[..end].to_vec(), mismatch, &wanted);
+    let lines: Vec<String> = short.iter().map(|s| format!("    {} {}", ["A", "B"][s.conn], show(&s.argv))).collect();
+    format!("sequence {sequence} {mismatch}\n  replay on connections A and B:\n{}", lines.join("\n"))
+}
+
+/// Leaves out ever smaller pieces while the mismatch stays.
+fn shorten(ports: Ports, mut steps: Vec<Step>, mut mismatch: Mismatch, wanted: &str) -> (Vec<Step>, Mismatch) {
+    let until = Instant::now() + SHRINK;
+    let mut piece = steps.len() / 2;
+    while piece > 0 {
+        let mut at = 0;
+        while at < steps.len() && Instant::now() < until {
+            let mut fewer = steps.clone();
+            fewer.drain(at..(at + piece).min(steps.len()));
+            match run(ports, &fewer, &mut Tally::default()) {
+                Err(again) if signature(&again) == wanted => (steps, mismatch) = (fewer, again),
+                _ => at += piece,
+            }
+        }
+        piece /= 2;
+    }
+    (steps, mismatch)
+}
