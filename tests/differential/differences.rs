@@ -39,7 +39,17 @@ pub const DELIBERATE: &[Difference] = &[
         name: "what only this server can say",
         reason: "version, ids, addresses, clocks, the list of commands",
         applies: |line, redis, tern| {
-            let own = ["HELLO", "CLIENT ID", "CLIENT INFO", "CLIENT LIST", "INFO", "TIME", "COMMAND", "COMMAND COUNT"];
+            let own = [
+                "HELLO",
+                "CLIENT ID",
+                "CLIENT INFO",
+                "CLIENT LIST",
+                "INFO",
+                "TIME",
+                "COMMAND",
+                "COMMAND COUNT",
+                "COMMAND INFO",
+            ];
             let same = std::mem::discriminant(redis) == std::mem::discriminant(tern);
             own.iter().any(|name| is(line, name)) && same && !redis.is_error()
         },
@@ -101,7 +111,10 @@ fn same_unordered(line: &[&str], redis: &Value, tern: &Value) -> bool {
         Some(items)
     };
     let same_kind = std::mem::discriminant(redis) == std::mem::discriminant(tern);
-    UNORDERED.iter().any(|name| is(line, name)) && same_kind && redis.items().is_some() && sorted(redis) == sorted(tern)
+    UNORDERED.iter().any(|name| is(line, name))
+        && same_kind
+        && redis.items().is_some()
+        && sorted(redis) == sorted(tern)
 }
 
 fn same_clock(line: &[&str], redis: &Value, tern: &Value) -> bool {
@@ -115,7 +128,9 @@ fn same_clock(line: &[&str], redis: &Value, tern: &Value) -> bool {
 fn is(line: &[&str], name: &str) -> bool {
     let words = name.split(' ');
     let count = words.clone().count();
-    line.len() >= count && words.eq(line.iter().take(count).copied()) && (name != "COMMAND" || line.len() == 1)
+    line.len() >= count
+        && words.eq(line.iter().take(count).copied())
+        && (name != "COMMAND" || line.len() == 1)
 }
 
 fn says(value: &Value, word: &str) -> bool {

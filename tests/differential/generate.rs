@@ -141,7 +141,10 @@ const TEMPLATES: &[(usize, &str)] = &[
     (3, "CLIENT GETNAME"),
     (1, "CLIENT KILL ID 999999999"),
     (1, "CLIENT KILL 1.2.3.4:5"),
-    (1, "CLIENT KILL {TYPE foo|ID 0|ID x|USER nobody|ADDR 1.2.3.4:5|LADDR 1.2.3.4:5|SKIPME maybe|FOO bar} USER nobody"),
+    (
+        1,
+        "CLIENT KILL {TYPE foo|ID 0|ID x|USER nobody|ADDR 1.2.3.4:5|LADDR 1.2.3.4:5|SKIPME maybe|FOO bar} USER nobody",
+    ),
     (2, "CLIENT NO-EVICT {on|OFF|x}"),
     (1, "CLIENT REPLY $w"),
     (1, "CLIENT $w"),
@@ -220,7 +223,7 @@ fn step(rng: &mut Rng, conn: usize) -> Step {
     let weights = TEMPLATES.iter().map(|(weight, _)| *weight);
     let (_, template) = TEMPLATES[rng.weighted(weights)];
     let mut argv = expand(rng, template);
-    if rng.one_in(10) {
+    if rng.one_in(10) && argv[0] != b"SHUTDOWN" {
         damage(rng, &mut argv);
         far_expiry(&mut argv);
     }
@@ -275,28 +278,140 @@ fn expand(rng: &mut Rng, template: &str) -> Argv {
 }
 
 const KEYS: &[&[u8]] = &[
-    b"a", b"b", b"c", b"d", b"e", b"set1", b"set2", b"set3", b"n1", b"n2", b"", b"\x00\xff\r\n", b"a*[b]?", b"sp ace",
-    "\u{fc}n\u{ef}".as_bytes(), b"{tag}x",
+    b"a",
+    b"b",
+    b"c",
+    b"d",
+    b"e",
+    b"set1",
+    b"set2",
+    b"set3",
+    b"n1",
+    b"n2",
+    b"",
+    b"\x00\xff\r\n",
+    b"a*[b]?",
+    b"sp ace",
+    "\u{fc}n\u{ef}".as_bytes(),
+    b"{tag}x",
 ];
 const VALUES: &[&[u8]] = &[
-    b"", b"1", b"0", b"-1", b"10", b"3.0e3", b"1.5", b"hello", b"hello world", b"\x00\x01\xfe\xff", b"\r\n", b"01", b"+5",
-    b" 7", b"9223372036854775807", b"-9223372036854775808", b"9223372036854775808", b"nan", b"inf", b"0x10", b"-0",
-    b"1e400", b"3.141592653589793238462643383279", b"a somewhat longer value, more than forty-four bytes",
+    b"",
+    b"1",
+    b"0",
+    b"-1",
+    b"10",
+    b"3.0e3",
+    b"1.5",
+    b"hello",
+    b"hello world",
+    b"\x00\x01\xfe\xff",
+    b"\r\n",
+    b"01",
+    b"+5",
+    b" 7",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"9223372036854775808",
+    b"nan",
+    b"inf",
+    b"0x10",
+    b"-0",
+    b"1e400",
+    b"3.141592653589793238462643383279",
+    b"a somewhat longer value, more than forty-four bytes",
 ];
 const MEMBERS: &[&[u8]] = &[
-    b"a", b"b", b"c", b"1", b"2", b"3", b"-7", b"100000", b"", b"01", b"-0", b"+1", b"\x00\xff\r\n", b"9223372036854775807",
-    b"-9223372036854775808", b"9223372036854775808", b"x y", b"4611686018427387904", b"-4611686018427387905",
+    b"a",
+    b"b",
+    b"c",
+    b"1",
+    b"2",
+    b"3",
+    b"-7",
+    b"100000",
+    b"",
+    b"01",
+    b"-0",
+    b"+1",
+    b"\x00\xff\r\n",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"9223372036854775808",
+    b"x y",
+    b"4611686018427387904",
+    b"-4611686018427387905",
     b"a member of more than sixty-four bytes, which makes a set leave its small form",
 ];
 const HOSTILE: &[&[u8]] = &[
-    b"", b"abc", b"-1", b"0", b"1", b"2", b"-2", b"1.5", b"9223372036854775807", b"-9223372036854775808", b"9223372036854775808",
-    b"99999999999999999999999", b" 1", b"1 ", b"+1", b"01", b"\x00", b"\r\n+OK\r\n", b"NX", b"xx", b"GET", b"EX", b"pX", b"LIMIT", b"COUNT",
-    b"MATCH", b"*", b"a", b"set1", b"1e5", b"nan", b"-inf", b"\"", b"'q", b"\xe2\x28\xa1",
+    b"",
+    b"abc",
+    b"-1",
+    b"0",
+    b"1",
+    b"2",
+    b"-2",
+    b"1.5",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"9223372036854775808",
+    b"99999999999999999999999",
+    b" 1",
+    b"1 ",
+    b"+1",
+    b"01",
+    b"\x00",
+    b"\r\n+OK\r\n",
+    b"NX",
+    b"xx",
+    b"GET",
+    b"EX",
+    b"pX",
+    b"LIMIT",
+    b"COUNT",
+    b"MATCH",
+    b"*",
+    b"a",
+    b"set1",
+    b"1e5",
+    b"nan",
+    b"-inf",
+    b"\"",
+    b"'q",
+    b"\xe2\x28\xa1",
 ];
-const GLOBS: &[&[u8]] =
-    &[b"*", b"a*", b"*[b]*", b"set?", b"[a-c]", b"[^a]", b"\\*", b"", b"a\\*\\[b\\]\\?", b"*e*", b"s[", b"[z-a]", b"?", b"1*", b"*\xff*"];
+const GLOBS: &[&[u8]] = &[
+    b"*",
+    b"a*",
+    b"*[b]*",
+    b"set?",
+    b"[a-c]",
+    b"[^a]",
+    b"\\*",
+    b"",
+    b"a\\*\\[b\\]\\?",
+    b"*e*",
+    b"s[",
+    b"[z-a]",
+    b"?",
+    b"1*",
+    b"*\xff*",
+];
 const WORDS: &[&[u8]] = &[
-    b"foo", b"default", b"bob", b"two words", b"", b"ON", b"x\ny", b"nosuch", b"ENCODINGS", b"ACLCAT", b"MODULE", b"-1", b"99", b"abc\xff",
+    b"foo",
+    b"default",
+    b"bob",
+    b"two words",
+    b"",
+    b"ON",
+    b"x\ny",
+    b"nosuch",
+    b"ENCODINGS",
+    b"ACLCAT",
+    b"MODULE",
+    b"-1",
+    b"99",
+    b"abc\xff",
 ];
 
 /// Appends one argument of a kind.
@@ -323,7 +438,18 @@ fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'g' => fixed(rng, GLOBS),
         b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"nosuch"]),
         b'L' => fixed(rng, &[b"ge[t]", b"sadd", b"nosuch*", b"sintercard", b"msetn?"]),
-        b'u' => fixed(rng, &[b"NOSUCH", b"nosuch\x00command", b"", b"get\r\n", b"S", b"SETT", b"a command with spaces in its name that is long"]),
+        b'u' => fixed(
+            rng,
+            &[
+                b"NOSUCH",
+                b"nosuch\x00command",
+                b"",
+                b"get\r\n",
+                b"S",
+                b"SETT",
+                b"a command with spaces in its name that is long",
+            ],
+        ),
         b'w' => fixed(rng, WORDS),
         kind => unreachable!("template kind {}", char::from(kind)),
     };
@@ -347,7 +473,9 @@ fn float(rng: &mut Rng) -> Vec<u8> {
         5 => format!("{:.17}", (n as f64) / 1e18),
         6 => format!("-{}.5", rng.below(10)),
         7 => n.to_string(),
-        _ => ["1e400", "-1e400", "5e-324", "1e308", ".5", "5.", "1e", "0x1p3", "infinity", "1e17", "1e-17"][rng.below(11)].into(),
+        _ => ["1e400", "-1e400", "5e-324", "1e308", ".5", "5.", "1e", "0x1p3", "infinity", "1e17", "1e-17"]
+            [rng.below(11)]
+        .into(),
     };
     text.into_bytes()
 }
@@ -362,7 +490,9 @@ fn small(rng: &mut Rng) -> Vec<u8> {
 fn offset(rng: &mut Rng) -> Vec<u8> {
     match rng.below(12) {
         0 => rng.pick(&[b"abc" as &[u8], b"", b"1.5", b"99999999999999999999"]).to_vec(),
-        1 => rng.pick(&[b"536870912" as &[u8], b"4294967296", b"9223372036854775807", b"-9223372036854775808"]).to_vec(),
+        1 => rng
+            .pick(&[b"536870912" as &[u8], b"4294967296", b"9223372036854775807", b"-9223372036854775808"])
+            .to_vec(),
         2 => rng.below(40_000).to_string().into_bytes(),
         _ => (rng.below(30) as i64 - 10).to_string().into_bytes(),
     }
@@ -372,8 +502,17 @@ fn offset(rng: &mut Rng) -> Vec<u8> {
 fn expiry(rng: &mut Rng, kind: u8) -> Vec<u8> {
     if rng.one_in(5) {
         let hostile: &[&[u8]] = &[
-            b"0", b"-1", b"-1000", b"abc", b"", b"1.5", b"9223372036854775807", b"-9223372036854775808", b"9223372036854775",
-            b"9223372036854775808", b"-9223372036854775",
+            b"0",
+            b"-1",
+            b"-1000",
+            b"abc",
+            b"",
+            b"1.5",
+            b"9223372036854775807",
+            b"-9223372036854775808",
+            b"9223372036854775",
+            b"9223372036854775808",
+            b"-9223372036854775",
         ];
         return rng.pick(hostile).to_vec();
     }

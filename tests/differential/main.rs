@@ -55,11 +55,16 @@ fn differential(protocol: u8) {
     let (mut tally, mut found) = (Tally::default(), BTreeMap::new());
     let mut sequence = only.unwrap_or(0);
     while tally.lines < commands && found.len() < ENOUGH {
-        let steps = generate::sequence(&mut Rng::new(seed.wrapping_add(sequence << 1 | u64::from(protocol == 3))), STEPS);
+        let steps = generate::sequence(
+            &mut Rng::new(seed.wrapping_add(sequence << 1 | u64::from(protocol == 3))),
+            STEPS,
+        );
         let mut counted = Tally::default();
         if let Err(mismatch) = run(ports, &steps, &mut counted) {
             assert!(tern.is_running(), "Tern ended at {mismatch}\n{}", tern.log());
-            let known = found.entry(signature(&mismatch)).or_insert_with(|| (0, report(ports, sequence, &steps, mismatch)));
+            let known = found
+                .entry(signature(&mismatch))
+                .or_insert_with(|| (0, report(ports, sequence, &steps, mismatch)));
             known.0 += 1;
             counted.lines = counted.lines.max(1);
         }
@@ -72,8 +77,18 @@ fn differential(protocol: u8) {
     conclude(protocol, seed, &tally, found, &mut tern);
 }
 
-fn conclude(protocol: u8, seed: u64, tally: &Tally, found: BTreeMap<String, (usize, String)>, tern: &mut Server) {
-    say(&format!("differential RESP{protocol}: {} commands compared, {} mismatches", tally.lines, found.len()));
+fn conclude(
+    protocol: u8,
+    seed: u64,
+    tally: &Tally,
+    found: BTreeMap<String, (usize, String)>,
+    tern: &mut Server,
+) {
+    say(&format!(
+        "differential RESP{protocol}: {} commands compared, {} mismatches",
+        tally.lines,
+        found.len()
+    ));
     for (difference, times) in DELIBERATE.iter().zip(&tally.meant) {
         say(&format!("  meant, {times} times: {} ({})", difference.name, difference.reason));
     }
@@ -83,7 +98,8 @@ fn conclude(protocol: u8, seed: u64, tally: &Tally, found: BTreeMap<String, (usi
     }
     assert!(found.is_empty(), "{} mismatches; TERN_SEED={seed}\n{}", found.len(), tern.log());
     if tally.lines >= 10_000 {
-        let missing: Vec<&str> = generate::covered().filter(|name| !tally.commands.contains_key(*name)).collect();
+        let missing: Vec<&str> =
+            generate::covered().filter(|name| !tally.commands.contains_key(*name)).collect();
         assert!(missing.is_empty(), "never sent: {missing:?}");
     }
 }
@@ -99,12 +115,18 @@ fn report(ports: Ports, sequence: u64, steps: &[Step], mismatch: Mismatch) -> St
     let wanted = signature(&mismatch);
     let end = (mismatch.step + 1).min(steps.len());
     let (short, mismatch) = shorten(ports, steps[..end].to_vec(), mismatch, &wanted);
-    let lines: Vec<String> = short.iter().map(|s| format!("    {} {}", ["A", "B"][s.conn], show(&s.argv))).collect();
+    let lines: Vec<String> =
+        short.iter().map(|s| format!("    {} {}", ["A", "B"][s.conn], show(&s.argv))).collect();
     format!("sequence {sequence} {mismatch}\n  replay on connections A and B:\n{}", lines.join("\n"))
 }
 
 /// Leaves out ever smaller pieces while the mismatch stays.
-fn shorten(ports: Ports, mut steps: Vec<Step>, mut mismatch: Mismatch, wanted: &str) -> (Vec<Step>, Mismatch) {
+fn shorten(
+    ports: Ports,
+    mut steps: Vec<Step>,
+    mut mismatch: Mismatch,
+    wanted: &str,
+) -> (Vec<Step>, Mismatch) {
     let until = Instant::now() + SHRINK;
     let mut piece = steps.len() / 2;
     while piece > 0 {

@@ -116,15 +116,23 @@ impl Both {
         self.redis.send_raw(&bytes).expect("redis-server reads");
         let sent = self.tern.send_raw(&bytes);
         for (i, step) in steps.iter().enumerate() {
-            let redis = self.redis.read().expect("redis-server answers");
-            let tern = sent.as_ref().map_err(|e| e.to_string()).and(self.tern.read().map_err(|e| e.to_string()));
+            let redis = self.redis.read().unwrap_or_else(|e| panic!("redis-server, {}: {e}", show(&step.argv)));
+            let tern =
+                sent.as_ref().map_err(|e| e.to_string()).and(self.tern.read().map_err(|e| e.to_string()));
             let tern = tern.map_err(|e| mismatch(at + i, &step.argv, &redis, &e))?;
             self.judge(at + i, &step.argv, &redis, &tern, tally)?;
         }
         Ok(())
     }
 
-    fn judge(&mut self, at: usize, argv: &Argv, redis: &Reply, tern: &Reply, tally: &mut Tally) -> Outcome<()> {
+    fn judge(
+        &mut self,
+        at: usize,
+        argv: &Argv,
+        redis: &Reply,
+        tern: &Reply,
+        tally: &mut Tally,
+    ) -> Outcome<()> {
         tally.count(argv);
         let queued = self.queued.clone().unwrap_or_default();
         let verdict = if redis.raw == tern.raw {
@@ -147,7 +155,9 @@ impl Both {
     fn follow(&mut self, argv: &Argv, redis: &Value) {
         let name = argv[0].to_ascii_uppercase();
         match (name.as_slice(), redis) {
-            (_, Value::Simple(word)) if word == b"QUEUED" => self.queued.get_or_insert_default().push(argv.clone()),
+            (_, Value::Simple(word)) if word == b"QUEUED" => {
+                self.queued.get_or_insert_default().push(argv.clone())
+            }
             (b"MULTI", Value::Simple(_)) => self.queued = Some(Vec::new()),
             (b"EXEC", _) | (b"DISCARD" | b"RESET" | b"QUIT", Value::Simple(_)) => self.queued = None,
             _ => {}
@@ -196,7 +206,8 @@ impl Both {
 
     /// Nothing may come for `argv`: the replies to what surrounds it follow each other.
     fn silent(&mut self, at: usize, argv: &Argv) -> Outcome<()> {
-        let lines = [words("CLIENT REPLY OFF"), argv.clone(), words("CLIENT REPLY ON"), words("CLIENT REPLY SKIP")];
+        let lines =
+            [words("CLIENT REPLY OFF"), argv.clone(), words("CLIENT REPLY ON"), words("CLIENT REPLY SKIP")];
         let mut bytes: Vec<u8> = lines.iter().flat_map(|l| request(l)).collect();
         bytes.extend(request(argv));
         bytes.extend(request(&words("ECHO end")));
@@ -237,7 +248,8 @@ impl Both {
         let place = if argv[0].eq_ignore_ascii_case(b"SCAN") { 1 } else { 2 };
         let (redis, tern) = self.ask(at, argv)?;
         if redis.value.is_error() || tern.value.is_error() || argv.get(place).is_none_or(|c| c != b"0") {
-            let (shape_r, shape_t) = (redis.value.items().map(<[Value]>::len), tern.value.items().map(<[Value]>::len));
+            let (shape_r, shape_t) =
+                (redis.value.items().map(<[Value]>::len), tern.value.items().map(<[Value]>::len));
             if shape_r.is_some() && shape_r == shape_t {
                 return Ok(());
             }
@@ -260,7 +272,8 @@ impl Both {
         };
         tally.count(argv);
         let same_kind = std::mem::discriminant(&redis.value) == std::mem::discriminant(&tern.value);
-        let (had_r, had_t) = (self.remove(false, &argv[1], &popped_t), self.remove(true, &argv[1], &popped_r));
+        let (had_r, had_t) =
+            (self.remove(false, &argv[1], &popped_t), self.remove(true, &argv[1], &popped_r));
         let unique = |v: &Vec<Vec<u8>>| v.iter().collect::<BTreeSet<_>>().len() == v.len();
         if same_kind && popped_r.len() == popped_t.len() && unique(&popped_t) && had_r == had_t && {
             let common = popped_r.iter().filter(|m| popped_t.contains(m)).count();
@@ -268,7 +281,12 @@ impl Both {
         } {
             return Ok(());
         }
-        Err(mismatch(at, argv, &redis, &format!("{tern:?}; redis had {had_r} of those, tern {had_t} of redis'")))
+        Err(mismatch(
+            at,
+            argv,
+            &redis,
+            &format!("{tern:?}; redis had {had_r} of those, tern {had_t} of redis'"),
+        ))
     }
 
     /// SREM on one side.
@@ -291,7 +309,8 @@ impl Both {
         let unique: BTreeSet<&Vec<u8>> = sample_t.iter().collect();
         let may_repeat = argv.get(2).is_some_and(|n| n.starts_with(b"-"));
         let same_kind = std::mem::discriminant(&redis.value) == std::mem::discriminant(&tern.value);
-        let fits = same_kind && sample_r.len() == sample_t.len() && (may_repeat || unique.len() == sample_t.len());
+        let fits =
+            same_kind && sample_r.len() == sample_t.len() && (may_repeat || unique.len() == sample_t.len());
         if !fits || !self.all_members(&argv[1], &sample_t) {
             return Err(mismatch(at, argv, &redis, &format!("{tern:?}")));
         }
@@ -377,12 +396,14 @@ fn scan_all(client: &mut Client, argv: &Argv, place: usize) -> Result<BTreeSet<V
 
 /// Every key of a few databases: type, life, content.
 fn compare_states(ports: Ports, at: usize) -> Outcome<()> {
-    let states = [ports.redis, ports.tern].map(|port| state(port).unwrap_or_else(|e| vec![(e.to_string(), 0)]));
-    let differing = states[0].iter().zip(&states[1]).find(|(redis, tern)| redis.0 != tern.0 || far(redis.1, tern.1));
+    let states =
+        [ports.redis, ports.tern].map(|port| state(port).unwrap_or_else(|e| vec![(e.to_string(), 0)]));
+    let differing =
+        states[0].iter().zip(&states[1]).find(|(redis, tern)| redis.0 != tern.0 || far(redis.1, tern.1));
     let last = |i: usize| states[i].get(states[1 - i].len()).cloned();
-    let differing = differing.map(|(r, t)| (Some(r.clone()), Some(t.clone()))).or_else(|| {
-        (states[0].len() != states[1].len()).then(|| (last(0), last(1)))
-    });
+    let differing = differing
+        .map(|(r, t)| (Some(r.clone()), Some(t.clone())))
+        .or_else(|| (states[0].len() != states[1].len()).then(|| (last(0), last(1))));
     match differing {
         None => Ok(()),
         Some((redis, tern)) => Err(Mismatch {
@@ -408,7 +429,8 @@ fn state(port: u16) -> io::Result<Vec<(String, i64)>> {
         let mut keys = members(&keys).unwrap_or_default();
         keys.sort();
         for key in keys {
-            let ask = |client: &mut Client, name: &[u8]| client.try_run(&[name, key.as_slice()]).map(|r| r.value);
+            let ask =
+                |client: &mut Client, name: &[u8]| client.try_run(&[name, key.as_slice()]).map(|r| r.value);
             let kind = ask(&mut client, b"TYPE")?;
             let life = ask(&mut client, b"PTTL")?.int().unwrap_or(i64::MIN);
             let content = match kind.bytes() {

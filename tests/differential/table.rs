@@ -6,15 +6,11 @@ use crate::support::server::{redis, tern};
 use std::collections::BTreeSet;
 
 /// Commands of the table that the random sequences leave out, and why.
-const NOT_GENERATED: &[(&str, &str)] = &[
-    ("SENTINEL", "no such command in a plain redis-server"),
-];
+const NOT_GENERATED: &[(&str, &str)] = &[("SENTINEL", "no such command in a plain redis-server")];
 
 /// Rows whose facts changed after the oracle's 7.0, with the version that changed them.
-const NEWER: &[(&str, &str)] = &[
-    ("set", "8.4 added options"),
-    ("client", "a container's own flags differ between versions"),
-];
+const NEWER: &[(&str, &str)] =
+    &[("set", "8.4 added options"), ("client", "a container's own flags differ between versions")];
 
 /// Name, arity, first key, last key, step, and the flags as a set.
 fn facts(client: &mut Client, name: &str) -> Option<(Vec<Value>, BTreeSet<Value>)> {

@@ -74,20 +74,29 @@ fn answer(port: u16, bytes: &[u8], piecewise: bool) -> (Vec<u8>, bool) {
 fn untidy_bytes_are_answered_as_redis_does() {
     let Some(redis) = redis("wire differential test") else { return };
     let tern = tern(&[]);
-    let mut complaints = Vec::new();
     let cases = cases();
     let runs = cases.iter().map(|c| (c, false)).chain(cases.iter().filter(|c| c.len() < 200).map(|c| (c, true)));
-    for (case, piecewise) in runs {
-        let expected = answer(redis.port, case, piecewise);
-        let got = answer(tern.port, case, piecewise);
-        let server_text = expected.0.starts_with(b"%") && got.0.starts_with(b"%");
-        let same = if server_text { tail(&expected.0) == tail(&got.0) && expected.1 == got.1 } else { expected == got };
-        if !same {
-            let show = |(bytes, closed): &(Vec<u8>, bool)| format!("{} closed={closed}", text(bytes));
-            complaints.push(format!("{} piecewise={piecewise}\n  redis: {}\n  tern:  {}", text(case), show(&expected), show(&got)));
-        }
-    }
+    let complaints: Vec<String> =
+        runs.filter_map(|(case, piecewise)| differs(redis.port, tern.port, case, piecewise)).collect();
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// A server that closes while bytes are still coming resets the connection, which may swallow its last reply: so
+/// a difference has to show in every one of a few tries.
+fn differs(redis: u16, tern: u16, case: &[u8], piecewise: bool) -> Option<String> {
+    let mut complaint = None;
+    for _ in 0..5 {
+        let (expected, got) = (answer(redis, case, piecewise), answer(tern, case, piecewise));
+        let maps = expected.0.starts_with(b"%") && got.0.starts_with(b"%");
+        let same = expected == got || maps && tail(&expected.0) == tail(&got.0) && expected.1 == got.1;
+        if same {
+            return None;
+        }
+        let show = |(bytes, closed): &(Vec<u8>, bool)| format!("{} closed={closed}", text(bytes));
+        let what = text(case);
+        complaint = Some(format!("{what} piecewise={piecewise}\n  redis: {}\n  tern:  {}", show(&expected), show(&got)));
+    }
+    complaint
 }
 
 /// The last line: HELLO's map in front of it names the server.

@@ -34,10 +34,11 @@ pub fn tern(args: &[&str]) -> Server {
     server
 }
 
-/// `tern` on a given data directory.
+/// `tern` on a given data directory. `TERN_BINARY` names another build, or redis-server itself, which must pass too.
 pub fn tern_in(dir: &Path, args: &[&str]) -> Server {
     std::fs::create_dir_all(dir).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
+    let binary = std::env::var_os("TERN_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tern").into());
+    let mut command = Command::new(binary);
     command.arg("--dir").arg(dir).args(args);
     start(command, &dir.with_extension("log"), None)
 }
@@ -50,7 +51,9 @@ pub fn redis(what_needs_it: &str) -> Option<Server> {
     };
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(binary);
-    command.args(["--save", "", "--appendonly", "no", "--loglevel", "warning", "--dir"]).arg(home.path());
+    command
+        .args(["--save", "", "--appendonly", "no", "--appendfsync", "no", "--loglevel", "warning", "--dir"])
+        .arg(home.path());
     let log = home.path().join("redis.log");
     Some(start(command, &log, Some(home)))
 }
@@ -84,9 +87,11 @@ impl Server {
         }
         panic!("the server does not answer:\n{}", self.log());
     }
-    /// What it has written.
+    /// The last lines that it has written.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        let all = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = all.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
     }
     /// A new connection.
     pub fn client(&self) -> Client {
