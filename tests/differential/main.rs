@@ -66,7 +66,7 @@ fn differential(protocol: u8) {
                 .entry(signature(&mismatch))
                 .or_insert_with(|| (0, report(ports, sequence, &steps, mismatch)));
             known.0 += 1;
-            counted.lines = counted.lines.max(1);
+            counted.lines = counted.lines.max(STEPS / 4);
         }
         tally.add(&counted);
         if only.is_some() {

@@ -116,7 +116,8 @@ impl Both {
         self.redis.send_raw(&bytes).expect("redis-server reads");
         let sent = self.tern.send_raw(&bytes);
         for (i, step) in steps.iter().enumerate() {
-            let redis = self.redis.read().unwrap_or_else(|e| panic!("redis-server, {}: {e}", show(&step.argv)));
+            let redis =
+                self.redis.read().unwrap_or_else(|e| panic!("redis-server, {}: {e}", show(&step.argv)));
             let tern =
                 sent.as_ref().map_err(|e| e.to_string()).and(self.tern.read().map_err(|e| e.to_string()));
             let tern = tern.map_err(|e| mismatch(at + i, &step.argv, &redis, &e))?;

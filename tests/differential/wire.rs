@@ -75,7 +75,8 @@ fn untidy_bytes_are_answered_as_redis_does() {
     let Some(redis) = redis("wire differential test") else { return };
     let tern = tern(&[]);
     let cases = cases();
-    let runs = cases.iter().map(|c| (c, false)).chain(cases.iter().filter(|c| c.len() < 200).map(|c| (c, true)));
+    let runs =
+        cases.iter().map(|c| (c, false)).chain(cases.iter().filter(|c| c.len() < 200).map(|c| (c, true)));
     let complaints: Vec<String> =
         runs.filter_map(|(case, piecewise)| differs(redis.port, tern.port, case, piecewise)).collect();
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
@@ -94,7 +95,11 @@ fn differs(redis: u16, tern: u16, case: &[u8], piecewise: bool) -> Option<String
         }
         let show = |(bytes, closed): &(Vec<u8>, bool)| format!("{} closed={closed}", text(bytes));
         let what = text(case);
-        complaint = Some(format!("{what} piecewise={piecewise}\n  redis: {}\n  tern:  {}", show(&expected), show(&got)));
+        complaint = Some(format!(
+            "{what} piecewise={piecewise}\n  redis: {}\n  tern:  {}",
+            show(&expected),
+            show(&got)
+        ));
     }
     complaint
 }
