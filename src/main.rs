@@ -79,6 +79,7 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     let on: Vec<String> = listener.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("{} is ready on {}, data in {}", version(), on.join(" "), place.display());
     let executor = Arc::new(Executor::new(server.clone()));
+    tern::jobs::spawn(&server);
     tern::net::serve(listener, executor.clone()).await;
     drop(executor);
     store.close().await.context("the store did not close cleanly")?;

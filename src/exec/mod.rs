@@ -18,16 +18,18 @@ mod staging;
 
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
-use crate::commands::table::{Flags, Row};
+use crate::commands::table::{self, Flags, Row};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::absent::AbsentGuard;
 use crate::keyspace::keys::hash;
+use crate::telemetry::Outcome;
 use crate::types::object::{self, Fingerprint};
 use attempt::{Attempts, Slot};
 use bytes::Bytes;
 use lane::Lane;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Arguments of one unit beyond which it does not ride in a lane, in bytes.
@@ -82,7 +84,7 @@ impl Unit {
     }
 
     /// Where the unit queues: the hash of its first key (0 without one), so that writers of one key share a lane.
-    fn route(&self) -> u64 {
+    fn first_hash(&self) -> u64 {
         let first = |c: &Call| c.argv.get(c.row.keys.first()?.begin).map(|k| hash(k));
         self.calls.iter().find_map(first).unwrap_or(0)
     }
@@ -129,14 +131,39 @@ impl Executor {
     }
 
     /// Runs a unit to its end. A unit that writes goes on also when the caller is dropped.
+    ///
+    /// The latency counted for each of its commands is the unit's: from here to its answer, commit included.
     pub async fn run(&self, unit: Unit) -> Done {
+        let clock = &self.server.env.clock;
+        let start = clock.monotonic();
+        let rows: Vec<&'static Row> = unit.calls.iter().map(|c| c.row).collect();
+        let done = self.route(unit).await;
+        self.count(&rows, &done, clock.monotonic() - start);
+        done
+    }
+
+    fn count(&self, rows: &[&'static Row], done: &Done, took: Duration) {
+        let telemetry = &self.server.telemetry;
+        for (row, reply) in rows.iter().zip(done.replies.iter().flatten()) {
+            let outcome = match reply {
+                Reply::Error(e) => {
+                    telemetry.error(e.code());
+                    Outcome::Failed
+                }
+                _ => Outcome::Done,
+            };
+            telemetry.command(table::index_of(row), took, outcome);
+        }
+    }
+
+    async fn route(&self, unit: Unit) -> Done {
         if !unit.writes() {
             return reads::run(&self.server, unit).await;
         }
         let lane = if unit.is_heavy() {
             &self.heavy
         } else {
-            let n = unit.route() as usize % self.lanes.len();
+            let n = unit.first_hash() as usize % self.lanes.len();
             self.lanes.get(n).unwrap_or(&self.heavy)
         };
         lane.run(unit).await

@@ -1,1 +1,24 @@
-//! (scaffold)
+//! Background loops, one a file. Every one is safe beside commands, beside itself on other servers, and after a crash at any
+//! point: what it does is decided again inside the transaction that does it.
+
+mod expiry;
+mod reclaim;
+
+use crate::commands::cx::Server;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Starts all loops on `server`. They stop when it is asked to stop.
+pub fn spawn(server: &Arc<Server>) {
+    tokio::spawn(expiry::run(server.clone()));
+    tokio::spawn(reclaim::run(server.clone()));
+}
+
+/// Waits for `pause`; false where the server is asked to stop.
+async fn pause(server: &Server, pause: Duration) -> bool {
+    let mut stop = server.stop.subscribe();
+    tokio::select! {
+        () = tokio::time::sleep(pause) => true,
+        _ = stop.wait_for(|stop| *stop) => false,
+    }
+}

@@ -1,0 +1,32 @@
+//! Gives space back: works off garbage rows at a bounded rate, so that deletions in the background do not crowd out commands.
+
+use super::pause;
+use crate::commands::cx::Server;
+use crate::types::reclaim::reclaim;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two pieces of work: with [`PIECE`], at most 6 400 objects a second.
+const BUSY: Duration = Duration::from_millis(10);
+/// Between two looks where there was nothing to do, and after an error.
+const IDLE: Duration = Duration::from_secs(1);
+/// Garbage rows a piece.
+const PIECE: usize = 64;
+
+/// Runs until the server stops.
+pub(super) async fn run(server: Arc<Server>) {
+    let mut from: Option<Vec<u8>> = None;
+    let mut wait = IDLE;
+    while pause(&server, wait).await {
+        match reclaim(&server.space, from.as_deref(), PIECE).await {
+            Ok(done) => {
+                wait = if done.next.is_some() { BUSY } else { IDLE };
+                from = done.next;
+            }
+            Err(e) => {
+                tracing::debug!(?e, "reclaim");
+                (from, wait) = (None, IDLE);
+            }
+        }
+    }
+}
