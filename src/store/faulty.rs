@@ -1,29 +1,122 @@
-//! SCAFFOLD: replaced by the seeded faults of the store's helper.
+//! Another engine with seeded faults: everything that a contract allows to happen, made to happen often.
+//!
+//! * a conflict at commit where there is none, and a transaction that is too old, at a read or at commit;
+//! * a commit whose result is unknown: applied, not applied, or applied a little later;
+//! * short delays anywhere, which turn orders around.
+//!
+//! Only what the contract allows: a transaction that wrote nothing never conflicts and its commit is never unknown.
+//! Faults are drawn from one seeded generator in the order of `begin`; with several threads that order is the scheduler's, so
+//! a seed repeats the mix of faults and not the run.
 
 use super::{Fsync, Pairs, RangeOptions, Read, Store, StoreStats, Tx, Version, Watch};
-use crate::error::StoreResult;
+use crate::env::Rng;
+use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;
+use parking_lot::Mutex;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Wraps an engine.
+/// Probabilities between 0 and 1, each drawn on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FaultRates {
+    /// A writing commit answers `Conflict`.
+    pub conflict: f64,
+    /// A read answers `TooOld`.
+    pub too_old_read: f64,
+    /// A writing commit answers `TooOld`.
+    pub too_old_commit: f64,
+    /// A writing commit answers `Unknown` and was applied (where the engine below applied it).
+    pub unknown_applied: f64,
+    /// A writing commit answers `Unknown` and was not applied.
+    pub unknown_lost: f64,
+    /// A writing commit answers `Unknown` and is tried after another delay.
+    pub unknown_late: f64,
+    /// A read or commit first sleeps up to 2 ms.
+    pub delay: f64,
+}
+
+impl FaultRates {
+    /// Every fault, each in one to five of a hundred cases.
+    pub fn mixed() -> Self {
+        FaultRates {
+            conflict: 0.05,
+            too_old_read: 0.01,
+            too_old_commit: 0.02,
+            unknown_applied: 0.03,
+            unknown_lost: 0.03,
+            unknown_late: 0.01,
+            delay: 0.05,
+        }
+    }
+}
+
+/// How often each fault happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FaultCounts {
+    /// Injected conflicts.
+    pub conflicts: u64,
+    /// Injected `TooOld`, at reads and commits.
+    pub too_old: u64,
+    /// `Unknown` for a commit that was applied.
+    pub unknown_applied: u64,
+    /// `Unknown` for a commit that was not.
+    pub unknown_lost: u64,
+    /// `Unknown` for a commit that comes later.
+    pub unknown_late: u64,
+    /// Delays.
+    pub delays: u64,
+}
+
+/// See the module.
 #[derive(Clone)]
 pub struct Faulty {
     inner: Box<Store>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    rng: Mutex<Rng>,
+    rates: Mutex<FaultRates>,
+    counts: Mutex<FaultCounts>,
 }
 
 /// A transaction with faults.
 pub struct FaultyTx {
     inner: Tx,
+    rng: Mutex<Rng>,
+    shared: Arc<Shared>,
 }
 
+const MAX_DELAY_MICROS: u64 = 2000;
+
 impl Faulty {
+    /// Wraps `inner`.
+    pub fn new(inner: Store, seed: u64, rates: FaultRates) -> Self {
+        let shared = Shared {
+            rng: Mutex::new(Rng::seeded(seed)),
+            rates: Mutex::new(rates),
+            counts: Mutex::default(),
+        };
+        Faulty { inner: Box::new(inner), shared: Arc::new(shared) }
+    }
+    /// Changes the rates, also of running transactions.
+    pub fn set_rates(&self, rates: FaultRates) {
+        *self.shared.rates.lock() = rates;
+    }
+    /// What has been injected so far.
+    pub fn counts(&self) -> FaultCounts {
+        *self.shared.counts.lock()
+    }
     pub(super) fn begin(&self) -> FaultyTx {
-        FaultyTx { inner: self.inner.begin() }
+        let rng = Mutex::new(self.shared.rng.lock().fork());
+        FaultyTx { inner: self.inner.begin(), rng, shared: self.shared.clone() }
     }
     pub(super) fn stats(&self) -> StoreStats {
         self.inner.stats()
     }
     pub(super) fn set_fsync(&self, fsync: Fsync) {
-        self.inner.set_fsync(fsync)
+        self.inner.set_fsync(fsync);
     }
     pub(super) async fn close(&self) -> StoreResult<()> {
         Box::pin(self.inner.close()).await
@@ -31,17 +124,45 @@ impl Faulty {
 }
 
 impl FaultyTx {
+    fn draw(&self, rate: impl Fn(&FaultRates) -> f64, count: impl Fn(&mut FaultCounts) -> &mut u64) -> bool {
+        let rate = rate(&self.shared.rates.lock());
+        let hit = rate > 0.0 && self.rng.lock().f64() < rate;
+        if hit {
+            *count(&mut self.shared.counts.lock()) += 1;
+        }
+        hit
+    }
+
+    async fn delay(&self) {
+        if self.draw(|r| r.delay, |c| &mut c.delays) {
+            self.sleep().await;
+        }
+    }
+
+    async fn sleep(&self) {
+        let micros = self.rng.lock().below(MAX_DELAY_MICROS);
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+    }
+
+    async fn before_read(&self) -> StoreResult<()> {
+        self.delay().await;
+        let too_old = self.draw(|r| r.too_old_read, |c| &mut c.too_old);
+        if too_old { Err(StoreError::TooOld) } else { Ok(()) }
+    }
+
     pub(super) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+        self.before_read().await?;
         Box::pin(self.inner.get(key, read)).await
     }
     pub(super) async fn get_range(
         &self,
-        b: &[u8],
-        e: &[u8],
-        o: RangeOptions,
+        begin: &[u8],
+        end: &[u8],
+        options: RangeOptions,
         read: Read,
     ) -> StoreResult<Pairs> {
-        Box::pin(self.inner.get_range(b, e, o, read)).await
+        self.before_read().await?;
+        Box::pin(self.inner.get_range(begin, end, options, read)).await
     }
     pub(super) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         self.inner.set(key, value)
@@ -71,12 +192,14 @@ impl FaultyTx {
         self.inner.watch(key)
     }
     pub(super) async fn metadata_version(&self) -> StoreResult<u64> {
+        self.before_read().await?;
         Box::pin(self.inner.metadata_version()).await
     }
     pub(super) fn bump_metadata_version(&self) -> StoreResult<()> {
         self.inner.bump_metadata_version()
     }
     pub(super) async fn read_version(&self) -> StoreResult<Version> {
+        self.before_read().await?;
         Box::pin(self.inner.read_version()).await
     }
     pub(super) fn is_write(&self) -> bool {
@@ -85,7 +208,35 @@ impl FaultyTx {
     pub(super) fn size(&self) -> usize {
         self.inner.size()
     }
-    pub(super) async fn commit(self: Box<Self>) -> StoreResult<Version> {
-        Box::pin(self.inner.commit()).await
+
+    /// Boxed by name: a late commit is spawned, and the compiler cannot see through a cycle that it is `Send`.
+    pub(super) fn commit(self: Box<Self>) -> Pin<Box<dyn Future<Output = StoreResult<Version>> + Send>> {
+        Box::pin(self.commit_with_faults())
+    }
+
+    async fn commit_with_faults(self: Box<Self>) -> StoreResult<Version> {
+        self.delay().await;
+        if !self.inner.is_write() {
+            return Box::pin(self.inner.commit()).await;
+        }
+        if self.draw(|r| r.conflict, |c| &mut c.conflicts) {
+            return Err(StoreError::Conflict);
+        }
+        if self.draw(|r| r.too_old_commit, |c| &mut c.too_old) {
+            return Err(StoreError::TooOld);
+        }
+        if self.draw(|r| r.unknown_lost, |c| &mut c.unknown_lost) {
+            return Err(StoreError::Unknown);
+        }
+        if self.draw(|r| r.unknown_late, |c| &mut c.unknown_late) {
+            tokio::spawn(async move {
+                self.sleep().await;
+                let _ = Box::pin(self.inner.commit()).await;
+            });
+            return Err(StoreError::Unknown);
+        }
+        let applied = self.draw(|r| r.unknown_applied, |c| &mut c.unknown_applied);
+        let version = Box::pin(self.inner.commit()).await?;
+        if applied { Err(StoreError::Unknown) } else { Ok(version) }
     }
 }

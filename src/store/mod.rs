@@ -1,14 +1,22 @@
 //! The store contract: an ordered map of bytes with optimistic transactions, FoundationDB's semantics
-//! on every engine.
+//! on every engine. `tests/store_contract` has a test for each sentence.
 //!
-//! * A transaction reads one version: its snapshot. `Read::Serializable` adds a read conflict range, so that
+//! * A transaction reads one version: its snapshot, as of `begin`. `Read::Serializable` adds a read conflict range, so that
 //!   the commit fails with [`StoreError::Conflict`] where a later commit wrote into it; `Read::Snapshot` does not.
 //! * Reads see the transaction's own writes. Atomic operations on a key that it only added to are resolved
-//!   against the snapshot when read (and the read is as conflicting as its mode says).
+//!   against the snapshot when read (and the read is as conflicting as its mode says). A point read that its own writes
+//!   answer alone conflicts with nobody.
 //! * Writes conflict nobody by themselves: they fail *others* that read the keys. Atomic operations and blind
 //!   writes of two transactions never conflict with each other.
 //! * A transaction that wrote nothing commits without a check, at its read version.
-//! * Limits on every engine: 10 kB a key, 100 kB a value, 10 MB of writes and conflict ranges, 5 s of life.
+//! * Committed transactions are equal to running one after the other in the order of their commit versions, as far as
+//!   their reads are serializable.
+//! * Limits on every engine: 10 kB a key, 100 kB a value, 10 MB of writes and conflict ranges, 5 s of life (reads and
+//!   writing commits of an older one answer [`StoreError::TooOld`]).
+//! * A commit that has been started happens or not whether or not its caller goes on waiting for it.
+//! * [`StoreError::Unknown`] is the only answer to a commit after which it may have been applied. Every other error means
+//!   that it was not and will not be.
+//! * Keys are any bytes on the embedded engine; FoundationDB keeps what begins with 0xff for itself, so nobody uses that.
 
 pub mod faulty;
 pub mod local;
@@ -49,12 +57,12 @@ pub struct RangeOptions {
     pub reverse: bool,
 }
 
-/// A piece of a range. `more`: the range was not exhausted; go on behind the last key.
+/// A piece of a range. `more`: go on behind the last key.
 #[derive(Debug, Clone, Default)]
 pub struct Pairs {
     /// Keys and values in the order asked for.
     pub pairs: Vec<(Bytes, Bytes)>,
-    /// True where `limit` or `bytes` ended the read.
+    /// True where `limit` or `bytes` ended the read. It stops there at once, so nothing may follow.
     pub more: bool,
 }
 
@@ -109,7 +117,7 @@ pub enum Tx {
     Faulty(Box<faulty::FaultyTx>),
 }
 
-/// Resolves when the watched key changes, or spuriously.
+/// Resolves when the watched key changes, or spuriously; see [`Tx::watch`].
 pub type Watch = tokio::sync::oneshot::Receiver<()>;
 
 impl Store {
@@ -212,7 +220,9 @@ impl Tx {
     pub fn add_write_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         each!(self, t => t.add_write_conflict(begin, end))
     }
-    /// Resolves after another transaction has changed `key`. Registered at commit; valid from the read version on.
+    /// Resolves after another transaction has changed `key`. Registered at commit, also of a transaction that wrote nothing;
+    /// a change between the read version and the commit resolves it at once. With an error where the transaction
+    /// was not committed or the store has been closed: take that as a change too.
     pub fn watch(&self, key: &[u8]) -> StoreResult<Watch> {
         each!(self, t => t.watch(key))
     }
@@ -221,7 +231,8 @@ impl Tx {
     pub async fn metadata_version(&self) -> StoreResult<u64> {
         each!(self, t => t.metadata_version().await)
     }
-    /// Changes the metadata version at commit. Reading it afterwards in this transaction is not allowed.
+    /// Changes the metadata version at commit: it becomes larger. Reading it afterwards in this transaction still gives
+    /// the old one; FoundationDB refuses that, so nobody does it.
     pub fn bump_metadata_version(&self) -> StoreResult<()> {
         each!(self, t => t.bump_metadata_version())
     }
@@ -257,7 +268,8 @@ fn check_pair(key: &[u8], value: &[u8]) -> StoreResult<()> {
     Ok(())
 }
 
-/// The first key behind every key that starts with `prefix`; empty input and all-0xff give one past the longest run.
+/// The first key behind every key that starts with `prefix`. Empty and all-0xff prefixes give `ff`, the end of the keys
+/// that every engine has.
 pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
