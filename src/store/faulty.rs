@@ -93,11 +93,8 @@ const MAX_DELAY_MICROS: u64 = 2000;
 impl Faulty {
     /// Wraps `inner`.
     pub fn new(inner: Store, seed: u64, rates: FaultRates) -> Self {
-        let shared = Shared {
-            rng: Mutex::new(Rng::seeded(seed)),
-            rates: Mutex::new(rates),
-            counts: Mutex::default(),
-        };
+        let shared =
+            Shared { rng: Mutex::new(Rng::seeded(seed)), rates: Mutex::new(rates), counts: Mutex::default() };
         Faulty { inner: Box::new(inner), shared: Arc::new(shared) }
     }
     /// Changes the rates, also of running transactions.

@@ -110,6 +110,7 @@ pub enum Store {
 }
 
 /// One transaction. Not reusable after [`Tx::commit`].
+#[expect(clippy::large_enum_variant, reason = "the common variant is inline: beginning allocates nothing")]
 pub enum Tx {
     /// On the embedded engine.
     Local(local::LocalTx),

@@ -1,0 +1,211 @@
+//! The embedded engine alone: directories, sync policies, figures, group commit.
+
+use crate::{Harness, open, options, value};
+use std::time::Duration;
+use tern::env::Clock;
+use tern::error::StoreError;
+use tern::store::local::Local;
+use tern::store::{Fsync, RangeOptions, Read, Store};
+
+async fn put(store: &Store, key: &[u8], value: &[u8]) {
+    let tx = store.begin();
+    tx.set(key, value).unwrap();
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_is_open_is_refused() {
+    let h = Harness::local();
+    let error = open(h.dir.path(), Fsync::No).err().unwrap().to_string();
+    assert!(error.contains("in use") && error.contains(h.dir.path().to_str().unwrap()), "{error}");
+}
+
+#[tokio::test]
+async fn dropping_the_last_clone_closes() {
+    let h = Harness::local();
+    h.put(&[("a", "1")]).await;
+    let clone = h.store.clone();
+    let Harness { store, dir, .. } = h;
+    drop(store);
+    assert!(open(dir.path(), Fsync::No).is_err());
+    drop(clone);
+    let again = open(dir.path(), Fsync::No).unwrap();
+    assert_eq!(value(&again.begin(), "a", Read::Snapshot).await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn foreign_directories_are_refused() {
+    let refused = |dir: &std::path::Path| open(dir, Fsync::No).err().unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    assert!(refused(&file).contains("not a directory"));
+
+    let other = dir.path().join("other");
+    let db = rocksdb::DB::open_default(&other).unwrap();
+    db.put(b"a", b"1").unwrap();
+    drop(db);
+    assert!(refused(&other).contains("not Tern's"), "{}", refused(&other));
+
+    let newer = dir.path().join("newer");
+    let db = rocksdb::DB::open_default(&newer).unwrap();
+    db.put(b"\0format", b"tern-local 9").unwrap();
+    drop(db);
+    assert!(refused(&newer).contains("tern-local 9"), "{}", refused(&newer));
+
+    let headless = dir.path().join("headless");
+    drop(open(&headless, Fsync::No).unwrap());
+    std::fs::remove_file(headless.join("CURRENT")).unwrap();
+    assert!(refused(&headless).contains("CURRENT"), "{}", refused(&headless));
+}
+
+#[tokio::test]
+async fn damage_is_an_error_and_a_torn_tail_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), Fsync::No).unwrap();
+    for i in 0..100u32 {
+        put(&store, &i.to_be_bytes(), &[7; 100]).await;
+    }
+    drop(store);
+    let log = newest_log(dir.path());
+    let whole = std::fs::read(&log).unwrap();
+    std::fs::write(&log, &whole[..whole.len() - 30]).unwrap();
+    let store = open(dir.path(), Fsync::No).unwrap();
+    let tx = store.begin();
+    assert_eq!(tx.get(&98u32.to_be_bytes(), Read::Snapshot).await.unwrap().map(|v| v.len()), Some(100));
+    assert_eq!(tx.get(&99u32.to_be_bytes(), Read::Snapshot).await, Ok(None));
+    drop(tx);
+    put(&store, b"after", b"1").await;
+    for i in 0..100u32 {
+        put(&store, &i.to_be_bytes(), &[8; 100]).await;
+    }
+    drop(store);
+    let log = newest_log(dir.path());
+    let mut damaged = std::fs::read(&log).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    std::fs::write(&log, &damaged).unwrap();
+    let error = open(dir.path(), Fsync::No).err();
+    assert!(matches!(error, Some(StoreError::Corrupt(_))), "{error:?}");
+}
+
+fn newest_log(dir: &std::path::Path) -> std::path::PathBuf {
+    let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    let mut logs: Vec<_> = files.filter(|p| p.extension().is_some_and(|e| e == "log")).collect();
+    logs.sort();
+    logs.pop().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_that_wait_together_share_a_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), Fsync::Always).unwrap();
+    let before = store.stats();
+    let commits: Vec<_> = (0..400u32)
+        .map(|i| {
+            let tx = store.begin();
+            tx.set(&i.to_be_bytes(), b"").unwrap();
+            tokio::spawn(tx.commit())
+        })
+        .collect();
+    for commit in commits {
+        commit.await.unwrap().unwrap();
+    }
+    let after = store.stats();
+    assert_eq!(after.commits - before.commits, 400);
+    assert_eq!(after.batches - before.batches, after.syncs - before.syncs, "one sync a batch");
+    assert!(after.batches - before.batches < 300, "{after:?}");
+    assert!(after.sync_micros > 0 && after.write_micros > 0);
+}
+
+#[tokio::test]
+async fn each_policy_syncs_as_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), Fsync::No).unwrap();
+    put(&store, b"a", b"").await;
+    assert_eq!(store.stats().syncs, 0);
+    store.set_fsync(Fsync::Always);
+    put(&store, b"a", b"").await;
+    put(&store, b"a", b"").await;
+    assert_eq!(store.stats().syncs, 2);
+    store.set_fsync(Fsync::EverySec);
+    put(&store, b"a", b"").await;
+    assert_eq!(store.stats().syncs, 2);
+    tokio::time::sleep(Duration::from_millis(2300)).await;
+    assert_eq!(store.stats().syncs, 3, "once a second, and only where something was written");
+}
+
+#[tokio::test]
+async fn figures_are_real() {
+    let h = Harness::local();
+    h.put(&[("a", "1")]).await;
+    let (reader, other) = (h.begin(), h.begin());
+    value(&reader, "a", Read::Serializable).await;
+    reader.set(b"a", b"2").unwrap();
+    other.set(b"a", b"3").unwrap();
+    other.commit().await.unwrap();
+    assert_eq!(reader.commit().await, Err(StoreError::Conflict));
+    let tx = h.begin();
+    for i in 0..1000u32 {
+        tx.set(&i.to_be_bytes(), &i.to_be_bytes().repeat(500)).unwrap();
+    }
+    tx.commit().await.unwrap();
+    h.clock.advance(Duration::from_secs(2));
+    let stats = h.store.stats();
+    assert_eq!((stats.commits, stats.conflicts, stats.batches), (3, 1, 3));
+    assert!(stats.disk_bytes > 100_000 && stats.memory_bytes > 100_000, "{stats:?}");
+    assert!(!stats.read_only);
+}
+
+/// More than the memtables hold, so that reads also meet tables.
+#[tokio::test]
+async fn data_moves_to_tables_and_stays() {
+    let h = Harness::local();
+    for round in 0..40u32 {
+        let tx = h.begin();
+        for i in 0..100u32 {
+            let key = (i * 40 + round).to_be_bytes();
+            tx.set(&key, &key.repeat(250)).unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+    let clear = h.begin();
+    clear.clear_range(&1000u32.to_be_bytes(), &3000u32.to_be_bytes()).unwrap();
+    clear.commit().await.unwrap();
+    let Harness { store, dir, clock, disk } = h;
+    store.close().await.unwrap();
+    let again = Store::Local(Local::open(dir.path(), options(&clock, &disk, Fsync::No)).unwrap());
+    let tables = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path());
+    assert!(tables.filter(|p| p.extension().is_some_and(|e| e == "sst")).count() > 1);
+    let tx = again.begin();
+    let all = tx.get_range(b"", b"\xff", RangeOptions::default(), Read::Snapshot).await.unwrap();
+    assert_eq!(all.pairs.len(), 2000);
+    for i in 0..4000u32 {
+        let found = tx.get(&i.to_be_bytes(), Read::Snapshot).await.unwrap();
+        let expected = !(1000..3000).contains(&i);
+        assert_eq!(found.is_some(), expected, "{i}");
+        assert!(found.is_none_or(|v| v[..] == i.to_be_bytes().repeat(250)));
+    }
+}
+
+/// While an old snapshot is read, what it reads must not move, however often it is overwritten and compacted.
+#[tokio::test]
+async fn an_old_snapshot_keeps_what_is_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(&Clock::System, &Default::default(), Fsync::No);
+    options.write_buffer = 64 << 10;
+    let store = Store::Local(Local::open(dir.path(), options).unwrap());
+    for i in 0..100u32 {
+        put(&store, &i.to_be_bytes(), b"first").await;
+    }
+    let reader = store.begin();
+    for round in 0..50u32 {
+        let tx = store.begin();
+        for i in 0..100u32 {
+            tx.set(&i.to_be_bytes(), &round.to_be_bytes().repeat(100)).unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+    let seen = reader.get_range(b"", b"\xff", RangeOptions::default(), Read::Snapshot).await.unwrap();
+    assert!(seen.pairs.len() == 100 && seen.pairs.iter().all(|(_, v)| v[..] == *b"first"));
+}

@@ -1,0 +1,227 @@
+//! What follows a failed write or sync: the batch is in doubt, writes are refused, reads go on, and the reopened store
+//! says what became of it.
+
+use crate::{Harness, open, options, value};
+use std::time::Duration;
+use tern::env::Clock;
+use tern::error::{StoreError, StoreResult};
+use tern::store::local::Local;
+use tern::store::{Fsync, MAX_AGE, Read, Store, Version};
+use tokio::task::JoinHandle;
+
+fn harness(fsync: Fsync) -> Harness {
+    let dir = tempfile::tempdir().unwrap();
+    let (clock, disk) = (Clock::manual(1_000_000), Default::default());
+    let store = Store::Local(Local::open(dir.path(), options(&clock, &disk, fsync)).unwrap());
+    Harness { store, clock, disk, dir }
+}
+
+/// A commit of `key` that is on its way.
+fn start(store: &Store, key: &str) -> JoinHandle<StoreResult<Version>> {
+    let tx = store.begin();
+    tx.set(key.as_bytes(), b"1").unwrap();
+    tokio::spawn(tx.commit())
+}
+
+async fn until_read_only(store: &Store, expected: bool) {
+    let reached = async {
+        while store.stats().read_only != expected {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reached).await.unwrap();
+}
+
+/// Fails the next write or sync, commits `doubtful`, and waits until the store refuses writes.
+async fn broken(h: &Harness, fail: fn(&tern::store::local::DiskFaults)) -> JoinHandle<StoreResult<Version>> {
+    h.put(&[("before", "1")]).await;
+    fail(&h.disk);
+    let doubtful = start(&h.store, "doubtful");
+    until_read_only(&h.store, true).await;
+    doubtful
+}
+
+async fn reads_go_on_and_writes_are_refused(h: &Harness) {
+    assert_eq!(h.value("before").await.as_deref(), Some("1"));
+    assert_eq!(h.value("doubtful").await, None, "nobody sees what is in doubt");
+    assert!(matches!(start(&h.store, "refused").await.unwrap(), Err(StoreError::ReadOnly(_))));
+    let reader = h.begin();
+    value(&reader, "before", Read::Serializable).await;
+    reader.commit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_write_is_not_applied_and_says_so() {
+    let h = harness(Fsync::Always);
+    let doubtful = broken(&h, |disk| disk.fail_next_write()).await;
+    reads_go_on_and_writes_are_refused(&h).await;
+    assert!(!doubtful.is_finished(), "no verdict before the store was reopened");
+    h.disk.heal();
+    let verdict = doubtful.await.unwrap();
+    assert!(matches!(&verdict, Err(StoreError::ReadOnly(why)) if why.contains("no space")), "{verdict:?}");
+    until_read_only(&h.store, false).await;
+    assert_eq!(h.value("doubtful").await, None);
+    h.put(&[("after", "1")]).await;
+    assert_eq!(h.all().await, "after=1 before=1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_sync_failed_is_found_again() {
+    let h = harness(Fsync::Always);
+    let doubtful = broken(&h, |disk| disk.fail_next_sync()).await;
+    reads_go_on_and_writes_are_refused(&h).await;
+    assert!(!doubtful.is_finished());
+    h.disk.heal();
+    let version = doubtful.await.unwrap().unwrap();
+    until_read_only(&h.store, false).await;
+    assert_eq!(h.value("doubtful").await.as_deref(), Some("1"));
+    assert!(h.put(&[("after", "1")]).await > version);
+    h.store.close().await.unwrap();
+    let again = open(h.dir.path(), Fsync::No).unwrap();
+    assert_eq!(value(&again.begin(), "doubtful", Read::Snapshot).await.as_deref(), Some("1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_batch_is_judged_together() {
+    let h = harness(Fsync::Always);
+    h.put(&[("before", "1")]).await;
+    h.disk.fail_next_sync();
+    let commits: Vec<_> = (0..50).map(|i| start(&h.store, &format!("k{i:02}"))).collect();
+    until_read_only(&h.store, true).await;
+    h.disk.heal();
+    let mut applied = Vec::new();
+    for (i, commit) in commits.into_iter().enumerate() {
+        match commit.await.unwrap() {
+            Ok(_) => applied.push(format!("k{i:02}=1")),
+            Err(e) => assert!(matches!(e, StoreError::ReadOnly(_)), "{e}"),
+        }
+    }
+    assert!(!applied.is_empty());
+    assert_eq!(h.all().await, format!("before=1 {}", applied.join(" ")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_that_takes_too_long_is_unknown() {
+    let h = harness(Fsync::Always);
+    let doubtful = broken(&h, |disk| disk.fail_next_sync()).await;
+    h.clock.advance(MAX_AGE + Duration::from_millis(1));
+    assert_eq!(doubtful.await.unwrap(), Err(StoreError::Unknown));
+    assert!(h.store.stats().read_only);
+    assert_eq!(h.value("before").await.as_deref(), Some("1"), "reads still go on");
+    h.disk.heal();
+    until_read_only(&h.store, false).await;
+    assert_eq!(h.value("doubtful").await.as_deref(), Some("1"), "it may be applied later");
+}
+
+/// A snapshot keeps the old database and its lock: it is read to its end, new readers wait for the reopened store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_readers_finish_and_new_ones_wait() {
+    let h = harness(Fsync::Always);
+    h.put(&[("before", "1")]).await;
+    let old = h.begin();
+    let doubtful = broken(&h, |disk| disk.fail_next_sync()).await;
+    h.disk.heal();
+    let store = h.store.clone();
+    let waiting = async |store: &Store| value(&store.begin(), "doubtful", Read::Snapshot).await;
+    while tokio::time::timeout(Duration::from_millis(50), waiting(&store)).await.is_ok() {}
+    let new = tokio::spawn(async move { value(&store.begin(), "doubtful", Read::Snapshot).await });
+    assert_eq!(value(&old, "before", Read::Snapshot).await.as_deref(), Some("1"));
+    assert_eq!(value(&old, "doubtful", Read::Snapshot).await, None, "its snapshot stands");
+    assert!(!doubtful.is_finished() && !new.is_finished());
+    drop(old);
+    doubtful.await.unwrap().unwrap();
+    assert_eq!(new.await.unwrap().as_deref(), Some("1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_the_reopened_store_is_too_old_after_five_seconds() {
+    let h = harness(Fsync::Always);
+    h.put(&[("before", "1")]).await;
+    let old = h.begin();
+    let doubtful = broken(&h, |disk| disk.fail_next_sync()).await;
+    h.disk.heal();
+    while tokio::time::timeout(Duration::from_millis(50), h.value("before")).await.is_ok() {}
+    let tx = h.begin();
+    let waiting = tokio::spawn(async move { tx.get(b"before", Read::Snapshot).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    h.clock.advance(MAX_AGE + Duration::from_millis(1));
+    assert_eq!(waiting.await.unwrap(), Err(StoreError::TooOld));
+    assert_eq!(doubtful.await.unwrap(), Err(StoreError::Unknown));
+    assert_eq!(old.get(b"before", Read::Snapshot).await, Err(StoreError::TooOld), "so it will let go");
+    drop(old);
+    until_read_only(&h.store, false).await;
+    assert_eq!(h.all().await, "before=1 doubtful=1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_from_before_cannot_write_into_the_reopened_store() {
+    let h = harness(Fsync::Always);
+    let doubtful = broken(&h, |disk| disk.fail_next_write()).await;
+    let stale = h.begin();
+    stale.set(b"stale", b"1").unwrap();
+    let stale = tokio::spawn({
+        let store = h.store.clone();
+        async move {
+            until_read_only(&store, true).await;
+            stale.commit().await
+        }
+    });
+    assert!(matches!(stale.await.unwrap(), Err(StoreError::ReadOnly(_))));
+    h.disk.heal();
+    assert!(doubtful.await.unwrap().is_err());
+    until_read_only(&h.store, false).await;
+    assert_eq!(h.all().await, "before=1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_sync_every_second_reopens_too() {
+    let h = harness(Fsync::EverySec);
+    h.disk.fail_next_sync();
+    h.put(&[("a", "1")]).await; // acknowledged: this policy can lose a second
+    until_read_only(&h.store, true).await;
+    assert_eq!(h.value("a").await.as_deref(), Some("1"));
+    assert!(matches!(start(&h.store, "b").await.unwrap(), Err(StoreError::ReadOnly(_))));
+    h.disk.heal();
+    until_read_only(&h.store, false).await;
+    h.put(&[("c", "1")]).await;
+    assert_eq!(h.all().await, "a=1 c=1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_store_can_be_closed() {
+    let h = harness(Fsync::Always);
+    let doubtful = broken(&h, |disk| disk.fail_next_write()).await;
+    let outcome = h.store.close().await;
+    assert!(matches!(outcome, Err(StoreError::Unavailable(_))), "{outcome:?}");
+    assert_eq!(doubtful.await.unwrap(), Err(StoreError::Unknown));
+    assert!(matches!(h.begin().get(b"a", Read::Snapshot).await, Err(StoreError::Unavailable(_))));
+    let again = open(h.dir.path(), Fsync::No).unwrap();
+    assert_eq!(value(&again.begin(), "before", Read::Snapshot).await.as_deref(), Some("1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_can_fail_again_and_again() {
+    let h = harness(Fsync::Always);
+    for round in 0..6 {
+        let fail: fn(&tern::store::local::DiskFaults) =
+            if round % 2 == 0 { |disk| disk.fail_next_sync() } else { |disk| disk.fail_next_write() };
+        let doubtful = broken(&h, fail).await;
+        h.disk.heal();
+        assert_eq!(doubtful.await.unwrap().is_ok(), round % 2 == 0);
+        until_read_only(&h.store, false).await;
+    }
+    assert_eq!(h.all().await, "before=1 doubtful=1");
+}
+
+/// A watch cannot know what changed over a reopening: it fires.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_fire_when_the_store_is_reopened() {
+    let h = harness(Fsync::Always);
+    let tx = h.begin();
+    let watch = tx.watch(b"doubtful").unwrap();
+    tx.commit().await.unwrap();
+    let doubtful = broken(&h, |disk| disk.fail_next_sync()).await;
+    h.disk.heal();
+    doubtful.await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(5), watch).await.unwrap().unwrap();
+}

@@ -1,0 +1,143 @@
+//! The contract of `tern::store`, a test for each of its sentences, on every engine.
+//!
+//! `contract!` runs a test on the embedded engine and on the faulty one, whose only fault there is delays: they turn orders
+//! around but no outcome. What injected errors do is in `random.rs` and `faulty.rs`, with retry loops.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod anomalies;
+mod atomics;
+mod conflicts;
+mod engine;
+mod failures;
+
+mod faulty;
+mod kill;
+mod random;
+
+mod ranges;
+mod sentences;
+mod watches;
+
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use tern::env::Clock;
+use tern::error::{StoreError, StoreResult};
+use tern::store::faulty::{FaultRates, Faulty};
+use tern::store::local::{DiskFaults, Local, LocalOptions};
+use tern::store::{Fsync, RangeOptions, Read, Store, Tx, Version};
+
+/// Runs `async fn name(h: &Harness)` on every engine.
+macro_rules! contract {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn local() {
+                super::$name(&crate::Harness::local()).await;
+            }
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn faulty() {
+                super::$name(&crate::Harness::delayed()).await;
+            }
+        }
+    )*};
+}
+pub(crate) use contract;
+
+/// A store of its own in a temporary directory, with a manual clock.
+pub(crate) struct Harness {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) disk: Arc<DiskFaults>,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Harness {
+    pub(crate) fn local() -> Self {
+        Harness::wrapped(|store| store)
+    }
+    pub(crate) fn delayed() -> Self {
+        let rates = FaultRates { delay: 0.3, ..FaultRates::default() };
+        Harness::wrapped(|store| Store::Faulty(Faulty::new(store, 1, rates)))
+    }
+    pub(crate) fn wrapped(wrap: impl FnOnce(Store) -> Store) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (clock, disk) = (Clock::manual(1_000_000), Arc::default());
+        let local = Local::open(dir.path(), options(&clock, &disk, Fsync::No)).unwrap();
+        Harness { store: wrap(Store::Local(local)), clock, disk, dir }
+    }
+    pub(crate) fn begin(&self) -> Tx {
+        self.store.begin()
+    }
+    /// Commits these pairs.
+    pub(crate) async fn put(&self, pairs: &[(&str, &str)]) -> Version {
+        let tx = self.begin();
+        for (key, value) in pairs {
+            tx.set(key.as_bytes(), value.as_bytes()).unwrap();
+        }
+        tx.commit().await.unwrap()
+    }
+    /// The committed value.
+    pub(crate) async fn value(&self, key: &str) -> Option<String> {
+        value(&self.begin(), key, Read::Snapshot).await
+    }
+    /// All committed keys and values, as `key=value` separated by spaces.
+    pub(crate) async fn all(&self) -> String {
+        range(&self.begin(), "", "\u{7f}", RangeOptions::default(), Read::Snapshot).await.0
+    }
+}
+
+pub(crate) fn options(clock: &Clock, disk: &Arc<DiskFaults>, fsync: Fsync) -> LocalOptions {
+    let mut options = LocalOptions::new(clock.clone());
+    options.fsync = fsync;
+    options.write_buffer = 1 << 20;
+    options.block_cache = 1 << 20;
+    options.faults = Some(disk.clone());
+    options
+}
+
+pub(crate) fn open(dir: &Path, fsync: Fsync) -> StoreResult<Store> {
+    Local::open(dir, options(&Clock::System, &Arc::default(), fsync)).map(Store::Local)
+}
+
+pub(crate) async fn value(tx: &Tx, key: &str, read: Read) -> Option<String> {
+    tx.get(key.as_bytes(), read).await.unwrap().map(text)
+}
+
+/// `key=value` separated by spaces, and `more`.
+pub(crate) async fn range(
+    tx: &Tx,
+    begin: &str,
+    end: &str,
+    options: RangeOptions,
+    read: Read,
+) -> (String, bool) {
+    let found = tx.get_range(begin.as_bytes(), end.as_bytes(), options, read).await.unwrap();
+    let pairs: Vec<String> =
+        found.pairs.into_iter().map(|(k, v)| format!("{}={}", text(k), text(v))).collect();
+    (pairs.join(" "), found.more)
+}
+
+pub(crate) fn text(bytes: Bytes) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Whether a commit failed as a conflict; any other failure fails the test.
+pub(crate) fn conflicted(outcome: StoreResult<Version>) -> bool {
+    match outcome {
+        Ok(_) => false,
+        Err(StoreError::Conflict) => true,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Reads until it succeeds: the attempt loop of a read.
+pub(crate) async fn read_retrying<T>(store: &Store, body: impl AsyncFn(&Tx) -> StoreResult<T>) -> T {
+    loop {
+        match body(&store.begin()).await {
+            Ok(value) => return value,
+            Err(e) => assert!(e.is_retryable(), "{e}"),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Range reads: both directions, bounds, own writes in between, clears small and large.
+
+use crate::{Harness, contract, range};
+use tern::store::{RangeOptions, Read, Tx};
+
+contract! {
+    both_directions_with_limit_and_bytes
+    going_on_behind_the_last_key
+    own_writes_in_both_directions
+    own_clears_in_both_directions
+    inverted_and_empty_ranges
+    clears_small_and_large
+    clear_then_set_inside_one_transaction
+    clears_meet_writes_of_the_same_batch
+}
+
+const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
+const BACK: RangeOptions = RangeOptions { reverse: true, ..ALL };
+
+async fn both(tx: &Tx, begin: &str, end: &str) -> (String, String) {
+    let forward = range(tx, begin, end, ALL, Read::Snapshot).await;
+    let back = range(tx, begin, end, BACK, Read::Snapshot).await;
+    assert!(!forward.1 && !back.1, "nothing ended the read");
+    (forward.0, back.0)
+}
+
+async fn both_directions_with_limit_and_bytes(h: &Harness) {
+    h.put(&[("a", "1"), ("b", "22"), ("c", "333"), ("d", "4")]).await;
+    let tx = h.begin();
+    let read = async |limit, bytes, reverse| {
+        range(&tx, "a", "d", RangeOptions { limit, bytes, reverse }, Read::Snapshot).await
+    };
+    assert_eq!(read(0, 0, false).await, ("a=1 b=22 c=333".into(), false));
+    assert_eq!(read(0, 0, true).await, ("c=333 b=22 a=1".into(), false));
+    assert_eq!(read(2, 0, false).await, ("a=1 b=22".into(), true));
+    assert_eq!(read(2, 0, true).await, ("c=333 b=22".into(), true));
+    assert_eq!(read(0, 1, false).await, ("a=1".into(), true), "always at least one");
+    assert_eq!(read(0, 2, false).await, ("a=1".into(), true));
+    assert_eq!(read(0, 3, false).await, ("a=1 b=22".into(), true));
+    assert_eq!(read(0, 5, true).await, ("c=333 b=22".into(), true));
+    assert_eq!(read(1, 100, false).await, ("a=1".into(), true));
+    assert_eq!(read(100, 100, false).await, ("a=1 b=22 c=333".into(), false));
+}
+
+async fn going_on_behind_the_last_key(h: &Harness) {
+    let tx = h.begin();
+    for i in 0..100u8 {
+        tx.set(&[b'k', i], &[i]).unwrap();
+    }
+    tx.commit().await.unwrap();
+    let tx = h.begin();
+    let (mut begin, mut seen) = (vec![b'k'], Vec::new());
+    loop {
+        let options = RangeOptions { limit: 7, ..ALL };
+        let found = tx.get_range(&begin, b"l", options, Read::Serializable).await.unwrap();
+        seen.extend(found.pairs.iter().map(|(_, v)| v[0]));
+        if !found.more {
+            break;
+        }
+        begin = tern::store::key_after(&found.pairs.last().unwrap().0);
+    }
+    assert_eq!(seen, (0..100).collect::<Vec<u8>>());
+}
+
+async fn own_writes_in_both_directions(h: &Harness) {
+    h.put(&[("b", "1"), ("d", "1"), ("f", "1")]).await;
+    let tx = h.begin();
+    tx.set(b"a", b"2").unwrap();
+    tx.set(b"d", b"2").unwrap();
+    tx.set(b"e", b"2").unwrap();
+    tx.set(b"g", b"2").unwrap();
+    tx.clear(b"b").unwrap();
+    tx.clear(b"c").unwrap();
+    assert_eq!(both(&tx, "", "z").await, ("a=2 d=2 e=2 f=1 g=2".into(), "g=2 f=1 e=2 d=2 a=2".into()));
+    assert_eq!(both(&tx, "b", "e").await, ("d=2".into(), "d=2".into()));
+    let one = range(&tx, "b", "z", RangeOptions { limit: 1, ..ALL }, Read::Snapshot).await;
+    assert_eq!(one, ("d=2".into(), true));
+    let last = range(&tx, "b", "g", RangeOptions { limit: 1, ..BACK }, Read::Snapshot).await;
+    assert_eq!(last, ("f=1".into(), true));
+    tx.max(b"f", b"2").unwrap();
+    tx.max(b"ff", b"3").unwrap();
+    assert_eq!(both(&tx, "f", "g").await, ("f=2 ff=3".into(), "ff=3 f=2".into()));
+}
+
+async fn own_clears_in_both_directions(h: &Harness) {
+    for key in ["a", "b", "c", "d", "e", "f", "g"] {
+        h.put(&[(key, "1")]).await;
+    }
+    let tx = h.begin();
+    tx.clear_range(b"b", b"d").unwrap();
+    tx.clear_range(b"d", b"e").unwrap(); // touches the first
+    tx.clear_range(b"f", b"ff").unwrap();
+    tx.set(b"c", b"2").unwrap();
+    assert_eq!(both(&tx, "", "z").await, ("a=1 c=2 e=1 g=1".into(), "g=1 e=1 c=2 a=1".into()));
+    assert_eq!(both(&tx, "b", "c").await, ("".into(), "".into()));
+    assert_eq!(both(&tx, "bb", "e").await, ("c=2".into(), "c=2".into()));
+    tx.clear_range(b"", b"e").unwrap();
+    assert_eq!(both(&tx, "", "z").await, ("e=1 g=1".into(), "g=1 e=1".into()));
+    tx.commit().await.unwrap();
+    assert_eq!(h.all().await, "e=1 g=1");
+}
+
+async fn inverted_and_empty_ranges(h: &Harness) {
+    h.put(&[("a", "1"), ("b", "1")]).await;
+    let tx = h.begin();
+    assert_eq!(both(&tx, "b", "a").await, ("".into(), "".into()));
+    assert_eq!(both(&tx, "a", "a").await, ("".into(), "".into()));
+    tx.clear_range(b"b", b"a").unwrap();
+    tx.clear_range(b"a", b"a").unwrap();
+    assert!(!tx.is_write());
+    assert_eq!(both(&tx, "", "z").await.0, "a=1 b=1");
+}
+
+/// Few rows are deleted one by one, many by a range tombstone: the result is the same.
+async fn clears_small_and_large(h: &Harness) {
+    for (n, extra) in [(1, 0), (31, 0), (32, 0), (33, 0), (500, 0), (20, 20)] {
+        let tx = h.begin();
+        for i in 0..n {
+            tx.set(format!("k/{i:04}").as_bytes(), b"").unwrap();
+        }
+        tx.set(b"k", b"").unwrap();
+        tx.set(b"k0", b"").unwrap();
+        tx.commit().await.unwrap();
+        let tx = h.begin();
+        for i in 0..extra {
+            tx.set(format!("k/extra/{i:04}").as_bytes(), b"").unwrap();
+        }
+        tx.clear_range(b"k/", b"k0").unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(h.all().await, "k= k0=", "{n} rows");
+        h.put(&[("k/0001", "again")]).await;
+        assert_eq!(h.all().await, "k= k/0001=again k0=");
+    }
+}
+
+async fn clear_then_set_inside_one_transaction(h: &Harness) {
+    for n in [3, 300] {
+        let tx = h.begin();
+        for i in 0..n {
+            tx.set(format!("k/{i:04}").as_bytes(), b"old").unwrap();
+        }
+        tx.commit().await.unwrap();
+        let tx = h.begin();
+        tx.set(b"k/0000", b"lost").unwrap();
+        tx.clear_range(b"k/", b"k0").unwrap();
+        tx.set(b"k/0001", b"new").unwrap();
+        tx.add(b"k/0002", b"\x31").unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(h.all().await, "k/0001=new k/0002=1");
+    }
+}
+
+/// The rows that a clear must remove may be in the batch that is being collected, not in the database yet.
+async fn clears_meet_writes_of_the_same_batch(h: &Harness) {
+    for round in 0..30 {
+        let commits: Vec<_> = (0..16)
+            .map(|i| {
+                let tx = h.begin();
+                tx.set(format!("k/{round}/{i:02}").as_bytes(), b"").unwrap();
+                tokio::spawn(tx.commit())
+            })
+            .collect();
+        let clear = h.begin();
+        clear.clear_range(b"k/", b"k0").unwrap();
+        let clear = tokio::spawn(clear.commit());
+        let mut versions = Vec::new();
+        for (i, commit) in commits.into_iter().enumerate() {
+            versions.push((commit.await.unwrap().unwrap(), i));
+        }
+        let cleared = clear.await.unwrap().unwrap();
+        let mut kept: Vec<String> = (versions.iter().filter(|(v, _)| *v > cleared))
+            .map(|(_, i)| format!("k/{round}/{i:02}="))
+            .collect();
+        kept.sort();
+        assert_eq!(h.all().await, kept.join(" "));
+        let tidy = h.begin();
+        tidy.clear_range(b"", b"z").unwrap();
+        tidy.commit().await.unwrap();
+    }
+}
