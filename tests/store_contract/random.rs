@@ -11,12 +11,13 @@ use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a program does, and what it saw.
 #[derive(Debug, Clone)]
 enum Op {
     Get(Vec<u8>, Read, Option<Vec<u8>>),
-    Range(Vec<u8>, Vec<u8>, RangeOptions, Read, Vec<(Vec<u8>, Vec<u8>)>, bool),
+    Range(Vec<u8>, Vec<u8>, RangeOptions, Read, Rows, bool),
     Set(Vec<u8>, Vec<u8>),
     Clear(Vec<u8>),
     ClearRange(Vec<u8>, Vec<u8>),
@@ -108,7 +109,7 @@ fn atomic(model: &mut Model, key: &[u8], operand: &[u8], f: impl Fn(u128, u128) 
     model.insert(key.to_vec(), new[..operand.len()].to_vec());
 }
 
-fn model_range(model: &Model, begin: &[u8], end: &[u8], o: RangeOptions) -> (Vec<(Vec<u8>, Vec<u8>)>, bool) {
+fn model_range(model: &Model, begin: &[u8], end: &[u8], o: RangeOptions) -> (Rows, bool) {
     if begin >= end {
         return (Vec::new(), false);
     }

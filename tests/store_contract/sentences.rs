@@ -169,7 +169,6 @@ async fn limit_of_a_transaction(h: &Harness) {
     tx.commit().await.unwrap();
     let tx = h.begin();
     for i in 0..1100u64 {
-        tx.add_read_conflict(&vec![b'r'; MAX_KEY - 10], &i.to_be_bytes().repeat(1)).unwrap();
         tx.add_read_conflict(&i.to_be_bytes(), &vec![b'r'; MAX_KEY]).unwrap();
     }
     tx.set(b"a", b"").unwrap();
