@@ -81,7 +81,7 @@ const TIPS: &[(&[&str], &[&str])] = &[
     (&["config|set"], &["request_policy:all_nodes", "response_policy:all_succeeded"]),
     (&["scan"], &["nondeterministic_output", "request_policy:special"]),
     (
-        &["command", "command|docs", "command|info", "command|list", "sdiff", "sinter", "smembers", "sunion"],
+        &["command", "command|docs", "command|info", "command|list", "function|list", "module|list", "sdiff", "sinter", "smembers", "sunion"],
         &["nondeterministic_output_order"],
     ),
     (
@@ -135,10 +135,11 @@ fn tips(label: &str) -> &'static [&'static str] {
 /// ACL categories of a row, without `@`.
 pub(super) fn categories(label: &str, row: &Row) -> Vec<&'static str> {
     let group = match row.group {
+        _ if !row.subs.is_empty() => None,
         Group::String => Some("string"),
         Group::Set => Some("set"),
-        Group::Generic => Some("keyspace").filter(|_| label != "wait" && row.subs.is_empty()),
-        Group::Connection => Some("connection").filter(|_| row.subs.is_empty()),
+        Group::Generic => Some("keyspace").filter(|_| label != "wait"),
+        Group::Connection => Some("connection"),
         Group::Transactions => Some("transaction"),
         Group::Scripting => Some("scripting"),
         Group::Pubsub => Some("pubsub").filter(|_| row.flags.has(Flags::PUBSUB)),
