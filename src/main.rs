@@ -4,14 +4,16 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+use tern::commands::config::fsync;
 use tern::commands::cx::Server;
-use tern::commands::{REDIS_VERSION, table};
-use tern::config::{AppendFsync, ConfigStore, Settings, from_args};
+use tern::commands::{REDIS_VERSION, info};
+use tern::config::{ConfigStore, Settings, from_args};
 use tern::env::Env;
 use tern::exec::Executor;
+use tern::store::Store;
 use tern::store::local::{Local, LocalOptions};
-use tern::store::{Fsync, Store};
-use tern::telemetry::{Telemetry, log};
+use tern::telemetry::{http, log};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[global_allocator]
@@ -28,6 +30,9 @@ Directives have redis.conf's names and syntax; arguments win over the file:
        tern /etc/tern.conf --loglevel verbose
        tern --store local:/fast/disk --appendfsync everysec
 ";
+
+/// Pause between two samples for the rates in INFO.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -72,9 +77,9 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     let mut server = Server::open(store.clone(), env.clone(), config)
         .await
         .map_err(|e| anyhow::anyhow!("cannot read the data in {}: {}", place.display(), e.into_reply().0))?;
-    let labels = table::labelled().map(|(label, _)| label).collect();
-    server.telemetry = Telemetry::new(labels, &env).with_log(log);
+    server.telemetry.log = log;
     let server = Arc::new(server);
+    observe(&server).await?;
     stop_on_signals(&server)?;
     let on: Vec<String> = listener.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("{} is ready on {}, data in {}", version(), on.join(" "), place.display());
@@ -99,11 +104,7 @@ async fn open_store(settings: &Settings, env: &Env) -> Result<(Store, PathBuf)> 
     std::fs::create_dir_all(&path)
         .with_context(|| format!("cannot create the data directory {}", path.display()))?;
     let mut options = LocalOptions::new(env.clock.clone());
-    options.fsync = match settings.appendfsync {
-        AppendFsync::Always => Fsync::Always,
-        AppendFsync::EverySec => Fsync::EverySec,
-        AppendFsync::No => Fsync::No,
-    };
+    options.fsync = fsync(settings.appendfsync);
     options.write_buffer = settings.store_write_buffer_size;
     options.block_cache = settings.store_cache_size;
     let dir = path.clone();
@@ -111,6 +112,31 @@ async fn open_store(settings: &Settings, env: &Env) -> Result<(Store, PathBuf)> 
     let local = local.with_context(|| format!("cannot open the data directory {}", path.display()))?;
     let shown = path.canonicalize().unwrap_or(path);
     Ok((Store::Local(local), shown))
+}
+
+/// Serves the metrics where they are wanted, and samples what INFO shows as rates.
+async fn observe(server: &Arc<Server>) -> Result<()> {
+    let settings = Settings::clone(&server.config.get());
+    if settings.metrics_port != 0 {
+        let listener = tern::net::listen(&settings, settings.metrics_port)
+            .await
+            .context("cannot listen for metrics on")?;
+        let on: Vec<String> = listener.addresses().iter().map(ToString::to_string).collect();
+        tracing::info!("metrics are at http://{}/metrics", on.join(" "));
+        for socket in listener.into_sockets() {
+            let server = server.clone();
+            tokio::spawn(http::serve(socket, Arc::new(move || info::metrics(&server))));
+        }
+    }
+    let server = server.clone();
+    tokio::spawn(async move {
+        let mut tick = tokio::time::interval(SAMPLE_EVERY);
+        loop {
+            tick.tick().await;
+            info::sample(&server);
+        }
+    });
+    Ok(())
 }
 
 /// The first SIGTERM or SIGINT asks for a graceful stop, the second ends the process.

@@ -81,7 +81,18 @@ const TIPS: &[(&[&str], &[&str])] = &[
     (&["config|set"], &["request_policy:all_nodes", "response_policy:all_succeeded"]),
     (&["scan"], &["nondeterministic_output", "request_policy:special"]),
     (
-        &["command", "command|docs", "command|info", "command|list", "function|list", "module|list", "sdiff", "sinter", "smembers", "sunion"],
+        &[
+            "command",
+            "command|docs",
+            "command|info",
+            "command|list",
+            "function|list",
+            "module|list",
+            "sdiff",
+            "sinter",
+            "smembers",
+            "sunion",
+        ],
         &["nondeterministic_output_order"],
     ),
     (

@@ -89,6 +89,11 @@ impl Listener {
         self.sockets.iter().filter_map(|s| s.local_addr().ok()).collect()
     }
 
+    /// The sockets, for another protocol than Redis'.
+    pub fn into_sockets(self) -> Vec<TcpListener> {
+        self.sockets
+    }
+
     /// Accepts for ever. Every connection's task holds a copy of `alive`.
     pub(super) async fn accept_all(&self, executor: &Arc<Executor>, alive: &mpsc::Sender<()>) {
         join_all(self.sockets.iter().map(|s| accept(s, executor, alive))).await;

@@ -13,9 +13,10 @@ mod transaction;
 
 use crate::commands::cx::{ClientState, Protocol, ReplyMode};
 use crate::commands::reply::Reply;
-use crate::commands::table::{Flags, Run, SessionOp};
+use crate::commands::table::{self, Flags, Run, SessionOp};
 use crate::error::ReplyError;
 use crate::exec::{Call, Executor, Unit, Watched};
+use crate::telemetry::Outcome;
 use bytes::Bytes;
 use gate::{Standing, Verdict};
 use std::sync::Arc;
@@ -99,8 +100,16 @@ impl Session {
     pub fn take(&mut self, argv: Vec<Bytes>) -> Room {
         let standing = Standing { authenticated: self.is_authenticated(), in_multi: self.multi.is_some() };
         match gate::check(&argv, standing) {
-            Verdict::Pass(row, names) => self.accept(Call { row, argv, names }),
+            Verdict::Pass(row, names) => {
+                self.client.handle.on_command(table::index_of(row));
+                self.accept(Call { row, argv, names })
+            }
             Verdict::Refuse(row, error) => {
+                let telemetry = &self.executor.server().telemetry;
+                telemetry.error(error.code());
+                if let Some(row) = row {
+                    telemetry.rejected(table::index_of(row));
+                }
                 let op = row.map(|r| r.run);
                 let reply = self.refuse(op, error);
                 self.fix(reply)
@@ -124,6 +133,9 @@ impl Session {
             }
             Some(Next::Op(op, call)) => self.run_op(op, &call).await,
         }
+        let handle = &self.client.handle;
+        handle.set_multi(self.multi.as_ref().map(Multi::len));
+        handle.set_watching(self.watches.len());
         self.closing |= self.client.close_after_reply;
     }
 
@@ -160,7 +172,13 @@ impl Session {
         }
         match call.row.run {
             Run::Session(op) => self.next = Some(Next::Op(op, call)),
-            Run::Refuse(line) => return self.fix(Reply::Error(ReplyError::new(line))),
+            Run::Refuse(line) => {
+                let error = ReplyError::new(line);
+                let telemetry = &self.executor.server().telemetry;
+                telemetry.error(error.code());
+                telemetry.rejected(table::index_of(call.row));
+                return self.fix(Reply::Error(error));
+            }
             _ if call.row.flags.has(Flags::HEAVY) => self.next = Some(Next::Alone(call)),
             _ => return self.push(call),
         }
@@ -243,7 +261,18 @@ impl Session {
 
     async fn run_op(&mut self, op: SessionOp, call: &Call) {
         let before = self.begin_reply();
+        let executor = self.executor.clone();
+        let (telemetry, clock) = (&executor.server().telemetry, &executor.server().env.clock);
+        let start = clock.monotonic();
         let reply = self.op(op, call).await;
+        let outcome = match &reply {
+            Reply::Error(e) => {
+                telemetry.error(e.code());
+                Outcome::Failed
+            }
+            _ => Outcome::Done,
+        };
+        telemetry.command(table::index_of(call.row), clock.monotonic() - start, outcome);
         let mode = if op == SessionOp::Reset { self.client.reply } else { before };
         if mode == ReplyMode::On {
             self.replies.push(reply);

@@ -39,6 +39,11 @@ impl Multi {
         self.calls.push(call);
     }
 
+    /// How many commands are queued.
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Bytes of its arguments.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

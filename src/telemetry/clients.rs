@@ -106,11 +106,10 @@ impl ClientHandle {
             wake: Notify::new(),
         }
     }
-    /// The row at `index` is run for this client at monotonic time `now`.
-    pub fn on_command(&self, index: usize, now: Duration) {
+    /// The row at `index` is run for this client.
+    pub fn on_command(&self, index: usize) {
         self.command.store(u32::try_from(index).unwrap_or(NO_COMMAND), Relaxed);
         self.commands.fetch_add(1, Relaxed);
-        self.last_seen_ms.store(millis(now), Relaxed);
     }
     /// `n` bytes came at monotonic time `now`.
     pub fn on_read(&self, n: usize, now: Duration) {

@@ -32,7 +32,7 @@ impl LogControl {
     }
 }
 
-/// Starts the log of this process: to `file`, or to the standard output where it is empty. Fails where the file cannot
+/// Starts the log of this process, where panics are written from now on: to `file`, or to the standard output where it is empty. Fails where the file cannot
 /// be opened or a log runs already.
 pub fn init(level: LevelFilter, file: &str, clock: Clock) -> io::Result<LogControl> {
     let (filter, handle) = reload::Layer::new(level);
@@ -44,6 +44,7 @@ pub fn init(level: LevelFilter, file: &str, clock: Clock) -> io::Result<LogContr
         registry.with(layer.with_writer(LogFile::open(Path::new(file))?)).try_init()
     };
     started.map_err(io::Error::other)?;
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     Ok(LogControl(Some(handle)))
 }
 

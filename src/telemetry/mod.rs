@@ -44,10 +44,6 @@ pub struct Telemetry {
     pub input: Count,
     /// Bytes written to clients.
     pub output: Count,
-    /// Keys found by commands that read.
-    pub hits: Count,
-    /// Keys not found by commands that read.
-    pub misses: Count,
     /// Keys removed because their time had come.
     pub expired: Count,
     /// Units in committed batches.
@@ -92,8 +88,6 @@ impl Telemetry {
             refused: Count::default(),
             input: Count::default(),
             output: Count::default(),
-            hits: Count::default(),
-            misses: Count::default(),
             expired: Count::default(),
             units: Count::default(),
             conflicts: Count::default(),
@@ -165,10 +159,6 @@ impl Telemetry {
     pub fn on_write(&self, n: usize) {
         self.output.add(n as u64);
     }
-    /// A reading command looked a key up.
-    pub fn on_lookup(&self, found: bool) {
-        if found { &self.hits } else { &self.misses }.add(1);
-    }
     /// `n` keys were removed because their time had come.
     pub fn on_expired(&self, n: u64) {
         self.expired.add(n);
@@ -199,8 +189,6 @@ impl Telemetry {
             &self.refused,
             &self.input,
             &self.output,
-            &self.hits,
-            &self.misses,
             &self.expired,
             &self.units,
             &self.conflicts,

@@ -111,8 +111,6 @@ fn figures(t: &Telemetry) -> Vec<Figure> {
         f("connections_refused", "Connections refused.", t.refused.get()),
         f("input_bytes", "Bytes read from clients.", t.input.get()),
         f("output_bytes", "Bytes written to clients.", t.output.get()),
-        f("keyspace_hits", "Keys found by commands that read.", t.hits.get()),
-        f("keyspace_misses", "Keys not found by commands that read.", t.misses.get()),
         f("expired_keys", "Keys removed because their time had come.", t.expired.get()),
         f("batched_units", "Pipeline windows and transactions in committed batches.", t.units.get()),
         f("batch_conflicts", "Transactions run again after a conflict.", t.conflicts.get()),
