@@ -126,6 +126,9 @@ impl<'a> Batch<'a> {
         let args = Args::new(call.argv.get(call.names..).unwrap_or_default());
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
         self.catalog = cx.catalog;
+        if result.is_err() {
+            self.server.telemetry.on_panic();
+        }
         // What a panicking handler wrote must not be committed: a store error makes the batch run without it.
         result.unwrap_or(Err(Error::Store(StoreError::Corrupt(PANICKED.0.into_owned()))))
     }
