@@ -331,8 +331,13 @@ fn pairs<'a>(
     Ok(args.rest().chunks_exact(2).filter_map(|pair| pair.first().zip(pair.get(1))))
 }
 
-async fn write_pairs<'a>(cx: &Cx<'_>, pairs: impl Iterator<Item = (&'a Bytes, &'a Bytes)>) -> Result<()> {
+/// All or nothing: names are checked before the first write.
+async fn write_pairs<'a>(
+    cx: &Cx<'_>,
+    pairs: impl Iterator<Item = (&'a Bytes, &'a Bytes)> + Clone,
+) -> Result<()> {
     let s = cx.scope()?;
+    pairs.clone().try_for_each(|(key, _)| object::check_name(key))?;
     for (key, value) in pairs {
         let mut slot = object::open(&s, key, Read::Serializable).await?;
         string::write(&s, cx.staged, &mut slot, value, None).await?;

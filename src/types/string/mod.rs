@@ -98,6 +98,7 @@ pub async fn write(
     value: &Bytes,
     expire_at: Option<u64>,
 ) -> Result<()> {
+    object::check_name(&slot.key)?;
     if value.len() <= INLINE_MAX {
         return object::put(s, slot, Value::Str(Str::Inline(value.clone())), expire_at);
     }
@@ -131,6 +132,7 @@ pub async fn set_range(
     offset: u64,
     patch: &Bytes,
 ) -> Result<u64> {
+    object::check_name(&slot.key)?;
     let old = slot.string()?.cloned().unwrap_or(Str::Inline(Bytes::new()));
     let expire_at = slot.expire_at();
     let new_len = len(&old).max(offset + patch.len() as u64);
