@@ -1,0 +1,95 @@
+//! Hazard: a commit whose result is unknown is applied twice, or its answer is lost.
+//!
+//! Many clients INCR, APPEND and EXEC over a store that conflicts, ages, and answers `Unknown` for commits that were
+//! applied, were not, or are applied a little later. Every acknowledged INCR must count exactly once and see its own value.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use tern::commands::cx::{ClientState, Protocol, ReplyMode, Server};
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::config::{ConfigStore, Settings};
+use tern::env::Env;
+use tern::exec::{Call, Executor, Unit};
+use tern::store::faulty::{FaultRates, Faulty};
+use tern::store::local::{Local, LocalOptions};
+use tern::store::{Fsync, Store};
+
+const CLIENTS: usize = 16;
+const ROUNDS: usize = 60;
+
+fn client(id: u64) -> ClientState {
+    ClientState {
+        id,
+        db: 0,
+        protocol: Protocol::Resp2,
+        authenticated: true,
+        user: Bytes::from_static(b"default"),
+        name: Bytes::new(),
+        lib_name: Bytes::new(),
+        lib_ver: Bytes::new(),
+        reply: ReplyMode::On,
+        no_evict: false,
+        no_touch: false,
+        in_exec: false,
+        close_after_reply: false,
+        handle: Arc::default(),
+    }
+}
+
+fn call(line: &str) -> Call {
+    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+    let (row, names) = table::resolve(&argv).and_then(Result::ok).expect("a command of the table");
+    Call { row, argv, names }
+}
+
+async fn run(exec: &Executor, id: u64, lines: &[&str], multi: bool) -> Vec<Reply> {
+    let calls = lines.iter().map(|l| call(l)).collect();
+    let unit = Unit { calls, client: client(id), watches: Vec::new(), exec: multi };
+    exec.run(unit).await.replies.expect("nothing is watched")
+}
+
+async fn executor(store: Store, lanes: usize) -> Arc<Executor> {
+    let settings = Settings { lanes, ..Settings::default() };
+    let server = Server::open(store, Env::system(), ConfigStore::new(settings)).await.expect("opens");
+    Arc::new(Executor::new(Arc::new(server)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_commits_are_applied_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut options = LocalOptions::new(tern::env::Clock::System);
+    options.fsync = Fsync::No;
+    let seed = Env::system().rng().u64();
+    println!("seed {seed}");
+    let local = Store::Local(Local::open(dir.path(), options).expect("opens"));
+    let faulty = Faulty::new(local, seed, FaultRates::default());
+    let exec = executor(Store::Faulty(faulty.clone()), 4).await;
+    faulty.set_rates(FaultRates::mixed());
+    let tasks = (0..CLIENTS).map(|n| tokio::spawn(one_client(exec.clone(), n)));
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("the client does not panic");
+    }
+    faulty.set_rates(FaultRates::default());
+    let total = (CLIENTS * ROUNDS) as i64;
+    assert_eq!(run(&exec, 0, &["incrby shared 0"], false).await, [Reply::Int(total)]);
+    assert_eq!(run(&exec, 0, &["strlen log"], false).await, [Reply::Int(total)]);
+    assert_eq!(run(&exec, 0, &["mget a b"], false).await.len(), 1);
+    let both = run(&exec, 0, &["get a", "get b"], false).await;
+    assert_eq!(both[0], both[1], "an EXEC was applied in part");
+    assert_eq!(both[0], Reply::text(total.to_string()));
+    let counts = faulty.counts();
+    assert!(counts.unknown_applied > 0 && counts.unknown_lost > 0 && counts.unknown_late > 0, "{counts:?}");
+    assert!(counts.conflicts > 0 && counts.too_old > 0, "{counts:?}");
+}
+
+async fn one_client(exec: Arc<Executor>, n: usize) {
+    let own = format!("incr own:{n}");
+    for round in 1..=ROUNDS {
+        let replies = run(&exec, n as u64, &[&own, "incr shared", "append log x"], false).await;
+        assert_eq!(replies[0], Reply::Int(round as i64), "own counter of client {n}");
+        assert!(matches!(replies[1], Reply::Int(_)) && matches!(replies[2], Reply::Int(_)), "{replies:?}");
+        let replies = run(&exec, n as u64, &["incr a", "incr b"], true).await;
+        assert_eq!(replies[0], replies[1], "one EXEC, one state");
+    }
+}
