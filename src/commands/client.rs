@@ -1,6 +1,6 @@
 //! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
 
-use super::args::Args;
+use super::args::{Args, parse_i64};
 use super::command::help_of;
 use super::cx::{Cx, ReplyMode};
 use super::reply::Reply;
@@ -266,7 +266,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(Bytes::from(lines)))
 }
 
-/// One or more ids, to the end.
+/// One or more ids, to the end. Nobody has one below 1.
 fn ids(args: &mut Args<'_>) -> Result<Vec<u64>> {
     let mut ids = vec![one_id(args)?];
     while !args.is_empty() {
@@ -276,8 +276,8 @@ fn ids(args: &mut Args<'_>) -> Result<Vec<u64>> {
 }
 
 fn one_id(args: &mut Args<'_>) -> Result<u64> {
-    let id = super::args::parse_i64(args.next()?).and_then(|n| u64::try_from(n).ok());
-    Ok(id.ok_or(ReplyError::new("ERR Invalid client ID"))?)
+    let id = parse_i64(args.next()?).ok_or(ReplyError::new("ERR Invalid client ID"))?;
+    Ok(u64::try_from(id).unwrap_or_default())
 }
 
 /// Classes of clients.
@@ -332,9 +332,12 @@ async fn trackinginfo(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    if args.len() > 2 {
+        let line = "ERR unknown subcommand or wrong number of arguments for 'UNBLOCK'. Try CLIENT HELP.";
+        return Err(ReplyError::new(line).into());
+    }
     args.int()?;
-    let known = args.is_empty() || args.keyword("TIMEOUT") || args.keyword("ERROR");
-    if !known || !args.is_empty() {
+    if !args.is_empty() && !args.keyword("TIMEOUT") && !args.keyword("ERROR") {
         return Err(ReplyError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR").into());
     }
     Ok(Reply::Int(0))

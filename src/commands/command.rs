@@ -104,7 +104,7 @@ async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if args.is_empty() {
         return all(cx, args).await;
     }
-    let one = |name: &Bytes| find(name).map_or(Reply::NilArray, |(label, row)| info_of(&label, row));
+    let one = |name: &Bytes| find(name).map_or(Reply::Nil, |(label, row)| info_of(&label, row));
     Ok(Reply::Array(args.rest().iter().map(one).collect()))
 }
 

@@ -1,10 +1,10 @@
 //! Commands about the connection, but for those that the session runs itself.
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::cx::{Cx, Protocol};
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
-use crate::error::{NOT_INTEGER, ReplyError, Result};
+use crate::error::{ReplyError, Result};
 use crate::handler;
 
 const BASE: Row = Row {
@@ -19,6 +19,9 @@ const BASE: Row = Row {
     run: Run::Container,
     subs: &[],
 };
+/// Redis' words, its grammar too.
+const NOT_INT32: ReplyError =
+    ReplyError::new("ERR value is out of range, value must between -2147483648 and 2147483647");
 const NO_CLUSTER: Run = Run::Refuse("ERR This instance has cluster support disabled");
 
 /// Rows of this family.
@@ -109,7 +112,7 @@ async fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 }
 
 async fn select(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let index = parse_i64(args.next()?).filter(|n| i32::try_from(*n).is_ok()).ok_or(NOT_INTEGER)?;
+    let index = i32::try_from(args.int()?).map_err(|_| NOT_INT32)?;
     let db = u8::try_from(index).ok().filter(|db| cx.prefix(*db).is_ok());
     cx.client.db = db.ok_or(ReplyError::new("ERR DB index is out of range"))?;
     cx.client.publish();

@@ -61,11 +61,11 @@ impl ConfigStore {
             let opt = lookup(name).ok_or_else(|| SetError::Unknown(name.clone()))?;
             let refuse = |why: &str| Err(SetError::Invalid(name.clone(), why.into()));
             match opt.change {
-                Change::Runtime if named.iter().any(|o| o.name == opt.name) => {
+                _ if named.iter().any(|o| o.name == opt.name) => {
                     return refuse("duplicate parameter");
                 }
-                Change::Runtime => named.push(opt),
-                Change::Start | Change::Fixed => return refuse("can't set immutable config"),
+                Change::Start => return refuse("can't set immutable config"),
+                Change::Runtime | Change::Fixed => named.push(opt),
             }
         }
         for ((name, value), opt) in pairs.iter().zip(&named) {

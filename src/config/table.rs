@@ -12,7 +12,7 @@ pub enum Change {
     Runtime,
     /// In the file and as an argument.
     Start,
-    /// Never: a fact that clients ask for. A file may state it, but not contradict it.
+    /// Never: a fact that clients ask for. A file or a client may state it, but not contradict it.
     Fixed,
 }
 
@@ -106,7 +106,7 @@ const MIB: u64 = 1 << 20;
 const MAX_BULK: u64 = 512 * MIB;
 
 options! {
-    /// TCP port to listen on; 0 listens on none.
+    /// TCP port to listen on; 0 lets the system choose one, the log says which.
     port: u16 = "port" "6379" Start Int(0, 65535);
     /// Addresses to listen on. A leading `-` makes an address optional: it is skipped where it does not exist.
     bind: Vec<String> = "bind" "127.0.0.1 -::1" Start Words;
@@ -148,12 +148,12 @@ options! {
     /// Bytes that the engine collects in memory before it writes a table file.
     store_write_buffer_size: usize = "store-write-buffer-size" "67108864" Start Memory(64 << 10, 1 << 40);
 
-    /// Largest set of integers that is kept in its record, in members.
-    set_max_intset_entries: usize = "set-max-intset-entries" "512" Runtime Int(0, 1024);
-    /// Largest set of other members that is kept in its record, in members.
-    set_max_listpack_entries: usize = "set-max-listpack-entries" "128" Runtime Int(0, 1024);
-    /// Longest member in a set that is kept in its record, in bytes.
-    set_max_listpack_value: usize = "set-max-listpack-value" "64" Runtime Int(0, 64);
+    /// Largest set of integers that is kept in its record, in members. Part of the stored format.
+    set_max_intset_entries: usize = "set-max-intset-entries" "512" Fixed Int(0, 1024);
+    /// Largest set of other members that is kept in its record, in members. Part of the stored format.
+    set_max_listpack_entries: usize = "set-max-listpack-entries" "128" Fixed Int(0, 1024);
+    /// Longest member in such a set, in bytes. Part of the stored format.
+    set_max_listpack_value: usize = "set-max-listpack-value" "64" Fixed Int(0, 64);
 
     /// What is logged: `debug`, `verbose`, `notice`, `warning` or `nothing`.
     loglevel: LogLevel = "loglevel" "notice" Runtime LEVEL;
@@ -176,7 +176,7 @@ options! {
     replica_read_only: String = "replica-read-only" "yes" Fixed Text;
     /// Cluster mode does not exist: any server can answer for any key.
     cluster_enabled: String = "cluster-enabled" "no" Fixed Text;
-    /// Daemons are the service manager's work.
+    /// Running in the background is the service manager's work.
     daemonize: String = "daemonize" "no" Fixed Text;
     /// Background work is paced by itself, not by a frequency; tools ask for it.
     hz: String = "hz" "10" Fixed Text;
