@@ -101,6 +101,11 @@ impl Server {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
+    /// Bytes of memory that it has resident.
+    pub fn resident(&self) -> usize {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
     /// SIGKILL: no goodbye.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
