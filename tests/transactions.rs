@@ -78,13 +78,22 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     ("WATCH a\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n*0\r\n"),
     ("WATCH a a\r\nSET a 1\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n*-1\r\n"),
-    ("WATCH a\r\nSET a 1\r\nUNWATCH\r\nMULTI\r\nPING\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n"),
-    ("WATCH a\r\nSET a 1\r\nMULTI\r\nDISCARD\r\nMULTI\r\nPING\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n"),
+    (
+        "WATCH a\r\nSET a 1\r\nUNWATCH\r\nMULTI\r\nPING\r\nEXEC\r\n",
+        "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n",
+    ),
+    (
+        "WATCH a\r\nSET a 1\r\nMULTI\r\nDISCARD\r\nMULTI\r\nPING\r\nEXEC\r\n",
+        "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n",
+    ),
     (
         "WATCH a\r\nSET a 1\r\nMULTI\r\nfoo\r\nEXEC\r\nMULTI\r\nPING\r\nEXEC\r\n",
         "+OK\r\n+OK\r\n+OK\r\n-ERR unknown command 'foo', with args beginning with: \r\n-EXECABORT Transaction discarded because of previous errors.\r\n+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n",
     ),
-    ("SET a 1\r\nWATCH a\r\nGET a\r\nMULTI\r\nSET a 2\r\nEXEC\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n$1\r\n1\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n+OK\r\n*0\r\n"),
+    (
+        "SET a 1\r\nWATCH a\r\nGET a\r\nMULTI\r\nSET a 2\r\nEXEC\r\nMULTI\r\nEXEC\r\n",
+        "+OK\r\n+OK\r\n$1\r\n1\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n+OK\r\n*0\r\n",
+    ),
 ];
 
 #[test]
@@ -124,7 +133,7 @@ fn hello_inside_a_transaction() {
     assert_eq!(client.line("HELLO 3"), Value::Simple(b"QUEUED".to_vec()));
     assert_eq!(client.line("GET missing"), Value::Simple(b"QUEUED".to_vec()));
     let Value::Array(replies) = client.line("EXEC") else { panic!("EXEC answers an array") };
-    assert!(matches!(&replies[..], [Value::Map(_), Value::Nil]), "{replies:?}");
+    assert!(matches!(&replies[..], [Value::Map(_), Value::Nil(_)]), "{replies:?}");
     assert_eq!(client.run(&["GET", "missing"]).raw, b"_\r\n");
 }
 
@@ -182,7 +191,7 @@ fn watch_sees_every_change_of_others() {
         (&["SET k 1 EX 100"], &["PERSIST k"]),
     ];
     for (before, change) in changes {
-        assert_eq!(exec_after(&tern, before, change), Value::Nil, "{before:?} then {change:?}");
+        assert_eq!(exec_after(&tern, before, change), Value::Nil(b'*'), "{before:?} then {change:?}");
     }
 }
 
@@ -217,7 +226,7 @@ fn watch_remembers_the_database() {
     other.line("SELECT 1");
     other.line("SET k v");
     watcher.line("MULTI");
-    assert_eq!(watcher.line("EXEC"), Value::Nil);
+    assert_eq!(watcher.line("EXEC"), Value::Nil(b'*'));
 }
 
 #[test]
@@ -258,7 +267,7 @@ fn check_and_set_from_many_connections_loses_nothing() {
                     };
                     client.line("MULTI");
                     client.line(&format!("SET n {}", n + 1));
-                    done += usize::from(client.line("EXEC") != Value::Nil);
+                    done += usize::from(client.line("EXEC") != Value::Nil(b'*'));
                 }
             })
         })

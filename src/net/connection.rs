@@ -70,8 +70,10 @@ impl Connection {
     async fn rounds(&mut self) -> io::Result<()> {
         loop {
             let ended = self.gather();
-            self.session.run().await;
-            self.answer().await?;
+            while self.session.is_waiting() {
+                self.session.run().await;
+                self.answer().await?;
+            }
             if self.session.is_closing() {
                 return self.flush().await;
             }

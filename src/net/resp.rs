@@ -120,3 +120,63 @@ fn argument(request: &Bytes, frame: &RangeFrame) -> Result<Bytes, ProtocolError>
         _ => Err(ProtocolError::new("invalid bulk length")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { max_bulk: 512 << 20, authenticated: true };
+
+    fn feed(decoder: &mut Decoder, bytes: &[u8]) -> Option<Vec<Bytes>> {
+        decoder.room().extend_from_slice(bytes);
+        decoder.filled(bytes.len());
+        decoder.next_request(&LIMITS).unwrap()
+    }
+
+    #[test]
+    fn arguments_share_the_read_buffer() {
+        let mut decoder = Decoder::default();
+        let argv = feed(&mut decoder, b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING\r\n").unwrap();
+        assert_eq!(argv, [&b"GET"[..], b"k"]);
+        let distance = argv[1].as_ptr() as usize - argv[0].as_ptr() as usize;
+        assert_eq!(distance, "GET\r\n$1\r\n".len());
+        assert_eq!(decoder.next_request(&LIMITS).unwrap().unwrap(), [&b"PING"[..]]);
+        assert_eq!(decoder.next_request(&LIMITS), Ok(None));
+    }
+
+    #[test]
+    fn an_announced_length_allocates_nothing() {
+        let mut decoder = Decoder::default();
+        assert_eq!(feed(&mut decoder, b"*2147483647\r\n$536870912\r\nx"), None);
+        assert_eq!(decoder.lacks, (512 << 20) + 2 - 1);
+        decoder.room();
+        assert!(decoder.buf.capacity() <= 3 * MAX_READ, "{}", decoder.buf.capacity());
+    }
+
+    #[test]
+    fn a_large_request_leaves_no_large_buffer() {
+        let mut decoder = Decoder::default();
+        let n = 4 << 20;
+        assert_eq!(feed(&mut decoder, format!("*2\r\n$4\r\nECHO\r\n${n}\r\n").as_bytes()), None);
+        for _ in 0..n / MAX_READ {
+            assert_eq!(feed(&mut decoder, &[b'x'; MAX_READ]), None);
+        }
+        let argv = feed(&mut decoder, b"\r\nPI").unwrap();
+        assert_eq!(argv[1].len(), n);
+        assert!(decoder.buf.capacity() < MIN_READ);
+        assert_eq!(feed(&mut decoder, b"NG\r\n").unwrap(), [&b"PING"[..]]);
+    }
+
+    #[test]
+    fn idle_connections_keep_small_buffers() {
+        let mut decoder = Decoder::default();
+        let many = b"PING\r\n".repeat(MIN_READ);
+        let mut next = feed(&mut decoder, &many);
+        while next.is_some() {
+            next = decoder.next_request(&LIMITS).unwrap();
+        }
+        assert!(feed(&mut decoder, b"PING\r\n").is_some());
+        decoder.room();
+        assert!(decoder.buf.capacity() <= MIN_READ, "{}", decoder.buf.capacity());
+    }
+}

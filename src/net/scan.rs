@@ -163,3 +163,39 @@ fn bulk_len(header: &[u8], limits: &Limits) -> Result<usize, ProtocolError> {
     }
     Ok(len)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { max_bulk: 512 << 20, authenticated: true };
+
+    #[test]
+    fn a_scan_goes_on_where_it_stopped() {
+        let mut raw = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\n\r\n$1\r\r\n".to_vec();
+        let whole = raw.len();
+        let mut scan = Scan::default();
+        for n in 0..whole {
+            let before = scan.searched;
+            assert!(matches!(scan.run(&mut raw[..n], &LIMITS), Ok(Scanned::Needs(1..))), "{n}");
+            assert!(scan.searched >= before && scan.searched >= scan.done, "{n}");
+        }
+        assert_eq!(scan.run(&mut raw, &LIMITS), Ok(Scanned::Array(whole)));
+    }
+
+    #[test]
+    fn the_data_of_an_argument_is_not_searched() {
+        let mut raw = b"*1\r\n$1000000\r\nabc".to_vec();
+        let mut scan = Scan::default();
+        assert_eq!(scan.run(&mut raw, &LIMITS), Ok(Scanned::Needs(1_000_002 - 3)));
+        assert_eq!(scan.done, raw.len() - 3 + 1_000_002);
+    }
+
+    #[test]
+    fn only_small_requests_before_auth() {
+        let strangers = Limits { authenticated: false, ..LIMITS };
+        let error = |raw: &[u8]| Scan::default().run(&mut raw.to_vec(), &strangers).unwrap_err();
+        assert_eq!(error(b"*11\r\n"), ProtocolError::new("unauthenticated multibulk length"));
+        assert_eq!(error(b"*1\r\n$16385\r\n"), ProtocolError::new("unauthenticated bulk length"));
+    }
+}

@@ -3,8 +3,8 @@
 //! * Requests are taken one by one ([`Session::take`]) and pass the gates ([`gate`]). Consecutive commands form one unit, a
 //!   **window**, until it is full or something comes that must see what was before it run: a session command, a heavy
 //!   row, CLIENT REPLY.
-//! * [`Session::run`] runs the window and what ended it, and leaves exactly one reply for each request, in order;
-//!   [`Reply::None`] is left out.
+//! * [`Session::run`] runs the window, then what ended it, and leaves exactly one reply for each request, in order;
+//!   [`Reply::None`] is no bytes.
 //! * A window that answered much makes the next one smaller: replies of one window are held until they are written.
 
 mod gate;
@@ -122,21 +122,29 @@ impl Session {
         }
     }
 
-    /// Runs what was taken. The replies are then in [`Session::replies`].
+    /// Runs the window, or what ended it where there is no window. The replies are then in [`Session::replies`], to be
+    /// encoded before it runs again: what ends a window may change the protocol.
     pub async fn run(&mut self) {
-        self.run_window().await;
-        match self.next.take() {
-            None => {}
-            Some(Next::Alone(call)) => {
-                self.push(call);
-                self.run_window().await;
+        if self.window.len() > 0 {
+            self.run_window().await;
+        } else if let Some(next) = self.next.take() {
+            match next {
+                Next::Op(op, call) => self.run_op(op, &call).await,
+                Next::Alone(call) => {
+                    self.push(call);
+                    self.run_window().await;
+                }
             }
-            Some(Next::Op(op, call)) => self.run_op(op, &call).await,
         }
         let handle = &self.client.handle;
         handle.set_multi(self.multi.as_ref().map(Multi::len));
         handle.set_watching(self.watches.len());
         self.closing |= self.client.close_after_reply;
+    }
+
+    /// Whether something that was taken has not run.
+    pub fn is_waiting(&self) -> bool {
+        self.window.len() > 0 || self.next.is_some()
     }
 
     /// Replies that wait to be written, in order.
