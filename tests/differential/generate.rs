@@ -112,6 +112,8 @@ const TEMPLATES: &[(usize, &str)] = &[
     (5, "TOUCH $k+"),
     (10, "RENAME $k $k"),
     (8, "RENAMENX $k $k"),
+    (8, "COPY $k $k {REPLACE|DB $d|FOO}"),
+    (6, "MOVE $k $d"),
     (3, "RANDOMKEY"),
     (5, "KEYS $g"),
     (4, "SCAN 0 {MATCH $g|COUNT $n|TYPE $t}"),
@@ -160,7 +162,7 @@ const TEMPLATES: &[(usize, &str)] = &[
     (1, "COMMAND GETKEYS SUNIONSTORE $k+"),
     (1, "COMMAND GETKEYS SET $k $v {GET|NX}"),
     (1, "COMMAND GETKEYS $w $k"),
-    (1, "COMMAND GETKEYS PING"),
+    (1, "COMMAND GETKEYS PING $v"),
     (1, "CONFIG GET nosuchoption"),
     (1, "CONFIG GET timeout"),
     (1, "CONFIG GET appendfsyn?"),
@@ -178,6 +180,15 @@ const TEMPLATES: &[(usize, &str)] = &[
     (1, "SHUTDOWN ABORT"),
     (1, "FUNCTION FLUSH"),
     (1, "CLUSTER INFO"),
+    (1, "CLUSTER NODES"),
+    (1, "READONLY"),
+    (1, "READWRITE"),
+    (1, "ASKING"),
+    (1, "WAIT 0 $n"),
+    (1, "WAIT $w $w"),
+    (1, "MODULE LIST"),
+    (1, "REPLICAOF NO ONE"),
+    (1, "SLAVEOF NO ONE"),
     (2, "$u"),
     (2, "$u $v+"),
     (14, "WATCH $k+"),
@@ -223,7 +234,7 @@ fn step(rng: &mut Rng, conn: usize) -> Step {
     let weights = TEMPLATES.iter().map(|(weight, _)| *weight);
     let (_, template) = TEMPLATES[rng.weighted(weights)];
     let mut argv = expand(rng, template);
-    if rng.one_in(10) && argv[0] != b"SHUTDOWN" {
+    if rng.one_in(10) && !matches!(argv[0].as_slice(), b"SHUTDOWN" | b"COMMAND") {
         damage(rng, &mut argv);
         far_expiry(&mut argv);
     }

@@ -32,7 +32,7 @@ const STEPS: usize = 500;
 /// Different mismatches after which a run gives up.
 const ENOUGH: usize = 25;
 /// Time spent on making one mismatch short.
-const SHRINK: Duration = Duration::from_secs(8);
+const SHRINK: Duration = Duration::from_secs(30);
 
 #[test]
 fn replies_equal_those_of_redis_in_resp2() {
@@ -113,7 +113,7 @@ fn signature(mismatch: &Mismatch) -> String {
 
 fn report(ports: Ports, sequence: u64, steps: &[Step], mismatch: Mismatch) -> String {
     let wanted = signature(&mismatch);
-    let end = (mismatch.step + 1).min(steps.len());
+    let end = (mismatch.step + run::WINDOW).min(steps.len());
     let (short, mismatch) = shorten(ports, steps[..end].to_vec(), mismatch, &wanted);
     let lines: Vec<String> =
         short.iter().map(|s| format!("    {} {}", ["A", "B"][s.conn], show(&s.argv))).collect();

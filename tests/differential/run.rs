@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 /// Lines that are sent before replies are read.
-const WINDOW: usize = 32;
+pub const WINDOW: usize = 32;
 /// Databases that the end of a sequence compares.
 const DATABASES: [&str; 5] = ["0", "1", "2", "15", "3"];
 
@@ -339,13 +339,13 @@ impl Both {
     }
 
     fn count(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
-        for _ in 0..20 {
+        for _ in 0..30 {
             let (redis, tern) = self.ask(at, argv)?;
             if redis.raw == tern.raw {
                 tally.count(argv);
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(50));
         }
         let (redis, tern) = self.ask(at, argv)?;
         self.judge(at, argv, &redis, &tern, tally)

@@ -83,13 +83,14 @@ fn untidy_bytes_are_answered_as_redis_does() {
 }
 
 /// A server that closes while bytes are still coming resets the connection, which may swallow its last reply: so
-/// a difference has to show in every one of a few tries.
+/// Redis may have said less, and a difference has to show in every one of a few tries.
 fn differs(redis: u16, tern: u16, case: &[u8], piecewise: bool) -> Option<String> {
     let mut complaint = None;
     for _ in 0..5 {
         let (expected, got) = (answer(redis, case, piecewise), answer(tern, case, piecewise));
         let maps = expected.0.starts_with(b"%") && got.0.starts_with(b"%");
-        let same = expected == got || maps && tail(&expected.0) == tail(&got.0) && expected.1 == got.1;
+        let longer = expected.1 && got.1 && got.0.starts_with(&expected.0);
+        let same = longer || expected == got || maps && tail(&expected.0) == tail(&got.0) && expected.1 == got.1;
         if same {
             return None;
         }

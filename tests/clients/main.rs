@@ -1,0 +1,188 @@
+//! Other people's programs: redis-py, redis-cli in its modes, redis-benchmark. What is not installed is skipped loudly.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::server::{Server, tern};
+use support::{program, skipped};
+
+/// Every program must be done by then.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs a program to its end, with `input`; after [`PATIENCE`], or `until`, it is ended.
+fn run_until(mut command: Command, input: &[u8], until: Option<Duration>) -> Output {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let pid = child.id();
+    let waiter = std::thread::spawn(move || child.wait_with_output().unwrap());
+    let since = Instant::now();
+    let limit = until.unwrap_or(PATIENCE);
+    while !waiter.is_finished() && since.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if !waiter.is_finished() {
+        let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).status();
+        assert!(until.is_some(), "{command:?} does not end");
+    }
+    let output = waiter.join().unwrap();
+    feeder.join().unwrap();
+    output
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A tool of Debian's redis-tools on a server's port.
+fn tool(name: &str, server: &Server, args: &[&str]) -> Option<Command> {
+    let Some(path) = program(name) else {
+        skipped(&format!("{name}: not installed"), "apt-get install redis-tools");
+        return None;
+    };
+    let mut command = Command::new(path);
+    command.args(["-p", &server.port.to_string()]).args(args);
+    Some(command)
+}
+
+fn fill(server: &Server) {
+    let mut client = server.client();
+    for i in 0..500 {
+        client.run(&["SET".to_owned(), format!("key:{i}"), "x".repeat(i)]);
+    }
+    let members = (0..400).map(|i| format!("member{i}"));
+    client.run(&["SADD".to_owned(), "aset".to_owned()].into_iter().chain(members).collect::<Vec<_>>());
+}
+
+/// A Python that has redis-py.
+fn python() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    let named = std::env::var_os("TERN_PYTHON").map(PathBuf::from);
+    let candidates = [named, cache.map(|c| c.join("tern/venv/bin/python")), program("python3")];
+    let found = candidates.into_iter().flatten().find(|python| {
+        let import = Command::new(python).args(["-c", "import redis"]).stderr(Stdio::null()).status();
+        import.is_ok_and(|status| status.success())
+    });
+    if found.is_none() {
+        skipped("redis-py: not installed", "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install redis");
+    }
+    found
+}
+
+fn redis_py(protocol: &str) {
+    let Some(python) = python() else { return };
+    let server = tern(&["--appendfsync", "no", "--requirepass", "sesame"]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/python.py");
+    let mut command = Command::new(python);
+    command.arg(script).args([&server.port.to_string(), "sesame", protocol]);
+    let output = run_until(command, b"", None);
+    assert!(output.status.success(), "{}\n{}", text(&output), server.log());
+}
+
+#[test]
+fn redis_py_in_resp2() {
+    redis_py("2");
+}
+
+#[test]
+fn redis_py_in_resp3() {
+    redis_py("3");
+}
+
+/// On a terminal (of `script`), as a person uses it: COMMAND DOCS at the start, hints, replies formatted.
+#[test]
+fn redis_cli_on_a_terminal() {
+    let server = tern(&[]);
+    let Some(cli) = tool("redis-cli", &server, &[]) else { return };
+    let Some(script) = program("script") else { return skipped("redis-cli on a terminal: no script", "apt-get install bsdutils") };
+    for flags in ["", " -3"] {
+        let mut command = Command::new(script.clone());
+        let line = format!("{}{flags} -p {}", cli.get_program().to_string_lossy(), server.port);
+        command.args(["-q", "-e", "-c", &line, "/dev/null"]).env("TERM", "dumb");
+        let typed = "SET greeting \"hello world\"\nGET greeting\nDEL s\nSADD s a b\nSMEMBERS s\nHELP SADD\nINCR greeting\nexit\n";
+        let output = run_until(command, typed.as_bytes(), None);
+        let shown = text(&output);
+        for expected in ["OK", "\"hello world\"", "(integer) 2", "(error) ERR value is not an integer", "SADD key member"] {
+            assert!(shown.contains(expected), "no {expected} in\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn redis_cli_modes() {
+    let server = tern(&["--appendfsync", "no"]);
+    fill(&server);
+    let run = |args: &[&str], until: Option<u64>| {
+        let command = tool("redis-cli", &server, args)?;
+        Some(text(&run_until(command, b"", until.map(Duration::from_millis))))
+    };
+    let Some(scanned) = run(&["--scan", "--pattern", "key:*"], None) else { return };
+    assert_eq!(scanned.lines().count(), 500, "{scanned}");
+    let big = run(&["--bigkeys"], None).unwrap();
+    assert!(big.contains("Biggest string found") && big.contains("key:499"), "{big}");
+    assert!(big.contains("Biggest    set found") && big.contains("has 400 members"), "{big}");
+    let stat = run(&["--stat", "-i", "0.05"], Some(1000)).unwrap();
+    let row = stat.lines().find(|l| l.starts_with("501 ")).unwrap_or_else(|| panic!("{stat}"));
+    assert!(row.split_whitespace().count() >= 6, "{stat}");
+    let latency = run(&["--latency", "--raw", "-i", "0.2"], Some(1500)).unwrap();
+    let numbers = latency.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).count();
+    assert!(numbers >= 4, "{latency}");
+    let csv = run(&["--csv", "MGET", "key:1", "none", "key:2"], None).unwrap();
+    assert_eq!(csv.trim(), "\"x\",NULL,\"xx\"");
+    let json = run(&["-3", "--json", "SMEMBERS", "key:1"], None).unwrap();
+    assert!(json.contains("WRONGTYPE"), "{json}");
+}
+
+#[test]
+fn redis_cli_pipe_loads_in_bulk() {
+    let server = tern(&["--appendfsync", "no"]);
+    let Some(command) = tool("redis-cli", &server, &["--pipe"]) else { return };
+    let input: Vec<u8> =
+        (0..20_000).flat_map(|i| support::resp::request(&["SET".to_owned(), format!("k{i}"), i.to_string()])).collect();
+    let shown = text(&run_until(command, &input, None));
+    assert!(shown.contains("errors: 0, replies: 20000"), "{shown}");
+    assert_eq!(server.client().line("DBSIZE").int(), Some(20_000));
+    assert_eq!(server.client().line("GET k19999").bytes(), Some(b"19999".as_slice()));
+}
+
+fn benchmark(pipeline: &str) {
+    let server = tern(&["--appendfsync", "no"]);
+    let tests = "ping,set,get,incr,sadd,spop,mset";
+    let Some(command) = tool("redis-benchmark", &server, &["-q", "-n", "5000", "-t", tests, "-P", pipeline]) else { return };
+    let output = run_until(command, b"", None);
+    let shown = text(&output).replace('\r', "\n");
+    assert!(output.status.success(), "{shown}");
+    for name in ["PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "SADD", "SPOP", "MSET"] {
+        let done = shown.lines().any(|l| l.trim_start().starts_with(name) && l.contains("requests per second"));
+        assert!(done, "no result of {name} in\n{shown}");
+    }
+    let complaints = ["error", "Error", "ERR", "WARNING"];
+    assert!(!complaints.iter().any(|word| shown.contains(word)), "{shown}");
+}
+
+#[test]
+fn redis_benchmark_one_at_a_time() {
+    benchmark("1");
+}
+
+#[test]
+fn redis_benchmark_pipelined() {
+    benchmark("16");
+}
+
+/// `tern --help` and a signal: the parts of a server's life that no client sees.
+#[test]
+fn sigterm_ends_it_well() {
+    let mut server = tern(&[]);
+    server.client().line("SET a b");
+    assert!(server.terminate(), "exit status\n{}", server.log());
+}

@@ -1,0 +1,162 @@
+"""What an application does with redis-py: connects by name and password, pools, pipelines, WATCHes, scans.
+
+Usage: python.py PORT PASSWORD PROTOCOL. Prints one line a case, exits with 1 at the first that fails.
+"""
+
+import sys
+import threading
+
+import redis
+
+PORT, PASSWORD, PROTOCOL = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+
+
+def connect(**options):
+    options = {"password": PASSWORD, "protocol": PROTOCOL, "decode_responses": True, **options}
+    return redis.Redis(host="127.0.0.1", port=PORT, **options)
+
+
+def names_and_passwords():
+    client = connect(client_name="tester", username="default", db=3)
+    assert client.ping()
+    assert client.client_getname() == "tester"
+    mine = client.client_info()
+    assert mine["name"] == "tester" and str(mine["db"]) == "3", mine
+    assert any(c["name"] == "tester" for c in client.client_list())
+    assert str(mine["resp"]) == str(PROTOCOL), mine
+    for wrong in ({"password": "wrong"}, {"username": "nobody"}):
+        try:
+            connect(**wrong).ping()
+        except redis.AuthenticationError:
+            continue
+        raise AssertionError(f"accepted {wrong}")
+    try:
+        connect(password=None).ping()
+    except redis.AuthenticationError:
+        return
+    raise AssertionError("accepted no password")
+
+
+def strings_and_sets():
+    client = connect()
+    client.flushall()
+    assert client.set("k", "v", ex=100) is True
+    assert client.get("k") == "v" and 0 < client.ttl("k") <= 100
+    assert client.set("k", "w", nx=True) is None
+    assert client.set("k", "w", get=True) == "v"
+    assert client.incrbyfloat("f", 1.5) == 1.5
+    assert client.mget("k", "none") == ["w", None]
+    assert client.sadd("s", "a", "b", "c") == 3
+    assert client.smembers("s") == {"a", "b", "c"}
+    client.sadd("t", "b", "c", "d")
+    assert client.sinter("s", "t") == {"b", "c"}
+    assert client.sunion("s", "t") == {"a", "b", "c", "d"}
+    assert client.sdiff("s", "t") == {"a"}
+    assert client.smismember("s", ["a", "x"]) == [1, 0]
+    popped = client.spop("s", 2)
+    assert len(popped) == 2 and client.scard("s") == 1
+    try:
+        client.incr("s")
+    except redis.ResponseError as e:
+        assert "WRONGTYPE" in str(e)
+    else:
+        raise AssertionError("INCR of a set")
+
+
+def bytes_survive():
+    client = connect(decode_responses=False)
+    every = bytes(range(256))
+    client.set(every, every * 100)
+    assert client.get(every) == every * 100
+
+
+def a_pool_of_threads():
+    pool = redis.ConnectionPool(
+        host="127.0.0.1", port=PORT, password=PASSWORD, protocol=PROTOCOL, max_connections=8
+    )
+    client = redis.Redis(connection_pool=pool)
+    client.delete("count")
+
+    def work():
+        for _ in range(50):
+            client.incr("count")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.get("count") == b"400"
+
+
+def pipelines():
+    client = connect()
+    client.delete("p", "n")
+    with client.pipeline(transaction=False) as pipe:
+        for i in range(1000):
+            pipe.incr("n")
+        pipe.get("n")
+        replies = pipe.execute()
+    assert replies[:1000] == list(range(1, 1001)) and replies[1000] == "1000"
+    with client.pipeline(transaction=True) as pipe:
+        pipe.set("p", "1").sadd("p", "x").get("p")
+        replies = pipe.execute(raise_on_error=False)
+    assert replies[0] is True and isinstance(replies[1], redis.ResponseError) and replies[2] == "1"
+
+
+def watched_transactions():
+    client, other = connect(), connect()
+    client.set("w", 1)
+    with client.pipeline() as pipe:
+        pipe.watch("w")
+        seen = int(pipe.get("w"))
+        other.set("w", 5)
+        pipe.multi()
+        pipe.set("w", seen + 1)
+        try:
+            pipe.execute()
+        except redis.WatchError:
+            pass
+        else:
+            raise AssertionError("WATCH saw nothing")
+    assert client.transaction(lambda p: p.multi() or p.incr("w"), "w") == [6]
+
+
+def scans():
+    client = connect()
+    client.flushall()
+    with client.pipeline() as pipe:
+        for i in range(2000):
+            pipe.set(f"key:{i}", i)
+        pipe.sadd("big", *range(3000))
+        pipe.execute()
+    assert sum(1 for _ in client.scan_iter(match="key:*", count=100)) == 2000
+    assert list(client.scan_iter(_type="set")) == ["big"]
+    assert {int(m) for m in client.sscan_iter("big", count=200)} == set(range(3000))
+    assert client.dbsize() == 2001
+
+
+def what_operators_ask():
+    client = connect()
+    info = client.info()
+    assert info["role"] == "master" and info["connected_clients"] >= 1, info
+    assert client.config_get("maxclients")["maxclients"].isdigit()
+    assert client.command_count() > 80
+    assert client.object("encoding", "big") == "hashtable"
+    assert abs(client.time()[0] - __import__("time").time()) < 60
+    assert client.echo("x") == "x"
+
+
+CASES = [
+    names_and_passwords,
+    strings_and_sets,
+    bytes_survive,
+    a_pool_of_threads,
+    pipelines,
+    watched_transactions,
+    scans,
+    what_operators_ask,
+]
+for case in CASES:
+    case()
+    print("ok", case.__name__)
