@@ -53,6 +53,13 @@ fn tool(name: &str, server: &Server, args: &[&str]) -> Option<Command> {
     Some(command)
 }
 
+/// redis-cli that writes each line at once although it writes to a pipe.
+fn unbuffered(server: &Server, args: &[&str]) -> Command {
+    let mut command = Command::new("stdbuf");
+    command.args(["-oL", "redis-cli", "-p", &server.port.to_string()]).args(args);
+    command
+}
+
 fn fill(server: &Server) {
     let mut client = server.client();
     for i in 0..500 {
@@ -73,7 +80,10 @@ fn python() -> Option<PathBuf> {
         import.is_ok_and(|status| status.success())
     });
     if found.is_none() {
-        skipped("redis-py: not installed", "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install redis");
+        skipped(
+            "redis-py: not installed",
+            "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install redis",
+        );
     }
     found
 }
@@ -103,7 +113,9 @@ fn redis_py_in_resp3() {
 fn redis_cli_on_a_terminal() {
     let server = tern(&[]);
     let Some(cli) = tool("redis-cli", &server, &[]) else { return };
-    let Some(script) = program("script") else { return skipped("redis-cli on a terminal: no script", "apt-get install bsdutils") };
+    let Some(script) = program("script") else {
+        return skipped("redis-cli on a terminal: no script", "apt-get install bsdutils");
+    };
     for flags in ["", " -3"] {
         let mut command = Command::new(script.clone());
         let line = format!("{}{flags} -p {}", cli.get_program().to_string_lossy(), server.port);
@@ -111,7 +123,9 @@ fn redis_cli_on_a_terminal() {
         let typed = "SET greeting \"hello world\"\nGET greeting\nDEL s\nSADD s a b\nSMEMBERS s\nHELP SADD\nINCR greeting\nexit\n";
         let output = run_until(command, typed.as_bytes(), None);
         let shown = text(&output);
-        for expected in ["OK", "\"hello world\"", "(integer) 2", "(error) ERR value is not an integer", "SADD key member"] {
+        for expected in
+            ["OK", "\"hello world\"", "(integer) 2", "(error) ERR value is not an integer", "summary:"]
+        {
             assert!(shown.contains(expected), "no {expected} in\n{shown}");
         }
     }
@@ -130,7 +144,8 @@ fn redis_cli_modes() {
     let big = run(&["--bigkeys"], None).unwrap();
     assert!(big.contains("Biggest string found") && big.contains("key:499"), "{big}");
     assert!(big.contains("Biggest    set found") && big.contains("has 400 members"), "{big}");
-    let stat = run(&["--stat", "-i", "0.05"], Some(1000)).unwrap();
+    let stat =
+        text(&run_until(unbuffered(&server, &["--stat", "-i", "0.05"]), b"", Some(Duration::from_secs(1))));
     let row = stat.lines().find(|l| l.starts_with("501 ")).unwrap_or_else(|| panic!("{stat}"));
     assert!(row.split_whitespace().count() >= 6, "{stat}");
     let latency = run(&["--latency", "--raw", "-i", "0.2"], Some(1500)).unwrap();
@@ -146,8 +161,9 @@ fn redis_cli_modes() {
 fn redis_cli_pipe_loads_in_bulk() {
     let server = tern(&["--appendfsync", "no"]);
     let Some(command) = tool("redis-cli", &server, &["--pipe"]) else { return };
-    let input: Vec<u8> =
-        (0..20_000).flat_map(|i| support::resp::request(&["SET".to_owned(), format!("k{i}"), i.to_string()])).collect();
+    let input: Vec<u8> = (0..20_000)
+        .flat_map(|i| support::resp::request(&["SET".to_owned(), format!("k{i}"), i.to_string()]))
+        .collect();
     let shown = text(&run_until(command, &input, None));
     assert!(shown.contains("errors: 0, replies: 20000"), "{shown}");
     assert_eq!(server.client().line("DBSIZE").int(), Some(20_000));
@@ -157,12 +173,16 @@ fn redis_cli_pipe_loads_in_bulk() {
 fn benchmark(pipeline: &str) {
     let server = tern(&["--appendfsync", "no"]);
     let tests = "ping,set,get,incr,sadd,spop,mset";
-    let Some(command) = tool("redis-benchmark", &server, &["-q", "-n", "5000", "-t", tests, "-P", pipeline]) else { return };
+    let Some(command) = tool("redis-benchmark", &server, &["-q", "-n", "5000", "-t", tests, "-P", pipeline])
+    else {
+        return;
+    };
     let output = run_until(command, b"", None);
     let shown = text(&output).replace('\r', "\n");
     assert!(output.status.success(), "{shown}");
     for name in ["PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "SADD", "SPOP", "MSET"] {
-        let done = shown.lines().any(|l| l.trim_start().starts_with(name) && l.contains("requests per second"));
+        let done =
+            shown.lines().any(|l| l.trim_start().starts_with(name) && l.contains("requests per second"));
         assert!(done, "no result of {name} in\n{shown}");
     }
     let complaints = ["error", "Error", "ERR", "WARNING"];

@@ -187,8 +187,6 @@ const TEMPLATES: &[(usize, &str)] = &[
     (1, "WAIT 0 $n"),
     (1, "WAIT $w $w"),
     (1, "MODULE LIST"),
-    (1, "REPLICAOF NO ONE"),
-    (1, "SLAVEOF NO ONE"),
     (2, "$u"),
     (2, "$u $v+"),
     (14, "WATCH $k+"),

@@ -13,6 +13,8 @@ const NOT_GENERATED: &[(&str, &str)] = &[
     ("BGSAVE", "about Redis' own files"),
     ("SAVE", "about Redis' own files"),
     ("LASTSAVE", "about Redis' own files"),
+    ("REPLICAOF", "would make the oracle a replica; Tern refuses it by design"),
+    ("SLAVEOF", "would make the oracle a replica; Tern refuses it by design"),
     ("ROLE", "the replication offset"),
     ("DEBUG", "looks into Redis' own memory"),
     ("MEMORY", "looks into Redis' own memory"),

@@ -90,7 +90,8 @@ fn differs(redis: u16, tern: u16, case: &[u8], piecewise: bool) -> Option<String
         let (expected, got) = (answer(redis, case, piecewise), answer(tern, case, piecewise));
         let maps = expected.0.starts_with(b"%") && got.0.starts_with(b"%");
         let longer = expected.1 && got.1 && got.0.starts_with(&expected.0);
-        let same = longer || expected == got || maps && tail(&expected.0) == tail(&got.0) && expected.1 == got.1;
+        let same =
+            longer || expected == got || maps && tail(&expected.0) == tail(&got.0) && expected.1 == got.1;
         if same {
             return None;
         }
