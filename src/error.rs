@@ -53,11 +53,11 @@ impl ReplyError {
     pub const fn new(line: &'static str) -> Self {
         ReplyError(Cow::Borrowed(line))
     }
-    /// An error line with details; line breaks become spaces, as Redis does.
+    /// An error line with details; line breaks at its ends go, others become spaces, as Redis does.
     pub fn of(line: impl Into<String>) -> Self {
         let mut line: String = line.into();
         if line.contains(['\r', '\n']) {
-            line = line.replace(['\r', '\n'], " ");
+            line = line.trim_matches(['\r', '\n']).replace(['\r', '\n'], " ");
         }
         ReplyError(Cow::Owned(line))
     }
