@@ -175,8 +175,8 @@ async fn data_moves_to_tables_and_stays() {
     let Harness { store, dir, clock, disk } = h;
     store.close().await.unwrap();
     let again = Store::Local(Local::open(dir.path(), options(&clock, &disk, Fsync::No)).unwrap());
-    let tables = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path());
-    assert!(tables.filter(|p| p.extension().is_some_and(|e| e == "sst")).count() > 1);
+    let mut files = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path());
+    assert!(files.any(|p| p.extension().is_some_and(|e| e == "sst")));
     let tx = again.begin();
     let all = tx.get_range(b"", b"\xff", RangeOptions::default(), Read::Snapshot).await.unwrap();
     assert_eq!(all.pairs.len(), 2000);

@@ -39,7 +39,6 @@ pub(super) struct Batch {
     pub(super) outdated: Vec<Waiter>,
     /// Hashes of keys written without a conflict: the conflict table does not know them.
     quiet: HashSet<u64>,
-    clears: bool,
     rocks: WriteBatch,
     metadata: Option<Version>,
 }
@@ -48,7 +47,7 @@ impl Batch {
     /// An empty batch behind version `before`.
     pub(super) fn new(before: Version) -> Self {
         let (admitted, outdated, quiet) = Default::default();
-        Batch { before, admitted, outdated, quiet, clears: false, rocks: WriteBatch::new(), metadata: None }
+        Batch { before, admitted, outdated, quiet, rocks: WriteBatch::new(), metadata: None }
     }
 
     /// The version of the last admitted transaction.
@@ -74,7 +73,6 @@ impl Batch {
         table.note(&writes, &hashes, version);
         let quiet = writes.ops.values().zip(&hashes).filter(|(op, _)| !op.conflict);
         self.quiet.extend(quiet.map(|(_, hash)| *hash));
-        self.clears |= !writes.cleared.is_empty();
         if writes.bump {
             self.metadata = Some(version);
         }
@@ -114,7 +112,7 @@ impl Batch {
         engine: &Engine,
         table: &Conflicts,
     ) -> StoreResult<Option<Bytes>> {
-        let here = self.clears || table.last_write(hash) > self.before || self.quiet.contains(&hash);
+        let here = table.point(hash, key) > self.before || self.quiet.contains(&hash);
         if here {
             for admitted in self.admitted.iter().rev() {
                 if let Own::Known(value) = admitted.writes.own(key) {

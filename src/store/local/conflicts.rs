@@ -66,12 +66,8 @@ impl Conflicts {
 
     /// The last version that wrote `key`, or 0.
     pub(super) fn point(&self, hash: u64, key: &[u8]) -> Version {
-        self.last_write(hash).max(self.ranges.newest_at(key))
-    }
-
-    /// The last version that wrote a key of this hash, ranges aside.
-    pub(super) fn last_write(&self, hash: u64) -> Version {
-        self.points.get(&hash).copied().unwrap_or_default()
+        let point = self.points.get(&hash).copied().unwrap_or_default();
+        point.max(self.ranges.newest_at(key))
     }
 
     /// Notes what an admitted transaction writes, so that the next one of the same batch sees it. `hashes` belong to

@@ -58,7 +58,7 @@ impl Committer {
             "a write to the store failed: it refuses writes until reopened"
         );
         let core = self.core.clone();
-        let last = broken.last.max(self.version);
+        let (acknowledged, last) = (self.version, broken.last.max(self.version));
         let mut pending = Pending::new(core.clone(), broken);
         while let Err(e) = core.probe(self.engine.memory_bytes()) {
             if !pending.pause(RETRY, Some(e)) {
@@ -82,6 +82,10 @@ impl Committer {
                 Err(_) => {}
             }
         };
+        if recovered.version < acknowledged {
+            let lost = acknowledged - recovered.version;
+            tracing::error!(lost, "commits that were acknowledged before their sync are gone");
+        }
         Some(pending.finish(engine, recovered, last))
     }
 }
