@@ -158,6 +158,7 @@ async fn a_name_that_is_too_long_is_absent_and_cannot_be_written() {
     let (longest, long) = ("x".repeat(MAX_REDIS_KEY), "x".repeat(MAX_REDIS_KEY + 1));
     assert_eq!(rig.run(&["SET", &longest, "v", "EX", "100"]).await, Reply::Ok);
     assert_eq!(rig.run(&["RENAME", &longest, "a"]).await, Reply::Ok);
+    rig.line("SADD s m").await;
     for argv in [
         &["SET", &long, "v"][..],
         &["INCR", &long],
@@ -165,6 +166,8 @@ async fn a_name_that_is_too_long_is_absent_and_cannot_be_written() {
         &["RENAME", "a", &long],
         &["COPY", "a", &long],
         &["SADD", &long, "m"],
+        &["SMOVE", "s", &long, "m"],
+        &["SUNIONSTORE", &long, "s"],
         &["MSET", "b", "v", &long, "v"],
         &["MSETNX", "b", "v", &long, "v"],
         &["SETRANGE", &long, "20000", "v"],
@@ -175,7 +178,8 @@ async fn a_name_that_is_too_long_is_absent_and_cannot_be_written() {
     assert_eq!(rig.run(&["DEL", &long]).await, int(0));
     assert_eq!(rig.line("GET a").await, bulk("v"));
     assert_eq!(rig.line("EXISTS b").await, int(0));
-    assert_eq!(rig.line("DBSIZE").await, int(1));
+    assert_eq!(rig.line("SCARD s").await, int(1));
+    assert_eq!(rig.line("DBSIZE").await, int(2));
 }
 
 #[tokio::test]
@@ -193,6 +197,26 @@ async fn object_names_redis_encodings() {
         rig.run(&["SET", "k", value]).await;
         assert_eq!(rig.line("OBJECT ENCODING k").await, bulk(encoding), "{value}");
     }
+    let steps = [
+        ("SET k 1", "int"),
+        ("APPEND k 2", "raw"),
+        ("INCR k", "int"),
+        ("SETRANGE k 0 3", "raw"),
+        ("COPY k copy", "raw"),
+        ("INCRBYFLOAT k 1.0", "embstr"),
+        ("GETEX k EX 100", "embstr"),
+        ("GETSET k 3", "int"),
+        ("DEL k", "none"),
+        ("APPEND k 3", "int"),
+        ("DEL k", "none"),
+        ("SETRANGE k 0 3", "raw"),
+    ];
+    for (line, encoding) in steps {
+        rig.line(line).await;
+        let want = if encoding == "none" { Reply::Nil } else { bulk(encoding) };
+        assert_eq!(rig.line("OBJECT ENCODING k").await, want, "{line}");
+    }
+    rig.run(&["SET", "k", &long]).await;
     rig.line("SADD ints 1 2").await;
     rig.line("SADD words a 2").await;
     let steps = [

@@ -54,6 +54,8 @@ async fn commands_take_values_larger_than_a_transaction() {
     assert_eq!(rig.run_bytes(words(&["SETRANGE", "k", "5"], &a)).await, Reply::Int(2 * LARGE as i64));
     let patched = [&b[..5], &a[..], &a[5..]].concat();
     assert!(rig.line("GET k").await == Reply::Bulk(patched.into()));
+    assert_eq!(rig.run_bytes(words(&["APPEND", "new"], &a)).await, Reply::Int(LARGE as i64));
+    assert!(rig.line("GET new").await == Reply::Bulk(a.clone()));
     let mset = [words(&["MSET", "k"], &a), words(&["l"], &b), words(&["k"], &large(3))].concat();
     assert_eq!(rig.run_bytes(mset).await, Reply::Ok);
     assert!(rig.line("GET k").await == Reply::Bulk(large(3)));

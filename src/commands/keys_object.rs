@@ -1,7 +1,7 @@
 //! OBJECT: how Redis would store a value.
 //!
-//! The encoding is derived from the value. Redis remembers more: APPEND, SETRANGE and INCRBYFLOAT leave short values as
-//! `raw` or `embstr` that the same bytes written by SET would not have, and big sets stay `hashtable` when they shrink.
+//! Derived from the value, except for short strings that APPEND, SETRANGE or INCRBYFLOAT left ([`Str::Made`]). What Redis
+//! knows and Tern does not: the copy of a small integer is not shared with others (REFCOUNT).
 
 use super::args::{Args, parse_i64};
 use super::cx::Cx;
@@ -114,7 +114,7 @@ async fn encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 fn encoding_of(value: &Value) -> &'static str {
     match value {
         Value::Str(Str::Inline(b)) if as_int(b).is_some() => "int",
-        Value::Str(Str::Inline(b)) if b.len() <= EMBSTR_MAX => "embstr",
+        Value::Str(Str::Inline(b) | Str::Made { bytes: b, raw: false }) if b.len() <= EMBSTR_MAX => "embstr",
         Value::Str(_) => "raw",
         Value::Set(SetRep::Listpack(_)) => "listpack",
         Value::Set(SetRep::Intset(_)) => "intset",

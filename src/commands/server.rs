@@ -7,9 +7,9 @@ use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
-use crate::keyspace::record::{SetRep, Str, Value};
+use crate::keyspace::record::{SetRep, Value};
 use crate::store::Read;
-use crate::types::object;
+use crate::types::{object, string};
 use std::time::Duration;
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
@@ -333,8 +333,7 @@ async fn memory_usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let slot = object::open(&scope, key, Read::Snapshot).await?;
     let Some(record) = slot.record() else { return Ok(Reply::Nil) };
     let value = match &record.value {
-        Value::Str(Str::Inline(bytes)) => bytes.len() as u64,
-        Value::Str(Str::Pieces { len, .. }) => *len,
+        Value::Str(value) => string::len(value),
         Value::Set(SetRep::Listpack(bytes) | SetRep::Intset(bytes)) => bytes.len() as u64,
         Value::Set(SetRep::Chunked(oid)) => {
             let count = object::count(&scope, *oid, Read::Snapshot).await?;

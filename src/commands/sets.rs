@@ -2,8 +2,8 @@
 
 use super::args::{Args, parse_i64};
 use super::cx::Cx;
-use super::glob;
 use super::reply::Reply;
+use super::scan::{ScanOptions, parse_cursor};
 use super::table::{FindKeys, Flags, Group, KEY_META, KEY_RO, KeySpec, Row, one};
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
@@ -211,6 +211,7 @@ async fn smove(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if source == target {
         return Ok(set::contains_many(&s, from.set()?, member).await?.contains(&true).into());
     }
+    object::check_name(target)?;
     if set::remove(&s, &mut from, member).await? == 0 {
         return Ok(Reply::Int(0));
     }
@@ -282,45 +283,12 @@ async fn sscan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let cursor = parse_cursor(args.next()?)?;
     let slot = open(&s, key).await?;
     let Some(rep) = slot.set()? else { return Ok(page(0, Vec::new())) };
-    let mut pattern = None;
-    let mut count = 10;
-    while !args.is_empty() {
-        if args.len() > 1 && args.keyword("COUNT") {
-            count = args.int()?;
-            if count < 1 {
-                return Err(SYNTAX.into());
-            }
-        } else if args.len() > 1 && args.keyword("MATCH") {
-            pattern = Some(args.next()?);
-        } else {
-            return Err(SYNTAX.into());
-        }
-    }
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let (next, mut members) = walk::scan(&s, Some(rep), cursor, count).await?;
-    if let Some(pattern) = pattern {
-        members.retain(|m| glob::matches(pattern, m, false));
-    }
+    let options = ScanOptions::parse(&mut args, false)?;
+    let (next, mut members) = walk::scan(&s, Some(rep), cursor, options.count).await?;
+    members.retain(|m| options.matches(m));
     Ok(page(next, members))
 }
 
 fn page(next: u64, members: Vec<Bytes>) -> Reply {
     Reply::Array(vec![Reply::text(next.to_string()), Reply::bulks(members)])
-}
-
-/// A cursor as C's `strtoul` reads it: an optional sign, digits, nothing behind; nothing at all is 0.
-fn parse_cursor(raw: &[u8]) -> Result<u64> {
-    let (negative, digits) = match raw {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] | rest => (false, rest),
-    };
-    let mut n: u64 = 0;
-    for d in digits {
-        let d = d.is_ascii_digit().then(|| u64::from(d - b'0'));
-        n = d.and_then(|d| n.checked_mul(10)?.checked_add(d)).ok_or(ReplyError::new("ERR invalid cursor"))?;
-    }
-    if digits.is_empty() && !raw.is_empty() {
-        return Err(ReplyError::new("ERR invalid cursor").into());
-    }
-    Ok(if negative { n.wrapping_neg() } else { n })
 }

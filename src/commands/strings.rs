@@ -373,7 +373,13 @@ async fn append(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, tail) = (args.next()?, args.next()?);
     let s = cx.scope()?;
     let mut slot = object::open(&s, key, Read::Serializable).await?;
-    let len = slot.string()?.map_or(0, string::len);
+    let old = slot.string()?;
+    if old.is_none() && tail.len() <= string::INLINE_MAX {
+        // As SET: also in the eyes of OBJECT ENCODING.
+        string::write(&s, &[], &mut slot, tail, None).await?;
+        return Ok(Reply::Int(tail.len() as i64));
+    }
+    let len = old.map_or(0, string::len);
     check_length(cx, len, tail)?;
     let len = string::set_range(&s, cx.staged, &mut slot, len, tail).await?;
     Ok(Reply::Int(len as i64))

@@ -5,7 +5,7 @@ use super::cx::Cx;
 use super::float::{self, LongDouble};
 use super::reply::Reply;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result};
-use crate::keyspace::record::Str;
+use crate::keyspace::record::{Str, Value};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::string;
@@ -40,22 +40,15 @@ async fn add(cx: &Cx<'_>, key: &Bytes, by: i64) -> Result<Reply> {
         Some(raw) => raw.and_then(|raw| parse_i64(raw)).ok_or(NOT_INTEGER)?,
     };
     let new = old.checked_add(by).ok_or(OVERFLOW)?;
-    write(cx, &mut slot, Bytes::from(itoa::Buffer::new().format(new).to_owned())).await?;
+    let text = Bytes::from(itoa::Buffer::new().format(new).to_owned());
+    let expiry = slot.expire_at();
+    object::put(&s, &mut slot, Value::Str(Str::Inline(text)), expiry)?;
     Ok(Reply::Int(new))
 }
 
 /// The bytes of a string that may be a number: `Some(None)` where it is longer than any.
 fn short(slot: &Slot) -> Result<Option<Option<&Bytes>>> {
-    Ok(slot.string()?.map(|value| match value {
-        Str::Inline(b) => Some(b),
-        Str::Pieces { .. } => None,
-    }))
-}
-
-/// Replaces the value, keeps the expiry.
-async fn write(cx: &Cx<'_>, slot: &mut Slot, value: Bytes) -> Result<()> {
-    let expiry = slot.expire_at();
-    string::write(&cx.scope()?, &[], slot, &value, expiry).await
+    Ok(slot.string()?.map(string::inline))
 }
 
 pub(super) async fn incrbyfloat(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -69,6 +62,7 @@ pub(super) async fn incrbyfloat(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<R
     let by = float::parse(by).ok_or(NOT_FLOAT)?;
     let new = old.plus(by).ok_or(ReplyError::new("ERR increment would produce NaN or Infinity"))?;
     let text = Bytes::from(new.to_fixed());
-    write(cx, &mut slot, text.clone()).await?;
+    let expiry = slot.expire_at();
+    object::put(&s, &mut slot, Value::Str(Str::Made { bytes: text.clone(), raw: false }), expiry)?;
     Ok(Reply::Bulk(text))
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! 01 | tag u8 | flags u8 | revision u64 LE | [expiry ms u64 LE, if flags & 1] | payload
 //! tag 1 string inline: the bytes          tag 2 string in pieces: oid u128 BE, length u64 LE
+//! tag 6 and 7 string inline, raw and embstr where SET would make another of it
 //! tag 3 listpack set: (len u16 LE, bytes)*   tag 4 intset: serialized RoaringTreemap of ids   tag 5 chunked set: oid
 //! ```
 //! The first byte is the format's version. Tags are never reused.
@@ -19,6 +20,13 @@ const HAS_EXPIRY: u8 = 1;
 pub enum Str {
     /// At most 16 KiB, in the record.
     Inline(Bytes),
+    /// In the record too, but left by APPEND or SETRANGE (`raw`) or INCRBYFLOAT (else): OBJECT ENCODING tells.
+    Made {
+        /// The string.
+        bytes: Bytes,
+        /// Encoding `raw`; else `embstr`.
+        raw: bool,
+    },
     /// In pieces under the object id; a missing piece is zeroes. `len` in bytes.
     Pieces {
         /// Whose pieces.
@@ -83,6 +91,8 @@ impl Record {
         let tag = match &self.value {
             Value::Str(Str::Inline(_)) => 1,
             Value::Str(Str::Pieces { .. }) => 2,
+            Value::Str(Str::Made { raw: true, .. }) => 6,
+            Value::Str(Str::Made { raw: false, .. }) => 7,
             Value::Set(SetRep::Listpack(_)) => 3,
             Value::Set(SetRep::Intset(_)) => 4,
             Value::Set(SetRep::Chunked(_)) => 5,
@@ -93,9 +103,8 @@ impl Record {
             out.put_u64_le(ms);
         }
         match &self.value {
-            Value::Str(Str::Inline(b)) | Value::Set(SetRep::Listpack(b) | SetRep::Intset(b)) => {
-                out.put_slice(b)
-            }
+            Value::Str(Str::Inline(b) | Str::Made { bytes: b, .. })
+            | Value::Set(SetRep::Listpack(b) | SetRep::Intset(b)) => out.put_slice(b),
             Value::Str(Str::Pieces { oid, len }) => {
                 out.put_u128(oid.0);
                 out.put_u64_le(*len);
@@ -129,6 +138,7 @@ impl Record {
             3 => Value::Set(SetRep::Listpack(raw.slice(at..))),
             4 => Value::Set(SetRep::Intset(raw.slice(at..))),
             5 => Value::Set(SetRep::Chunked(oid()?)),
+            6 | 7 => Value::Str(Str::Made { bytes: raw.slice(at..), raw: tag == 6 }),
             _ => return None,
         };
         Some(Record { revision, expire_at, value })
@@ -144,6 +154,8 @@ mod tests {
         for value in [
             Value::Str(Str::Inline(Bytes::from_static(b"abc"))),
             Value::Str(Str::Pieces { oid: Oid(7), len: 1 << 29 }),
+            Value::Str(Str::Made { bytes: Bytes::from_static(b"12"), raw: true }),
+            Value::Str(Str::Made { bytes: Bytes::from_static(b""), raw: false }),
             Value::Set(SetRep::Listpack(Bytes::from_static(b"\x01\x00a"))),
             Value::Set(SetRep::Chunked(Oid(u128::MAX))),
         ] {

@@ -234,6 +234,7 @@ pub async fn store(s: &Scope<'_>, slot: &mut Slot, mut found: Found) -> Result<u
         object::remove(s, slot)?;
         return Ok(0);
     }
+    object::check_name(&slot.key)?;
     found.raw.retain(|m| match integer_id(m) {
         Some(id) => {
             found.ids.insert(id);

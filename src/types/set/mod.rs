@@ -62,6 +62,7 @@ pub fn encoding(rep: &SetRep) -> &'static str {
 
 /// Adds `members`. Returns how many were not there. WRONGTYPE where the key holds something else.
 pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u64> {
+    object::check_name(&slot.key)?;
     let set = match slot.set()? {
         Some(SetRep::Chunked(oid)) => return chunked::add(s, *oid, members).await,
         Some(rep) => Small::decode(rep)?,

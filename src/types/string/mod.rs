@@ -37,8 +37,16 @@ const READ_AHEAD: usize = 1 << 20;
 /// Length in bytes.
 pub fn len(value: &Str) -> u64 {
     match value {
-        Str::Inline(b) => b.len() as u64,
+        Str::Inline(b) | Str::Made { bytes: b, .. } => b.len() as u64,
         Str::Pieces { len, .. } => *len,
+    }
+}
+
+/// The bytes of a string that is in the record.
+pub fn inline(value: &Str) -> Option<&Bytes> {
+    match value {
+        Str::Inline(b) | Str::Made { bytes: b, .. } => Some(b),
+        Str::Pieces { .. } => None,
     }
 }
 
@@ -52,7 +60,7 @@ pub async fn read_range(s: &Scope<'_>, value: &Str, start: u64, end: u64) -> Res
     let end = end.min(len(value));
     let start = start.min(end);
     match value {
-        Str::Inline(b) => Ok(b.slice(start as usize..end as usize)),
+        Str::Inline(b) | Str::Made { bytes: b, .. } => Ok(b.slice(start as usize..end as usize)),
         Str::Pieces { oid, .. } => read_pieces(s, *oid, start, end).await,
     }
 }
@@ -138,8 +146,8 @@ pub async fn set_range(
     let new_len = len(&old).max(offset + patch.len() as u64);
     let value = match (&old, stage::adopt(s, staged, patch, Some(slot)).await?) {
         (_, Some(found)) => found.value(),
-        (Str::Inline(b), None) if new_len <= INLINE_MAX as u64 => {
-            Str::Inline(overlay(b, offset as usize, patch).into())
+        (Str::Inline(b) | Str::Made { bytes: b, .. }, None) if new_len <= INLINE_MAX as u64 => {
+            Str::Made { bytes: overlay(b, offset as usize, patch).into(), raw: true }
         }
         (_, None) => Str::Pieces { oid: patch_pieces(s, &old, offset, patch).await?, len: new_len },
     };
@@ -151,7 +159,7 @@ async fn patch_pieces(s: &Scope<'_>, old: &Str, offset: u64, patch: &[u8]) -> Re
     check_direct(patch)?;
     let oid = match old {
         Str::Pieces { oid, .. } => *oid,
-        Str::Inline(b) => {
+        Str::Inline(b) | Str::Made { bytes: b, .. } => {
             let oid = s.space.fresh.oid();
             s.tx.set(&s.db.piece(oid, 0), b)?;
             oid
