@@ -165,7 +165,7 @@ async fn count_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Re
     let mut limit = 0;
     while !args.is_empty() {
         if args.len() > 1 && args.keyword("LIMIT") {
-            limit = args.next().map(positive_limit)??;
+            limit = positive(args.next()?, "ERR LIMIT can't be negative")?;
         } else if op != Op::Union || !args.keyword("APPROX") {
             return Err(SYNTAX.into());
         }
@@ -174,11 +174,6 @@ async fn count_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Re
     let limit = (limit > 0).then_some(limit);
     let found = combine(&s, op, keys, limit).await?.len();
     Ok(Reply::Int(limit.map_or(found, |limit| found.min(limit)).cast_signed()))
-}
-
-fn positive_limit(raw: &Bytes) -> Result<u64> {
-    const NEGATIVE: &str = "ERR LIMIT can't be negative";
-    positive(raw, NEGATIVE).map_err(|_| ReplyError::new(NEGATIVE).into())
 }
 
 fn numbered_keys<'a>(args: &mut Args<'a>) -> Result<&'a [Bytes]> {

@@ -236,10 +236,10 @@ async fn spop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     })
 }
 
-/// A count from 0 on; `line` where it is negative.
+/// A count from 0 on, or `line`.
 pub(super) fn positive(raw: &[u8], line: &'static str) -> Result<u64> {
-    let n = parse_i64(raw).ok_or(NOT_INTEGER)?;
-    Ok(u64::try_from(n).map_err(|_| ReplyError::new(line))?)
+    let n = parse_i64(raw).and_then(|n| u64::try_from(n).ok());
+    Ok(n.ok_or(ReplyError::new(line))?)
 }
 
 async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

@@ -1,0 +1,143 @@
+//! SPOP and SRANDMEMBER are uniform in every encoding, whatever deltas wait: chi-square over the members.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod sets_world;
+
+use bytes::Bytes;
+use sets_world::{World, int, slot, word};
+use std::collections::BTreeMap;
+use tern::env::Rng;
+use tern::keyspace::Scope;
+use tern::keyspace::record::SetRep;
+use tern::store::Tx;
+use tern::types::set::{self, chunked, sample};
+
+/// Chi-square of draws that should be uniform over `cells`, as a z-score of its normal approximation.
+fn z_score(counts: &BTreeMap<Bytes, u64>, cells: usize, draws: u64) -> f64 {
+    let expected = draws as f64 / cells as f64;
+    let seen: f64 = counts.values().map(|n| (*n as f64 - expected).powi(2) / expected).sum();
+    let chi = seen + (cells - counts.len()) as f64 * expected;
+    let freedom = (cells - 1) as f64;
+    (chi - freedom) / (2.0 * freedom).sqrt()
+}
+
+async fn fill(world: &World, add: &[Bytes], remove: &[Bytes], fold: bool) -> Vec<Bytes> {
+    for part in add.chunks(20_000) {
+        transact!(world, s => set::add(&s, &mut slot(&s, "k").await, part).await);
+    }
+    for part in remove.chunks(10) {
+        transact!(world, s => set::remove(&s, &mut slot(&s, "k").await, part).await);
+    }
+    if fold {
+        transact!(world, s => match slot(&s, "k").await.set()? {
+            Some(SetRep::Chunked(oid)) => chunked::fold(&s, *oid, 0, 1 << 22).await.map(drop),
+            _ => Ok(()),
+        });
+    }
+    let tx = world.store.begin();
+    let s = world.scope(&tx);
+    set::members(&s, slot(&s, "k").await.set().unwrap()).await.unwrap()
+}
+
+async fn check_draws(world: &World, members: usize, draws: u64, name: &str) {
+    let mut rng = Rng::seeded(77);
+    let (mut repeated, mut distinct) = (BTreeMap::new(), BTreeMap::new());
+    let each = (members as u64 / 10).max(1);
+    for _ in 0..draws / each {
+        let tx: Tx = world.store.begin();
+        let s: Scope<'_> = world.scope(&tx);
+        let slot = slot(&s, "k").await;
+        let rep = slot.set().unwrap();
+        for member in sample::repeated(&s, rep, each, &mut rng).await.unwrap() {
+            *repeated.entry(member).or_default() += 1;
+        }
+        for member in sample::distinct(&s, rep, each, &mut rng).await.unwrap() {
+            *distinct.entry(member).or_default() += 1;
+        }
+    }
+    let draws = draws / each * each;
+    for (counts, low, kind) in [(repeated, -4.5, "repeated"), (distinct, f64::NEG_INFINITY, "distinct")] {
+        assert_eq!(counts.values().sum::<u64>(), draws, "{name}");
+        let z = z_score(&counts, members, draws);
+        assert!((low..4.5).contains(&z), "{name}: {kind} draws, z = {z}");
+    }
+}
+
+/// Pops one in transactions that are dropped, so that every draw is from the same set.
+async fn check_pops(world: &World, members: usize, draws: u64, name: &str) {
+    let mut rng = Rng::seeded(78);
+    let mut counts: BTreeMap<Bytes, u64> = BTreeMap::new();
+    for _ in 0..draws {
+        let tx = world.store.begin();
+        let s = world.scope(&tx);
+        let popped = sample::pop(&s, &mut slot(&s, "k").await, 1, &mut rng).await.unwrap();
+        *counts.entry(popped[0].clone()).or_default() += 1;
+    }
+    let z = z_score(&counts, members, draws);
+    assert!(z.abs() < 4.5, "{name}: pops, z = {z}");
+}
+
+async fn check(name: &str, add: Vec<Bytes>, remove: Vec<Bytes>, fold: bool) {
+    let world = World::new(1).await;
+    let members = fill(&world, &add, &remove, fold).await.len();
+    check_draws(&world, members, members as u64 * 15, name).await;
+    if members <= 1_000 {
+        check_pops(&world, members, members as u64 * 10, name).await;
+    }
+}
+
+fn ints(n: i64, step: i64) -> Vec<Bytes> {
+    (0..n).map(|n| int(n * step)).collect()
+}
+
+#[tokio::test]
+async fn small_encodings() {
+    check("listpack", (0..50).map(word).collect(), Vec::new(), false).await;
+    check("intset", ints(300, 3), Vec::new(), false).await;
+}
+
+#[tokio::test]
+async fn one_chunk() {
+    check("dense", ints(700, 1), Vec::new(), false).await;
+    check("words", (0..700).map(word).collect(), Vec::new(), true).await;
+}
+
+#[tokio::test]
+async fn many_chunks_of_unequal_weight() {
+    let mut members = ints(2_000, 70_001);
+    members.extend((0..6_000).map(|n| int(-1_000_000_000 - n)));
+    check("sparse and dense", members, Vec::new(), true).await;
+}
+
+#[tokio::test]
+async fn chunks_with_many_deltas() {
+    let members = ints(3_000, 70_001);
+    let gone: Vec<Bytes> = members.iter().step_by(3).cloned().collect();
+    check("delta-heavy", members, gone, false).await;
+    let world = World::new(2).await;
+    for part in ints(900, 90_001).chunks(15) {
+        transact!(world, s => set::add(&s, &mut slot(&s, "k").await, part).await);
+    }
+    check_draws(&world, 900, 20_000, "grown by deltas").await;
+    check_pops(&world, 900, 9_000, "grown by deltas").await;
+}
+
+#[tokio::test]
+async fn folded_after_removals() {
+    let members = ints(4_000, 70_001);
+    let gone: Vec<Bytes> = members.iter().skip(100).take(3_500).cloned().collect();
+    check("folded", members, gone, true).await;
+}
+
+/// The test itself can fail: draws that favour one half are seen.
+#[test]
+fn a_bias_is_seen() {
+    let mut rng = Rng::seeded(1);
+    let mut counts: BTreeMap<Bytes, u64> = BTreeMap::new();
+    for _ in 0..40_000 {
+        let n = if rng.below(8) == 0 { rng.below(500) } else { rng.below(1_000) };
+        *counts.entry(word(n)).or_default() += 1;
+    }
+    assert!(z_score(&counts, 1_000, 40_000) > 4.5);
+}
