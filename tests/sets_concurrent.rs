@@ -70,7 +70,7 @@ async fn weights(s: &Scope<'_>, oid: tern::keyspace::keys::Oid) {
 type Members = fn(u64) -> Bytes;
 
 fn mixed(n: u64) -> Bytes {
-    if n % 2 == 0 { int(n as i64 * 40_001) } else { word(n) }
+    if n.is_multiple_of(2) { int(n as i64 * 40_001) } else { word(n) }
 }
 
 /// Adds what `net` says: the change of the number of members.
@@ -86,8 +86,8 @@ async fn change(s: &Scope<'_>, rng: &mut Rng, space: u64, member: Members) -> Re
     }
 }
 
-async fn churn(seed: u64, space: u64, member: Members, rounds: usize) {
-    let world = Arc::new(World::new(seed).await);
+async fn churn(world: World, seed: u64, space: u64, member: Members, rounds: usize) {
+    let world = Arc::new(world);
     let servers = [Arc::new(server(&world, 1).await), Arc::new(server(&world, 2).await)];
     let task = |n: usize| {
         let (world, space_of) = (world.clone(), servers[n % 2].clone());
@@ -119,15 +119,17 @@ async fn churn(seed: u64, space: u64, member: Members, rounds: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_was_added_less_what_was_removed_is_there() {
-    churn(1, 4_000, mixed, 60).await;
-    churn(2, 1_000, word, 60).await;
+    churn(World::new(1).await, 1, 4_000, mixed, 60).await;
+    churn(World::new(2).await, 2, 1_000, word, 60).await;
+    churn(World::unlucky(3).await, 3, 2_000, mixed, 40).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sets_that_become_empty_and_come_back() {
     for seed in 10..14 {
-        churn(seed, 30, word, 40).await;
-        churn(seed, 250, mixed, 40).await;
+        churn(World::new(seed).await, seed, 30, word, 40).await;
+        churn(World::new(seed).await, seed, 250, mixed, 40).await;
+        churn(World::unlucky(seed).await, seed, 140, mixed, 20).await;
     }
 }
 
@@ -171,7 +173,12 @@ const TOKENS: u64 = 900;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn members_that_only_move_are_never_lost_nor_doubled() {
-    let world = Arc::new(World::new(3).await);
+    moves(World::new(3).await).await;
+    moves(World::unlucky(3).await).await;
+}
+
+async fn moves(world: World) {
+    let world = Arc::new(world);
     let tokens: Vec<Bytes> = (0..TOKENS).map(mixed).collect();
     transact!(world, s => set::add(&s, &mut slot(&s, "s0").await, &tokens).await);
     let servers = [Arc::new(server(&world, 1).await), Arc::new(server(&world, 2).await)];

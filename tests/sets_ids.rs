@@ -5,13 +5,14 @@
 mod sets_world;
 
 use bytes::Bytes;
-use sets_world::{World, local, word};
+use sets_world::{World, faulty, local, word};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tern::env::{Env, Rng};
 use tern::error::{Error, StoreError};
 use tern::keyspace::ids::{BLOCK, FIRST_INTEGER, Interner, MAX_MEMBER, integer_id, integer_of, integer_text};
 use tern::keyspace::{Keyspace, alloc, catalog};
+use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
 
 /// Allocates in transactions of its own, as many as asked for. An unknown result counts as not allocated.
@@ -50,6 +51,12 @@ async fn never_twice(store: Store, tasks: u64, each: usize) {
 async fn concurrent_allocators_never_get_one_number_twice() {
     let (store, _dir) = local();
     never_twice(store, 64, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nor_where_commits_fail_are_late_or_unknown() {
+    let (store, _dir) = local();
+    never_twice(faulty(store, 5, FaultRates::mixed()), 64, 10).await;
 }
 
 #[tokio::test]
@@ -180,6 +187,12 @@ async fn too_long_and_too_many_are_refused_before_writing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_interning_agrees() {
     let (store, _dir) = local();
+    agree(store.clone()).await;
+    let (store, _dir) = local();
+    agree(faulty(store, 6, FaultRates::mixed())).await;
+}
+
+async fn agree(store: Store) {
     let servers: Vec<Arc<Interner>> =
         (0..2).map(|n| Arc::new(Interner::new(store.clone(), &Env::seeded(0, n)))).collect();
     let task = |n: u64| {
@@ -191,13 +204,17 @@ async fn concurrent_interning_agrees() {
                 let members: Vec<Bytes> = (0..5).map(|_| word(rng.below(60))).collect();
                 loop {
                     let tx = store.begin();
-                    let interned = ids.intern(&tx, &members).await.unwrap();
+                    let interned = match ids.intern(&tx, &members).await {
+                        Ok(interned) => interned,
+                        Err(Error::Store(StoreError::TooOld)) => continue,
+                        Err(e) => panic!("{e:?}"),
+                    };
                     tokio::task::yield_now().await;
                     match tx.commit().await {
                         Ok(_) => {
                             break seen.extend(members.iter().cloned().zip(interned.iter().map(|i| i.id)));
                         }
-                        Err(StoreError::Conflict) => {}
+                        Err(StoreError::Conflict | StoreError::TooOld | StoreError::Unknown) => {}
                         Err(e) => panic!("{e}"),
                     }
                 }
@@ -218,6 +235,12 @@ async fn concurrent_interning_agrees() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn leased_ids_are_distinct_across_tasks_servers_and_blocks() {
     let (store, _dir) = local();
+    leases(store.clone(), 4 * 5).await;
+    let (store, _dir) = local();
+    leases(faulty(store, 7, FaultRates::mixed()), 4 * 8).await;
+}
+
+async fn leases(store: Store, spare: usize) {
     let servers: Vec<Arc<Interner>> =
         (0..4).map(|n| Arc::new(Interner::new(store.clone(), &Env::seeded(0, n)))).collect();
     let task = |n: usize| {
@@ -240,5 +263,5 @@ async fn leased_ids_are_distinct_across_tasks_servers_and_blocks() {
     assert_eq!(all.len(), n);
     assert!(all.iter().all(|id| id >> 62 == 0));
     let blocks: BTreeSet<u64> = all.iter().map(|id| id / BLOCK).collect();
-    assert!(blocks.len() < n / BLOCK as usize + 4 * 5, "{} blocks for {n} ids", blocks.len());
+    assert!(blocks.len() < n / BLOCK as usize + spare, "{} blocks for {n} ids", blocks.len());
 }

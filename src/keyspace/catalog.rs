@@ -36,19 +36,12 @@ impl CatalogCache {
     pub async fn open(store: &Store, env: &Env, databases: u8) -> Result<Self> {
         let mut rng = env.rng();
         loop {
-            let tx = store.begin();
-            let filled = match fill(&tx, &mut rng, databases).await {
-                Ok(()) if tx.is_write() => tx.commit().await.map(drop).map_err(Error::from),
-                other => other,
-            };
-            match filled {
-                Ok(()) => break,
+            match try_open(store, &mut rng, databases).await {
+                Ok(catalog) => return Ok(CatalogCache { databases, cached: ArcSwap::from_pointee(catalog) }),
                 Err(Error::Store(e)) if e.is_retryable() || e == StoreError::Unknown => {}
                 Err(e) => return Err(e),
             }
         }
-        let catalog = read(&store.begin(), databases).await?;
-        Ok(CatalogCache { databases, cached: ArcSwap::from_pointee(catalog) })
     }
 
     /// The catalog that `tx` sees.
@@ -94,6 +87,13 @@ pub fn swap(tx: &Tx, catalog: &Catalog, a: u8, b: u8) -> Result<Arc<Catalog>> {
 }
 
 const NO_DATABASE: ReplyError = ReplyError::new("ERR DB index is out of range");
+
+async fn try_open(store: &Store, rng: &mut Rng, databases: u8) -> Result<Catalog> {
+    let tx = store.begin();
+    fill(&tx, rng, databases).await?;
+    tx.commit().await?;
+    read(&store.begin(), databases).await
+}
 
 async fn fill(tx: &Tx, rng: &mut Rng, databases: u8) -> Result<()> {
     for db in 0..databases {

@@ -234,9 +234,9 @@ fn check_length(members: &[Bytes]) -> Result<()> {
     }
 }
 
-/// Two dictionary rows with their conflict ranges, and the member's row in the set.
+/// Two dictionary rows, conflict ranges of the forward one for reading and writing, and the member's share of a chunk.
 fn check_room(new: &[&Bytes]) -> Result<()> {
-    let bytes: usize = new.iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 64).sum();
+    let bytes: usize = new.iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 32).sum();
     if bytes > MAX_TRANSACTION / 10 * 9 { Err(too_large(bytes)) } else { Ok(()) }
 }
 

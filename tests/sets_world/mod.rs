@@ -7,6 +7,7 @@ use tern::env::{Clock, Env};
 use tern::error::{Error, Result, StoreError};
 use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
+use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Read, Store, Tx};
 use tern::types::object::{self, Slot};
@@ -25,9 +26,21 @@ pub fn local() -> (Store, tempfile::TempDir) {
     (Store::Local(Local::open(dir.path(), options).unwrap()), dir)
 }
 
+pub fn faulty(store: Store, seed: u64, rates: FaultRates) -> Store {
+    Store::Faulty(Faulty::new(store, seed, rates))
+}
+
 impl World {
     pub async fn new(seed: u64) -> Self {
+        Self::on(local(), seed).await
+    }
+    /// On an engine that answers many commits with a conflict, late.
+    pub async fn unlucky(seed: u64) -> Self {
         let (store, dir) = local();
+        let rates = FaultRates { conflict: 0.2, too_old_commit: 0.05, delay: 0.05, ..FaultRates::default() };
+        Self::on((faulty(store, seed, rates), dir), seed).await
+    }
+    async fn on((store, dir): (Store, tempfile::TempDir), seed: u64) -> Self {
         let space = Keyspace::open(store.clone(), &Env::seeded(1_000, seed), 1).await.unwrap();
         let db = space.catalog.load(&store.begin()).await.unwrap().prefixes[0];
         World { space, store, db, _dir: dir }
