@@ -71,7 +71,7 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     let env = Env::system();
     let log = log::init(settings.loglevel.filter(), &settings.logfile, env.clock.clone())
         .with_context(|| format!("cannot open the log file '{}'", settings.logfile))?;
-    let listener = tern::net::listen(&settings, settings.port).await.context("cannot listen on")?;
+    let listener = tern::net::listen(&settings, settings.port).await.context("cannot listen")?;
     let (store, place) = open_store(&settings, &env).await?;
     let config = ConfigStore::from_file(settings, file);
     let mut server = Server::open(store.clone(), env.clone(), config)
@@ -118,9 +118,8 @@ async fn open_store(settings: &Settings, env: &Env) -> Result<(Store, PathBuf)> 
 async fn observe(server: &Arc<Server>) -> Result<()> {
     let settings = Settings::clone(&server.config.get());
     if settings.metrics_port != 0 {
-        let listener = tern::net::listen(&settings, settings.metrics_port)
-            .await
-            .context("cannot listen for metrics on")?;
+        let listener =
+            tern::net::listen(&settings, settings.metrics_port).await.context("cannot listen for metrics")?;
         let on: Vec<String> = listener.addresses().iter().map(ToString::to_string).collect();
         tracing::info!("metrics are at http://{}/metrics", on.join(" "));
         for socket in listener.into_sockets() {

@@ -42,7 +42,8 @@ pub async fn serve(listener: Listener, executor: Arc<Executor>) {
     }
 }
 
-/// `timeout`: closes clients that have been silent for too long, except subscribers.
+/// `timeout`: closes clients that have been silent for too long, except subscribers. Who waits for
+/// a command to end is not idle.
 async fn close_idle(server: &crate::commands::cx::Server) {
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -52,7 +53,9 @@ async fn close_idle(server: &crate::commands::cx::Server) {
         }
         let now = server.env.clock.monotonic();
         for client in server.clients.all() {
-            if now.saturating_sub(client.last_seen()) > limit && !client.is_subscribed() {
+            if client.is_busy() {
+                client.touch(now);
+            } else if now.saturating_sub(client.last_seen()) > limit && !client.is_subscribed() {
                 tracing::debug!(client = client.id, "idle client closed");
                 client.kill();
             }

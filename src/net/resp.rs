@@ -124,6 +124,7 @@ fn argument(request: &Bytes, frame: &RangeFrame) -> Result<Bytes, ProtocolError>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const LIMITS: Limits = Limits { max_bulk: 512 << 20, authenticated: true };
 
@@ -178,5 +179,53 @@ mod tests {
         assert!(feed(&mut decoder, b"PING\r\n").is_some());
         decoder.room();
         assert!(decoder.buf.capacity() <= MIN_READ, "{}", decoder.buf.capacity());
+    }
+
+    /// Everything that a stream asks for, and the error that ends it, when it comes in these pieces.
+    fn outcome<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<Bytes>>, Option<ProtocolError>) {
+        let (mut decoder, mut requests) = (Decoder::default(), Vec::new());
+        for piece in pieces {
+            decoder.room().extend_from_slice(piece);
+            decoder.filled(piece.len());
+            loop {
+                match decoder.next_request(&LIMITS) {
+                    Ok(Some(argv)) => requests.push(argv),
+                    Ok(None) => break,
+                    Err(e) => return (requests, Some(e)),
+                }
+            }
+        }
+        (requests, None)
+    }
+
+    fn token() -> impl Strategy<Value = Vec<u8>> {
+        let known: &[&[u8]] = &[
+            b"*2\r\n",
+            b"*1\r\n",
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"*1\rx",
+            b"$3\r\nabc\r\n",
+            b"$0\r\n\r\n",
+            b"$4\r\n\r\n$1\r\n",
+            b"$-1\r\n",
+            b"PING\r\n",
+            b"a 'b c' \"d\"\n",
+            b"\r\n",
+            b"\"x",
+            b":1\r\n",
+        ];
+        prop_oneof![
+            8 => proptest::sample::select(known).prop_map(<[u8]>::to_vec),
+            1 => proptest::collection::vec(any::<u8>(), 0..6),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(tokens in proptest::collection::vec(token(), 0..24), size in 1usize..9) {
+            let stream = tokens.concat();
+            prop_assert_eq!(outcome(stream.chunks(size)), outcome(std::iter::once(&stream[..])));
+        }
     }
 }

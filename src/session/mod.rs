@@ -233,10 +233,16 @@ impl Session {
     }
 
     async fn execute(&mut self, calls: Vec<Call>) -> Vec<Reply> {
-        let unit = Unit { calls, client: self.client.clone(), watches: Vec::new(), exec: false };
-        let done = self.executor.run(unit).await;
+        self.run_unit(calls, Vec::new(), false).await.unwrap_or_default()
+    }
+
+    /// None: a watched key has changed.
+    async fn run_unit(&mut self, calls: Vec<Call>, watches: Vec<Watched>, exec: bool) -> Option<Vec<Reply>> {
+        self.client.handle.set_busy(true);
+        let done = self.executor.run(Unit { calls, client: self.client.clone(), watches, exec }).await;
         self.client = done.client;
-        done.replies.unwrap_or_default()
+        self.client.handle.set_busy(false);
+        done.replies
     }
 
     /// Puts the fixed replies between those of the commands that ran, and leaves out what CLIENT REPLY says.

@@ -8,7 +8,7 @@ use super::Session;
 use crate::commands::reply::Reply;
 use crate::commands::table::{Run, SessionOp};
 use crate::error::ReplyError;
-use crate::exec::{Call, Unit, Watched};
+use crate::exec::{Call, Watched};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -144,9 +144,7 @@ impl Session {
         if calls.is_empty() && watches.is_empty() {
             return Some(Vec::new());
         }
-        let done = self.executor.run(Unit { calls, client: self.client.clone(), watches, exec: true }).await;
-        self.client = done.client;
-        done.replies
+        self.run_unit(calls, watches, true).await
     }
 
     /// A queued command that the executor does not run. They touch no key, so their order among the others shows only in

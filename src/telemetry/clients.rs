@@ -61,6 +61,7 @@ pub struct ClientHandle {
     commands: AtomicU64,
     input_total: AtomicU64,
     output_total: AtomicU64,
+    busy: AtomicBool,
     killed: AtomicBool,
     wake: Notify,
 }
@@ -102,6 +103,7 @@ impl ClientHandle {
             commands: AtomicU64::new(0),
             input_total: AtomicU64::new(0),
             output_total: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             wake: Notify::new(),
         }
@@ -150,6 +152,18 @@ impl ClientHandle {
     /// What was last set.
     pub fn identity(&self) -> Identity {
         self.identity.lock().clone()
+    }
+    /// Whether a unit of its commands runs.
+    pub fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Relaxed);
+    }
+    /// What was last set.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed)
+    }
+    /// It is alive at monotonic time `now`.
+    pub fn touch(&self, now: Duration) {
+        self.last_seen_ms.store(millis(now), Relaxed);
     }
     /// Monotonic time of the last sign of life.
     pub fn last_seen(&self) -> Duration {
