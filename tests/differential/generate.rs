@@ -128,9 +128,16 @@ const TEMPLATES: &[(usize, &str)] = &[
     (3, "PING"),
     (3, "PING $v"),
     (3, "ECHO $v"),
-    (1, "HELLO {2|3|4|AUTH default x|AUTH bob x|SETNAME $w}"),
-    (1, "HELLO 3 {AUTH default x|AUTH bob x|SETNAME $w|FOO}"),
-    (1, "HELLO 2 {AUTH default x|SETNAME $w}"),
+    (1, "HELLO"),
+    (1, "HELLO $w"),
+    (1, "HELLO 2"),
+    (1, "HELLO 3"),
+    (1, "HELLO 3 AUTH default x"),
+    (1, "HELLO 3 AUTH bob x SETNAME name"),
+    (1, "HELLO 3 AUTH default x SETNAME name"),
+    (1, "HELLO 2 SETNAME $w"),
+    (1, "HELLO 3 FOO"),
+    (1, "HELLO 3 AUTH default"),
     (2, "AUTH $v"),
     (1, "AUTH $w $v"),
     (1, "RESET"),
@@ -158,7 +165,8 @@ const TEMPLATES: &[(usize, &str)] = &[
     (1, "COMMAND $w"),
     (1, "COMMAND GETKEYS GET $k"),
     (2, "COMMAND GETKEYS MSET ($k $v)+"),
-    (2, "COMMAND GETKEYS SINTERCARD $n $k+"),
+    (2, "COMMAND GETKEYS SINTERCARD 2 $k $k"),
+    (1, "COMMAND GETKEYS SINTERCARD 3 $k"),
     (1, "COMMAND GETKEYS SUNIONSTORE $k+"),
     (1, "COMMAND GETKEYS SET $k $v {GET|NX}"),
     (1, "COMMAND GETKEYS $w $k"),
@@ -232,7 +240,7 @@ fn step(rng: &mut Rng, conn: usize) -> Step {
     let weights = TEMPLATES.iter().map(|(weight, _)| *weight);
     let (_, template) = TEMPLATES[rng.weighted(weights)];
     let mut argv = expand(rng, template);
-    if rng.one_in(10) && !matches!(argv[0].as_slice(), b"SHUTDOWN" | b"COMMAND") {
+    if rng.one_in(10) && !matches!(argv[0].as_slice(), b"SHUTDOWN" | b"COMMAND" | b"HELLO") {
         damage(rng, &mut argv);
         far_expiry(&mut argv);
     }
