@@ -3,6 +3,8 @@
 //! Many clients INCR, APPEND and EXEC over a store that conflicts, ages, and answers `Unknown` for commits that were
 //! applied, were not, or are applied a little later. Every acknowledged INCR must count exactly once and see its own value.
 
+#![allow(clippy::expect_used, clippy::indexing_slicing)]
+
 use bytes::Bytes;
 use std::sync::Arc;
 use tern::commands::cx::{ClientState, Protocol, ReplyMode, Server};
