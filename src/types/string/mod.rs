@@ -92,8 +92,9 @@ fn place(out: &mut [u8], start: u64, at: u64, bytes: &[u8]) {
     let skip = start.saturating_sub(at) as usize;
     let to = at.saturating_sub(start) as usize;
     let (Some(from), Some(into)) = (bytes.get(skip..), out.get_mut(to..)) else { return };
-    for (a, b) in into.iter_mut().zip(from) {
-        *a = *b;
+    let n = from.len().min(into.len());
+    if let (Some(from), Some(into)) = (from.get(..n), into.get_mut(..n)) {
+        into.copy_from_slice(from);
     }
 }
 
