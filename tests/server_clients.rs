@@ -1,0 +1,151 @@
+//! CLIENT on real connections: what others see of one, and how one ends another.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+use support::resp::{Client, Value};
+use support::server::tern;
+
+fn string(value: &Value) -> String {
+    String::from_utf8(value.bytes().unwrap_or_else(|| panic!("not a string: {value:?}")).to_vec()).unwrap()
+}
+
+fn error(client: &mut Client, line: &str) -> String {
+    let value = client.line(line);
+    assert!(value.is_error(), "{line}: {value:?}");
+    string(&value)
+}
+
+/// The value of `name` in a line of CLIENT LIST.
+fn field(line: &str, name: &str) -> String {
+    let word = line.split(' ').find_map(|w| w.strip_prefix(&format!("{name}=")));
+    word.unwrap_or_else(|| panic!("no {name} in {line}")).to_owned()
+}
+
+#[test]
+fn a_line_says_what_the_client_is() {
+    let server = tern(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    let id = a.line("CLIENT ID").int().unwrap();
+    assert_eq!(b.line("CLIENT ID").int().unwrap(), id + 1);
+    a.line("CLIENT SETNAME anna");
+    a.line("CLIENT SETINFO LIB-NAME my-lib");
+    a.line("CLIENT SETINFO lib-ver 1.2");
+    a.line("CLIENT NO-EVICT on");
+    a.line("SELECT 3");
+    a.line("WATCH k");
+    a.line("MULTI");
+    a.line("SET k v");
+    let list = string(&b.line(&format!("CLIENT LIST ID {id}")));
+    let line = list.strip_suffix('\n').unwrap();
+    assert!(!line.contains('\n'), "one client: {list}");
+    let names: Vec<&str> = line.split(' ').map(|w| w.split_once('=').unwrap().0).collect();
+    let redis = "id addr laddr fd name age idle flags db sub psub ssub multi watch qbuf qbuf-free argv-mem multi-mem rbs \
+                 rbp obl oll omem tot-mem events cmd user redir resp lib-name lib-ver";
+    assert!(names.join(" ").starts_with(redis), "{line}");
+    for (name, want) in [
+        ("id", id.to_string().as_str()),
+        ("addr", &a.address()),
+        ("laddr", &format!("127.0.0.1:{}", server.port)),
+        ("name", "anna"),
+        ("flags", "xe"),
+        ("db", "3"),
+        ("multi", "1"),
+        ("watch", "1"),
+        ("cmd", "set"),
+        ("user", "default"),
+        ("resp", "2"),
+        ("lib-name", "my-lib"),
+        ("lib-ver", "1.2"),
+    ] {
+        assert_eq!(field(line, name), want, "{name} in {line}");
+    }
+    assert_eq!(a.line("DISCARD"), Value::Simple(b"OK".to_vec()));
+    a.line("HELLO 3");
+    let own = string(&a.line("CLIENT INFO"));
+    assert_eq!((field(&own, "resp"), field(&own, "flags")), ("3".to_owned(), "e".to_owned()), "{own}");
+}
+
+#[test]
+fn names_are_one_word() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    assert_eq!(c.line("CLIENT GETNAME"), Value::Nil(b'$'));
+    for name in ["a b", "a\nb", "\u{e9}"] {
+        let reply = c.run(&["CLIENT", "SETNAME", name]).value;
+        assert_eq!(string(&reply), "ERR Client names cannot contain spaces, newlines or special characters.");
+    }
+    c.line("CLIENT SETNAME x");
+    assert_eq!(string(&c.line("CLIENT GETNAME")), "x");
+    assert!(c.run(&["CLIENT", "SETNAME", ""]).value == Value::Simple(b"OK".to_vec()));
+    assert_eq!(c.line("CLIENT GETNAME"), Value::Nil(b'$'));
+    assert_eq!(error(&mut c, "CLIENT SETINFO foo bar"), "ERR Unrecognized option 'foo'");
+}
+
+/// Waits until the server has noticed that a client is gone.
+fn wait_for_count(c: &mut Client, want: usize) {
+    let since = Instant::now();
+    loop {
+        let list = string(&c.line("CLIENT LIST"));
+        if list.lines().count() == want {
+            return;
+        }
+        assert!(since.elapsed() < Duration::from_secs(5), "still {list}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn kill_closes_whom_the_filter_means() {
+    let server = tern(&[]);
+    let mut judge = server.client();
+    let killed = |victim: &mut Client| victim.drain().1;
+
+    let mut victim = server.client();
+    victim.line("PING");
+    assert_eq!(judge.line(&format!("CLIENT KILL {}", victim.address())), Value::Simple(b"OK".to_vec()));
+    assert!(killed(&mut victim));
+
+    let mut victim = server.client();
+    let id = victim.line("CLIENT ID").int().unwrap();
+    assert_eq!(judge.line(&format!("CLIENT KILL ID {id} TYPE pubsub")).int(), Some(0));
+    assert_eq!(judge.line(&format!("CLIENT KILL ID {id} TYPE normal USER default")).int(), Some(1));
+    assert!(killed(&mut victim));
+    wait_for_count(&mut judge, 1);
+
+    let (mut one, mut two) = (server.client(), server.client());
+    (one.line("PING"), two.line("PING"));
+    assert_eq!(judge.line("CLIENT KILL SKIPME yes LADDR 1.2.3.4:5").int(), Some(0));
+    assert_eq!(judge.line("CLIENT KILL TYPE normal").int(), Some(2));
+    assert!(killed(&mut one) && killed(&mut two));
+    assert_eq!(string(&judge.line("PING")), "PONG");
+
+    assert_eq!(judge.line("CLIENT KILL TYPE normal SKIPME no").int(), Some(1));
+    assert!(killed(&mut judge), "a client that kills itself hears the answer first");
+}
+
+#[test]
+fn kill_refuses_what_it_does_not_understand() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    for (line, want) in [
+        ("CLIENT KILL 1.1.1.1:1", "ERR No such client"),
+        ("CLIENT KILL ID 0", "ERR client-id should be greater than 0"),
+        ("CLIENT KILL TYPE foo", "ERR Unknown client type 'foo'"),
+        ("CLIENT KILL USER nobody", "ERR No such user 'nobody'"),
+        ("CLIENT KILL SKIPME maybe", "ERR syntax error"),
+        ("CLIENT KILL ID 1 TYPE", "ERR syntax error"),
+        ("CLIENT LIST ID x", "ERR Invalid client ID"),
+        ("CLIENT LIST foo", "ERR syntax error"),
+        ("CLIENT NO-EVICT x", "ERR syntax error"),
+        ("CLIENT REPLY x", "ERR syntax error"),
+        ("CLIENT TRACKING on", "ERR Client tracking is not supported by this server"),
+        ("CLIENT MAINT_NOTIFICATIONS ON", "ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP."),
+    ] {
+        assert_eq!(error(&mut c, line), want, "{line}");
+    }
+    assert_eq!(c.line("CLIENT UNBLOCK 99").int(), Some(0));
+    assert_eq!(c.line("CLIENT GETREDIR").int(), Some(-1));
+}
