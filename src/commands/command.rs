@@ -117,10 +117,12 @@ async fn docs(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 }
 
 async fn list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let labels = || table::labelled().map(|(label, row)| (label, row));
     let names = |keep: &dyn Fn(&str, &Row) -> bool| {
         Reply::Array(
-            labels().filter(|(label, row)| keep(label, row)).map(|(label, _)| Reply::text(label)).collect(),
+            table::labelled()
+                .filter(|(label, row)| keep(label, row))
+                .map(|(label, _)| Reply::text(label))
+                .collect(),
         )
     };
     if args.is_empty() {
@@ -141,7 +143,7 @@ async fn list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 }
 
 /// The row of a command line and where each key is, or the error that COMMAND GETKEYS answers.
-fn keys<'a>(argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static KeySpec)>> {
+fn keys(argv: &[Bytes]) -> Result<Vec<(&Bytes, &'static KeySpec)>> {
     let row = match table::resolve(argv) {
         Some(Ok((row, _))) => row,
         _ => return Err(ReplyError::new("ERR Invalid command specified").into()),

@@ -81,7 +81,7 @@ async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 }
 
 async fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
     }
     let text = |raw: &[u8]| String::from_utf8(raw.to_vec()).map_err(|_| not_text(raw));

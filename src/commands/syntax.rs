@@ -113,10 +113,8 @@ fn repeat(mut items: Vec<Argument>, n: usize) -> Vec<Argument> {
     match (tail.pop(), tail.is_empty()) {
         (Some(only), true) => {
             let multiple_token = only.token.is_some() && n == width(&only);
-            items.push(match only {
-                // The repetition inside a token's values: `ID client-id [client-id ...]`.
-                only => Argument { multiple: true, multiple_token, ..only },
-            });
+            // Without its token it is the repetition inside a token's values: `ID client-id [client-id ...]`.
+            items.push(Argument { multiple: true, multiple_token, ..only });
         }
         (Some(last), false) => {
             tail.push(last);

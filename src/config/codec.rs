@@ -195,7 +195,7 @@ impl Codec<OutputLimits> for Limits {
     fn read(&self, args: &[&str], old: &OutputLimits) -> Result<OutputLimits, String> {
         let words: Vec<&str> = args.iter().flat_map(|a| a.split_ascii_whitespace()).collect();
         let mut limits = *old;
-        if words.is_empty() || words.len() % 4 != 0 {
+        if words.is_empty() || !words.len().is_multiple_of(4) {
             return Err("Wrong number of arguments in buffer limit configuration.".into());
         }
         for class in words.chunks_exact(4) {
