@@ -29,6 +29,14 @@ fn answers(server: &Server, raw: &str) -> String {
 const SCRIPTS: &[(&str, &str)] = &[
     ("MULTI\r\nSET a 1\r\nGET a\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n$1\r\n1\r\n"),
     ("MULTI\r\nEXEC\r\n", "+OK\r\n*0\r\n"),
+    // A key that was absent at WATCH came and went, with its database's prefix.
+    ("WATCH k\r\nSET k v\r\nFLUSHDB\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n+OK\r\n*-1\r\n"),
+    ("WATCH k\r\nFLUSHDB\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n*0\r\n"),
+    (
+        "WATCH k\r\nSWAPDB 0 1\r\nSET k v\r\nDEL k\r\nMULTI\r\nEXEC\r\n",
+        "+OK\r\n+OK\r\n+OK\r\n:1\r\n+OK\r\n*-1\r\n",
+    ),
+    ("WATCH k\r\nSWAPDB 0 1\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n*0\r\n"),
     ("MULTI\r\nDISCARD\r\nEXEC\r\n", "+OK\r\n+OK\r\n-ERR EXEC without MULTI\r\n"),
     ("EXEC\r\n", "-ERR EXEC without MULTI\r\n"),
     ("DISCARD\r\n", "-ERR DISCARD without MULTI\r\n"),

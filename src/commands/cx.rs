@@ -153,7 +153,7 @@ impl Cx<'_> {
     }
     /// Database `db`.
     pub fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
-        Ok(Scope { tx: self.tx, db: self.prefix(db)?, now: self.now, space: &self.server.space })
+        Ok(Scope { tx: self.tx, db: self.prefix(db)?, number: db, now: self.now, space: &self.server.space })
     }
     /// The prefix of database `db`.
     pub fn prefix(&self, db: u8) -> Result<Prefix> {

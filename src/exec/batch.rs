@@ -136,7 +136,8 @@ impl<'a> Batch<'a> {
     async fn unchanged(&self, watches: &[Watched]) -> Result<bool, Halt> {
         for w in watches {
             let Some(db) = self.catalog.prefixes.get(usize::from(w.db)) else { return Ok(false) };
-            let scope = Scope { tx: self.tx, db: *db, now: self.now, space: &self.server.space };
+            let scope =
+                Scope { tx: self.tx, db: *db, number: w.db, now: self.now, space: &self.server.space };
             if object::fingerprint(&scope, &w.key).await.map_err(halt)? != w.seen {
                 return Ok(false);
             }

@@ -185,10 +185,10 @@ impl Executor {
         let now = self.server.env.clock.now_ms();
         let prefix = catalog.prefixes.get(usize::from(db));
         let prefix = *prefix.ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
-        let scope = Scope { tx: &tx, db: prefix, now, space: &self.server.space };
+        let scope = Scope { tx: &tx, db: prefix, number: db, now, space: &self.server.space };
         let mut out = Vec::with_capacity(keys.len());
         for key in keys {
-            let guard = self.server.space.absent.watch(prefix, key);
+            let guard = self.server.space.absent.watch(db, key);
             let seen = object::fingerprint(&scope, key).await?;
             let guard = matches!(seen, Fingerprint::Absent(_)).then_some(guard);
             out.push(Watched { db, key: key.clone(), seen, _guard: guard });

@@ -8,14 +8,14 @@
 //! still strictly serializable, since its premise (the key is absent) holds when it runs.
 //! A creation counts when it is attempted: an attempt that is not committed may abort an EXEC, which its client repeats.
 
-use super::keys::Prefix;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-type Name = (Prefix, Bytes);
+/// Database number and key: FLUSHDB and SWAPDB give a database another prefix, its watched keys stay its own.
+type Name = (u8, Bytes);
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -40,7 +40,7 @@ pub struct AbsentGuard {
 
 impl AbsentKeys {
     /// Counts creations of `key` from now on. To be called before the key is read.
-    pub fn watch(self: &Arc<Self>, db: Prefix, key: &Bytes) -> AbsentGuard {
+    pub fn watch(self: &Arc<Self>, db: u8, key: &Bytes) -> AbsentGuard {
         let name = (db, key.clone());
         let mut entries = self.entries.lock();
         entries.entry(name.clone()).or_default().watchers += 1;
@@ -49,7 +49,7 @@ impl AbsentKeys {
     }
 
     /// A write creates `key`.
-    pub fn created(&self, db: Prefix, key: &Bytes) {
+    pub fn created(&self, db: u8, key: &Bytes) {
         if self.watched.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -59,7 +59,7 @@ impl AbsentKeys {
     }
 
     /// Creations of `key` so far; 0 where nobody watches it.
-    pub fn creations(&self, db: Prefix, key: &Bytes) -> u64 {
+    pub fn creations(&self, db: u8, key: &Bytes) -> u64 {
         if self.watched.load(Ordering::SeqCst) == 0 {
             return 0;
         }
@@ -87,12 +87,12 @@ mod tests {
     #[test]
     fn counts_only_while_watched() {
         let keys = Arc::new(AbsentKeys::default());
-        let (db, key) = (Prefix::from_number(1), Bytes::from_static(b"k"));
+        let (db, key) = (1, Bytes::from_static(b"k"));
         keys.created(db, &key);
         assert_eq!(keys.creations(db, &key), 0);
         let guards = (keys.watch(db, &key), keys.watch(db, &key));
         keys.created(db, &key);
-        keys.created(Prefix::from_number(2), &key);
+        keys.created(2, &key);
         drop(guards.0);
         assert_eq!(keys.creations(db, &key), 1);
         drop(guards.1);

@@ -103,6 +103,8 @@ pub struct Scope<'a> {
     pub tx: &'a Tx,
     /// The database's prefix, as this transaction reads it.
     pub db: Prefix,
+    /// The database's number: WATCH follows it, whatever its prefix becomes.
+    pub number: u8,
     /// Milliseconds since the Unix epoch: expiry is decided against this, not against a clock.
     pub now: u64,
     /// Ids and allocation.

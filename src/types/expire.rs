@@ -90,7 +90,7 @@ async fn try_remove(
     if prefix(space, &tx, db).await? != seen {
         return Ok(None);
     }
-    let s = Scope { tx: &tx, db: seen, now, space };
+    let s = Scope { tx: &tx, db: seen, number: db, now, space };
     let mut done = Swept::default();
     for row in rows {
         match remove_key(&s, row).await? {

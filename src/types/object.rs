@@ -130,7 +130,7 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
         s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &1i64.to_le_bytes())?;
     }
     if !slot.live {
-        s.space.absent.created(s.db, &slot.key);
+        s.space.absent.created(s.number, &slot.key);
     }
     move_expiry(s, slot, expire_at)?;
     s.tx.set(&s.db.record(&slot.key), &record.encode())?;
@@ -202,7 +202,7 @@ pub enum Fingerprint {
 pub async fn fingerprint(s: &Scope<'_>, key: &Bytes) -> Result<Fingerprint> {
     let slot = open(s, key, Read::Serializable).await?;
     let Some(record) = slot.record() else {
-        return Ok(Fingerprint::Absent(s.space.absent.creations(s.db, key)));
+        return Ok(Fingerprint::Absent(s.space.absent.creations(s.number, key)));
     };
     let n = match record.value {
         Value::Set(SetRep::Chunked(oid)) => count(s, oid, Read::Serializable).await?.0,

@@ -97,7 +97,13 @@ impl Rig {
 
     /// The selected database in a transaction.
     pub async fn scope<'a>(&'a self, tx: &'a tern::store::Tx) -> Scope<'a> {
-        Scope { tx, db: self.prefix().await, now: self.server.env.clock.now_ms(), space: self.space() }
+        Scope {
+            tx,
+            db: self.prefix().await,
+            number: self.client.db,
+            now: self.server.env.clock.now_ms(),
+            space: self.space(),
+        }
     }
 }
 

@@ -128,7 +128,8 @@ impl<'a> Builder<'a> {
     where
         'a: 't,
     {
-        Scope { tx, db: self.built.db, now: self.space.clock.now_ms(), space: self.space }
+        // Pieces only, never a record: the number is not asked for.
+        Scope { tx, db: self.built.db, number: 0, now: self.space.clock.now_ms(), space: self.space }
     }
 
     /// Reads a part of the string that is continued, if it is still the same: else the command would refuse the object.
