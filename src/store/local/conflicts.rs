@@ -198,3 +198,56 @@ impl Hasher for Identity {
         self.0 = hash;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Rng;
+
+    /// Against a list of all assignments: no step is missed, none reaches too far, also after pruning.
+    #[test]
+    fn steps_equal_a_list_of_ranges() {
+        for seed in 0..50 {
+            let mut rng = Rng::seeded(seed);
+            let (mut steps, mut list, mut floor) = (Steps::default(), Vec::new(), 0);
+            for version in 1..200 {
+                let (a, b) = (rng.below(200) as u8, rng.below(200) as u8);
+                let (begin, end) = (a.min(b), a.max(b) + 1);
+                steps.assign(&vec![begin].into(), &vec![end].into(), version);
+                list.push((begin, end, version));
+                if rng.below(10) == 0 {
+                    floor = version - rng.below(20).min(version);
+                    steps.swept = 0;
+                    steps.prune(floor);
+                }
+                let (a, b) = (rng.below(200) as u8, rng.below(200) as u8);
+                let (begin, end) = (a.min(b), a.max(b) + 1);
+                let overlapping = list.iter().filter(|(b, e, _)| *b < end && begin < *e);
+                let newest = overlapping.map(|(_, _, v)| *v).max().unwrap_or_default();
+                let found = steps.newest_in(&[begin], &[end]);
+                assert_eq!(found.max(floor), newest.max(floor), "seed {seed}, version {version}");
+            }
+        }
+    }
+
+    #[test]
+    fn pruned_below_the_oldest_reader_and_no_further() {
+        let mut table = Conflicts::new(10);
+        for version in 11..=40u64 {
+            let key = Bytes::copy_from_slice(&version.to_be_bytes());
+            let mut writes = Writes::default();
+            assert!(writes.set(key.clone(), Bytes::new(), true).is_ok());
+            table.note(&writes, &[layout::hash(&key)], version);
+            table.archive(vec![(key, version)], version);
+        }
+        table.prune(30);
+        assert_eq!((table.points.len(), table.segments.len()), (10, 10));
+        let mut point = Reads::default();
+        point.point(&31u64.to_be_bytes());
+        assert_eq!(table.check(&point, 30), Err(StoreError::Conflict));
+        assert_eq!(table.check(&point, 31), Ok(()));
+        assert_eq!(table.check(&point, 29), Err(StoreError::TooOld));
+        table.prune(40);
+        assert!(table.points.is_empty() && table.segments.is_empty());
+    }
+}
