@@ -345,3 +345,18 @@ async fn read_range(tx: &Tx, ids: &[u64], out: &mut Vec<Bytes>) -> Result<()> {
 fn unknown(id: u64) -> StoreError {
     StoreError::Corrupt(format!("no member for id {id:#x}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_read_as_ranges() {
+        let near: Vec<u64> = (10..20).collect();
+        assert_eq!(runs(&near), [Run::Near(&near)]);
+        let mixed: Vec<u64> = [1, 500].into_iter().chain(600..610).chain([5, 700]).collect();
+        assert_eq!(runs(&mixed), [Run::Far(&mixed[..2]), Run::Near(&mixed[2..12]), Run::Far(&mixed[12..])]);
+        assert_eq!(runs(&[3, 2, 1]), [Run::Far(&[3, 2, 1])]);
+        assert_eq!(runs(&[]), []);
+    }
+}

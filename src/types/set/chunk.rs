@@ -79,3 +79,39 @@ fn containers(ids: &RoaringTreemap) -> impl Iterator<Item = RoaringTreemap> {
         Some(part)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Stretches of ids: where they begin, how many, how far apart.
+    fn stretches() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
+        proptest::collection::vec(
+            (0u64..1 << 40, 1u64..9_000, prop_oneof![Just(1), Just(3), Just(70_000)]),
+            0..8,
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn pieces_hold_everything_once_and_in_size(stretches in stretches()) {
+            let of = |(begin, n, step): &(u64, u64, u64)| (0..*n).map(move |k| begin + k * step).collect::<Vec<_>>();
+            let ids: RoaringTreemap = stretches.iter().flat_map(of).collect();
+            let pieces = cut(0, ids.clone());
+            prop_assert_eq!(pieces[0].0, 0);
+            let mut joined = RoaringTreemap::new();
+            for (n, (first, piece)) in pieces.iter().enumerate() {
+                let end = pieces.get(n + 1).map_or(u64::MAX, |(next, _)| *next);
+                prop_assert!(container(*first) == *first && *first < end);
+                prop_assert!(piece.iter().all(|id| id >= *first && id < end));
+                let raw = encode(piece).unwrap();
+                prop_assert!(raw.len() <= MAX_BYTES + 1, "{} bytes", raw.len());
+                prop_assert_eq!(&decode(&raw).unwrap(), piece);
+                joined |= piece;
+            }
+            prop_assert_eq!(joined, ids);
+        }
+    }
+}

@@ -192,3 +192,41 @@ fn decode_raw(raw: &Bytes) -> Result<Vec<Bytes>> {
     }
     if at == raw.len() { Ok(members) } else { Err(StoreError::Corrupt("listpack set".into()).into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn listpacks_round_trip(members in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..70), 0..40)) {
+            let members: Vec<Bytes> = members.into_iter().map(Bytes::from).collect();
+            prop_assert_eq!(decode_raw(&encode_raw(&members)).unwrap(), members);
+        }
+    }
+
+    #[test]
+    fn cut_bytes_are_an_error() {
+        let raw = encode_raw(&[Bytes::from_static(b"abc")]);
+        for len in 1..raw.len() {
+            assert!(decode_raw(&raw.slice(..len)).is_err());
+            assert!(chunk::decode(&raw.slice(..len)).is_err());
+        }
+    }
+
+    #[test]
+    fn members_at_the_limits() {
+        let words = |n: usize| (0..n).map(|n| Bytes::from(format!("w{n}"))).collect::<Vec<_>>();
+        let ints = |n: usize| (0..n).map(|n| Bytes::from(n.to_string())).collect::<Vec<_>>();
+        assert!(matches!(grow(None, &words(128)), Grown::Small(Small::Raw(_))));
+        assert!(matches!(grow(None, &words(129)), Grown::Large(m) if m.len() == 129));
+        assert!(matches!(grow(None, &ints(512)), Grown::Small(Small::Ints(_))));
+        assert!(matches!(grow(None, &ints(513)), Grown::Large(m) if m.len() == 513));
+        let Grown::Small(set) = grow(None, &ints(127)) else { panic!() };
+        assert!(matches!(grow(Some(set.clone()), &words(1)), Grown::Small(Small::Raw(m)) if m.len() == 128));
+        assert!(matches!(grow(Some(set), &words(2)), Grown::Large(m) if m.len() == 129));
+        assert!(rebuild(&ints(512)).is_some() && rebuild(&ints(513)).is_none());
+        assert!(rebuild(&words(128)).is_some() && rebuild(&words(129)).is_none());
+    }
+}
