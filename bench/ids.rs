@@ -307,13 +307,13 @@ fn plot(cells: &[(Way, Vec<Cell>)]) -> String {
     let (width, height, left, top) = (860.0, 460.0, 70.0, 40.0);
     let (plot_width, plot_height) = (460.0, 370.0);
     let x = |tasks: u64| left + (tasks as f64).log2() / 6.0 * plot_width;
-    let y = |v: f64| top + plot_height - (v.max(10.0).log10() - 1.0) / 7.0 * plot_height;
+    let y = |v: f64| top + plot_height - (v.max(10.0).log10() - 1.0) / 8.0 * plot_height;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
          <text x=\"{left}\" y=\"22\" font-size=\"15\">Ids a second over concurrent tasks</text>\n"
     );
-    for power in 1..=8 {
+    for power in 1..=9 {
         let v = 10f64.powi(power);
         let _ = writeln!(
             out,
@@ -359,8 +359,19 @@ fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or(": unknown processor");
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let day = Clock::System.now_ms() / 86_400_000;
-    format!("{} cores of {}, day {day} since 1970", cores, model.trim_start_matches(['\t', ' ', ':']))
+    format!("{}, {cores} cores of {}", date(), model.trim_start_matches(['\t', ' ', ':']))
+}
+
+/// Today in UTC: year, month and day of the proleptic Gregorian calendar.
+fn date() -> String {
+    let days = Clock::System.now_ms() / 86_400_000 + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let (day, month) = (of_year - (153 * shifted + 2) / 5 + 1, (shifted + 2) % 12 + 1);
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02}")
 }
 
 #[tokio::main]
