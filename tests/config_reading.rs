@@ -41,7 +41,7 @@ fn a_wrong_line_is_refused_with_file_number_and_text() {
         ("port 65536", "argument must be between 0 and 65535 inclusive"),
         ("proto-max-bulk-len 1x", "argument must be a memory value"),
         ("protected-mode maybe", "argument must be 'yes' or 'no'"),
-        ("appendfsync x", "argument(s) must be one of the following: always, everysec, no"),
+        ("appendfsync x", "argument(s) must be one of the following: everysec, always, no"),
         ("requirepass \"abc", "Unbalanced quotes in configuration line"),
         ("appendonly no", "this server has no other value than 'yes'"),
     ] {

@@ -254,8 +254,9 @@ fn line(cx: &Cx<'_>, client: &ClientHandle) -> String {
 async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut clients = cx.server.clients.all();
     if args.keyword("TYPE") {
-        let kind = Kind::parse(args.next()?)?;
+        let raw = args.next()?;
         args.end()?;
+        let kind = Kind::parse(raw)?;
         clients.retain(|c| kind.is(c));
     } else if args.keyword("ID") {
         let ids = ids(&mut args)?;

@@ -101,7 +101,10 @@ fn one<'a>(args: &[&'a str]) -> Result<&'a str, String> {
 
 impl<T: TryFrom<i64> + Copy + ToString> Codec<T> for Int {
     fn read(&self, args: &[&str], _: &T) -> Result<T, String> {
-        let n: i64 = one(args)?.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+        let text = one(args)?;
+        // As everywhere in Redis: no plus, no zeros in front.
+        let n = text.parse::<i64>().ok().filter(|n| n.to_string() == text);
+        let n = n.ok_or("argument couldn't be parsed into an integer")?;
         let outside = || format!("argument must be between {} and {} inclusive", self.0, self.1);
         Some(n)
             .filter(|n| (self.0..=self.1).contains(n))

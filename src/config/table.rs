@@ -91,7 +91,7 @@ macro_rules! options {
 }
 
 const FSYNC: Choice<AppendFsync> =
-    Choice(&[("always", AppendFsync::Always), ("everysec", AppendFsync::EverySec), ("no", AppendFsync::No)]);
+    Choice(&[("everysec", AppendFsync::EverySec), ("always", AppendFsync::Always), ("no", AppendFsync::No)]);
 const LEVEL: Choice<LogLevel> = Choice(&[
     ("debug", LogLevel::Debug),
     ("verbose", LogLevel::Verbose),

@@ -114,14 +114,18 @@ impl Both {
     fn window(&mut self, at: usize, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
         let bytes: Vec<u8> = steps.iter().flat_map(|s| request(&s.argv)).collect();
         self.redis.send_raw(&bytes).expect("redis-server reads");
-        let sent = self.tern.send_raw(&bytes);
+        let sent = self.tern.send_raw(&bytes).map_err(|e| e.to_string());
         for (i, step) in steps.iter().enumerate() {
-            let redis =
-                self.redis.read().unwrap_or_else(|e| panic!("redis-server, {}: {e}", show(&step.argv)));
-            let tern =
-                sent.as_ref().map_err(|e| e.to_string()).and(self.tern.read().map_err(|e| e.to_string()));
+            let redis = self.redis.read();
+            let redis = redis.unwrap_or_else(|e| panic!("redis-server, {}: {e}", show(&step.argv)));
+            let tern = sent.clone().and_then(|()| self.tern.read().map_err(|e| e.to_string()));
             let tern = tern.map_err(|e| mismatch(at + i, &step.argv, &redis, &e))?;
-            self.judge(at + i, &step.argv, &redis, &tern, tally)?;
+            if let Err(differs) = self.judge(at + i, &step.argv, &redis, &tern, tally) {
+                // The lines behind it must not run into the next sequence.
+                let rest = steps.len() - i - 1;
+                let _ = (0..rest).try_for_each(|_| self.tern.read().map(drop));
+                return Err(differs);
+            }
         }
         Ok(())
     }
