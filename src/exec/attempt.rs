@@ -120,6 +120,10 @@ impl Attempts {
                         return refuse(jobs, jobs.len(), e);
                     }
                 }
+                // An attempt that may have been applied must not be answered as one that was not.
+                Err(Halt::Store(_)) if !open.is_empty() => {
+                    return refuse(jobs, width, StoreError::Unknown.into());
+                }
                 Err(Halt::Store(e)) => return refuse(jobs, width, e.into()),
             }
         }

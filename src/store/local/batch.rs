@@ -69,7 +69,7 @@ impl Batch {
     pub(super) fn admit(&mut self, request: Request, engine: &Engine, table: &mut Conflicts) {
         let Request { writes, hashes, watches, reply, .. } = request;
         let version = self.last() + 1;
-        self.append(&writes, engine);
+        self.append(&writes, &hashes, engine, table);
         table.note(&writes, &hashes, version);
         let quiet = writes.ops.values().zip(&hashes).filter(|(op, _)| !op.conflict);
         self.quiet.extend(quiet.map(|(_, hash)| *hash));
@@ -112,8 +112,7 @@ impl Batch {
         engine: &Engine,
         table: &Conflicts,
     ) -> StoreResult<Option<Bytes>> {
-        let here = table.point(hash, key) > self.before || self.quiet.contains(&hash);
-        if here {
+        if self.wrote(key, hash, table) {
             for admitted in self.admitted.iter().rev() {
                 if let Own::Known(value) = admitted.writes.own(key) {
                     return Ok(value);
@@ -123,17 +122,26 @@ impl Batch {
         engine.newest(key)
     }
 
-    fn append(&mut self, writes: &Writes, engine: &Engine) {
+    fn append(&mut self, writes: &Writes, hashes: &[u64], engine: &Engine, table: &Conflicts) {
         for (begin, end) in writes.cleared.iter() {
             self.clear(begin, end, engine);
         }
-        for (key, op) in &writes.ops {
+        for ((key, op), hash) in writes.ops.iter().zip(hashes) {
             match &op.effect {
                 Effect::Set(value) => self.rocks.put(key, value),
-                Effect::Clear => self.rocks.delete(key),
+                Effect::Clear if self.wrote(key, *hash, table) || engine.may_have(key) => {
+                    self.rocks.delete(key)
+                }
+                // A tombstone of a key that was never there would only slow range reads down.
+                Effect::Clear => {}
                 Effect::Atomic(_) => {} // resolved before
             }
         }
+    }
+
+    /// Whether this batch may have written `key` already.
+    fn wrote(&self, key: &[u8], hash: u64, table: &Conflicts) -> bool {
+        table.point(hash, key) > self.before || self.quiet.contains(&hash)
     }
 
     fn clear(&mut self, begin: &[u8], end: &[u8], engine: &Engine) {

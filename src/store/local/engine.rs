@@ -99,6 +99,11 @@ impl Engine {
         rows.status().is_ok() && keys.len() <= most
     }
 
+    /// False where the key is not in the database; decided by filters and memory alone, so it may be true for nothing.
+    pub(super) fn may_have(&self, stored: &[u8]) -> bool {
+        self.db.key_may_exist(stored)
+    }
+
     /// Writes a batch to the log and the memtable, without waiting for the disk.
     pub(super) fn write(&self, batch: WriteBatch) -> Result<(), rocksdb::Error> {
         self.db.write_opt(batch, &WriteOptions::default())

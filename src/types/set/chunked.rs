@@ -7,7 +7,7 @@
 //! sets that need one, and a member that is added and removed over and over folds nothing, because its delta goes too.
 //! [`fold`] takes in the deltas of a whole set, for a job or a test.
 
-use super::rows::{self, delta_value, locate, rewrite};
+use super::rows::{self, Fold, delta_value, locate, rewrite};
 use super::{chunk, rows::Chunk};
 use crate::error::Result;
 use crate::keyspace::Scope;
@@ -26,6 +26,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub const DIRECT: usize = 32;
 /// One id in so many makes its writer fold.
 pub const FOLD_EVERY: u64 = 64;
+/// A fold takes in the deltas of ids this near: members added together have neighbouring ids. An engine that keeps
+/// tombstones reads those of all folded deltas in the range: a full container's would cost 40 us an added member.
+const NEAR: u64 = 512;
+/// One fold in so many takes in all deltas of the chunk, so that scattered ones do not pile up.
+const FAR_EVERY: u64 = 16;
 /// Fewer deltas are not folded.
 pub const FOLD_LEAST: usize = 24;
 /// Removing to so many members or fewer reads N serializably, to see the set become empty.
@@ -194,7 +199,7 @@ async fn change_many(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>, adds
         let under = || states.range(first..).take_while(|(id, _)| next.is_none_or(|next| **id < next));
         if under().nth(DIRECT - 1).is_some() {
             let changes = under().map(|(id, _)| (*id, adds)).collect();
-            rewrite(s, oid, id, &changes, 0).await?;
+            rewrite(s, oid, id, &changes, Fold::ALL).await?;
         } else {
             write_deltas(s, oid, under(), adds)?;
         }
@@ -225,10 +230,16 @@ async fn fold_due(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>) -> Resu
     let mut folded_to = Some(0);
     for id in states.keys().filter(|id| is_due(**id)) {
         if folded_to.is_some_and(|to| *id >= to) {
-            folded_to = rewrite(s, oid, *id, &BTreeMap::new(), FOLD_LEAST).await?;
+            let near = if looks_far(*id) { u64::MAX } else { NEAR };
+            folded_to = rewrite(s, oid, *id, &BTreeMap::new(), Fold { least: FOLD_LEAST, near }).await?;
         }
     }
     Ok(())
+}
+
+/// Whether a fold at `id` takes in all deltas of its chunk, not only those near the id.
+fn looks_far(id: u64) -> bool {
+    id.wrapping_mul(0xD6E8_FEB8_6659_FD93) < u64::MAX / FAR_EVERY
 }
 
 /// Takes deltas into their chunks, all over the set, until about `bytes` were written or the set is through. Returns
@@ -240,7 +251,7 @@ pub async fn fold(s: &Scope<'_>, oid: Oid, from: u64, bytes: usize) -> Result<Op
         if s.tx.size() > limit {
             return Ok(at);
         }
-        at = rewrite(s, oid, id, &BTreeMap::new(), 1).await?;
+        at = rewrite(s, oid, id, &BTreeMap::new(), Fold { least: 1, ..Fold::ALL }).await?;
     }
     Ok(None)
 }

@@ -169,20 +169,41 @@ pub fn write_new(s: &Scope<'_>, oid: Oid, ids: RoaringTreemap) -> Result<()> {
     replace(s, oid, &BTreeMap::new(), chunk::cut(0, ids))
 }
 
-/// Takes the deltas under the chunk of `at` into it and sets the members that `changes` says; cuts it, or joins it
-/// with the next one. Nothing happens without changes where fewer than `least` deltas are there. The caller has
+/// Which deltas a rewritten chunk takes in.
+#[derive(Debug, Clone, Copy)]
+pub struct Fold {
+    /// Without changes, fewer deltas are left alone.
+    pub least: usize,
+    /// Only those of ids that are at most so far from the one that is rewritten for.
+    pub near: u64,
+}
+
+impl Fold {
+    /// All of them, however few.
+    pub const ALL: Fold = Fold { least: 0, near: u64::MAX };
+
+    async fn deltas(self, s: &Scope<'_>, oid: Oid, chunk: &Chunk, at: u64) -> Result<BTreeMap<u64, bool>> {
+        let lo = chunk.first.max(at.saturating_sub(self.near));
+        let hi =
+            at.checked_add(self.near).filter(|hi| chunk.next.is_none_or(|next| *hi < next)).or(chunk.next);
+        deltas(s, oid, lo, hi).await
+    }
+}
+
+/// Takes deltas under the chunk of `at` into it, as `fold` says, and sets the members that `changes` says; cuts it, or
+/// joins it with the next one. The caller has
 /// decided `changes` by serializable reads, and counts N. Returns where the chunk ended.
 pub async fn rewrite(
     s: &Scope<'_>,
     oid: Oid,
     at: u64,
     changes: &BTreeMap<u64, bool>,
-    least: usize,
+    fold: Fold,
 ) -> Result<Option<u64>> {
     let mut chunk = read_chunk(s, oid, at).await?;
     let next = chunk.next;
-    let seen = deltas(s, oid, chunk.first, next).await?;
-    if changes.is_empty() && seen.len() < least {
+    let seen = fold.deltas(s, oid, &chunk, at).await?;
+    if changes.is_empty() && seen.len() < fold.least {
         return Ok(next);
     }
     let mut old = BTreeMap::from([(chunk.first, chunk.ids.len())]);
