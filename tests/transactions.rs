@@ -31,6 +31,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("MULTI\r\nEXEC\r\n", "+OK\r\n*0\r\n"),
     // A key that was absent at WATCH came and went, with its database's prefix.
     ("WATCH k\r\nSET k v\r\nFLUSHDB\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n+OK\r\n*-1\r\n"),
+    ("WATCH k\r\nSET k v PXAT 1\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n*-1\r\n"),
     ("WATCH k\r\nFLUSHDB\r\nMULTI\r\nEXEC\r\n", "+OK\r\n+OK\r\n+OK\r\n*0\r\n"),
     (
         "WATCH k\r\nSWAPDB 0 1\r\nSET k v\r\nDEL k\r\nMULTI\r\nEXEC\r\n",

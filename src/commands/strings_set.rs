@@ -184,6 +184,10 @@ fn resolve(ttl: Ttl<'_>, now: u64, command: &str) -> ArgResult<Option<u64>> {
 async fn store(cx: &Cx<'_>, slot: &mut Slot, value: &Bytes, expiry: Option<u64>) -> Result<()> {
     let s = cx.scope()?;
     if expiry.is_some_and(|at| at <= cx.now) {
+        // Redis creates it and lets it expire: who WATCHes the key must notice.
+        if !slot.exists() {
+            s.space.absent.created(s.number, &slot.key);
+        }
         return object::remove(&s, slot).map(|_| ());
     }
     string::write(&s, cx.staged, slot, value, expiry).await

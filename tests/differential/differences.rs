@@ -55,8 +55,8 @@ pub const DELIBERATE: &[Difference] = &[
     },
     Difference {
         name: "an EXEC is encoded in one protocol",
-        reason: "HELLO inside MULTI changes the protocol for the whole reply of EXEC, not from its own element on: a \
-                 reply in two protocols is of no use to a client",
+        reason: "HELLO inside MULTI is done after the commands on keys, and changes the protocol for the whole reply of \
+                 EXEC, not from its own element on: a reply in two protocols is of no use to a client",
         // Told from other EXECs by its queue: see `compare_exec`.
         applies: |_, _, _| false,
     },
