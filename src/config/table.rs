@@ -146,7 +146,7 @@ options! {
     /// Bytes of memory for blocks that the engine has read.
     store_cache_size: usize = "store-cache-size" "268435456" Start Memory(MIB, 1 << 46);
     /// Bytes that the engine collects in memory before it writes a table file.
-    store_write_buffer_size: usize = "store-write-buffer-size" "67108864" Start Memory(64 << 10, 1 << 40);
+    store_write_buffer_size: usize = "store-write-buffer-size" "16777216" Start Memory(64 << 10, 1 << 40);
 
     /// Largest set of integers that is kept in its record, in members. Part of the stored format.
     set_max_intset_entries: usize = "set-max-intset-entries" "512" Fixed Int(0, 1024);
