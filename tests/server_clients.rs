@@ -116,7 +116,8 @@ fn kill_closes_whom_the_filter_means() {
     wait_for_count(&mut judge, 1);
 
     let (mut one, mut two) = (server.client(), server.client());
-    (one.line("PING"), two.line("PING"));
+    one.line("PING");
+    two.line("PING");
     assert_eq!(judge.line("CLIENT KILL SKIPME yes LADDR 1.2.3.4:5").int(), Some(0));
     assert_eq!(judge.line("CLIENT KILL TYPE normal").int(), Some(2));
     assert!(killed(&mut one) && killed(&mut two));
