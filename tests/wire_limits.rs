@@ -82,6 +82,28 @@ fn requests_beyond_the_query_buffer_limit_close_the_connection() {
 }
 
 #[test]
+fn replies_beyond_the_output_buffer_limit_close_the_connection() {
+    let tern = tern(&[]);
+    let mut client = tern.client();
+    let value = vec![b'v'; 8 << 20];
+    assert_eq!(client.run(&[&b"SET"[..], b"k", &value]).value, ok());
+    assert_eq!(client.run(&["CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0"]).value, ok());
+    client.send(&[&b"GET"[..], b"k"]).unwrap();
+    let (answer, closed) = client.drain();
+    assert!(closed && answer.is_empty(), "{} bytes came", answer.len());
+    // A soft limit closes only who does not take it in time.
+    let mut client = tern.client();
+    assert_eq!(client.run(&["CONFIG", "SET", "client-output-buffer-limit", "normal 0 1mb 1"]).value, ok());
+    assert_eq!(client.line("GET k"), Value::Bulk(value));
+    for _ in 0..8 {
+        client.send(&[&b"GET"[..], b"k"]).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let (answer, closed) = client.drain();
+    assert!(closed && answer.len() < 8 * (8 << 20), "{} bytes came", answer.len());
+}
+
+#[test]
 fn proto_max_bulk_len_is_what_config_set_says() {
     let tern = tern(&[]);
     let mut client = tern.client();

@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 
 /// Bytes of replies that are written before more is encoded or run.
@@ -121,8 +122,35 @@ impl Connection {
         waits <= limit
     }
 
-    /// Encodes what the session answered, writing whenever the buffer is full.
+    /// Writes what the session answered, within `client-output-buffer-limit`. Nothing more runs until the client has taken
+    /// it, so the limit is about what one window answers; a soft limit is about how long the client takes for it.
     async fn answer(&mut self) -> io::Result<()> {
+        let limit = self.server.config.get().client_output_buffer_limit.normal;
+        if limit.hard == 0 && limit.soft == 0 {
+            return self.encode().await;
+        }
+        let waiting = self.out.len() + self.session.waiting();
+        if limit.hard > 0 && waiting > limit.hard {
+            return Err(self.too_slow(waiting));
+        }
+        if limit.soft == 0 || waiting <= limit.soft {
+            return self.encode().await;
+        }
+        let seconds = Duration::from_secs(limit.seconds.into());
+        match tokio::time::timeout(seconds, self.encode()).await {
+            Ok(written) => written,
+            Err(_) => Err(self.too_slow(waiting)),
+        }
+    }
+
+    fn too_slow(&self, waiting: usize) -> io::Error {
+        let client = self.socket.handle().id;
+        tracing::warn!(client, waiting, "client-output-buffer-limit: connection closed");
+        io::Error::other("client-output-buffer-limit")
+    }
+
+    /// Encodes what the session answered, writing whenever the buffer is full.
+    async fn encode(&mut self) -> io::Result<()> {
         let protocol = self.session.protocol();
         let Connection { socket, encoder, out, session, .. } = self;
         for reply in session.replies() {

@@ -152,6 +152,11 @@ impl Session {
         self.replies.drain(..)
     }
 
+    /// Bytes that the waiting replies hold, roughly.
+    pub fn waiting(&self) -> usize {
+        self.replies.iter().map(Reply::weight).sum()
+    }
+
     /// What the client speaks now: [`Session::replies`] are to be encoded in it.
     pub fn protocol(&self) -> Protocol {
         self.client.protocol
