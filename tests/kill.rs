@@ -14,7 +14,7 @@ use std::time::Duration;
 use support::resp::{Client, Value};
 use support::rng::Rng;
 use support::server::tern_in;
-use support::{env_number, say, suite};
+use support::{env_number, say};
 
 const WORKERS: usize = 12;
 const ROUNDS: u64 = 5;
@@ -224,7 +224,6 @@ fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
         }
     }
     say(&format!("kill: {operations} acknowledged operations, {kept} unacknowledged ones found whole"));
-    suite("kill_rounds", rounds as usize, 0);
     assert!(operations > rounds as usize * 10, "only {operations} operations: nothing was tested");
 }
 

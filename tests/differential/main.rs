@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use support::rng::Rng;
 use support::server::{Server, redis, tern};
-use support::{env_number, say, suite};
+use support::{env_number, say};
 
 /// Commands that both protocols together run by default; CI runs more.
 const COMMANDS: u64 = 20_000;
@@ -92,7 +92,6 @@ fn conclude(
     for (difference, times) in DELIBERATE.iter().zip(&tally.meant) {
         say(&format!("  meant, {times} times: {} ({})", difference.name, difference.reason));
     }
-    suite(&format!("differential_resp{protocol}"), tally.lines, found.len());
     for (times, text) in found.values() {
         say(&format!("MISMATCH ({times} times), TERN_SEED={seed}\n{text}"));
     }
