@@ -14,7 +14,6 @@
 use super::batch::{Batch, Halt};
 use super::{Done, Job, staging};
 use crate::commands::cx::Server;
-use crate::commands::reply::Reply;
 use crate::env::Rng;
 use crate::error::{Error, StoreError};
 use crate::keyspace::keys::root;
@@ -197,11 +196,7 @@ fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
 
 /// Answers the first `n` jobs with an error for each of their calls.
 fn refuse(jobs: &mut VecDeque<Job>, n: usize, e: Error) {
-    let error = e.into_reply();
-    let done = jobs.iter().take(n).map(|job| Done {
-        client: job.unit.client.clone(),
-        replies: Some(job.unit.calls.iter().map(|_| Reply::Error(error.clone())).collect()),
-    });
-    let done = done.collect();
+    let refuse = |job: &Job| Done::refused(job.unit.client.clone(), job.unit.calls.len(), e.clone());
+    let done = jobs.iter().take(n).map(refuse).collect();
     answer(jobs, done);
 }

@@ -70,7 +70,7 @@ impl<'a> Batch<'a> {
     pub(super) async fn job(&mut self, job: &mut Job, staged: &[Staged]) -> Result<Done, Halt> {
         let mut client = job.unit.client.clone();
         let replies = self.unit(&job.unit, &mut client, &mut job.forced, staged).await?;
-        Ok(Done { client, replies })
+        Ok(Done::new(client, replies))
     }
 
     /// Runs a unit. `forced` holds the answers of calls that must not run (again).

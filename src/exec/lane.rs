@@ -3,8 +3,7 @@
 
 use super::attempt::Attempts;
 use super::{Done, Job, Unit};
-use crate::commands::reply::Reply;
-use crate::error::{Error, StoreError};
+use crate::error::StoreError;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -37,7 +36,12 @@ impl Lane {
         let queued = self.queue.send(Job { unit, forced: Vec::new(), answer });
         match (queued, done.await) {
             (Ok(()), Ok(done)) => done,
-            _ => stopped(client, calls),
+            // The lane has ended: the server is stopping.
+            _ => Done::refused(
+                client,
+                calls,
+                StoreError::Unavailable("the server is shutting down".into()).into(),
+            ),
         }
     }
 }
@@ -53,10 +57,4 @@ async fn drain(mut worker: Attempts, receiver: Arc<Mutex<mpsc::UnboundedReceiver
         jobs.extend(buffer.drain(..));
         if heavy { worker.drain_heavy(&mut jobs).await } else { worker.drain(&mut jobs).await }
     }
-}
-
-/// The answer where a lane has ended: the server is stopping, nothing was written.
-fn stopped(client: crate::commands::cx::ClientState, calls: usize) -> Done {
-    let error = Error::Store(StoreError::Unavailable("the server is shutting down".into())).into_reply();
-    Done { client, replies: Some(vec![Reply::Error(error); calls]) }
 }

@@ -19,7 +19,7 @@ mod staging;
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Flags, Row};
-use crate::error::{Result, StoreError};
+use crate::error::{Error, ReplyError, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::absent::AbsentGuard;
 use crate::keyspace::keys::hash;
@@ -96,6 +96,20 @@ pub struct Done {
     pub client: ClientState,
     /// One reply a call; None where a watched key had changed and nothing ran.
     pub replies: Option<Vec<Reply>>,
+    /// Why the unit as a whole failed in the store; `replies` then repeats it for each call.
+    pub refused: Option<ReplyError>,
+}
+
+impl Done {
+    fn new(client: ClientState, replies: Option<Vec<Reply>>) -> Self {
+        Done { client, replies, refused: None }
+    }
+
+    /// A unit of `calls` commands that failed as a whole.
+    fn refused(client: ClientState, calls: usize, e: Error) -> Self {
+        let error = e.into_reply();
+        Done { client, replies: Some(vec![Reply::Error(error.clone()); calls]), refused: Some(error) }
+    }
 }
 
 /// A unit on its way through a lane.
@@ -173,7 +187,7 @@ impl Executor {
     pub async fn watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {
         loop {
             match self.try_watch(db, keys).await {
-                Err(crate::error::Error::Store(StoreError::TooOld)) => continue,
+                Err(Error::Store(StoreError::TooOld)) => continue,
                 other => return other,
             }
         }

@@ -5,7 +5,7 @@ use super::batch::{Batch, Halt};
 use super::{Done, Unit};
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
-use crate::error::{Error, StoreError};
+use crate::error::StoreError;
 
 /// Attempts before a reader that is always too old gets the error: its read does not fit into 5 s.
 const MAX_ATTEMPTS: u32 = 3;
@@ -16,7 +16,7 @@ pub(super) async fn run(server: &Server, unit: Unit) -> Done {
     for tries in 1.. {
         let mut client = unit.client.clone();
         match attempt(server, &unit, &mut client, &mut forced).await {
-            Ok(replies) => return Done { client, replies },
+            Ok(replies) => return Done::new(client, replies),
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) if e.is_retryable() && tries < MAX_ATTEMPTS => server.telemetry.on_retry(&e),
             Err(Halt::Store(e)) => return failed(unit, e),
@@ -40,7 +40,5 @@ async fn attempt(
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {
-    let error = Reply::Error(Error::Store(e).into_reply());
-    let replies = unit.calls.iter().map(|_| error.clone()).collect();
-    Done { client: unit.client, replies: Some(replies) }
+    Done::refused(unit.client, unit.calls.len(), e.into())
 }

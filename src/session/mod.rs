@@ -15,7 +15,7 @@ use crate::commands::cx::{ClientState, Protocol, ReplyMode};
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Flags, Run, SessionOp};
 use crate::error::ReplyError;
-use crate::exec::{Call, Executor, Unit, Watched};
+use crate::exec::{Call, Done, Executor, Unit, Watched};
 use crate::telemetry::Outcome;
 use bytes::Bytes;
 use gate::{Standing, Verdict};
@@ -238,16 +238,22 @@ impl Session {
     }
 
     async fn execute(&mut self, calls: Vec<Call>) -> Vec<Reply> {
-        self.run_unit(calls, Vec::new(), false).await.unwrap_or_default()
+        self.run_unit(calls, Vec::new(), false).await.0.unwrap_or_default()
     }
 
-    /// None: a watched key has changed.
-    async fn run_unit(&mut self, calls: Vec<Call>, watches: Vec<Watched>, exec: bool) -> Option<Vec<Reply>> {
+    /// The unit's replies and refusal, as [`Done`] has them.
+    async fn run_unit(
+        &mut self,
+        calls: Vec<Call>,
+        watches: Vec<Watched>,
+        exec: bool,
+    ) -> (Option<Vec<Reply>>, Option<ReplyError>) {
         self.client.handle.set_busy(true);
-        let done = self.executor.run(Unit { calls, client: self.client.clone(), watches, exec }).await;
-        self.client = done.client;
+        let unit = Unit { calls, client: self.client.clone(), watches, exec };
+        let Done { client, replies, refused } = self.executor.run(unit).await;
+        self.client = client;
         self.client.handle.set_busy(false);
-        done.replies
+        (replies, refused)
     }
 
     /// Puts the fixed replies between those of the commands that ran, and leaves out what CLIENT REPLY says.

@@ -125,8 +125,8 @@ impl Session {
         let total = multi.calls.len();
         let (ours, calls) = split(multi.calls);
         let ran = match self.run_exec(calls, watches).await {
-            Some(ran) => ran,
-            None => return Reply::NilArray,
+            Ok(ran) => ran,
+            Err(instead) => return instead,
         };
         let (mut ours, mut ran) = (ours.into_iter().peekable(), ran.into_iter());
         let mut replies = Vec::with_capacity(total);
@@ -139,12 +139,15 @@ impl Session {
         Reply::Array(replies)
     }
 
-    /// None: a watched key has changed.
-    async fn run_exec(&mut self, calls: Vec<Call>, watches: Vec<Watched>) -> Option<Vec<Reply>> {
+    /// The replies of `calls`, or what EXEC answers where a watched key has changed or the store refused them all.
+    async fn run_exec(&mut self, calls: Vec<Call>, watches: Vec<Watched>) -> Result<Vec<Reply>, Reply> {
         if calls.is_empty() && watches.is_empty() {
-            return Some(Vec::new());
+            return Ok(Vec::new());
         }
-        self.run_unit(calls, watches, true).await
+        match self.run_unit(calls, watches, true).await {
+            (_, Some(error)) => Err(Reply::Error(error)),
+            (replies, None) => replies.ok_or(Reply::NilArray),
+        }
     }
 
     /// A queued command that the executor does not run. They touch no key, so their order among the others shows only in
