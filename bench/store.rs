@@ -1,5 +1,4 @@
-//! How fast the embedded engine is: `cargo test --test store_bench -- --ignored --nocapture`. Prints a table; asserts nothing about
-//! speed, because a test must not fail for a busy machine. `TERN_BENCH_SECONDS` a row (default 2).
+//! How fast the embedded engine is: `cargo run --release --example bench_store`. Prints a table; `TERN_BENCH_SECONDS` a row (default 2).
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -112,8 +111,6 @@ async fn filled(dir: &std::path::Path) -> Store {
     store
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a benchmark"]
 async fn writes() {
     let dir = tempfile::tempdir().unwrap();
     let store = filled(dir.path()).await;
@@ -142,8 +139,6 @@ async fn writes() {
     println!("{:?}", store.stats());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a benchmark"]
 async fn gets() {
     let dir = tempfile::tempdir().unwrap();
     let store = filled(dir.path()).await;
@@ -154,4 +149,10 @@ async fn gets() {
     let store = Store::Local(Local::open(dir.path(), LocalOptions::new(Clock::System)).unwrap());
     println!("16 tasks: gets from tables: {}", rate(&store, 16, 100, read_one).await);
     println!("{:?}", store.stats());
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    gets().await;
+    writes().await;
 }
