@@ -20,16 +20,21 @@ import sys
 import tempfile
 import time
 
-# The cases: name, redis-benchmark arguments (keys drawn from 100 000 where a key is random).
+# The cases: name, redis-benchmark arguments, and what is there before (arguments of a run that is not counted).
+# Keys and members are drawn from 100 000 where there is an -r.
+KEYS = ["-t", "set", "-r", "100000", "-n", "200000", "-P", "16"]
+MEMBERS = ["-t", "sadd", "-r", "100000", "-n", "200000", "-P", "16"]
 CASES = [
-    ("PING", ["-t", "ping_mbulk"]),
-    ("GET", ["-t", "get", "-r", "100000"]),
-    ("SET", ["-t", "set", "-r", "100000"]),
-    ("INCR", ["-t", "incr", "-r", "100000"]),
-    ("INCR one key", ["-t", "incr"]),
-    ("SADD one set", ["-t", "sadd", "-r", "100000"]),
-    ("SPOP", ["-t", "spop"]),
-    ("MSET 10", ["-t", "mset", "-r", "100000"]),
+    ("PING", ["-t", "ping_mbulk"], None),
+    ("GET", ["-t", "get", "-r", "100000"], KEYS),
+    ("SET", ["-t", "set", "-r", "100000"], KEYS),
+    ("SET one key", ["-t", "set"], None),
+    ("INCR", ["-t", "incr", "-r", "100000"], None),
+    ("INCR one key", ["-t", "incr"], None),
+    ("SADD one member", ["-t", "sadd"], None),
+    ("SADD 100 000 members", ["-t", "sadd", "-r", "100000"], MEMBERS),
+    ("SPOP no set", ["-t", "spop"], None),
+    ("MSET 10", ["-t", "mset", "-r", "100000"], KEYS),
 ]
 
 
@@ -69,6 +74,14 @@ def start(kind, binary, policy, directory):
     return Server(kind, argv, port, path)
 
 
+def prepare(server, fill):
+    """An empty server, then what the case needs."""
+    run = {"check": True, "capture_output": True, "timeout": 180}
+    subprocess.run(["redis-cli", "-p", str(server.port), "flushall"], **run)
+    if fill:
+        subprocess.run(["redis-benchmark", "-p", str(server.port), "-c", "50", "-q", *fill], **run)
+
+
 def measure(server, args, pipeline, requests, clients):
     command = ["redis-benchmark", "-p", str(server.port), "-c", str(clients), "-P", str(pipeline),
                "-n", str(requests), "-q", *args]
@@ -101,12 +114,13 @@ def main():
     parser.add_argument("--out")
     a = parser.parse_args()
     binary = os.path.abspath(a.tern)
+    given = " ".join(sys.argv[1:])
     lines = [
         f"# redis-benchmark: Tern beside redis-server, {datetime.date.today()}",
         "",
         f"Machine: {processor()}, Linux {platform.release()}. {version(['redis-server', '--version'])}. "
         f"{version([binary, '--version'])}.",
-        f"`python3 bench/compare.py --rounds {a.rounds} --clients {a.clients} --requests {a.requests}`: each figure is the "
+        f"`python3 bench/compare.py {given}`: each figure is the "
         "median of the rounds, the servers in turn, in one run. Server and load share the machine.",
         "",
         "| appendfsync | pipeline | test | redis/s | tern/s | ratio | min-max of the ratio | p50 ms redis | p50 ms tern |",
@@ -118,10 +132,12 @@ def main():
             servers = [start("redis", binary, policy, directory), start("tern", binary, policy, directory)]
             try:
                 for pipeline in map(int, a.pipelines.split(",")):
-                    for name, args in CASES:
+                    for name, args, fill in CASES:
                         if a.only and name not in a.only.split(","):
                             continue
                         requests = a.requests * (5 if pipeline > 1 else 1)
+                        for s in servers:
+                            prepare(s, fill)
                         rounds = [[measure(s, args, pipeline, requests, a.clients) for s in servers]
                                   for _ in range(a.rounds)]
                         redis, tern = (statistics.median(r[i][0] for r in rounds) for i in (0, 1))
