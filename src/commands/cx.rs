@@ -75,6 +75,26 @@ pub struct ClientState {
 }
 
 impl ClientState {
+    /// A client that has just connected.
+    pub fn new(handle: Arc<ClientHandle>, authenticated: bool) -> Self {
+        ClientState {
+            id: handle.id,
+            db: 0,
+            protocol: Protocol::default(),
+            authenticated,
+            user: Bytes::from_static(b"default"),
+            name: Bytes::new(),
+            lib_name: Bytes::new(),
+            lib_ver: Bytes::new(),
+            reply: ReplyMode::On,
+            no_evict: false,
+            no_touch: false,
+            in_exec: false,
+            close_after_reply: false,
+            handle,
+        }
+    }
+
     /// Shows names, database, protocol and switches in the registry. To be called after each change of them; may be
     /// called again when a command is run again.
     pub fn publish(&self) {

@@ -9,11 +9,10 @@ use super::encode::{Encoder, Step};
 use super::resp::Decoder;
 use super::scan::{Limits, ProtocolError};
 use super::socket::ClientSocket;
-use crate::commands::cx::{ClientState, Protocol, ReplyMode, Server};
+use crate::commands::cx::{ClientState, Server};
 use crate::exec::Executor;
 use crate::session::{Room, Session};
-use crate::telemetry::clients::ClientHandle;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,7 +49,7 @@ impl Connection {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr, executor: Arc<Executor>) -> Self {
         let server = executor.server().clone();
         let socket = ClientSocket::register(stream, peer, server.clone());
-        let client = newcomer(socket.handle().clone(), server.config.get().requirepass.is_empty());
+        let client = ClientState::new(socket.handle().clone(), server.config.get().requirepass.is_empty());
         Connection {
             socket,
             decoder: Decoder::default(),
@@ -194,24 +193,5 @@ impl Connection {
         self.decoder.filled(n);
         self.socket.handle().set_query_buffer(self.decoder.pending(), self.decoder.spare());
         Ok(n)
-    }
-}
-
-fn newcomer(handle: Arc<ClientHandle>, authenticated: bool) -> ClientState {
-    ClientState {
-        id: handle.id,
-        db: 0,
-        protocol: Protocol::default(),
-        authenticated,
-        user: Bytes::from_static(b"default"),
-        name: Bytes::new(),
-        lib_name: Bytes::new(),
-        lib_ver: Bytes::new(),
-        reply: ReplyMode::On,
-        no_evict: false,
-        no_touch: false,
-        in_exec: false,
-        close_after_reply: false,
-        handle,
     }
 }

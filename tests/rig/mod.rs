@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tern::commands::cx::{ClientState, Protocol, ReplyMode, Server};
+use tern::commands::cx::{ClientState, Server};
 use tern::commands::reply::Reply;
 use tern::commands::table;
 use tern::config::ConfigStore;
@@ -44,7 +44,12 @@ impl Rig {
         options.fsync = Fsync::No;
         let store = Store::Local(Local::open(dir.path(), options).unwrap());
         let server = Arc::new(Server::open(store, env, ConfigStore::default()).await.unwrap());
-        Rig { exec: Executor::new(server.clone()), server, client: client(), _dir: dir }
+        Rig {
+            exec: Executor::new(server.clone()),
+            server,
+            client: ClientState::new(Arc::default(), true),
+            _dir: dir,
+        }
     }
 
     /// Runs one command.
@@ -104,25 +109,6 @@ impl Rig {
             now: self.server.env.clock.now_ms(),
             space: self.space(),
         }
-    }
-}
-
-fn client() -> ClientState {
-    ClientState {
-        id: 1,
-        db: 0,
-        protocol: Protocol::Resp2,
-        authenticated: true,
-        user: Bytes::from_static(b"default"),
-        name: Bytes::new(),
-        lib_name: Bytes::new(),
-        lib_ver: Bytes::new(),
-        reply: ReplyMode::On,
-        no_evict: false,
-        no_touch: false,
-        in_exec: false,
-        close_after_reply: false,
-        handle: Arc::default(),
     }
 }
 
