@@ -224,7 +224,7 @@ pub(super) fn tern(out: &mut String, server: &Server) {
     let each = if batches > 0 { units as f64 / batches as f64 } else { 0.0 };
     lines!(out, "Tern",
         "store": settings.store,
-        "lanes": settings.lanes,
+        "lanes": settings.lane_count(),
         "batches": batches,
         "batched_units": units,
         "units_per_batch": format!("{each:.2}"),

@@ -18,6 +18,14 @@ use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+impl Settings {
+    /// Number of lanes: what `lanes` says, or what suits the machine.
+    pub fn lane_count(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        if self.lanes > 0 { self.lanes } else { cores().div_ceil(2) }
+    }
+}
+
 /// The options of a server: read on every request, replaced by CONFIG SET.
 #[derive(Debug, Default)]
 pub struct ConfigStore {

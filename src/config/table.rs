@@ -141,8 +141,8 @@ options! {
     appendfsync: AppendFsync = "appendfsync" "always" Runtime FSYNC;
     /// Number of databases.
     databases: u8 = "databases" "16" Start Int(1, 255);
-    /// Lanes that combine writes into transactions; each has one transaction in flight.
-    lanes: usize = "lanes" "2" Start Int(1, 1024);
+    /// Lanes that combine writes into transactions; each has one transaction in flight. 0: one for two processor cores.
+    lanes: usize = "lanes" "0" Start Int(0, 1024);
     /// Bytes of memory for blocks that the engine has read.
     store_cache_size: usize = "store-cache-size" "268435456" Start Memory(MIB, 1 << 46);
     /// Bytes that the engine collects in memory before it writes a table file.

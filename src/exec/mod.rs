@@ -130,7 +130,7 @@ pub struct Executor {
 impl Executor {
     /// Starts the lanes of `server`.
     pub fn new(server: Arc<Server>) -> Self {
-        let lanes = server.config.get().lanes.max(1);
+        let lanes = server.config.get().lane_count();
         let attempts = |n: usize| Attempts::new(server.clone(), Slot::new(server.space.fresh.instance(), n));
         Executor {
             lanes: (0..lanes).map(|n| Lane::spawn(vec![attempts(n)])).collect(),
