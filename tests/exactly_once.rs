@@ -1,4 +1,5 @@
-//! Hazard: a commit whose result is unknown is applied twice, or its answer is lost.
+//! Hazard: a commit whose result is unknown is applied twice, or its answer is lost, or what it looked up is
+//! counted twice.
 //!
 //! Many clients INCR, APPEND and EXEC over a store that conflicts, ages, and answers `Unknown` for commits that were
 //! applied, were not, or are applied a little later. Every acknowledged INCR must count exactly once and see its own value.
@@ -16,6 +17,7 @@ use tern::exec::{Call, Executor, Unit};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
+use tern::telemetry::Telemetry;
 
 const CLIENTS: usize = 16;
 const ROUNDS: usize = 60;
@@ -55,6 +57,9 @@ async fn unknown_commits_are_applied_once() {
         task.await.expect("the client does not panic");
     }
     faulty.set_rates(FaultRates::default());
+    let looked_up = |telemetry: &Telemetry| (telemetry.hits.get(), telemetry.misses.get());
+    let (first, all) = (CLIENTS as u64, (2 * CLIENTS * ROUNDS) as u64);
+    assert_eq!(looked_up(&exec.server().telemetry), (all - first, first), "an attempt's lookups count once");
     let total = (CLIENTS * ROUNDS) as i64;
     assert_eq!(run(&exec, &["incrby shared 0"], false).await, [Reply::Int(total)]);
     assert_eq!(run(&exec, &["strlen log"], false).await, [Reply::Int(total)]);
@@ -72,6 +77,8 @@ async fn one_client(exec: Arc<Executor>, n: usize) {
         let replies = run(&exec, &[&own, "incr shared", "append log x"], false).await;
         assert_eq!(replies[0], Reply::Int(round as i64), "own counter of client {n}");
         assert!(matches!(replies[1], Reply::Int(_)) && matches!(replies[2], Reply::Int(_)), "{replies:?}");
+        run(&exec, &[&format!("getset seen:{n} {round}")], false).await;
+        run(&exec, &["exists shared"], false).await;
         let replies = run(&exec, &["incr a", "incr b"], true).await;
         assert_eq!(replies[0], replies[1], "one EXEC, one state");
     }

@@ -10,9 +10,11 @@ use crate::error::{ReplyError, Result};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::{Keyspace, Scope};
-use crate::store::{Store, Tx};
+use crate::store::{Read, Store, Tx};
 use crate::telemetry::Telemetry;
 use crate::telemetry::clients::{ClientHandle, Clients, Identity};
+use crate::telemetry::counters::LookupTally;
+use crate::types::object::{self, Slot};
 use crate::types::string::Staged;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -164,6 +166,8 @@ pub struct Cx<'a> {
     /// `stage_change` for APPEND's and SETRANGE's) before it runs the command. Where an attempt ends with a conflict
     /// though all are here, one has become stale: stage anew before the next.
     pub staged: &'a [Staged],
+    /// Keys that this attempt looked up.
+    pub lookups: &'a LookupTally,
 }
 
 impl Cx<'_> {
@@ -174,6 +178,13 @@ impl Cx<'_> {
     /// Database `db`.
     pub fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
         Ok(Scope { tx: self.tx, db: self.prefix(db)?, number: db, now: self.now, space: &self.server.space })
+    }
+    /// Opens a key for a command that reads it, and counts it: Redis' `lookupKeyRead`. A command that only writes opens
+    /// it without counting.
+    pub async fn look_up(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+        let slot = object::open(s, key, Read::Serializable).await?;
+        self.lookups.count(slot.exists());
+        Ok(slot)
     }
     /// The prefix of database `db`.
     pub fn prefix(&self, db: u8) -> Result<Prefix> {

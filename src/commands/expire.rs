@@ -247,7 +247,7 @@ fn seconds(ms: u64) -> u64 {
 }
 
 async fn left(cx: &Cx<'_>, mut args: Args<'_>, unit: fn(u64) -> u64, absolute: bool) -> Result<Reply> {
-    let slot = object::open(&cx.scope()?, args.next()?, Read::Serializable).await?;
+    let slot = cx.look_up(&cx.scope()?, args.next()?).await?;
     let base = if absolute { 0 } else { cx.now };
     Ok(Reply::Int(match slot.expire_at() {
         Some(at) => unit(at.saturating_sub(base)) as i64,

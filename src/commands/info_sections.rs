@@ -122,6 +122,8 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "expired_keys": t.expired.get(),
         "evicted_keys": 0,
         "evicted_clients": 0,
+        "keyspace_hits": t.hits.get(),
+        "keyspace_misses": t.misses.get(),
         "pubsub_channels": 0,
         "pubsub_patterns": 0,
         "pubsubshard_channels": 0,

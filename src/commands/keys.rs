@@ -196,13 +196,13 @@ async fn exists(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut found = 0;
     for key in args.rest() {
-        found += i64::from(object::open(&s, key, Read::Serializable).await?.exists());
+        found += i64::from(cx.look_up(&s, key).await?.exists());
     }
     Ok(Reply::Int(found))
 }
 
 async fn r#type(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let slot = object::open(&cx.scope()?, args.next()?, Read::Serializable).await?;
+    let slot = cx.look_up(&cx.scope()?, args.next()?).await?;
     Ok(Reply::Simple(slot.record().map_or("none", |r| r.value.type_name()).into()))
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         return Err(SAME_OBJECT.into());
     }
     let (s, t) = (cx.scope()?, cx.scope_of(db)?);
-    let source = object::open(&s, from, Read::Serializable).await?;
+    let source = cx.look_up(&s, from).await?;
     let Some(record) = source.record() else { return Ok(Reply::Int(0)) };
     let mut target = object::open(&t, to, Read::Serializable).await?;
     if target.exists() && !replace {

@@ -10,8 +10,6 @@ use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::{SetRep, Str, Value};
-use crate::store::Read;
-use crate::types::object;
 
 const OF_KEY: &[KeySpec] =
     &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
@@ -102,7 +100,7 @@ const SUBS: &[Row] = &[
 
 /// The value under the key; None answers nil.
 async fn value(cx: &Cx<'_>, mut args: Args<'_>) -> Result<Option<Value>> {
-    let slot = object::open(&cx.scope()?, args.next()?, Read::Serializable).await?;
+    let slot = cx.look_up(&cx.scope()?, args.next()?).await?;
     Ok(slot.record().map(|r| r.value.clone()))
 }
 

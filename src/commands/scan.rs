@@ -128,11 +128,16 @@ async fn scan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (next, rows) = page(&s, cursor.saturating_sub(1), options.count).await?;
     let mut names = Vec::new();
     for (key, record) in rows {
+        if !options.matches(&key) {
+            continue;
+        }
+        let live = object::is_live(&s, &record).await?;
+        if options.type_name.is_some() {
+            // Redis looks a key up to see its type.
+            cx.lookups.count(live);
+        }
         let typed = |name: &Bytes| name.eq_ignore_ascii_case(record.value.type_name().as_bytes());
-        if options.matches(&key)
-            && options.type_name.is_none_or(typed)
-            && object::is_live(&s, &record).await?
-        {
+        if live && options.type_name.is_none_or(typed) {
             names.push(key);
         }
     }

@@ -137,10 +137,12 @@ async fn sunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 }
 
 /// Opens all keys before anything is decided: another type is an error also where the result is empty anyway.
-async fn combine(s: &Scope<'_>, op: Op, keys: &[Bytes], limit: Option<u64>) -> Result<Found> {
+async fn combine(cx: &Cx<'_>, s: &Scope<'_>, op: Op, keys: &[Bytes], limit: Option<u64>) -> Result<Found> {
     let mut slots: Vec<Slot> = Vec::with_capacity(keys.len());
     for key in keys {
-        slots.push(object::open(s, key, Read::Serializable).await?);
+        let slot = cx.look_up(s, key).await?;
+        slot.set()?;
+        slots.push(slot);
     }
     let sets = slots.iter().map(Slot::set).collect::<Result<Vec<_>>>()?;
     algebra::combine(s, op, &sets, limit).await
@@ -148,14 +150,14 @@ async fn combine(s: &Scope<'_>, op: Op, keys: &[Bytes], limit: Option<u64>) -> R
 
 async fn answer(cx: &mut Cx<'_>, args: Args<'_>, op: Op) -> Result<Reply> {
     let s = cx.scope()?;
-    let found = combine(&s, op, args.rest(), None).await?;
+    let found = combine(cx, &s, op, args.rest(), None).await?;
     Ok(set_reply(found.members(&s).await?))
 }
 
 async fn store_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Reply> {
     let s = cx.scope()?;
     let target = args.next()?;
-    let found = combine(&s, op, args.rest(), None).await?;
+    let found = combine(cx, &s, op, args.rest(), None).await?;
     let mut slot = object::open(&s, target, Read::Serializable).await?;
     Ok(Reply::Int(algebra::store(&s, &mut slot, found).await?.cast_signed()))
 }
@@ -172,7 +174,7 @@ async fn count_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Re
     }
     let s = cx.scope()?;
     let limit = (limit > 0).then_some(limit);
-    let found = combine(&s, op, keys, limit).await?.len();
+    let found = combine(cx, &s, op, keys, limit).await?.len();
     Ok(Reply::Int(limit.map_or(found, |limit| found.min(limit)).cast_signed()))
 }
 

@@ -284,7 +284,7 @@ pub const ROWS: &[Row] = &[
 
 async fn get(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
-    let slot = object::open(&s, args.next()?, Read::Serializable).await?;
+    let slot = cx.look_up(&s, args.next()?).await?;
     Ok(match slot.string()? {
         None => Reply::Nil,
         Some(value) => Reply::Bulk(string::read(&s, value).await?),
@@ -295,7 +295,7 @@ async fn mget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut replies = Vec::with_capacity(args.len());
     for key in args.rest() {
-        let slot = object::open(&s, key, Read::Serializable).await?;
+        let slot = cx.look_up(&s, key).await?;
         replies.push(match slot.string() {
             Ok(Some(value)) => Reply::Bulk(string::read(&s, value).await?),
             _ => Reply::Nil,
@@ -346,14 +346,14 @@ async fn write_pairs<'a>(
 }
 
 async fn strlen(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let slot = object::open(&cx.scope()?, args.next()?, Read::Serializable).await?;
+    let slot = cx.look_up(&cx.scope()?, args.next()?).await?;
     Ok(Reply::Int(slot.string()?.map_or(0, string::len) as i64))
 }
 
 async fn getrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, start, end) = (args.next()?, args.int()?, args.int()?);
     let s = cx.scope()?;
-    let slot = object::open(&s, key, Read::Serializable).await?;
+    let slot = cx.look_up(&s, key).await?;
     let empty = Str::Inline(Bytes::new());
     let value = slot.string()?.unwrap_or(&empty);
     let (start, end) = clamp(start, end, string::len(value));

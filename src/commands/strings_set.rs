@@ -159,7 +159,8 @@ pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     let expiry = resolve(ttl, cx.now, "set")?;
     let s = cx.scope()?;
-    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let mut slot =
+        if get { cx.look_up(&s, key).await? } else { object::open(&s, key, Read::Serializable).await? };
     let old = if get { read(&s, &slot).await? } else { None };
     let holds = when.holds(&s, &slot).await?;
     if holds {
@@ -222,7 +223,7 @@ async fn set_expiring(cx: &mut Cx<'_>, mut args: Args<'_>, unit: Unit, command: 
 pub(super) async fn getset(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, value) = (args.next()?, args.next()?);
     let s = cx.scope()?;
-    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let mut slot = cx.look_up(&s, key).await?;
     let old = read(&s, &slot).await?;
     store(cx, &mut slot, value, None).await?;
     Ok(Reply::bulk_or_nil(old))
@@ -230,7 +231,7 @@ pub(super) async fn getset(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
 
 pub(super) async fn getdel(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
-    let mut slot = object::open(&s, args.next()?, Read::Serializable).await?;
+    let mut slot = cx.look_up(&s, args.next()?).await?;
     let old = read(&s, &slot).await?;
     if slot.exists() {
         object::remove(&s, &mut slot)?;
@@ -247,7 +248,7 @@ pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
         }
     }
     let s = cx.scope()?;
-    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let mut slot = cx.look_up(&s, key).await?;
     let Some(value) = read(&s, &slot).await? else { return Ok(Reply::Nil) };
     let expiry = resolve(ttl, cx.now, "getex")?;
     match expiry {

@@ -10,6 +10,7 @@ use crate::error::{Error, ReplyError, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::catalog::Catalog;
 use crate::store::{Read, Tx};
+use crate::telemetry::counters::{LookupTally, Lookups};
 use crate::types::object;
 use crate::types::string::Staged;
 use futures_util::future::{FutureExt, join_all};
@@ -41,13 +42,21 @@ pub(super) struct Batch<'a> {
     catalog: Arc<Catalog>,
     now: u64,
     rng: Rng,
+    lookups: LookupTally,
 }
 
 impl<'a> Batch<'a> {
     /// On a transaction that has just begun.
     pub(super) async fn new(server: &'a Server, tx: &'a Tx, rng: Rng) -> Result<Self, Halt> {
         let catalog = server.space.catalog.load(tx).await.map_err(halt)?;
-        Ok(Batch { server, tx, catalog, now: server.env.clock.now_ms(), rng })
+        Ok(Batch {
+            server,
+            tx,
+            catalog,
+            now: server.env.clock.now_ms(),
+            rng,
+            lookups: LookupTally::default(),
+        })
     }
 
     /// Reads the records of all keys at once, so that the handlers' own reads are answered from the transaction.
@@ -70,7 +79,12 @@ impl<'a> Batch<'a> {
     pub(super) async fn job(&mut self, job: &mut Job, staged: &[Staged]) -> Result<Done, Halt> {
         let mut client = job.unit.client.clone();
         let replies = self.unit(&job.unit, &mut client, &mut job.forced, staged).await?;
-        Ok(Done::new(client, replies))
+        Ok(Done::new(client, replies, self.take_lookups()))
+    }
+
+    /// The lookups of the units that ran since the last call.
+    pub(super) fn take_lookups(&mut self) -> Lookups {
+        self.lookups.take()
     }
 
     /// Runs a unit. `forced` holds the answers of calls that must not run (again).
@@ -122,6 +136,7 @@ impl<'a> Batch<'a> {
             now: self.now,
             rng: &mut self.rng,
             staged,
+            lookups: &self.lookups,
         };
         let args = Args::new(call.argv.get(call.names..).unwrap_or_default());
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;

@@ -24,6 +24,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::absent::AbsentGuard;
 use crate::keyspace::keys::hash;
 use crate::telemetry::Outcome;
+use crate::telemetry::counters::Lookups;
 use crate::types::object::{self, Fingerprint};
 use attempt::{Attempts, Slot};
 use bytes::Bytes;
@@ -98,17 +99,20 @@ pub struct Done {
     pub replies: Option<Vec<Reply>>,
     /// Why the unit as a whole failed in the store; `replies` then repeats it for each call.
     pub refused: Option<ReplyError>,
+    /// Keys that its commands looked up.
+    pub lookups: Lookups,
 }
 
 impl Done {
-    fn new(client: ClientState, replies: Option<Vec<Reply>>) -> Self {
-        Done { client, replies, refused: None }
+    fn new(client: ClientState, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
+        Done { client, replies, refused: None, lookups }
     }
 
     /// A unit of `calls` commands that failed as a whole.
     fn refused(client: ClientState, calls: usize, e: Error) -> Self {
         let error = e.into_reply();
-        Done { client, replies: Some(vec![Reply::Error(error.clone()); calls]), refused: Some(error) }
+        let replies = Some(vec![Reply::Error(error.clone()); calls]);
+        Done { client, replies, refused: Some(error), lookups: Lookups::default() }
     }
 }
 
@@ -158,6 +162,7 @@ impl Executor {
 
     fn count(&self, rows: &[&'static Row], done: &Done, took: Duration) {
         let telemetry = &self.server.telemetry;
+        telemetry.on_lookups(done.lookups);
         for (row, reply) in rows.iter().zip(done.replies.iter().flatten()) {
             let outcome = match reply {
                 Reply::Error(e) => {

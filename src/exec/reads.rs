@@ -6,6 +6,7 @@ use super::{Done, Unit};
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
 use crate::error::StoreError;
+use crate::telemetry::counters::Lookups;
 
 /// Attempts before a reader that is always too old gets the error: its read does not fit into 5 s.
 const MAX_ATTEMPTS: u32 = 3;
@@ -16,7 +17,7 @@ pub(super) async fn run(server: &Server, unit: Unit) -> Done {
     for tries in 1.. {
         let mut client = unit.client.clone();
         match attempt(server, &unit, &mut client, &mut forced).await {
-            Ok(replies) => return Done::new(client, replies),
+            Ok((replies, lookups)) => return Done::new(client, replies, lookups),
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) if e.is_retryable() && tries < MAX_ATTEMPTS => server.telemetry.on_retry(&e),
             Err(Halt::Store(e)) => return failed(unit, e),
@@ -30,13 +31,14 @@ async fn attempt(
     unit: &Unit,
     client: &mut ClientState,
     forced: &mut Vec<(usize, Reply)>,
-) -> Result<Option<Vec<Reply>>, Halt> {
+) -> Result<(Option<Vec<Reply>>, Lookups), Halt> {
     let tx = server.store.begin();
     let mut batch = Batch::new(server, &tx, server.env.rng()).await?;
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;
     }
-    batch.unit(unit, client, forced, &[]).await
+    let replies = batch.unit(unit, client, forced, &[]).await?;
+    Ok((replies, batch.take_lookups()))
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {

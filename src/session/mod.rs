@@ -250,7 +250,7 @@ impl Session {
     ) -> (Option<Vec<Reply>>, Option<ReplyError>) {
         self.client.handle.set_busy(true);
         let unit = Unit { calls, client: self.client.clone(), watches, exec };
-        let Done { client, replies, refused } = self.executor.run(unit).await;
+        let Done { client, replies, refused, .. } = self.executor.run(unit).await;
         self.client = client;
         self.client.handle.set_busy(false);
         (replies, refused)

@@ -23,6 +23,35 @@ impl Count {
     }
 }
 
+/// Keys that reading commands looked up, as Redis counts them: found (`keyspace_hits`), or not (`keyspace_misses`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// Found.
+    pub hits: u64,
+    /// Not there, or past their expiry.
+    pub misses: u64,
+}
+
+/// The lookups of one attempt. They count once the attempt has, so that none counts twice.
+#[derive(Debug, Default)]
+pub struct LookupTally {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl LookupTally {
+    /// One more. Only one task counts at a time, so a load and a store do.
+    pub fn count(&self, found: bool) {
+        let cell = if found { &self.hits } else { &self.misses };
+        cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+    /// What was counted since the last call.
+    pub fn take(&mut self) -> Lookups {
+        let mut take = |cell: fn(&mut Self) -> &mut AtomicU64| std::mem::take(cell(self).get_mut());
+        Lookups { hits: take(|t| &mut t.hits), misses: take(|t| &mut t.misses) }
+    }
+}
+
 /// What is counted of one row.
 #[derive(Debug)]
 pub struct CommandStats {

@@ -13,7 +13,7 @@ pub mod prometheus;
 
 use crate::env::Env;
 use crate::error::StoreError;
-use counters::{CommandStats, Count, Rates};
+use counters::{CommandStats, Count, Lookups, Rates};
 use latency::Histogram;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -46,6 +46,10 @@ pub struct Telemetry {
     pub output: Count,
     /// Keys removed because their time had come.
     pub expired: Count,
+    /// Keys that reading commands found.
+    pub hits: Count,
+    /// Keys that reading commands did not find.
+    pub misses: Count,
     /// Units in committed batches.
     pub units: Count,
     /// Transactions run again after a conflict.
@@ -89,6 +93,8 @@ impl Telemetry {
             input: Count::default(),
             output: Count::default(),
             expired: Count::default(),
+            hits: Count::default(),
+            misses: Count::default(),
             units: Count::default(),
             conflicts: Count::default(),
             retries: Count::default(),
@@ -163,6 +169,14 @@ impl Telemetry {
     pub fn on_expired(&self, n: u64) {
         self.expired.add(n);
     }
+    /// The lookups of a unit that was answered.
+    pub fn on_lookups(&self, lookups: Lookups) {
+        for (count, n) in [(&self.hits, lookups.hits), (&self.misses, lookups.misses)] {
+            if n > 0 {
+                count.add(n);
+            }
+        }
+    }
     /// A handler or a task panicked.
     pub fn on_panic(&self) {
         self.panics.add(1);
@@ -190,6 +204,8 @@ impl Telemetry {
             &self.input,
             &self.output,
             &self.expired,
+            &self.hits,
+            &self.misses,
             &self.units,
             &self.conflicts,
             &self.retries,

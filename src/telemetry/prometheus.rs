@@ -112,6 +112,8 @@ fn figures(t: &Telemetry) -> Vec<Figure> {
         f("input_bytes", "Bytes read from clients.", t.input.get()),
         f("output_bytes", "Bytes written to clients.", t.output.get()),
         f("expired_keys", "Keys removed because their time had come.", t.expired.get()),
+        f("keyspace_hits", "Keys that reading commands found.", t.hits.get()),
+        f("keyspace_misses", "Keys that reading commands did not find.", t.misses.get()),
         f("batched_units", "Pipeline windows and transactions in committed batches.", t.units.get()),
         f("batch_conflicts", "Transactions run again after a conflict.", t.conflicts.get()),
         f("batch_retries", "Transactions run again for any reason.", t.retries.get()),
