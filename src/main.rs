@@ -33,6 +33,8 @@ Directives have redis.conf's names and syntax; arguments win over the file:
 
 /// Pause between two samples for the rates in INFO.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// How long the goodbye to the other servers may take.
+const LEAVE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -83,10 +85,14 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     stop_on_signals(&server)?;
     let on: Vec<String> = listener.addresses().iter().map(ToString::to_string).collect();
     tracing::info!("{} is ready on {}, data in {}", version(), on.join(" "), place.display());
+    server.space.instances.set_address(on.join(" "));
     let executor = Arc::new(Executor::new(server.clone()));
     tern::jobs::spawn(&server);
     tern::net::serve(listener, executor.clone()).await;
     drop(executor);
+    if tokio::time::timeout(LEAVE, server.space.instances.leave()).await.is_err() {
+        tracing::warn!("the store does not answer: other servers will notice by themselves that this one has gone");
+    }
     store.close().await.context("the store did not close cleanly")?;
     tracing::info!("stopped");
     Ok(())

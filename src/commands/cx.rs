@@ -133,11 +133,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the layout on `store`.
+    /// Opens the layout on `store` and registers this server there.
     pub async fn open(store: Store, env: Env, config: ConfigStore) -> Result<Self> {
         let databases = config.get().databases;
+        let space = Keyspace::open(store.clone(), &env, databases).await?;
+        space.beat().await?;
         Ok(Server {
-            space: Keyspace::open(store.clone(), &env, databases).await?,
+            space,
             telemetry: Telemetry::new(super::table::labelled().map(|(label, _)| label).collect(), &env),
             config,
             env,

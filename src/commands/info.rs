@@ -135,6 +135,7 @@ fn figures(server: &Server) -> Vec<Figure> {
     let uptime = server.env.clock.monotonic().saturating_sub(server.telemetry.started);
     vec![
         g("connected_clients", "Clients connected now.", server.clients.len() as u64),
+        g("instances_alive", "Living servers of the store.", server.space.instances.living() as u64),
         g("uptime_seconds", "Seconds since the start.", uptime.as_secs()),
         g("resident_memory_bytes", "Resident memory of the process.", process.rss),
         f("store_commits", "Transactions committed with writes.", store.commits),

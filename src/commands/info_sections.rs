@@ -3,6 +3,7 @@
 
 use super::REDIS_VERSION;
 use super::cx::Server;
+use crate::keyspace::instances::Instance;
 use crate::telemetry::process;
 use std::fmt::Write;
 
@@ -245,7 +246,18 @@ pub(super) fn tern(out: &mut String, server: &Server) {
         "store_disk_bytes": store.disk_bytes,
         "store_memory_bytes": store.memory_bytes,
         "store_read_only": u8::from(store.read_only),
+        "instance": format_args!("{:016x}", server.space.instances.id()),
+        "instances_alive": server.space.instances.living(),
     );
+    for s in server.space.instances.seen() {
+        let Instance { address, version, started, .. } = &s.row;
+        let silent = s.silent.as_millis();
+        let _ = write!(
+            out,
+            "instance_{:016x}:address={address},version={version},started={started},silent_ms={silent}\r\n",
+            s.id,
+        );
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 //! the slot never used before, writes it to the slot's key `l` and takes a read conflict on that key. After an unknown
 //! commit the next attempt reads the key serializably in its own transaction:
 //! * it holds the number of an attempt whose result was unknown: that attempt was committed, its replies stand;
-//! * it does not: run again. The unknown attempt may still be in flight, but it and this one conflict on the key, so at
+//! * this server's registration is not the one under which that attempt began: others took it for dead and cleared its rows
+//!   (`keyspace::instances`). Then nobody can know, and the clients hear that the result is unknown;
+//! * it holds another number, or none: run again. The unknown attempt may still be in flight, but it and this one conflict on the key, so at
 //!   most one of them is ever applied. (So a retry after an unknown commit writes the key even where its commands wrote
 //!   nothing: otherwise the old attempt could still come after the answer.)
 //!
@@ -53,6 +55,8 @@ impl Slot {
 /// An attempt whose commit result is unknown, and what its clients hear if it was committed.
 struct Open {
     number: u64,
+    /// The server's registration when the attempt began.
+    epoch: u64,
     done: Vec<Done>,
 }
 
@@ -106,6 +110,7 @@ impl Attempts {
             match self.attempt(jobs, width, &mut open).await {
                 Ok(done) => return answer(jobs, done),
                 Err(Halt::Rerun) => {}
+                Err(Halt::Forgotten) => return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into()),
                 Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => return refuse(jobs, 1, e.into()),
                 Err(Halt::Store(e)) if may_succeed(&e) && clock.monotonic() - start < GIVE_UP => {
                     self.server.telemetry.on_retry(&e);
@@ -121,7 +126,7 @@ impl Attempts {
                 }
                 // An attempt that may have been applied must not be answered as one that was not.
                 Err(Halt::Store(_)) if !open.is_empty() => {
-                    return refuse(jobs, width, StoreError::Unknown.into());
+                    return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into());
                 }
                 Err(Halt::Store(e)) => return refuse(jobs, width, e.into()),
             }
@@ -136,9 +141,13 @@ impl Attempts {
         open: &mut Vec<Open>,
     ) -> Result<Vec<Done>, Halt> {
         let clock = &self.server.env.clock;
-        let start = clock.monotonic();
+        let instances = &self.server.space.instances;
+        let (start, epoch) = (clock.monotonic(), instances.epoch());
         let tx = self.server.store.begin();
-        if !open.is_empty() {
+        if let Some(oldest) = open.first() {
+            if !instances.is_current(&tx, oldest.epoch).await? {
+                return Err(Halt::Forgotten);
+            }
             let last = tx.get(&self.slot.key, Read::Serializable).await?;
             let last = last.and_then(|raw| Some(u64::from_le_bytes(raw[..].try_into().ok()?)));
             if let Some(at) = open.iter().position(|o| Some(o.number) == last) {
@@ -163,7 +172,7 @@ impl Attempts {
             let size = done.len();
             match tx.commit().await {
                 Err(StoreError::Unknown) => {
-                    open.push(Open { number, done });
+                    open.push(Open { number, epoch, done });
                     return Err(StoreError::Unknown.into());
                 }
                 result => result.map(|_| self.server.telemetry.on_batch(size, clock.monotonic() - start))?,
@@ -184,6 +193,11 @@ impl Attempts {
 /// Whether another attempt can help.
 fn may_succeed(e: &StoreError) -> bool {
     e.is_retryable() || matches!(e, StoreError::Unknown | StoreError::TooLarge)
+}
+
+/// How many of the first jobs an attempt with an unknown result may have applied, or are refused with it: `width` or more.
+fn doubtful(open: &[Open], width: usize) -> usize {
+    open.iter().map(|o| o.done.len()).fold(width, usize::max)
 }
 
 /// Answers the first jobs. A client that is gone needs none.

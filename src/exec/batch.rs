@@ -24,6 +24,8 @@ pub(super) enum Halt {
     Store(StoreError),
     /// A call failed in the store after it may have written: its answer is fixed now, run the others again.
     Rerun,
+    /// This server's rows were cleared by others: whether an attempt was applied cannot be known any more.
+    Forgotten,
 }
 
 impl From<StoreError> for Halt {

@@ -21,6 +21,8 @@ pub(super) async fn run(server: &Server, unit: Unit) -> Done {
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) if e.is_retryable() && tries < MAX_ATTEMPTS => server.telemetry.on_retry(&e),
             Err(Halt::Store(e)) => return failed(unit, e),
+            // Only who commits can be forgotten.
+            Err(Halt::Forgotten) => break,
         }
     }
     failed(unit, StoreError::TooOld)

@@ -2,6 +2,7 @@
 //! point: what it does is decided again inside the transaction that does it.
 
 mod expiry;
+mod heartbeat;
 mod reclaim;
 
 use crate::commands::cx::Server;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 /// Starts all loops on `server`. They stop when it is asked to stop.
 pub fn spawn(server: &Arc<Server>) {
+    tokio::spawn(heartbeat::run(server.clone()));
     tokio::spawn(expiry::run(server.clone()));
     tokio::spawn(reclaim::run(server.clone()));
 }

@@ -228,15 +228,44 @@ pub mod root {
     }
     /// `b <id>`: the member of an id.
     pub fn member(id: u64) -> [u8; 9] {
-        let [a, b, c, d, e, f, g, h] = id.to_be_bytes();
-        [b'b', a, b, c, d, e, f, g, h]
+        named(b'b', id)
     }
     /// `l <instance><lane>`: the last batch that a lane committed.
     pub fn lane(instance: u64, lane: u16) -> Vec<u8> {
-        let mut k = vec![b'l'];
-        k.extend_from_slice(&instance.to_be_bytes());
+        let mut k = lanes_of(instance).to_vec();
         k.extend_from_slice(&lane.to_be_bytes());
         k
+    }
+    /// `l <instance>`: what the rows of a server's lanes begin with.
+    pub fn lanes_of(instance: u64) -> [u8; 9] {
+        named(b'l', instance)
+    }
+    /// The range of all lanes' rows.
+    pub fn lanes() -> (Vec<u8>, Vec<u8>) {
+        (vec![b'l'], vec![b'l' + 1])
+    }
+    /// Whose row of a lane this is.
+    pub fn decode_lane(row: &[u8]) -> Option<u64> {
+        decode_named(b'l', row)
+    }
+    /// `i <instance>`: a server's heartbeat.
+    pub fn instance(instance: u64) -> [u8; 9] {
+        named(b'i', instance)
+    }
+    /// The range of all servers' rows.
+    pub fn instances() -> (Vec<u8>, Vec<u8>) {
+        (vec![b'i'], vec![b'i' + 1])
+    }
+    /// Which server's row this is.
+    pub fn decode_instance(row: &[u8]) -> Option<u64> {
+        decode_named(b'i', row)
+    }
+    fn named(tag: u8, n: u64) -> [u8; 9] {
+        let [a, b, c, d, e, f, g, h] = n.to_be_bytes();
+        [tag, a, b, c, d, e, f, g, h]
+    }
+    fn decode_named(tag: u8, row: &[u8]) -> Option<u64> {
+        Some(u64::from_be_bytes(*row.strip_prefix(&[tag])?.first_chunk()?))
     }
     /// What a garbage row asks to reclaim.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,8 +274,8 @@ pub mod root {
         Object(Prefix, Oid),
         /// All rows of a database that was flushed.
         Database(Prefix),
-        /// An object under construction: garbage once the lease in the row's value (ms since the epoch, u64 LE)
-        /// has run out; the builder removes the row in the transaction that swaps the object in.
+        /// An object under construction: garbage once its builder is gone or its lease has run out, as the row's value
+        /// says (`types::reclaim`); the builder removes the row in the transaction that swaps the object in.
         Building(Prefix, Oid),
     }
     /// `g <kind>...`.

@@ -7,6 +7,7 @@
 //!   q <shard u8>         -> next block      member-id leases                                       ids.rs
 //!   f <member>           -> id              forward dictionary                                     ids.rs
 //!   b <id BE u64>        -> member          reverse dictionary                                     ids.rs
+//!   i <instance>         -> heartbeat       servers                                                instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
 //! <prefix of a database>                                                                           keys.rs
@@ -22,15 +23,18 @@ pub mod absent;
 pub mod alloc;
 pub mod catalog;
 pub mod ids;
+pub mod instances;
 pub mod keys;
 pub mod reads;
 pub mod record;
 
 use crate::env::{Clock, Env};
+use crate::error::StoreResult;
 use crate::store::{Store, Tx};
 use absent::AbsentKeys;
 use catalog::CatalogCache;
 use ids::Interner;
+use instances::Instances;
 use keys::{Oid, Prefix};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,6 +63,10 @@ impl Fresh {
         let low = self.next.fetch_add(1, Ordering::Relaxed);
         Oid(u128::from(self.instance) << 64 | u128::from(low))
     }
+    /// The instance that made an object id.
+    pub fn maker(oid: Oid) -> u64 {
+        (oid.0 >> 64) as u64
+    }
     /// This instance's random name.
     pub fn instance(&self) -> u64 {
         self.instance
@@ -77,6 +85,8 @@ pub struct Keyspace {
     pub catalog: CatalogCache,
     /// Watched keys that were absent.
     pub absent: Arc<AbsentKeys>,
+    /// This server among the others.
+    pub instances: Instances,
     /// The clock, for leases and garbage rows.
     pub clock: Clock,
 }
@@ -85,14 +95,23 @@ impl Keyspace {
     /// Opens the layout on `store` with `databases` databases; writes what a new store lacks.
     pub async fn open(store: Store, env: &Env, databases: u8) -> crate::error::Result<Self> {
         let catalog = CatalogCache::open(&store, env, databases).await?;
+        let fresh = Fresh::new(env);
         Ok(Keyspace {
-            fresh: Fresh::new(env),
+            instances: Instances::new(&store, env, fresh.instance()),
+            fresh,
             ids: Interner::new(store.clone(), env),
             catalog,
             absent: Arc::default(),
             clock: env.clock.clone(),
             store,
         })
+    }
+}
+
+impl Keyspace {
+    /// Registers this server, or renews its registration.
+    pub async fn beat(&self) -> StoreResult<()> {
+        self.instances.beat(self.fresh.revision()).await
     }
 }
 

@@ -112,6 +112,9 @@ impl Faulty {
     pub(super) fn stats(&self) -> StoreStats {
         self.inner.stats()
     }
+    pub(super) fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
     pub(super) fn set_fsync(&self, fsync: Fsync) {
         self.inner.set_fsync(fsync);
     }

@@ -140,6 +140,13 @@ impl Store {
     pub fn prefers_prefetch(&self) -> bool {
         false
     }
+    /// Whether other processes can have this store open too.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Store::Local(_) => false,
+            Store::Faulty(s) => s.is_shared(),
+        }
+    }
     /// Changes the sync policy. No effect where the engine has none.
     pub fn set_fsync(&self, fsync: Fsync) {
         match self {

@@ -1,9 +1,9 @@
 //! Strings too large for a transaction are built, then swapped in.
 //!
 //! [`stage`] writes the pieces under a fresh object id in transactions of their own, under a `g` row
-//! `Garbage::Building` whose value is the end of a lease. The command that follows takes the object over in its own
+//! `Garbage::Building` with a lease (`types::reclaim` says by whose clock). The command that follows takes the object over in its own
 //! transaction: it reads the `g` row serializably, clears it and writes the record ([`adopt`]). Nobody ever sees a half
-//! string, and a crash leaves a `g` row that any server reclaims once the lease has run out.
+//! string, and a crash leaves a `g` row that any server reclaims once the builder is known to be gone.
 //!
 //! Invariant: every transaction here reads the `g` row serializably *and* writes it. So an attempt whose commit was unknown
 //! cannot be applied after its retry, after the swap or after a reclaim, where it would bring the row back and have the
@@ -16,6 +16,7 @@ use crate::keyspace::record::Str;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};
 use crate::types::object::{self, Slot};
+use crate::types::reclaim;
 use bytes::Bytes;
 
 /// Bytes written by one transaction of the building.
@@ -105,7 +106,7 @@ pub async fn stage_change(
 pub async fn abandon(space: &Keyspace, staged: &Staged) -> Result<()> {
     let tx = space.store.begin();
     if tx.get(&staged.row(), Read::Serializable).await?.is_some() {
-        tx.set(&staged.row(), &0u64.to_le_bytes())?;
+        tx.set(&staged.row(), &reclaim::GIVEN_UP)?;
     }
     tx.commit().await?;
     Ok(())
@@ -173,8 +174,7 @@ impl<'a> Builder<'a> {
         if tx.get(&row, Read::Serializable).await?.is_none() && self.begun {
             return Err(StoreError::Unavailable("the lease of a string under construction ran out".into()));
         }
-        let lease_end = self.space.clock.now_ms().saturating_add(self.lease_ms);
-        tx.set(&row, &lease_end.to_le_bytes())?;
+        tx.set(&row, &reclaim::lease(self.space, self.lease_ms))?;
         for (n, at, bytes) in cuts(at, part) {
             write_piece(&tx, &self.built.db.piece(self.built.oid, n), at, bytes).await?;
         }

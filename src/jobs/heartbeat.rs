@@ -1,0 +1,47 @@
+//! Shows the others that this server lives, looks who else does, and clears up behind the dead: their row, their lanes' rows.
+//! What they had under construction becomes garbage by that (`types::reclaim`), their shares of the jobs went to others before.
+
+use super::pause;
+use crate::commands::cx::Server;
+use crate::error::StoreResult;
+use crate::keyspace::instances::Seen;
+use std::sync::Arc;
+
+/// Beats between two looks for rows that nobody owns any more.
+const ORPHANS_EVERY: u64 = 64;
+
+/// Runs until the server stops.
+pub(super) async fn run(server: Arc<Server>) {
+    let mut beats = 0;
+    loop {
+        if let Err(e) = round(&server, beats).await {
+            tracing::debug!(?e, "heartbeat");
+        }
+        beats += 1;
+        if !pause(&server, server.space.instances.pace().beat).await {
+            return;
+        }
+    }
+}
+
+async fn round(server: &Server, beats: u64) -> StoreResult<()> {
+    let instances = &server.space.instances;
+    server.space.beat().await?;
+    for dead in instances.observe().await? {
+        if instances.owns("bury", dead.id) && instances.bury(&dead).await? {
+            tell(&dead);
+        }
+    }
+    if beats % ORPHANS_EVERY == 0 && instances.owns("orphans", 0) {
+        instances.bury_orphans().await?;
+    }
+    Ok(())
+}
+
+fn tell(dead: &Seen) {
+    let (id, seconds) = (dead.id, dead.silent.as_secs());
+    tracing::warn!(
+        "server {id:016x} at {} has been silent for {seconds} s: its leases are taken over",
+        dead.row.address
+    );
+}

@@ -1,0 +1,351 @@
+//! The servers of one store: who is there, who is gone, and what is a dead one's to take over.
+//!
+//! ```text
+//! i <instance u64 BE> -> 01 | epoch u64 LE | beat u64 LE | started ms u64 LE | at ms u64 LE | address | version
+//!                        (a text is its length u16 LE and its bytes; `started` and `at` are for people)
+//! ```
+//! **Silence, not time.** Servers' clocks differ, so nobody compares a stored time with a clock. A server beats: it
+//! writes its row with the next `beat`. An observer adds up how long, by its own monotonic clock, it has *seen* a row
+//! unchanged. Time in which it did not look (it was stopped, the store was unavailable) counts for two beats at most,
+//! so that an outage for all makes nobody dead.
+//!
+//! **Alive and dead.** A server that was silent for [`Pace::alive`] gets no share of the jobs any more. After
+//! [`Pace::dead`], far longer than a transaction lives, any server removes its row and its lanes' rows.
+//!
+//! **A server may be taken for dead and come back** (it was stopped for a minute). Three rules make that harmless:
+//! * a lane that must know whether an attempt was applied reads its server's row in the same transaction as its slot's
+//!   ([`Instances::is_current`]). The row's epoch is a number that no other registration has. A missing row or another
+//!   epoch means that the slot may have been cleared: then nobody can know, and the client hears "unknown", never a
+//!   second effect;
+//! * the clearing writes the slot's key, so an attempt that began before it and is still on its way conflicts;
+//! * what it had under construction is guarded by its `g` row (`types::string::stage`), which is read and written by builder
+//!   and reclaimer alike.
+//!
+//! So correctness never rests on the choice of these times; they only decide how soon work is taken over.
+//!
+//! **Shares of work** are handed out by rendezvous hashing over the living ([`Instances::owns`]). It is a hint: for a
+//! few beats two servers may believe in one share, or none may, and every job is written for that.
+
+use super::keys::root;
+use crate::env::{Clock, Env};
+use crate::error::{StoreError, StoreResult};
+use crate::store::{RangeOptions, Read, Store, Tx, key_after, prefix_end};
+use arc_swap::ArcSwap;
+use bytes::BufMut;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const FORMAT: u8 = 1;
+/// Rows read at once.
+const PAGE: usize = 256;
+
+/// How often a server beats, and what its silence means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Between two beats.
+    pub beat: Duration,
+    /// A row that changed within this time is of a living server.
+    pub alive: Duration,
+    /// A row that was seen unchanged for this time is of a dead server. More than twice a transaction's longest life.
+    pub dead: Duration,
+}
+
+impl Pace {
+    /// One beat a second where servers share the store. An embedded one has one server and each beat costs a sync: there
+    /// it is slow.
+    pub fn of(store: &Store) -> Self {
+        let beat = Duration::from_secs(if store.is_shared() { 1 } else { 10 });
+        Pace { beat, alive: beat * 4, dead: beat * 15 }
+    }
+}
+
+/// A server's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// Drawn anew at every registration.
+    pub epoch: u64,
+    /// Counts the beats of the epoch.
+    pub beat: u64,
+    /// When it started, by its own clock: ms since the Unix epoch.
+    pub started: u64,
+    /// Its own clock at the last beat: ms since the Unix epoch.
+    pub at: u64,
+    /// Where it listens.
+    pub address: String,
+    /// Its version.
+    pub version: String,
+}
+
+impl Instance {
+    /// The stored bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        for number in [self.epoch, self.beat, self.started, self.at] {
+            out.put_u64_le(number);
+        }
+        for text in [&self.address, &self.version] {
+            let bytes = text.as_bytes().get(..text.len().min(usize::from(u16::MAX))).unwrap_or_default();
+            out.put_u16_le(bytes.len() as u16);
+            out.put_slice(bytes);
+        }
+        out
+    }
+
+    /// Reads stored bytes.
+    pub fn decode(raw: &[u8]) -> StoreResult<Self> {
+        Self::parse(raw).ok_or_else(|| StoreError::Corrupt(format!("instance row of {} bytes", raw.len())))
+    }
+
+    fn parse(raw: &[u8]) -> Option<Self> {
+        let mut rest = raw.strip_prefix(&[FORMAT])?;
+        let mut number = || {
+            let (head, tail) = rest.split_first_chunk()?;
+            rest = tail;
+            Some(u64::from_le_bytes(*head))
+        };
+        let (epoch, beat, started, at) = (number()?, number()?, number()?, number()?);
+        let mut text = || {
+            let (len, tail) = rest.split_first_chunk()?;
+            let (bytes, tail) = tail.split_at_checked(u16::from_le_bytes(*len).into())?;
+            rest = tail;
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        };
+        let (address, version) = (text()?, text()?);
+        Some(Instance { epoch, beat, started, at, address, version })
+    }
+}
+
+/// A server as this one sees it.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Its name.
+    pub id: u64,
+    /// Its row.
+    pub row: Instance,
+    /// For how long its row was seen unchanged.
+    pub silent: Duration,
+}
+
+#[derive(Default)]
+struct View {
+    looked: Option<Duration>,
+    seen: HashMap<u64, Seen>,
+}
+
+/// This server's registration, and its view of the others.
+pub struct Instances {
+    id: u64,
+    store: Store,
+    clock: Clock,
+    pace: Pace,
+    own: Mutex<Instance>,
+    /// 0 while not registered.
+    epoch: AtomicU64,
+    /// One beat at a time; true once this server has left.
+    left: tokio::sync::Mutex<bool>,
+    view: Mutex<View>,
+    living: ArcSwap<Vec<u64>>,
+}
+
+impl Instances {
+    /// Of the server `id`, not registered yet: until it has looked, it believes itself alone.
+    pub fn new(store: &Store, env: &Env, id: u64) -> Self {
+        let own = Instance {
+            epoch: 0,
+            beat: 0,
+            started: env.clock.now_ms(),
+            at: 0,
+            address: String::new(),
+            version: env!("CARGO_PKG_VERSION").into(),
+        };
+        Instances {
+            id,
+            store: store.clone(),
+            clock: env.clock.clone(),
+            pace: Pace::of(store),
+            own: Mutex::new(own),
+            epoch: AtomicU64::new(0),
+            left: tokio::sync::Mutex::default(),
+            view: Mutex::default(),
+            living: ArcSwap::from_pointee(vec![id]),
+        }
+    }
+
+    /// Times.
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// This server's name.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Says where this server listens; others see it from the next beat on.
+    pub fn set_address(&self, address: String) {
+        self.own.lock().address = address;
+    }
+
+    /// The registration under which an attempt begins: to be taken before its transaction.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Writes this server's row with the next beat. Registers it (again) where there is none: `fresh` is then its epoch, a
+    /// number never used before. Does nothing once this server has left.
+    pub async fn beat(&self, fresh: u64) -> StoreResult<()> {
+        let left = self.left.lock().await;
+        while !*left {
+            match self.try_beat(fresh).await {
+                // Its row shows whether it was applied: the next attempt reads it.
+                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+                result => return result,
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_beat(&self, fresh: u64) -> StoreResult<()> {
+        let tx = self.store.begin();
+        let key = root::instance(self.id);
+        let mut own = self.own.lock().clone();
+        match tx.get(&key, Read::Serializable).await? {
+            Some(raw) => {
+                let stored = Instance::decode(&raw)?;
+                (own.epoch, own.beat) = (stored.epoch, stored.beat.wrapping_add(1));
+            }
+            None => (own.epoch, own.beat) = (fresh, 0),
+        }
+        own.at = self.clock.now_ms();
+        tx.set(&key, &own.encode())?;
+        tx.commit().await?;
+        self.epoch.store(own.epoch, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether this server is still registered as it was at `epoch`, read serializably: then nobody has cleared its rows.
+    pub async fn is_current(&self, tx: &Tx, epoch: u64) -> StoreResult<bool> {
+        let row = tx.get(&root::instance(self.id), Read::Serializable).await?;
+        let stored = row.as_deref().map(Instance::decode).transpose()?;
+        Ok(stored.is_some_and(|row| row.epoch == epoch))
+    }
+
+    /// Removes this server's row and its lanes' rows: a clean stop, after its last transaction. It does not beat again.
+    pub async fn leave(&self) -> StoreResult<()> {
+        let mut left = self.left.lock().await;
+        *left = true;
+        loop {
+            let tx = self.store.begin();
+            clear(&tx, self.id)?;
+            match tx.commit().await {
+                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+                result => return result.map(|_| ()),
+            }
+        }
+    }
+
+    /// Looks at all rows and adds up silence. Returns who is dead now.
+    pub async fn observe(&self) -> StoreResult<Vec<Seen>> {
+        let before = self.clock.monotonic();
+        let rows = read(&self.store.begin()).await?;
+        let mut view = self.view.lock();
+        let passed = view.looked.map_or(Duration::ZERO, |at| before.saturating_sub(at));
+        let step = passed.min(self.pace.beat * 2);
+        let before = std::mem::take(&mut view.seen);
+        for (id, row) in rows {
+            let same = before.get(&id).filter(|old| (old.row.epoch, old.row.beat) == (row.epoch, row.beat));
+            let silent = same.map_or(Duration::ZERO, |old| old.silent + step);
+            view.seen.insert(id, Seen { id, row, silent });
+        }
+        view.looked = Some(self.clock.monotonic());
+        let is_living = |s: &&Seen| s.id != self.id && s.silent < self.pace.alive;
+        let living = view.seen.values().filter(is_living).map(|s| s.id).chain([self.id]).collect();
+        self.living.store(Arc::new(living));
+        let is_dead = |s: &&Seen| s.id != self.id && s.silent >= self.pace.dead;
+        Ok(view.seen.values().filter(is_dead).cloned().collect())
+    }
+
+    /// All servers as last seen, by name.
+    pub fn seen(&self) -> Vec<Seen> {
+        let mut all: Vec<Seen> = self.view.lock().seen.values().cloned().collect();
+        all.sort_by_key(|s| s.id);
+        all
+    }
+
+    /// Number of living servers, this one included.
+    pub fn living(&self) -> usize {
+        self.living.load().len()
+    }
+
+    /// Whether piece `unit` of `job` is this server's, as far as it knows. A hint.
+    pub fn owns(&self, job: &str, unit: u64) -> bool {
+        let seed = xxh3_64_with_seed(job.as_bytes(), unit);
+        let weight = |id: u64| xxh3_64_with_seed(&id.to_le_bytes(), seed);
+        let own = (weight(self.id), self.id);
+        self.living.load().iter().all(|id| (weight(*id), *id) <= own)
+    }
+
+    /// Removes the rows of a server that [`Instances::observe`] called dead, if its row is still the one seen there.
+    pub async fn bury(&self, dead: &Seen) -> StoreResult<bool> {
+        let tx = self.store.begin();
+        let row = tx.get(&root::instance(dead.id), Read::Serializable).await?;
+        if row.as_deref().map(Instance::decode).transpose()?.as_ref() != Some(&dead.row) {
+            return Ok(false);
+        }
+        clear(&tx, dead.id)?;
+        tx.commit().await.map(|_| true)
+    }
+
+    /// Removes the lanes' rows of servers that have no row: what a commit left that came after the burial. Returns of
+    /// how many servers.
+    pub async fn bury_orphans(&self) -> StoreResult<usize> {
+        let (mut from, end) = root::lanes();
+        let mut buried = 0;
+        loop {
+            let tx = self.store.begin();
+            let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
+            let first = tx.get_range(&from, &end, opts, Read::Snapshot).await?;
+            let Some(id) = first.pairs.first().and_then(|(key, _)| root::decode_lane(key)) else { break };
+            if tx.get(&root::instance(id), Read::Serializable).await?.is_none() {
+                clear(&tx, id)?;
+                tx.commit().await?;
+                buried += 1;
+            }
+            from = prefix_end(&root::lanes_of(id));
+        }
+        Ok(buried)
+    }
+}
+
+/// All servers' rows.
+async fn read(tx: &Tx) -> StoreResult<Vec<(u64, Instance)>> {
+    let (mut from, end) = root::instances();
+    let mut out = Vec::new();
+    loop {
+        let opts = RangeOptions { limit: PAGE, ..RangeOptions::default() };
+        let page = tx.get_range(&from, &end, opts, Read::Snapshot).await?;
+        for (key, raw) in &page.pairs {
+            let id = root::decode_instance(key).ok_or_else(|| StoreError::Corrupt("instance key".into()))?;
+            out.push((id, Instance::decode(raw)?));
+        }
+        match page.pairs.last() {
+            Some((key, _)) if page.more => from = key_after(key),
+            _ => return Ok(out),
+        }
+    }
+}
+
+fn clear(tx: &Tx, id: u64) -> StoreResult<()> {
+    tx.clear(&root::instance(id))?;
+    let lanes = root::lanes_of(id);
+    tx.clear_range(&lanes, &prefix_end(&lanes))
+}
+
+/// Whether server `id` has a row in `tx`, read serializably.
+pub async fn is_registered(tx: &Tx, id: u64) -> StoreResult<bool> {
+    Ok(tx.get(&root::instance(id), Read::Serializable).await?.is_some())
+}

@@ -1,0 +1,123 @@
+//! Several servers on one store in one process, each with a clock of its own.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tern::commands::cx::{ClientState, Server};
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::config::ConfigStore;
+use tern::env::{Clock, Env};
+use tern::exec::{Call, Executor, Unit};
+use tern::keyspace::Keyspace;
+use tern::store::faulty::{FaultRates, Faulty};
+use tern::store::local::{Local, LocalOptions};
+use tern::store::{Fsync, RangeOptions, Read, Store};
+
+/// Where the first server's clock starts, in ms since the epoch.
+pub const START: u64 = 1_700_000_000_000;
+pub const HOUR: u64 = 3_600_000;
+
+pub struct Member {
+    pub server: Arc<Server>,
+    pub exec: Executor,
+}
+
+/// The servers, their store, and the engine between that can be made to fail.
+pub struct Cluster {
+    pub members: Vec<Member>,
+    pub store: Store,
+    pub faulty: Faulty,
+    _dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// `n` servers whose clocks are an hour apart.
+    pub async fn new(n: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = LocalOptions::new(Clock::System);
+        options.fsync = Fsync::No;
+        let local = Store::Local(Local::open(dir.path(), options).unwrap());
+        let faulty = Faulty::new(local, 1, FaultRates::default());
+        let store = Store::Faulty(faulty.clone());
+        let mut cluster = Cluster { members: Vec::new(), store, faulty, _dir: dir };
+        for _ in 0..n {
+            cluster.join().await;
+        }
+        cluster
+    }
+
+    /// One more server; its number.
+    pub async fn join(&mut self) -> usize {
+        let n = self.members.len();
+        let env = Env::seeded(START + n as u64 * HOUR, 100 + n as u64);
+        let server = Server::open(self.store.clone(), env, ConfigStore::default()).await.unwrap();
+        let server = Arc::new(server);
+        self.members.push(Member { exec: Executor::new(server.clone()), server });
+        n
+    }
+
+    pub fn space(&self, n: usize) -> &Keyspace {
+        &self.members[n].server.space
+    }
+
+    pub fn id(&self, n: usize) -> u64 {
+        self.space(n).instances.id()
+    }
+
+    /// Moves all clocks.
+    pub fn advance(&self, by: Duration) {
+        for member in &self.members {
+            member.server.env.clock.advance(by);
+        }
+    }
+
+    /// `beats` beats of the servers `beating`, each seen by all of `watching`. Returns whom the first of those calls dead at
+    /// the end.
+    pub async fn beats(&self, beats: u32, beating: &[usize], watching: &[usize]) -> Vec<u64> {
+        let mut dead = Vec::new();
+        for _ in 0..beats {
+            self.advance(self.space(0).instances.pace().beat);
+            for n in beating {
+                self.space(*n).beat().await.unwrap();
+            }
+            for (at, n) in watching.iter().enumerate() {
+                let found = self.space(*n).instances.observe().await.unwrap();
+                if at == 0 {
+                    dead = found.iter().map(|s| s.id).collect();
+                }
+            }
+        }
+        dead
+    }
+
+    /// Server `by` buries whom it calls dead.
+    pub async fn bury(&self, by: usize) {
+        for dead in self.space(by).instances.observe().await.unwrap() {
+            assert!(self.space(by).instances.bury(&dead).await.unwrap());
+        }
+    }
+
+    /// One command on server `n`.
+    pub async fn line(&self, n: usize, line: &str) -> Reply {
+        self.run(n, line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect()).await
+    }
+
+    /// One command on server `n`.
+    pub async fn run(&self, n: usize, argv: Vec<Bytes>) -> Reply {
+        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+        let calls = vec![Call { row, argv, names }];
+        let client = ClientState::new(Arc::default(), true);
+        let unit = Unit { calls, client, watches: Vec::new(), exec: false };
+        self.members[n].exec.run(unit).await.replies.unwrap().remove(0)
+    }
+
+    /// Keys from `from` to `to`.
+    pub async fn keys(&self, from: &[u8], to: &[u8]) -> Vec<Bytes> {
+        let tx = self.store.begin();
+        let page = tx.get_range(from, to, RangeOptions::default(), Read::Snapshot).await.unwrap();
+        page.pairs.into_iter().map(|(key, _)| key).collect()
+    }
+}
