@@ -91,7 +91,9 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     tern::net::serve(listener, executor.clone()).await;
     drop(executor);
     if tokio::time::timeout(LEAVE, server.space.instances.leave()).await.is_err() {
-        tracing::warn!("the store does not answer: other servers will notice by themselves that this one has gone");
+        tracing::warn!(
+            "the store does not answer: other servers will notice by themselves that this one has gone"
+        );
     }
     store.close().await.context("the store did not close cleanly")?;
     tracing::info!("stopped");

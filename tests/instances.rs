@@ -144,7 +144,11 @@ async fn a_lease_is_the_builders_as_long_as_it_lives() {
     };
     stage(c.space(1), db, &value, LEASE).await.unwrap();
     c.advance(Duration::from_millis(LEASE * 2));
-    assert_eq!(reclaim(c.space(0), None, 10).await.unwrap().rows, 0, "its lease is over, but not for others to judge");
+    assert_eq!(
+        reclaim(c.space(0), None, 10).await.unwrap().rows,
+        0,
+        "its lease is over, but not for others to judge"
+    );
     assert_eq!(reclaim(c.space(1), None, 10).await.unwrap().rows, 1, "the builder knows its own clock");
     assert_eq!(garbage().await, 0);
     stage(c.space(1), db, &value, u64::MAX).await.unwrap();
@@ -160,7 +164,8 @@ async fn each_share_has_one_owner_and_moves_only_when_that_one_goes() {
     let c = Cluster::new(3).await;
     c.beats(1, &[0, 1, 2], &[0, 1, 2]).await;
     let owner = |unit, of: &[usize]| {
-        let owners: Vec<usize> = of.iter().copied().filter(|n| c.space(*n).instances.owns("x", unit)).collect();
+        let owners: Vec<usize> =
+            of.iter().copied().filter(|n| c.space(*n).instances.owns("x", unit)).collect();
         assert_eq!(owners.len(), 1, "owners of {unit}");
         owners[0]
     };

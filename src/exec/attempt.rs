@@ -110,7 +110,9 @@ impl Attempts {
             match self.attempt(jobs, width, &mut open).await {
                 Ok(done) => return answer(jobs, done),
                 Err(Halt::Rerun) => {}
-                Err(Halt::Forgotten) => return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into()),
+                Err(Halt::Forgotten) => {
+                    return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into());
+                }
                 Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => return refuse(jobs, 1, e.into()),
                 Err(Halt::Store(e)) if may_succeed(&e) && clock.monotonic() - start < GIVE_UP => {
                     self.server.telemetry.on_retry(&e);

@@ -14,8 +14,8 @@
 //!   taken for dead: then its next step fails, and its command is run again).
 
 use crate::error::{Result, StoreError, StoreResult};
-use crate::keyspace::{Fresh, Keyspace, instances};
 use crate::keyspace::keys::{Oid, Prefix, hash, root, root::Garbage};
+use crate::keyspace::{Fresh, Keyspace, instances};
 use crate::store::{RangeOptions, Read, Tx, key_after, prefix_end};
 use bytes::Bytes;
 
