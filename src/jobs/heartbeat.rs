@@ -32,7 +32,7 @@ async fn round(server: &Server, beats: u64) -> StoreResult<()> {
             tell(&dead);
         }
     }
-    if beats % ORPHANS_EVERY == 0 && instances.owns("orphans", 0) {
+    if beats.is_multiple_of(ORPHANS_EVERY) && instances.owns("orphans", 0) {
         instances.bury_orphans().await?;
     }
     Ok(())

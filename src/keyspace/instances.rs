@@ -199,14 +199,16 @@ impl Instances {
     /// number never used before. Does nothing once this server has left.
     pub async fn beat(&self, fresh: u64) -> StoreResult<()> {
         let left = self.left.lock().await;
-        while !*left {
+        if *left {
+            return Ok(());
+        }
+        loop {
             match self.try_beat(fresh).await {
                 // Its row shows whether it was applied: the next attempt reads it.
                 Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
                 result => return result,
             }
         }
-        Ok(())
     }
 
     async fn try_beat(&self, fresh: u64) -> StoreResult<()> {
