@@ -115,6 +115,7 @@ async fn open_store(settings: &Settings, env: &Env) -> Result<(Store, PathBuf)> 
     options.fsync = fsync(settings.appendfsync);
     options.write_buffer = settings.store_write_buffer_size;
     options.block_cache = settings.store_cache_size;
+    options.value_cache = settings.store_value_cache_size;
     let dir = path.clone();
     let local = tokio::task::spawn_blocking(move || Local::open(&dir, options)).await?;
     let local = local.with_context(|| format!("cannot open the data directory {}", path.display()))?;

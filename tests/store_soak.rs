@@ -55,6 +55,7 @@ fn open(dir: &Path, fsync: Fsync, disk: &Arc<DiskFaults>) -> Store {
     options.fsync = fsync;
     options.write_buffer = 64 << 10;
     options.block_cache = 256 << 10;
+    options.value_cache = 256 << 10;
     options.faults = Some(disk.clone());
     Store::Local(Local::open(dir, options).unwrap())
 }

@@ -145,6 +145,8 @@ options! {
     lanes: usize = "lanes" "0" Start Int(0, 1024);
     /// Bytes of memory for blocks that the engine has read.
     store_cache_size: usize = "store-cache-size" "268435456" Start Memory(MIB, 1 << 46);
+    /// Bytes of memory for single values lately written or read; 0: none.
+    store_value_cache_size: usize = "store-value-cache-size" "67108864" Start Memory(0, 1 << 46);
     /// Bytes that the engine collects in memory before it writes a table file.
     store_write_buffer_size: usize = "store-write-buffer-size" "16777216" Start Memory(64 << 10, 1 << 40);
 

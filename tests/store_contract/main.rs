@@ -93,6 +93,7 @@ pub(crate) fn options(clock: &Clock, disk: &Arc<DiskFaults>, fsync: Fsync) -> Lo
     options.fsync = fsync;
     options.write_buffer = 1 << 20;
     options.block_cache = 1 << 20;
+    options.value_cache = 64 << 10;
     options.faults = Some(disk.clone());
     options
 }

@@ -12,6 +12,7 @@ use super::committer::{Request, Waiter};
 use super::conflicts::Conflicts;
 use super::engine::Engine;
 use super::layout::{METADATA, VERSION};
+use super::recent::Recent;
 use super::writes::{Effect, Own, Writes, apply_all};
 use crate::error::StoreResult;
 use crate::store::Version;
@@ -27,8 +28,39 @@ const POINT_DELETES: usize = 32;
 pub(super) struct Admitted {
     pub(super) version: Version,
     pub(super) writes: Writes,
+    /// Hashes of the keys of `writes.ops`, in order.
+    pub(super) hashes: Vec<u64>,
+    pub(super) removed: Removed,
     pub(super) reply: oneshot::Sender<StoreResult<Version>>,
     pub(super) watches: Vec<Waiter>,
+}
+
+/// What the cleared ranges of a transaction came to.
+#[derive(Default)]
+pub(super) struct Removed {
+    /// All keys of the small ranges.
+    pub(super) keys: Vec<Bytes>,
+    /// The large ranges.
+    pub(super) ranges: Vec<(Bytes, Bytes)>,
+}
+
+/// Everything before the batch, for the committer: the newest of it.
+pub(super) struct Before<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) recent: &'a Recent,
+}
+
+impl Before<'_> {
+    fn newest(&self, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
+        self.recent.newest(hash, key).map_or_else(|| self.engine.newest(key), Ok)
+    }
+    /// False where the key is surely absent.
+    fn may_have(&self, hash: u64, key: &[u8]) -> bool {
+        match self.recent.newest(hash, key) {
+            Some(value) => value.is_some(),
+            None => self.engine.may_have(key),
+        }
+    }
 }
 
 /// See the module.
@@ -66,17 +98,17 @@ impl Batch {
     }
 
     /// Appends a resolved transaction that conflicts with nothing.
-    pub(super) fn admit(&mut self, request: Request, engine: &Engine, table: &mut Conflicts) {
+    pub(super) fn admit(&mut self, request: Request, past: &Before<'_>, table: &mut Conflicts) {
         let Request { writes, hashes, watches, reply, .. } = request;
         let version = self.last() + 1;
-        self.append(&writes, &hashes, engine, table);
+        let removed = self.append(&writes, &hashes, past, table);
         table.note(&writes, &hashes, version);
         let quiet = writes.ops.values().zip(&hashes).filter(|(op, _)| !op.conflict);
         self.quiet.extend(quiet.map(|(_, hash)| *hash));
         if writes.bump {
             self.metadata = Some(version);
         }
-        self.admitted.push(Admitted { version, writes, reply, watches });
+        self.admitted.push(Admitted { version, writes, hashes, removed, reply, watches });
     }
 
     /// What RocksDB writes, with the version rows; taken once.
@@ -93,12 +125,12 @@ impl Batch {
     pub(super) fn resolve(
         &self,
         request: &mut Request,
-        engine: &Engine,
+        past: &Before<'_>,
         table: &Conflicts,
     ) -> StoreResult<()> {
         for ((key, op), hash) in request.writes.ops.iter_mut().zip(&request.hashes) {
             let Effect::Atomic(ops) = &op.effect else { continue };
-            let old = self.newest(key, *hash, engine, table)?;
+            let old = self.newest(key, *hash, past, table)?;
             op.effect = apply_all(old, ops).map_or(Effect::Clear, Effect::Set);
         }
         Ok(())
@@ -109,7 +141,7 @@ impl Batch {
         &self,
         key: &[u8],
         hash: u64,
-        engine: &Engine,
+        past: &Before<'_>,
         table: &Conflicts,
     ) -> StoreResult<Option<Bytes>> {
         if self.wrote(key, hash, table) {
@@ -119,17 +151,18 @@ impl Batch {
                 }
             }
         }
-        engine.newest(key)
+        past.newest(hash, key)
     }
 
-    fn append(&mut self, writes: &Writes, hashes: &[u64], engine: &Engine, table: &Conflicts) {
+    fn append(&mut self, writes: &Writes, hashes: &[u64], past: &Before<'_>, table: &Conflicts) -> Removed {
+        let mut removed = Removed::default();
         for (begin, end) in writes.cleared.iter() {
-            self.clear(begin, end, engine);
+            self.clear(begin, end, past.engine, &mut removed);
         }
         for ((key, op), hash) in writes.ops.iter().zip(hashes) {
             match &op.effect {
                 Effect::Set(value) => self.rocks.put(key, value),
-                Effect::Clear if self.wrote(key, *hash, table) || engine.may_have(key) => {
+                Effect::Clear if self.wrote(key, *hash, table) || past.may_have(*hash, key) => {
                     self.rocks.delete(key)
                 }
                 // A tombstone of a key that was never there would only slow range reads down.
@@ -137,6 +170,7 @@ impl Batch {
                 Effect::Atomic(_) => {} // resolved before
             }
         }
+        removed
     }
 
     /// Whether this batch may have written `key` already.
@@ -144,15 +178,17 @@ impl Batch {
         table.point(hash, key) > self.before || self.quiet.contains(&hash)
     }
 
-    fn clear(&mut self, begin: &[u8], end: &[u8], engine: &Engine) {
+    fn clear(&mut self, begin: &Bytes, end: &Bytes, engine: &Engine, removed: &mut Removed) {
         let here =
             self.admitted.iter().flat_map(|a| a.writes.between(begin, end)).map(|(key, _)| key.clone());
         let mut keys: Vec<Bytes> = here.take(POINT_DELETES + 1).collect();
         let complete = engine.few_keys(begin, end, POINT_DELETES, &mut keys);
         if complete {
             keys.iter().for_each(|key| self.rocks.delete(key));
+            removed.keys.extend(keys);
         } else {
             self.rocks.delete_range(begin, end);
+            removed.ranges.push((begin.clone(), end.clone()));
         }
     }
 }

@@ -7,7 +7,7 @@
 //! The write and the sync are two calls, so that their times and their failures are told apart; nobody sees the batch
 //! before both are done. After a failure of either, `reopen.rs` takes over.
 
-use super::batch::Batch;
+use super::batch::{Admitted, Batch, Before};
 use super::conflicts::Conflicts;
 use super::engine::Engine;
 use super::faults::DiskFaults;
@@ -16,7 +16,7 @@ use super::reads::Reads;
 use super::reopen::Broken;
 use super::snapshot::{Offline, Published, View};
 use super::watches::Watches;
-use super::writes::Writes;
+use super::writes::{Effect, Writes};
 use super::{Core, add_micros};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{Fsync, MAX_AGE, Version};
@@ -106,13 +106,17 @@ impl Committer {
 
     fn admit(&mut self, mut request: Request, batch: &mut Batch) {
         let outcome = self.check(&request, batch).and_then(|()| {
-            batch.resolve(&mut request, &self.engine, &self.conflicts)?;
+            let past = Before { engine: &self.engine, recent: &self.core.recent };
+            batch.resolve(&mut request, &past, &self.conflicts)?;
             self.wake_outdated(&mut request, batch);
             Ok(())
         });
         match outcome {
             Ok(()) if request.writes.is_empty() => self.watch_only(request),
-            Ok(()) => batch.admit(request, &self.engine, &mut self.conflicts),
+            Ok(()) => {
+                let past = Before { engine: &self.engine, recent: &self.core.recent };
+                batch.admit(request, &past, &mut self.conflicts);
+            }
             Err(e) => {
                 let refused = u64::from(e == StoreError::Conflict);
                 self.core.counters.conflicts.fetch_add(refused, Ordering::Relaxed);
@@ -188,6 +192,7 @@ impl Committer {
         self.version = batch.last();
         self.metadata_version = batch.metadata().unwrap_or(self.metadata_version);
         self.core.counters.commits.fetch_add(batch.admitted.len() as u64, Ordering::Relaxed);
+        batch.admitted.iter().for_each(|admitted| self.enter(admitted));
         self.publish(Ok(View::newest(self.engine.clone())));
         let mut keys = Vec::new();
         for admitted in batch.admitted {
@@ -201,6 +206,24 @@ impl Committer {
         }
         self.conflicts.archive(keys, self.version);
         self.prune();
+    }
+
+    /// Puts what a transaction did in front of the next view.
+    fn enter(&self, admitted: &Admitted) {
+        let Admitted { version, writes, hashes, removed, .. } = admitted;
+        let recent = &self.core.recent;
+        for key in &removed.keys {
+            recent.wrote(layout::hash(key), key, *version, None);
+        }
+        for (begin, end) in &removed.ranges {
+            recent.cleared(begin, end, *version);
+        }
+        for ((key, op), hash) in writes.ops.iter().zip(hashes) {
+            match &op.effect {
+                Effect::Set(value) => recent.wrote(*hash, key, *version, Some(value)),
+                Effect::Clear | Effect::Atomic(_) => recent.wrote(*hash, key, *version, None),
+            }
+        }
     }
 
     /// Makes the committer's version what new transactions read.

@@ -183,7 +183,7 @@ impl Steps {
 
 /// The keys are hashes already.
 #[derive(Default)]
-struct Identity(u64);
+pub(super) struct Identity(u64);
 
 impl Hasher for Identity {
     fn finish(&self) -> u64 {
@@ -243,7 +243,8 @@ mod tests {
         table.prune(30);
         assert_eq!((table.points.len(), table.segments.len()), (10, 10));
         let mut point = Reads::default();
-        point.point(&31u64.to_be_bytes());
+        let key = 31u64.to_be_bytes();
+        point.point(layout::hash(&key), &key);
         assert_eq!(table.check(&point, 30), Err(StoreError::Conflict));
         assert_eq!(table.check(&point, 31), Ok(()));
         assert_eq!(table.check(&point, 29), Err(StoreError::TooOld));

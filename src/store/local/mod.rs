@@ -6,6 +6,7 @@
 //! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
 //!    | View (snapshot)                         one atomic pointer: version + RocksDB snapshot
 //! Engine (engine, layout)                      the database; reopen: after a failed write
+//! Recent (recent)                              values lately written or read, in front of the view
 //! ```
 //! Why not RocksDB's own transactions: they validate written keys and chosen points only, no ranges.
 //!
@@ -19,6 +20,7 @@ mod engine;
 mod faults;
 mod layout;
 mod reads;
+mod recent;
 mod reopen;
 mod scan;
 mod snapshot;
@@ -36,6 +38,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use committer::{Committer, Request};
 use engine::Engine;
 use parking_lot::{Condvar, Mutex};
+use recent::Recent;
 use snapshot::{Offline, Published, View};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -66,6 +69,8 @@ pub struct LocalOptions {
     pub write_buffer: usize,
     /// Block cache in bytes.
     pub block_cache: usize,
+    /// Single values lately written or read, in bytes; 0: none.
+    pub value_cache: usize,
     /// Clock for the 5 s limit.
     pub clock: Clock,
     /// Makes the disk fail, for tests.
@@ -79,6 +84,7 @@ impl LocalOptions {
             fsync: Fsync::Always,
             write_buffer: 16 << 20,
             block_cache: 256 << 20,
+            value_cache: 64 << 20,
             clock,
             faults: None,
         }
@@ -104,6 +110,7 @@ struct Core {
     dir: PathBuf,
     options: LocalOptions,
     published: ArcSwap<Published>,
+    recent: Recent,
     /// Told when there may be something to read again.
     online: Notify,
     queue: Mutex<Queue>,
@@ -210,6 +217,7 @@ impl Core {
         Core {
             dir: dir.to_path_buf(),
             fsync: AtomicU8::new(fsync_code(options.fsync)),
+            recent: Recent::new(options.value_cache),
             options,
             published: ArcSwap::from_pointee(published),
             online: Notify::new(),
@@ -422,7 +430,7 @@ impl Core {
             return sizes;
         }
         let (disk, memory) = match &self.published.load().view {
-            Ok(view) => (view.engine().disk_bytes(), view.engine().memory_bytes()),
+            Ok(view) => (view.engine().disk_bytes(), view.engine().memory_bytes() + self.recent.bytes()),
             Err(_) => (0, 0),
         };
         *kept.insert(Sizes { at: now, disk, memory })

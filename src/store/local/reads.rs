@@ -14,14 +14,14 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    pub(super) fn point(&mut self, key: &[u8]) {
+    pub(super) fn point(&mut self, hash: u64, key: &[u8]) {
         self.keys.extend_from_slice(key);
-        self.points.push((layout::hash(key), self.keys.len()));
+        self.points.push((hash, self.keys.len()));
     }
     /// A range of one key is a point: the table of points answers it without looking at written keys.
     pub(super) fn range(&mut self, begin: Bytes, end: Bytes) {
         if end.split_last() == Some((&0, &begin[..])) {
-            return self.point(&begin);
+            return self.point(layout::hash(&begin), &begin);
         }
         self.ranges_size += begin.len() + end.len();
         self.ranges.push((begin, end));

@@ -133,6 +133,7 @@ impl Pending {
         let mut committer = Committer::new(core.clone(), engine.clone());
         (committer.version, committer.metadata_version) = (version, recovered.metadata_version);
         committer.forget_before(version);
+        core.recent.forget(version); // what was published without a sync may be gone
         core.accept();
         committer.publish(Ok(View::newest(engine)));
         core.online.notify_waiters();

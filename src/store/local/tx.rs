@@ -56,26 +56,38 @@ impl LocalTx {
     }
 
     fn get_stored(&self, view: &View, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+        let hash = layout::hash(key);
         let serializable = read == Read::Serializable;
         if !self.overlaid.load(Ordering::Acquire) {
             if serializable {
-                self.state.lock().reads.point(key);
+                self.state.lock().reads.point(hash, key);
             }
-            return view.get(key);
+            return self.find(view, hash, key);
         }
-        match self.own(key, serializable) {
+        match self.own(hash, key, serializable) {
             Own::Known(value) => Ok(value),
-            Own::Unknown => view.get(key),
-            Own::Atomic(ops) => Ok(apply_all(view.get(key)?, &ops)),
+            Own::Unknown => self.find(view, hash, key),
+            Own::Atomic(ops) => Ok(apply_all(self.find(view, hash, key)?, &ops)),
         }
     }
 
+    /// The value in the snapshot.
+    fn find(&self, view: &View, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
+        let (recent, version) = (&self.core.recent, self.read().version);
+        if let Some(known) = recent.get(hash, key, version) {
+            return Ok(known);
+        }
+        let found = view.get(key)?;
+        recent.read(hash, key, version, found.as_ref());
+        Ok(found)
+    }
+
     /// What the own writes say; a read that goes on to the snapshot is noted.
-    fn own(&self, key: &[u8], serializable: bool) -> Own {
+    fn own(&self, hash: u64, key: &[u8], serializable: bool) -> Own {
         let mut state = self.state.lock();
         let own = state.writes.own(key);
         if serializable && !matches!(own, Own::Known(_)) {
-            state.reads.point(key);
+            state.reads.point(hash, key);
         }
         own
     }

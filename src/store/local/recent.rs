@@ -1,0 +1,246 @@
+//! Values lately written or read, beside RocksDB's memtable: a hash table in front of a skip list.
+//!
+//! An entry says: at `version` the key had `value`, and no later commit wrote the key. So it answers every reader at `version`
+//! or later. The committer enters what a batch wrote before it publishes the batch; it is the only writer of the store,
+//! hence an entry is never behind for the readers that it answers. A reader at an older version is not answered.
+//!
+//! A reader enters what it found in its snapshot only while nothing of the shard was committed after its version
+//! (`written`), or it would bury a newer value.
+//!
+//! Cleared ranges are kept aside until there are [`MAX_CLEARED`]: an entry older than a clear that covers it answers nobody. Then
+//! each shard forgets all it has (`floor`) before the list is emptied. Readers look at the list first and at the shard
+//! second, so that they meet the one or the other.
+
+use super::conflicts::Identity;
+use crate::store::Version;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::unsync::{Cache, DefaultLifecycle};
+use std::hash::BuildHasherDefault;
+
+/// A power of two.
+const SHARDS: usize = 64;
+/// Cleared ranges that every look-up compares with.
+const MAX_CLEARED: usize = 64;
+/// Longer values are not kept: reading them costs more than finding them.
+const MAX_LEN: usize = 16 << 10;
+/// Bytes of an entry besides its key and value, about.
+const OVERHEAD: u64 = 144;
+/// Bytes of an entry in all, about: for the first size of the tables.
+const TYPICAL: u64 = 256;
+
+type Entries = Cache<u64, Entry, Weight, BuildHasherDefault<Identity>>;
+
+/// See the module.
+pub(super) struct Recent {
+    shards: Vec<Mutex<Shard>>,
+    cleared: ArcSwap<Vec<Cleared>>,
+}
+
+struct Shard {
+    entries: Entries,
+    /// The last version that wrote a key of this shard.
+    written: Version,
+    /// Entries of earlier versions answer nobody.
+    floor: Version,
+}
+
+struct Entry {
+    key: Bytes,
+    version: Version,
+    value: Option<Bytes>,
+}
+
+#[derive(Clone)]
+struct Cleared {
+    begin: Bytes,
+    end: Bytes,
+    version: Version,
+}
+
+impl Cleared {
+    fn covers(&self, entry: &Entry) -> bool {
+        entry.version < self.version && self.begin[..] <= entry.key[..] && entry.key[..] < self.end[..]
+    }
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<u64, Entry> for Weight {
+    fn weight(&self, _: &u64, entry: &Entry) -> u64 {
+        OVERHEAD + (entry.key.len() + entry.value.as_ref().map_or(0, Bytes::len)) as u64
+    }
+}
+
+impl Recent {
+    /// Of `bytes` at most; 0 keeps nothing.
+    pub(super) fn new(bytes: usize) -> Self {
+        let shards = if bytes == 0 { 0 } else { SHARDS };
+        let shard = |_| Mutex::new(Shard { entries: entries(bytes as u64), written: 0, floor: 0 });
+        Recent { shards: (0..shards).map(shard).collect(), cleared: ArcSwap::default() }
+    }
+
+    /// What a reader at `version` finds under `key`; None where that is not known here.
+    pub(super) fn get(&self, hash: u64, key: &[u8], version: Version) -> Option<Option<Bytes>> {
+        let cleared = self.cleared.load();
+        let shard = self.shard(hash)?.lock();
+        let entry = shard.entries.get(&hash)?;
+        let known = entry.version <= version
+            && entry.version >= shard.floor
+            && entry.key[..] == *key
+            && !cleared.iter().any(|c| c.covers(entry));
+        known.then(|| entry.value.clone())
+    }
+
+    /// The newest value of `key`. Only for the committer, which knows that nothing newer waits to be entered.
+    pub(super) fn newest(&self, hash: u64, key: &[u8]) -> Option<Option<Bytes>> {
+        self.get(hash, key, Version::MAX)
+    }
+
+    /// Takes what a reader found in its snapshot of `version`.
+    pub(super) fn read(&self, hash: u64, key: &[u8], version: Version, value: Option<&Bytes>) {
+        let Some(shard) = self.shard(hash) else { return };
+        if value.is_some_and(|v| v.len() > MAX_LEN) {
+            return;
+        }
+        let entry = Entry { key: Bytes::copy_from_slice(key), version, value: value.cloned() };
+        let mut shard = shard.lock();
+        if shard.written <= version && shard.floor <= version {
+            shard.entries.insert(hash, entry);
+        }
+    }
+
+    /// Takes what a commit of `version` left under `key`. Only for the committer, before it publishes the version.
+    pub(super) fn wrote(&self, hash: u64, key: &Bytes, version: Version, value: Option<&Bytes>) {
+        let Some(shard) = self.shard(hash) else { return };
+        let mut shard = shard.lock();
+        shard.written = version;
+        if value.is_some_and(|v| v.len() > MAX_LEN) {
+            shard.entries.remove(&hash);
+        } else {
+            shard.entries.insert(hash, Entry { key: key.clone(), version, value: value.cloned() });
+        }
+    }
+
+    /// A commit of `version` removed all keys in `begin..end`. Only for the committer, before it publishes the version.
+    pub(super) fn cleared(&self, begin: &Bytes, end: &Bytes, version: Version) {
+        if self.shards.is_empty() {
+            return;
+        }
+        let before = self.cleared.load();
+        if before.len() >= MAX_CLEARED {
+            return self.forget(version);
+        }
+        let mut list = Vec::with_capacity(before.len() + 1);
+        list.extend(before.iter().cloned());
+        list.push(Cleared { begin: begin.clone(), end: end.clone(), version });
+        self.cleared.store(list.into());
+    }
+
+    /// Nothing from before `version` answers anybody any more, nor gets in.
+    pub(super) fn forget(&self, version: Version) {
+        for shard in &self.shards {
+            shard.lock().floor = version;
+        }
+        self.cleared.store(Vec::new().into());
+    }
+
+    /// Bytes held, about.
+    pub(super) fn bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().entries.weight()).sum()
+    }
+
+    fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
+        // The table inside uses the lowest and the highest bits.
+        self.shards.get((hash >> 40) as usize & (SHARDS - 1))
+    }
+}
+
+fn entries(bytes: u64) -> Entries {
+    let bytes = bytes / SHARDS as u64;
+    let items = (bytes / TYPICAL).max(1) as usize;
+    Cache::with(items, bytes, Weight, BuildHasherDefault::default(), DefaultLifecycle::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const K: &[u8] = b"key";
+
+    fn bytes(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn answers_only_readers_at_its_version_or_later() {
+        let recent = Recent::new(1 << 20);
+        recent.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
+        assert_eq!(recent.get(7, K, 4), None);
+        assert_eq!(recent.get(7, K, 5), Some(Some(bytes("a"))));
+        recent.wrote(7, &bytes("key"), 6, None);
+        assert_eq!(recent.get(7, K, 5), None);
+        assert_eq!(recent.get(7, K, 9), Some(None));
+        assert_eq!(recent.get(7, b"other", 9), None, "another key of the same hash");
+    }
+
+    #[test]
+    fn a_late_reader_does_not_bury_a_newer_value() {
+        let recent = Recent::new(1 << 20);
+        recent.wrote(7, &bytes("key"), 6, Some(&bytes("new")));
+        recent.read(7, K, 5, Some(&bytes("old")));
+        assert_eq!(recent.get(7, K, 6), Some(Some(bytes("new"))));
+        recent.read(8, b"neighbour", 5, Some(&bytes("old")));
+        assert_eq!(recent.get(8, b"neighbour", 6), None, "its shard was written after that reader's version");
+        recent.read(8, b"neighbour", 6, Some(&bytes("read")));
+        assert_eq!(recent.get(8, b"neighbour", 6), Some(Some(bytes("read"))));
+    }
+
+    #[test]
+    fn cleared_ranges_are_seen_also_after_many() {
+        let recent = Recent::new(1 << 20);
+        recent.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
+        recent.cleared(&bytes("ka"), &bytes("kz"), 6);
+        assert_eq!(recent.get(7, K, 5), None, "older than a clear that covers it");
+        recent.wrote(7, &bytes("key"), 6, Some(&bytes("b")));
+        assert_eq!(
+            recent.get(7, K, 6),
+            Some(Some(bytes("b"))),
+            "written behind the clear of its transaction"
+        );
+        recent.read(7, b"key", 6, Some(&bytes("b")));
+        for n in 0..3 * MAX_CLEARED as u64 {
+            recent.cleared(&bytes("x"), &bytes("y"), 7 + n);
+            assert!(recent.cleared.load().len() <= MAX_CLEARED);
+        }
+        recent.cleared(&bytes("ka"), &bytes("kz"), 1000);
+        assert_eq!(recent.get(7, K, 1000), None);
+        recent.read(7, K, 999, Some(&bytes("b")));
+        assert_eq!(recent.get(7, K, 1000), None, "read before the clear");
+    }
+
+    #[test]
+    fn forgets_what_a_reopening_may_have_lost() {
+        let recent = Recent::new(1 << 20);
+        recent.wrote(7, &bytes("key"), 5, Some(&bytes("lost")));
+        recent.forget(100);
+        assert_eq!(recent.get(7, K, 200), None);
+        recent.read(7, K, 5, Some(&bytes("lost")));
+        assert_eq!(recent.get(7, K, 200), None);
+    }
+
+    #[test]
+    fn stays_in_its_bytes() {
+        let recent = Recent::new(1 << 20);
+        for n in 0..20_000u64 {
+            let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            recent.wrote(hash, &Bytes::from(n.to_string()), 1 + n, Some(&bytes("0123456789")));
+        }
+        assert!(recent.bytes() <= 1 << 20, "{}", recent.bytes());
+        assert!(recent.bytes() > 1 << 18, "{}", recent.bytes());
+        assert_eq!(Recent::new(0).get(7, K, 1), None);
+    }
+}
