@@ -20,6 +20,7 @@
 
 pub mod faulty;
 pub mod local;
+mod writes;
 
 use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;

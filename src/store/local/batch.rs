@@ -13,7 +13,7 @@ use super::conflicts::Conflicts;
 use super::engine::Engine;
 use super::layout::{METADATA, VERSION};
 use super::recent::Recent;
-use super::writes::{Effect, Own, Writes, apply_all};
+use crate::store::writes::{Effect, Own, Writes, apply_all};
 use crate::error::StoreResult;
 use crate::store::Version;
 use bytes::Bytes;

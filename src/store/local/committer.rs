@@ -16,7 +16,7 @@ use super::reads::Reads;
 use super::reopen::Broken;
 use super::snapshot::{Offline, Published, View};
 use super::watches::Watches;
-use super::writes::{Effect, Writes};
+use crate::store::writes::{Effect, Writes};
 use super::{Core, add_micros};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{Fsync, MAX_AGE, Version};

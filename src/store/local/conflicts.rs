@@ -11,7 +11,7 @@
 
 use super::layout;
 use super::reads::Reads;
-use super::writes::Writes;
+use crate::store::writes::Writes;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use bytes::Bytes;

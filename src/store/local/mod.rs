@@ -26,7 +26,6 @@ mod scan;
 mod snapshot;
 mod tx;
 mod watches;
-mod writes;
 
 pub use faults::DiskFaults;
 pub use tx::LocalTx;

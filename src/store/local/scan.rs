@@ -6,7 +6,7 @@
 use super::engine::read_error;
 use super::layout;
 use super::snapshot::View;
-use super::writes::{Effect, Op, Writes, apply_all};
+use crate::store::writes::{Effect, Op, Writes, apply_all};
 use crate::error::StoreResult;
 use crate::store::{Pairs, RangeOptions, key_after};
 use bytes::Bytes;

@@ -8,7 +8,7 @@ use super::committer::Request;
 use super::layout::{self, stored, with_stored};
 use super::reads::Reads;
 use super::snapshot::{Published, View};
-use super::writes::{Kind, Own, Writes, apply_all};
+use crate::store::writes::{Kind, Own, Writes, apply_all};
 use super::{Core, scan};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch};

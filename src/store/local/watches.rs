@@ -1,6 +1,6 @@
 //! Who waits for which key. Owned by the committer; fired after a batch is published, so that whoever wakes sees it.
 
-use super::writes::Writes;
+use crate::store::writes::Writes;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};

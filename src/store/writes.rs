@@ -2,7 +2,7 @@
 //!
 //! Invariant: the cleared ranges come first and the effects on keys after them, so a later `clear_range` removes the
 //! effects it covers, and an atomic operation inside a cleared range is resolved at once (its base is known: none).
-//! All keys are stored keys.
+//! Keys are what the engine stores them under. Shared by the engines, so that a transaction reads its own writes alike on each.
 
 use crate::error::{StoreError, StoreResult};
 use crate::store::MAX_TRANSACTION;
