@@ -11,9 +11,9 @@
 
 use super::layout;
 use super::reads::Reads;
-use crate::store::writes::Writes;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
+use crate::store::writes::Writes;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -6,8 +6,8 @@
 use super::engine::read_error;
 use super::layout;
 use super::snapshot::View;
-use crate::store::writes::{Effect, Op, Writes, apply_all};
 use crate::error::StoreResult;
+use crate::store::writes::{Effect, Op, Writes, apply_all};
 use crate::store::{Pairs, RangeOptions, key_after};
 use bytes::Bytes;
 use rocksdb::DBRawIterator;
