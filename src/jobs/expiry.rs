@@ -1,15 +1,21 @@
-//! Removes expired keys: ten rounds a second over all databases and shards of the expiry index. Readers do not need it (an
-//! expired key is absent for them), the space and DBSIZE do. A shard with much to do yields to the others after each piece.
+//! Removes expired keys. Readers do not need it (an expired key is absent for them), the space and DBSIZE do.
+//!
+//! A round looks at the first expiry of each shard (`types::expire::look`), sweeps the shards where something is due, and
+//! sleeps until the next thing is due, a second at most. A shard with much to do yields to the others after each piece.
+//! Servers divide the shards among them; where two believe in one, both sweep it, and the second finds nothing.
 
 use super::pause;
 use crate::commands::cx::Server;
+use crate::error::Result;
 use crate::keyspace::keys::SHARDS;
-use crate::types::expire::sweep;
+use crate::types::expire::{look, sweep};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two rounds that found nothing more to do.
-const PERIOD: Duration = Duration::from_millis(100);
+/// Longest sleep between two rounds: a shorter expiry than all known ones may be set at any time.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Shortest sleep: what falls due meanwhile goes together.
+const SHORTEST: Duration = Duration::from_millis(50);
 /// After a round that failed: the store is unavailable or refuses writes.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Keys removed from one shard before the next one has its turn.
@@ -17,31 +23,31 @@ const PIECE: usize = 256;
 
 /// Runs until the server stops.
 pub(super) async fn run(server: Arc<Server>) {
-    let mut wait = PERIOD;
+    let mut wait = SHORTEST;
     while pause(&server, wait).await {
-        wait = round(&server).await;
+        wait = round(&server).await.unwrap_or_else(|e| {
+            tracing::debug!(?e, "expiry");
+            AFTER_ERROR
+        });
     }
 }
 
-/// One round over everything. Returns how long to wait for the next.
-async fn round(server: &Server) -> Duration {
-    let mut wait = PERIOD;
-    for db in 0..server.space.catalog.databases() {
-        for shard in 0..SHARDS {
-            match sweep(&server.space, db, shard, PIECE).await {
-                Ok(swept) => {
-                    server.telemetry.on_expired(swept.removed as u64);
-                    if swept.more {
-                        wait = Duration::ZERO;
-                    }
-                }
-                Err(e) => {
-                    tracing::debug!(?e, db, shard, "expiry");
-                    return AFTER_ERROR;
-                }
-            }
+/// Sweeps this server's shards. Returns how long to wait for the next round.
+async fn round(server: &Server) -> Result<Duration> {
+    let (space, instances) = (&server.space, &server.space.instances);
+    let unit = |db: u8, shard: u8| u64::from(db) * u64::from(SHARDS) + u64::from(shard);
+    let heads = look(space, |db, shard| instances.owns("expiry", unit(db, shard))).await?;
+    let now = server.env.clock.now_ms();
+    let mut wait = LONGEST;
+    for head in heads {
+        if head.at > now {
+            wait = wait.min(Duration::from_millis(head.at - now).max(SHORTEST));
+            continue;
         }
+        let swept = sweep(space, head.db, head.shard, PIECE).await?;
+        server.telemetry.on_expired(swept.removed as u64);
+        wait = if swept.more { Duration::ZERO } else { wait.min(SHORTEST) };
         tokio::task::yield_now().await;
     }
-    wait
+    Ok(wait)
 }

@@ -2,7 +2,10 @@
 //!
 //! * a conflict at commit where there is none, and a transaction that is too old, at a read or at commit;
 //! * a commit whose result is unknown: applied, not applied, or applied a little later;
-//! * short delays anywhere, which turn orders around.
+//! * short delays anywhere, which turn orders around;
+//! * an [`Outage`], while it is switched on.
+//!
+//! It also counts what passes through it ([`Traffic`]).
 //!
 //! Only what the contract allows: a transaction that wrote nothing never conflicts and its commit is never unknown.
 //! Faults are drawn from one seeded generator in the order of `begin`; with several threads that order is the scheduler's, so
@@ -16,6 +19,7 @@ use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Probabilities between 0 and 1, each drawn on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -68,6 +72,29 @@ pub struct FaultCounts {
     pub delays: u64,
 }
 
+/// What an engine that cannot be reached does with reads and commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Outage {
+    /// It can be reached.
+    #[default]
+    None,
+    /// It refuses them at once.
+    Refusing,
+    /// It does not answer until the outage ends; then they go through.
+    Silent,
+}
+
+/// What was asked of the engine. A range counts as one read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Transactions begun.
+    pub transactions: u64,
+    /// Reads of keys and ranges.
+    pub reads: u64,
+    /// Commits of transactions that wrote.
+    pub commits: u64,
+}
+
 /// See the module.
 #[derive(Clone)]
 pub struct Faulty {
@@ -79,6 +106,8 @@ struct Shared {
     rng: Mutex<Rng>,
     rates: Mutex<FaultRates>,
     counts: Mutex<FaultCounts>,
+    traffic: Mutex<Traffic>,
+    outage: watch::Sender<Outage>,
 }
 
 /// A transaction with faults.
@@ -93,13 +122,26 @@ const MAX_DELAY_MICROS: u64 = 2000;
 impl Faulty {
     /// Wraps `inner`.
     pub fn new(inner: Store, seed: u64, rates: FaultRates) -> Self {
-        let shared =
-            Shared { rng: Mutex::new(Rng::seeded(seed)), rates: Mutex::new(rates), counts: Mutex::default() };
+        let shared = Shared {
+            rng: Mutex::new(Rng::seeded(seed)),
+            rates: Mutex::new(rates),
+            counts: Mutex::default(),
+            traffic: Mutex::default(),
+            outage: watch::Sender::new(Outage::None),
+        };
         Faulty { inner: Box::new(inner), shared: Arc::new(shared) }
     }
     /// Changes the rates, also of running transactions.
     pub fn set_rates(&self, rates: FaultRates) {
         *self.shared.rates.lock() = rates;
+    }
+    /// Begins or ends an outage, also for running transactions.
+    pub fn set_outage(&self, outage: Outage) {
+        self.shared.outage.send_replace(outage);
+    }
+    /// What has passed so far.
+    pub fn traffic(&self) -> Traffic {
+        *self.shared.traffic.lock()
     }
     /// What has been injected so far.
     pub fn counts(&self) -> FaultCounts {
@@ -107,6 +149,7 @@ impl Faulty {
     }
     pub(super) fn begin(&self) -> FaultyTx {
         let rng = Mutex::new(self.shared.rng.lock().fork());
+        self.shared.traffic.lock().transactions += 1;
         FaultyTx { inner: self.inner.begin(), rng, shared: self.shared.clone() }
     }
     pub(super) fn stats(&self) -> StoreStats {
@@ -144,7 +187,18 @@ impl FaultyTx {
         tokio::time::sleep(Duration::from_micros(micros)).await;
     }
 
+    /// Waits for the end of an outage, or fails because of it.
+    async fn reach(&self) -> StoreResult<()> {
+        let mut outage = self.shared.outage.subscribe();
+        let now = outage.wait_for(|o| *o != Outage::Silent).await.map_or(Outage::None, |o| *o);
+        match now {
+            Outage::Refusing => Err(StoreError::Unavailable("an injected outage".into())),
+            _ => Ok(()),
+        }
+    }
+
     async fn before_read(&self) -> StoreResult<()> {
+        self.reach().await?;
         self.delay().await;
         let too_old = self.draw(|r| r.too_old_read, |c| &mut c.too_old);
         if too_old { Err(StoreError::TooOld) } else { Ok(()) }
@@ -152,6 +206,7 @@ impl FaultyTx {
 
     pub(super) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         self.before_read().await?;
+        self.shared.traffic.lock().reads += 1;
         Box::pin(self.inner.get(key, read)).await
     }
     pub(super) async fn get_range(
@@ -162,6 +217,7 @@ impl FaultyTx {
         read: Read,
     ) -> StoreResult<Pairs> {
         self.before_read().await?;
+        self.shared.traffic.lock().reads += 1;
         Box::pin(self.inner.get_range(begin, end, options, read)).await
     }
     pub(super) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
@@ -215,10 +271,12 @@ impl FaultyTx {
     }
 
     async fn commit_with_faults(self: Box<Self>) -> StoreResult<Version> {
+        self.reach().await?;
         self.delay().await;
         if !self.inner.is_write() {
             return Box::pin(self.inner.commit()).await;
         }
+        self.shared.traffic.lock().commits += 1;
         if self.draw(|r| r.conflict, |c| &mut c.conflicts) {
             return Err(StoreError::Conflict);
         }

@@ -3,13 +3,18 @@
 //! The expiry index `X` is a hint, the record decides: a key is removed only in a transaction that reads its record
 //! serializably and finds there the expiry that the row says, and that it is past. A row that the record does not confirm is
 //! stale and goes alone. So several servers may sweep one database at once, while it is written to and flushed.
+//!
+//! Idle cost: [`look`] reads one row of each database, and one of each shard of databases that have any expiry, in one
+//! transaction. It must be repeated about once a second, because another server may set a shorter expiry at any time; a
+//! hint of it would cost every such write something, this costs no write anything.
 
 use super::object;
-use crate::error::{Error, Result, StoreError};
-use crate::keyspace::keys::Prefix;
+use crate::error::{Error, Result, StoreError, StoreResult};
+use crate::keyspace::keys::{Prefix, SHARDS};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{RangeOptions, Read, Tx};
 use bytes::Bytes;
+use futures_util::future::join_all;
 
 /// Keys removed by one transaction.
 const BATCH: usize = 64;
@@ -23,6 +28,52 @@ pub struct Swept {
     pub stale: usize,
     /// True where there may be more to do now: the limit was reached, or somebody was in the way.
     pub more: bool,
+}
+
+/// The first row of a shard's expiry index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Database number.
+    pub db: u8,
+    /// Shard of the index.
+    pub shard: u8,
+    /// When its first key expires: ms since the epoch.
+    pub at: u64,
+}
+
+/// The first expiry of each shard that has one and that `wanted(db, shard)` asks for.
+pub async fn look(space: &Keyspace, wanted: impl Fn(u8, u8) -> bool) -> Result<Vec<Head>> {
+    let tx = space.store.begin();
+    let catalog = space.catalog.load(&tx).await?;
+    let databases = (0u8..).zip(catalog.prefixes.iter().copied());
+    let any = join_all(databases.map(async |(db, prefix)| {
+        let found = first(&tx, prefix, 0, SHARDS).await?;
+        StoreResult::Ok(found.map(|_| (db, prefix)))
+    }));
+    let mut shards = Vec::new();
+    for database in any.await {
+        let Some((db, prefix)) = database? else { continue };
+        shards.extend((0..SHARDS).filter(|shard| wanted(db, *shard)).map(|shard| (db, prefix, shard)));
+    }
+    let heads = join_all(shards.into_iter().map(async |(db, prefix, shard)| {
+        let at = first(&tx, prefix, shard, shard + 1).await?;
+        StoreResult::Ok(at.map(|at| Head { db, shard, at }))
+    }));
+    let heads: StoreResult<Vec<Option<Head>>> = heads.await.into_iter().collect();
+    Ok(heads?.into_iter().flatten().collect())
+}
+
+/// The first expiry of the index' shards `from..to`.
+async fn first(tx: &Tx, db: Prefix, from: u8, to: u8) -> StoreResult<Option<u64>> {
+    let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
+    let (from, to) = (db.expiry_from(from, 0), db.expiry_from(to, 0));
+    let page = tx.get_range(&from, &to, opts, Read::Snapshot).await?;
+    let row = page.pairs.first().map(|(row, _)| db.decode_expiry(row).ok_or_else(corrupt));
+    Ok(row.transpose()?.map(|(ms, _)| ms))
+}
+
+fn corrupt() -> StoreError {
+    StoreError::Corrupt("row of the expiry index".into())
 }
 
 /// Removes up to `limit` keys of one shard of database `db` that are past their expiry now.
@@ -104,8 +155,7 @@ async fn try_remove(
 
 /// True where the key went, false where only its row did.
 async fn remove_key(s: &Scope<'_>, row: &Bytes) -> Result<bool> {
-    let (ms, key) =
-        s.db.decode_expiry(row).ok_or_else(|| StoreError::Corrupt("row of the expiry index".into()))?;
+    let (ms, key) = s.db.decode_expiry(row).ok_or_else(corrupt)?;
     let mut slot = object::open(s, &key, Read::Serializable).await?;
     let due = slot.stored_expiry() == Some(ms) && ms <= s.now;
     if due {

@@ -34,29 +34,42 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// `n` servers whose clocks are an hour apart.
+    /// `n` servers whose clocks are an hour apart and move when they are told to.
     pub async fn new(n: usize) -> Self {
+        let mut cluster = Self::empty();
+        for at in 0..n as u64 {
+            cluster.join(Env::seeded(START + at * HOUR, 100 + at)).await;
+        }
+        cluster
+    }
+
+    /// `n` servers on the machine's clock, which have seen each other.
+    pub async fn on_system_clock(n: usize) -> Self {
+        let mut cluster = Self::empty();
+        for _ in 0..n {
+            cluster.join(Env::system()).await;
+        }
+        for at in 0..n {
+            cluster.space(at).instances.observe().await.unwrap();
+        }
+        cluster
+    }
+
+    fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = LocalOptions::new(Clock::System);
         options.fsync = Fsync::No;
         let local = Store::Local(Local::open(dir.path(), options).unwrap());
         let faulty = Faulty::new(local, 1, FaultRates::default());
         let store = Store::Faulty(faulty.clone());
-        let mut cluster = Cluster { members: Vec::new(), store, faulty, _dir: dir };
-        for _ in 0..n {
-            cluster.join().await;
-        }
-        cluster
+        Cluster { members: Vec::new(), store, faulty, _dir: dir }
     }
 
-    /// One more server; its number.
-    pub async fn join(&mut self) -> usize {
-        let n = self.members.len();
-        let env = Env::seeded(START + n as u64 * HOUR, 100 + n as u64);
+    /// One more server.
+    pub async fn join(&mut self, env: Env) {
         let server = Server::open(self.store.clone(), env, ConfigStore::default()).await.unwrap();
         let server = Arc::new(server);
         self.members.push(Member { exec: Executor::new(server.clone()), server });
-        n
     }
 
     pub fn space(&self, n: usize) -> &Keyspace {
