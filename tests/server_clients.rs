@@ -150,3 +150,76 @@ fn kill_refuses_what_it_does_not_understand() {
     assert_eq!(c.line("CLIENT UNBLOCK 99").int(), Some(0));
     assert_eq!(c.line("CLIENT GETREDIR").int(), Some(-1));
 }
+
+/// The line of client `id`, once `ready` says that it is so.
+fn line_when(watcher: &mut Client, id: i64, ready: impl Fn(&str) -> bool) -> String {
+    let since = Instant::now();
+    loop {
+        let line = string(&watcher.line(&format!("CLIENT LIST ID {id}")));
+        let line = line.trim_end();
+        if ready(line) {
+            return line.to_owned();
+        }
+        assert!(since.elapsed() < Duration::from_secs(20), "still {line}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn number(line: &str, name: &str) -> u64 {
+    field(line, name).parse().unwrap()
+}
+
+#[test]
+fn memory_of_requests_is_shown() {
+    let server = tern(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    let id = a.line("CLIENT ID").int().unwrap();
+    let own = string(&a.line("CLIENT INFO"));
+    assert_eq!(number(&own, "argv-mem"), "CLIENTINFO".len() as u64, "the command that runs: {own}");
+    let idle = line_when(&mut b, id, |l| number(l, "argv-mem") == 0);
+    assert_eq!((number(&idle, "qbuf"), number(&idle, "multi-mem")), (0, 0), "{idle}");
+    assert!(number(&idle, "qbuf-free") > 0, "{idle}");
+    a.line("MULTI");
+    a.line("SET key value");
+    let queued = line_when(&mut b, id, |l| number(l, "multi-mem") > 0);
+    assert_eq!(number(&queued, "multi-mem"), "SETkeyvalue".len() as u64, "{queued}");
+    let parts = ["qbuf", "qbuf-free", "argv-mem", "multi-mem", "rbs", "omem"];
+    let rest = |l: &str| number(l, "tot-mem") - parts.map(|part| number(l, part)).iter().sum::<u64>();
+    assert_eq!(rest(&idle), rest(&queued), "tot-mem is the sum\n{idle}\n{queued}");
+    a.line("DISCARD");
+    let half = b"*2\r\n$4\r\nECHO\r\n$100\r\nabc";
+    a.send_raw(half).unwrap();
+    let waiting = line_when(&mut b, id, |l| number(l, "qbuf") > 0);
+    assert_eq!(number(&waiting, "qbuf"), half.len() as u64, "{waiting}");
+    assert_eq!(number(&waiting, "multi-mem"), 0);
+    a.send_raw(&[b'x'; 97]).unwrap();
+    a.send_raw(b"\r\n").unwrap();
+    assert_eq!(a.read().unwrap().value.bytes().unwrap().len(), 100);
+    line_when(&mut b, id, |l| number(l, "qbuf") == 0);
+}
+
+#[test]
+fn memory_of_replies_is_shown() {
+    const VALUE: usize = 1 << 20;
+    const GETS: usize = 64;
+    let server = tern(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    let id = a.line("CLIENT ID").int().unwrap();
+    a.run(&[b"SET".to_vec(), b"big".to_vec(), vec![b'v'; VALUE]]);
+    let idle = line_when(&mut b, id, |l| number(l, "obl") == 0);
+    assert!((5..=number(&idle, "rbs")).contains(&number(&idle, "rbp")), "{idle}");
+    assert_eq!((number(&idle, "oll"), number(&idle, "omem"), field(&idle, "events").as_str()), (0, 0, "r"));
+    let gets = b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(GETS);
+    a.send_raw(&gets).unwrap();
+    let slow = line_when(&mut b, id, |l| number(l, "obl") > 0 && number(l, "oll") > 0);
+    let (replies, bytes) = (number(&slow, "oll"), number(&slow, "omem"));
+    assert!(replies <= GETS as u64 && bytes >= replies * VALUE as u64, "{slow}");
+    assert!(bytes < (replies + 1) * VALUE as u64 && number(&slow, "tot-mem") >= bytes, "{slow}");
+    assert_eq!(field(&slow, "events"), "w");
+    for _ in 0..GETS {
+        assert_eq!(a.read().unwrap().value.bytes().unwrap().len(), VALUE);
+    }
+    let after = line_when(&mut b, id, |l| number(l, "obl") == 0);
+    assert_eq!((number(&after, "oll"), number(&after, "omem")), (0, 0), "{after}");
+    assert!(number(&after, "tot-mem") < VALUE as u64, "{after}");
+}

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use support::resp::{Client, Value};
 use support::server::{free_port, tern};
@@ -14,6 +15,12 @@ fn string(value: &Value) -> String {
 
 fn strings(value: &Value) -> Vec<String> {
     value.items().unwrap_or_else(|| panic!("not an array: {value:?}")).iter().map(string).collect()
+}
+
+/// A reply of names and numbers.
+fn strings_of_pairs(value: &Value) -> HashMap<String, i64> {
+    let items = value.items().unwrap_or_else(|| panic!("no pairs: {value:?}"));
+    items.chunks(2).map(|pair| (string(&pair[0]), pair[1].int().unwrap())).collect()
 }
 
 /// A field of INFO.
@@ -277,8 +284,16 @@ fn command_info_in_resp3_has_sets_and_maps() {
 fn what_has_no_meaning_here_says_so() {
     let server = tern(&[]);
     let mut c = server.client();
-    for line in ["CLUSTER INFO", "CLUSTER NODES", "READONLY", "READWRITE", "ASKING"] {
+    for line in ["CLUSTER INFO", "CLUSTER NODES", "CLUSTER HELP", "READONLY", "READWRITE", "ASKING"] {
         assert_eq!(string(&c.line(line)), "ERR This instance has cluster support disabled", "{line}");
+    }
+    for (line, error) in [
+        ("CLUSTER", "ERR wrong number of arguments for 'cluster' command"),
+        ("CLUSTER INFO x", "ERR wrong number of arguments for 'cluster|info' command"),
+        ("CLUSTER MEET host", "ERR wrong number of arguments for 'cluster|meet' command"),
+        ("CLUSTER foo", "ERR unknown subcommand 'foo'. Try CLUSTER HELP."),
+    ] {
+        assert_eq!(string(&c.line(line)), error, "{line}");
     }
     for line in ["SAVE", "BGSAVE", "BGREWRITEAOF", "REPLICAOF host 1", "SLAVEOF NO ONE", "SENTINEL MASTERS"] {
         assert!(c.line(line).is_error(), "{line}");
@@ -289,8 +304,9 @@ fn what_has_no_meaning_here_says_so() {
     assert_eq!(c.line("MEMORY USAGE nosuch"), Value::Nil(b'$'));
     c.line("SET k 0123456789");
     assert!((10..100).contains(&c.line("MEMORY USAGE k SAMPLES 0").int().unwrap()));
-    assert_eq!(string(&c.line("DEBUG SLEEP 0")), "OK");
-    assert!(c.line("DEBUG nosuch").is_error());
+    assert_eq!(string(&c.line("MEMORY PURGE")), "OK");
+    let stats = strings_of_pairs(&c.line("MEMORY STATS"));
+    assert!(stats["peak.allocated"] >= stats["total.allocated"] && stats["clients.normal"] > 0, "{stats:?}");
     let time = strings(&c.line("TIME"));
     let saved = c.line("LASTSAVE").int().unwrap();
     assert!(

@@ -2,7 +2,7 @@
 
 use super::args::{Args, parse_i64};
 use super::client::Kind;
-use super::cx::Cx;
+use super::cx::{AfterReply, Cx};
 use super::reply::Reply;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::telemetry::clients::ClientHandle;
@@ -89,7 +89,7 @@ pub(super) async fn kill(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         } else if filter.skip_me {
             continue;
         } else {
-            cx.client.close_after_reply = true;
+            cx.client.after_reply = AfterReply::Close;
         }
         killed += 1;
     }

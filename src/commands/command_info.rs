@@ -18,9 +18,9 @@ const WORDS: &[(Flags, &str)] = &[
     (Flags::FAST, "fast"),
     (Flags::NO_AUTH, "no_auth"),
     (Flags::MOVABLEKEYS, "movablekeys"),
-    (Flags::ALLOW_BUSY, "allow_busy"),
     (Flags::NO_ASYNC_LOADING, "no_async_loading"),
     (Flags::NO_MULTI, "no_multi"),
+    (Flags::ALLOW_BUSY, "allow_busy"),
 ];
 
 /// Categories in the order that Redis prints them.
@@ -65,11 +65,11 @@ const TIPS: &[(&[&str], &[&str])] = &[
     (&["keys"], &["request_policy:all_shards", "nondeterministic_output_order"]),
     (&["dbsize"], &["request_policy:all_shards", "response_policy:agg_sum"]),
     (
-        &["flushall", "flushdb", "function|flush", "ping"],
+        &["flushall", "flushdb", "function|flush", "memory|purge", "ping"],
         &["request_policy:all_shards", "response_policy:all_succeeded"],
     ),
     (
-        &["info", "memory|doctor"],
+        &["info", "memory|doctor", "memory|malloc-stats", "memory|stats"],
         &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     ),
     (&["randomkey"], &["request_policy:all_shards", "nondeterministic_output"]),
@@ -99,6 +99,16 @@ const TIPS: &[(&[&str], &[&str])] = &[
         &[
             "client|info",
             "client|list",
+            "cluster|bumpepoch",
+            "cluster|count-failure-reports",
+            "cluster|getkeysinslot",
+            "cluster|info",
+            "cluster|links",
+            "cluster|nodes",
+            "cluster|replicas",
+            "cluster|shards",
+            "cluster|slaves",
+            "cluster|slots",
             "lastsave",
             "object|encoding",
             "object|freq",

@@ -22,7 +22,6 @@ const BASE: Row = Row {
 /// Redis' words, its grammar too.
 const NOT_INT32: ReplyError =
     ReplyError::new("ERR value is out of range, value must between -2147483648 and 2147483647");
-const NO_CLUSTER: Run = Run::Refuse("ERR This instance has cluster support disabled");
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
@@ -50,46 +49,6 @@ pub const ROWS: &[Row] = &[
         syntax: "index",
         summary: "Selects the database of this connection.",
         run: handler!(select),
-        ..BASE
-    },
-    Row {
-        name: "asking",
-        arity: 1,
-        group: Group::Cluster,
-        since: "3.0.0",
-        summary: "Follows a redirection in a cluster. There is no cluster mode.",
-        run: NO_CLUSTER,
-        ..BASE
-    },
-    Row {
-        name: "readonly",
-        arity: 1,
-        flags: Flags::LOADING.or(Flags::STALE).or(Flags::FAST),
-        group: Group::Cluster,
-        since: "3.0.0",
-        summary: "Allows reads from a replica in a cluster. There is no cluster mode.",
-        run: NO_CLUSTER,
-        ..BASE
-    },
-    Row {
-        name: "readwrite",
-        arity: 1,
-        flags: Flags::LOADING.or(Flags::STALE).or(Flags::FAST),
-        group: Group::Cluster,
-        since: "3.0.0",
-        summary: "Ends READONLY. There is no cluster mode.",
-        run: NO_CLUSTER,
-        ..BASE
-    },
-    Row {
-        name: "cluster",
-        arity: -2,
-        flags: Flags::NONE,
-        group: Group::Cluster,
-        since: "3.0.0",
-        syntax: "subcommand [arg [arg ...]]",
-        summary: "Manages a cluster. There is no cluster mode: every server can answer for every key.",
-        run: NO_CLUSTER,
         ..BASE
     },
 ];

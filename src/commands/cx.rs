@@ -18,6 +18,7 @@ use crate::types::object::{self, Slot};
 use crate::types::string::Staged;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The protocol version that a client speaks after HELLO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +42,18 @@ pub enum ReplyMode {
     SkipNext,
     /// This one is not sent.
     Skip,
+}
+
+/// What becomes of a connection after a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AfterReply {
+    /// It takes the next request.
+    #[default]
+    GoOn,
+    /// It is closed (SHUTDOWN, CLIENT KILL of oneself).
+    Close,
+    /// Its task panics (DEBUG PANIC CONNECTION).
+    Panic,
 }
 
 /// One client's state that commands read and change. Cloned for every attempt of a transaction.
@@ -70,8 +83,8 @@ pub struct ClientState {
     pub no_touch: bool,
     /// True while a transaction runs under EXEC.
     pub in_exec: bool,
-    /// Close the connection after this reply (QUIT, CLIENT KILL of oneself).
-    pub close_after_reply: bool,
+    /// What happens once this unit is answered.
+    pub after_reply: AfterReply,
     /// The entry in the registry (CLIENT LIST, KILL).
     pub handle: Arc<ClientHandle>,
 }
@@ -92,7 +105,7 @@ impl ClientState {
             no_evict: false,
             no_touch: false,
             in_exec: false,
-            close_after_reply: false,
+            after_reply: AfterReply::GoOn,
             handle,
         }
     }
@@ -128,6 +141,8 @@ pub struct Server {
     pub clients: Clients,
     /// Counters and latencies.
     pub telemetry: Telemetry,
+    /// Whether the job that removes expired keys works (DEBUG SET-ACTIVE-EXPIRE).
+    pub active_expire: AtomicBool,
     /// Asked to stop: SHUTDOWN, SIGTERM. `main` waits for it.
     pub stop: tokio::sync::watch::Sender<bool>,
 }
@@ -145,6 +160,7 @@ impl Server {
             env,
             store,
             clients: Clients::default(),
+            active_expire: AtomicBool::new(true),
             stop: tokio::sync::watch::Sender::new(false),
         })
     }

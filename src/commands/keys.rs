@@ -4,7 +4,7 @@ use super::args::{Args, parse_i64};
 use super::cx::Cx;
 use super::keys_moves as moves;
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KEY_META, KEYS_RM, KEYS_RO, KeySpec, Row, all, one};
+use super::table::{FindKeys, Flags, Group, KEY_META, KEYS_RM, KeySpec, Row, all, one};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::catalog;
@@ -13,7 +13,7 @@ use crate::store::{RangeOptions, Read};
 use crate::types::object;
 
 const SEVERAL: &[KeySpec] = &[all(&["RO"])];
-const MOVED: &[KeySpec] = &[one(&["RW", "access", "delete"])];
+const MOVED: &[KeySpec] = &[one(&["RW", "access", "update"])];
 const RENAMED: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "update"])];
 const RENAMED_NEW: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "insert"])];
 const COPIED: &[KeySpec] = &[one(&["RO", "access"]), second(&["OW", "update"])];
@@ -148,7 +148,7 @@ pub const ROWS: &[Row] = &[
         name: "touch",
         arity: -2,
         flags: Flags::READONLY.or(Flags::FAST),
-        keys: KEYS_RO,
+        keys: SEVERAL,
         group: Group::Generic,
         since: "3.2.1",
         syntax: "key [key ...]",

@@ -109,7 +109,8 @@ async fn encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(value.map_or(Reply::Nil, |v| Reply::bulk_static(encoding_of(&v))))
 }
 
-fn encoding_of(value: &Value) -> &'static str {
+/// The encoding in Redis' words.
+pub(super) fn encoding_of(value: &Value) -> &'static str {
     match value {
         Value::Str(Str::Inline(b)) if as_int(b).is_some() => "int",
         Value::Str(Str::Inline(b) | Str::Made { bytes: b, raw: false }) if b.len() <= EMBSTR_MAX => "embstr",

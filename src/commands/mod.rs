@@ -13,13 +13,16 @@ mod syntax;
 
 pub mod client;
 mod client_kill;
+pub mod cluster;
 pub mod command;
 mod command_docs;
 mod command_info;
 pub mod config;
 pub mod connection;
+pub mod debug;
 pub mod info;
 mod info_sections;
+pub mod memory;
 pub mod server;
 
 pub mod expire;
@@ -52,7 +55,10 @@ pub static FAMILIES: &[&[table::Row]] = &[
     auth::ROWS,
     connection::ROWS,
     client::ROWS,
+    cluster::ROWS,
     server::ROWS,
+    debug::ROWS,
+    memory::ROWS,
     config::ROWS,
     command::ROWS,
     info::ROWS,

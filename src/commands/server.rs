@@ -1,16 +1,11 @@
 //! Commands about the server: time, role, shutdown, and what other servers have and this one says about itself.
 
 use super::args::Args;
-use super::command::help_of;
-use super::cx::Cx;
+use super::cx::{AfterReply, Cx};
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
+use super::table::{Flags, Group, Row, Run};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
-use crate::keyspace::record::{SetRep, Value};
-use crate::store::Read;
-use crate::types::{object, string};
-use std::time::Duration;
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
 const SAVES: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::NO_ASYNC_LOADING);
@@ -31,9 +26,6 @@ const NO_SNAPSHOTS: Run = Run::Refuse(
     "ERR There are no snapshot files: every write is in the store before it is acknowledged, as appendfsync says",
 );
 const NO_REPLICAS: Run = Run::Refuse("ERR This server has no replicas: replication is the store's work");
-const OF_KEY: &[KeySpec] =
-    &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
-
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     Row {
@@ -53,15 +45,6 @@ pub const ROWS: &[Row] = &[
         ..BASE
     },
     Row {
-        name: "debug",
-        arity: -2,
-        flags: ADMIN,
-        syntax: "SLEEP seconds",
-        summary: "Helps tests: waits.",
-        run: handler!(debug),
-        ..BASE
-    },
-    Row {
         name: "function",
         arity: -2,
         flags: Flags::NONE,
@@ -76,15 +59,6 @@ pub const ROWS: &[Row] = &[
         flags: OPEN.or(Flags::FAST),
         summary: "Returns when everything was last on disk: now.",
         run: handler!(lastsave),
-        ..BASE
-    },
-    Row {
-        name: "memory",
-        arity: -2,
-        flags: Flags::NONE,
-        since: "4.0.0",
-        summary: "Looks at memory.",
-        subs: MEMORY,
         ..BASE
     },
     Row {
@@ -185,37 +159,6 @@ const FUNCTION: &[Row] = &[
     },
 ];
 
-const MEMORY: &[Row] = &[
-    Row {
-        name: "doctor",
-        arity: 2,
-        flags: Flags::NONE,
-        since: "4.0.0",
-        summary: "Says where memory goes.",
-        run: handler!(memory_doctor),
-        ..BASE
-    },
-    Row {
-        name: "help",
-        arity: 2,
-        since: "4.0.0",
-        summary: "Lists the subcommands.",
-        run: handler!(memory_help),
-        ..BASE
-    },
-    Row {
-        name: "usage",
-        arity: -3,
-        flags: Flags::READONLY,
-        keys: OF_KEY,
-        since: "4.0.0",
-        syntax: "key [SAMPLES count]",
-        summary: "Returns about how many bytes of the store a key and its value take.",
-        run: handler!(memory_usage),
-        ..BASE
-    },
-];
-
 const MODULE: &[Row] = &[Row {
     name: "list",
     arity: 2,
@@ -284,61 +227,6 @@ async fn shutdown(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     tracing::info!(client = cx.client.id, addr = cx.client.handle.addr, "shutdown was asked for");
     cx.server.stop.send_replace(true);
-    cx.client.close_after_reply = true;
+    cx.client.after_reply = AfterReply::Close;
     Ok(Reply::None)
-}
-
-/// Longest DEBUG SLEEP: a typing error must not hold a connection for years.
-const MAX_SLEEP: f64 = 3600.0;
-
-async fn debug(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let sub = args.next()?;
-    if sub.eq_ignore_ascii_case(b"sleep") && args.len() == 1 {
-        let seconds = args.float()?.clamp(0.0, MAX_SLEEP);
-        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
-        return Ok(Reply::Ok);
-    }
-    let sub = String::from_utf8_lossy(sub);
-    let line = format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try DEBUG HELP.");
-    Err(ReplyError::of(line).into())
-}
-
-async fn memory_help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("memory"))
-}
-
-async fn memory_doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    let store = cx.server.store.stats();
-    let process = crate::telemetry::process::read();
-    let text = format!(
-        "Values are in the store ({} bytes on disk), memory holds caches: {} bytes resident, {} of them the store's.\n",
-        store.disk_bytes, process.rss, store.memory_bytes
-    );
-    Ok(Reply::Verbatim(text.into()))
-}
-
-/// Bytes of a record beside its key and value: version, tag, flags, revision, expiry, and the key's prefix and hash.
-const RECORD: u64 = 30;
-/// Bytes that a member of a chunked set takes: its share of a bitmap, of both dictionary rows and their keys.
-const MEMBER: u64 = 48;
-
-/// An estimate from what the record and the cardinality say: nothing is sampled, so SAMPLES changes nothing.
-async fn memory_usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let key = args.next()?;
-    if args.keyword("SAMPLES") && args.int()? < 0 {
-        return Err(SYNTAX.into());
-    }
-    args.end()?;
-    let scope = cx.scope()?;
-    let slot = object::open(&scope, key, Read::Snapshot).await?;
-    let Some(record) = slot.record() else { return Ok(Reply::Nil) };
-    let value = match &record.value {
-        Value::Str(value) => string::len(value),
-        Value::Set(SetRep::Listpack(bytes) | SetRep::Intset(bytes)) => bytes.len() as u64,
-        Value::Set(SetRep::Chunked(oid)) => {
-            let count = object::count(&scope, *oid, Read::Snapshot).await?;
-            count.cardinality() * MEMBER
-        }
-    };
-    Ok(Reply::Int((RECORD + key.len() as u64 + value) as i64))
 }

@@ -18,10 +18,11 @@ const COUNTS: Flags = READS.or(Flags::MOVABLEKEYS);
 const STORES: Flags = Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY);
 
 const NUMBERED: &[KeySpec] = &[KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Keynum }];
-const STORED: &[KeySpec] = &[
-    one(&["OW", "update"]),
-    KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Range { last: -1, step: 1 } },
-];
+const SOURCES: KeySpec =
+    KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Range { last: -1, step: 1 } };
+const STORED: &[KeySpec] = &[one(&["OW", "update"]), SOURCES];
+/// Redis says of SINTERSTORE alone that it reads its destination.
+const INTER_STORED: &[KeySpec] = &[one(&["RW", "update"]), SOURCES];
 
 const fn read(name: &'static str, summary: &'static str, run: super::table::Run) -> Row {
     Row {
@@ -96,7 +97,10 @@ pub const ROWS: &[Row] = &[
         "Counts the members that all sets have.",
         handler!(sintercard),
     ),
-    store("sinterstore", "Stores the members that all sets have.", handler!(sinterstore)),
+    Row {
+        keys: INTER_STORED,
+        ..store("sinterstore", "Stores the members that all sets have.", handler!(sinterstore))
+    },
     read("sunion", "Returns the members that any of the sets has.", handler!(sunion)),
     count(
         "sunioncard",

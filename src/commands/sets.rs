@@ -82,7 +82,7 @@ pub const ROWS: &[Row] = &[
         name: "smismember",
         arity: -3,
         flags: READS_FAST,
-        keys: KEY_META,
+        keys: KEY_RO,
         group: Group::Set,
         since: "6.2.0",
         syntax: "key member [member ...]",

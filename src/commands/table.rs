@@ -69,6 +69,8 @@ impl Flags {
     pub const NO_ASYNC_LOADING: Flags = Flags(1 << 14);
     /// Pub/Sub.
     pub const PUBSUB: Flags = Flags(1 << 15);
+    /// Not in COMMAND's list: only where `enable-debug-command` allows it.
+    pub const PROTECTED: Flags = Flags(1 << 29);
     /// Ours, not in COMMAND's list: never rides in a lane, runs in a transaction of its own.
     pub const HEAVY: Flags = Flags(1 << 30);
 

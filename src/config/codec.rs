@@ -42,6 +42,18 @@ pub enum LogLevel {
     Nothing,
 }
 
+/// Who may do what can do harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Allowed {
+    /// Nobody.
+    #[default]
+    No,
+    /// Everybody.
+    Yes,
+    /// Clients on this machine.
+    Local,
+}
+
 impl LogLevel {
     /// The least severe events that are logged.
     pub fn filter(self) -> LevelFilter {

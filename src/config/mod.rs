@@ -9,7 +9,7 @@ mod read;
 mod rewrite;
 mod table;
 
-pub use codec::{AppendFsync, LogLevel, OutputLimit, OutputLimits};
+pub use codec::{Allowed, AppendFsync, LogLevel, OutputLimit, OutputLimits};
 pub use read::{ConfigError, from_args, from_text};
 pub use table::{Change, OPTIONS, Opt, Settings, lookup};
 

@@ -2,7 +2,7 @@
 //! reading of files and arguments, and the test of `conf/tern.conf` are derived.
 
 use super::codec::{
-    AppendFsync, Choice, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Text, Words, YesNo,
+    Allowed, AppendFsync, Choice, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Text, Words, YesNo,
 };
 
 /// When an option can be changed.
@@ -99,6 +99,8 @@ const LEVEL: Choice<LogLevel> = Choice(&[
     ("warning", LogLevel::Warning),
     ("nothing", LogLevel::Nothing),
 ]);
+const ALLOWED: Choice<Allowed> =
+    Choice(&[("no", Allowed::No), ("yes", Allowed::Yes), ("local", Allowed::Local)]);
 /// Redis' largest signed int.
 const INT: i64 = i32::MAX as i64;
 const MIB: u64 = 1 << 20;
@@ -163,6 +165,8 @@ options! {
     logfile: String = "logfile" "" Start Text;
     /// Measure each command's latency for INFO latencystats and the metrics.
     latency_tracking: bool = "latency-tracking" "yes" Runtime YesNo;
+    /// Who may send DEBUG, which can stall and break things on purpose: `no`, `yes`, or `local` for clients on this machine.
+    enable_debug_command: Allowed = "enable-debug-command" "no" Start ALLOWED;
     /// Seconds that a shutdown waits for commands that are still running.
     shutdown_timeout: u32 = "shutdown-timeout" "10" Runtime Int(0, INT);
 

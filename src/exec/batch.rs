@@ -106,11 +106,13 @@ impl<'a> Batch<'a> {
             let reply = match forced.iter().find(|(at, _)| *at == n) {
                 Some((_, reply)) => reply.clone(),
                 None => match self.call(call, client, staged).await {
-                    Ok(reply) => reply,
-                    Err(Error::Reply(e)) => Reply::Error(e),
-                    Err(Error::Store(e)) if ends_attempt(&e) => return Err(e.into()),
-                    Err(e) => {
-                        forced.push((n, Reply::Error(e.into_reply())));
+                    Some(Ok(reply)) => reply,
+                    Some(Err(Error::Reply(e))) => Reply::Error(e),
+                    Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
+                    // What it wrote must not be committed: the others run again without it.
+                    failed => {
+                        let error = failed.and_then(Result::err).map_or(PANICKED, Error::into_reply);
+                        forced.push((n, Reply::Error(error)));
                         return Err(Halt::Rerun);
                     }
                 },
@@ -121,14 +123,15 @@ impl<'a> Batch<'a> {
         Ok(Some(replies))
     }
 
+    /// None where the handler panicked.
     async fn call(
         &mut self,
         call: &Call,
         client: &mut ClientState,
         staged: &[Staged],
-    ) -> Result<Reply, Error> {
+    ) -> Option<Result<Reply, Error>> {
         let Run::Handler(run) = call.row.run else {
-            return Err(ReplyError::new("ERR this command cannot run here").into());
+            return Some(Err(ReplyError::new("ERR this command cannot run here").into()));
         };
         let mut cx = Cx {
             tx: self.tx,
@@ -146,8 +149,7 @@ impl<'a> Batch<'a> {
         if result.is_err() {
             self.server.telemetry.on_panic();
         }
-        // What a panicking handler wrote must not be committed: a store error makes the batch run without it.
-        result.unwrap_or(Err(Error::Store(StoreError::Corrupt(PANICKED.0.into_owned()))))
+        result.ok()
     }
 
     async fn unchanged(&self, watches: &[Watched]) -> Result<bool, Halt> {

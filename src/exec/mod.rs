@@ -49,6 +49,13 @@ pub struct Call {
     pub names: usize,
 }
 
+impl Call {
+    /// Bytes of its arguments.
+    pub fn bytes(&self) -> usize {
+        self.argv.iter().map(Bytes::len).sum()
+    }
+}
+
 /// A key that WATCH remembers.
 #[derive(Debug)]
 pub struct Watched {

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::keyspace::keys::SHARDS;
 use crate::types::expire::{look, sweep};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest sleep between two rounds: a shorter expiry than all known ones may be set at any time.
@@ -21,10 +22,13 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Keys removed from one shard before the next one has its turn.
 const PIECE: usize = 256;
 
-/// Runs until the server stops.
+/// Runs until the server stops; rests while DEBUG SET-ACTIVE-EXPIRE says so.
 pub(super) async fn run(server: Arc<Server>) {
     let mut wait = SHORTEST;
     while pause(&server, wait).await {
+        if !server.active_expire.load(Ordering::Relaxed) {
+            continue;
+        }
         wait = round(&server).await.unwrap_or_else(|e| {
             tracing::debug!(?e, "expiry");
             AFTER_ERROR

@@ -70,6 +70,7 @@ impl Connection {
     async fn rounds(&mut self) -> io::Result<()> {
         loop {
             let ended = self.gather();
+            self.show_requests();
             while self.session.is_waiting() {
                 self.session.run().await;
                 self.answer().await?;
@@ -151,11 +152,17 @@ impl Connection {
     /// Encodes what the session answered, writing whenever the buffer is full.
     async fn encode(&mut self) -> io::Result<()> {
         let protocol = self.session.protocol();
+        let mut left = self.session.waiting();
+        let large = left > FULL;
         let Connection { socket, encoder, out, session, .. } = self;
-        for reply in session.replies() {
+        let mut replies = session.replies();
+        while let Some(reply) = replies.next() {
+            let weight = if large { reply.weight() } else { 0 };
             let mut step = encoder.start(reply, protocol, out);
             loop {
                 if out.len() >= FULL || matches!(step, Step::Direct(_)) {
+                    socket.handle().set_replies(replies.len() + 1, left);
+                    socket.handle().set_reply_buffer(out.len(), out.capacity());
                     socket.write(out).await?;
                     out.clear();
                 }
@@ -166,7 +173,9 @@ impl Connection {
                 }
                 step = encoder.go_on(protocol, out, FULL);
             }
+            left = left.saturating_sub(weight);
         }
+        socket.handle().set_replies(0, 0);
         Ok(())
     }
 
@@ -179,19 +188,27 @@ impl Connection {
 
     /// Writes what is encoded.
     async fn flush(&mut self) -> io::Result<()> {
+        self.socket.handle().set_reply_buffer(self.out.len(), self.out.capacity());
         self.socket.write(&self.out).await?;
         self.out.clear();
         if self.out.capacity() > KEEP {
             self.out = BytesMut::new();
+            self.socket.handle().set_reply_buffer(0, 0);
         }
         Ok(())
     }
 
+    /// What CLIENT LIST shows of requests that are not whole.
+    fn show_requests(&self) {
+        self.socket.handle().set_query_buffer(self.decoder.pending(), self.decoder.spare());
+    }
+
     /// Reads what is there. 0: the client has left, or is to leave.
     async fn read(&mut self) -> io::Result<usize> {
+        self.decoder.room();
+        self.show_requests();
         let n = self.socket.read(self.decoder.room()).await?;
         self.decoder.filled(n);
-        self.socket.handle().set_query_buffer(self.decoder.pending(), self.decoder.spare());
         Ok(n)
     }
 }

@@ -9,6 +9,11 @@ use bytes::Bytes;
 
 /// A command that is not allowed before AUTH.
 const NOAUTH: ReplyError = ReplyError::new("NOAUTH Authentication required.");
+/// DEBUG where it is not allowed.
+const NO_DEBUG: ReplyError = ReplyError::new(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+     local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
 /// A command that is not allowed inside MULTI.
 const NO_MULTI: ReplyError = ReplyError::new("ERR Command not allowed inside a transaction");
 /// Most bytes of names and arguments that an error repeats.
@@ -21,6 +26,8 @@ pub(super) struct Standing {
     pub authenticated: bool,
     /// Between MULTI and EXEC.
     pub in_multi: bool,
+    /// What `enable-debug-command` says to its address.
+    pub may_debug: bool,
 }
 
 /// What the gates say.
@@ -44,7 +51,7 @@ struct Request<'a> {
 type Gate = fn(&Request<'_>) -> Result<(), ReplyError>;
 
 /// In this order. A further check is a function and an entry.
-const GATES: &[Gate] = &[arity, authenticated, outside_multi];
+const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi];
 
 /// Finds the row of `argv` (not empty) and asks all gates.
 pub(super) fn check(argv: &[Bytes], standing: Standing) -> Verdict {
@@ -67,6 +74,10 @@ fn arity(r: &Request<'_>) -> Result<(), ReplyError> {
     let container = r.argv.first().filter(|_| r.names == 2).and_then(|name| table::lookup(name));
     let container = container.map(|c| format!("{}|", c.name)).unwrap_or_default();
     Err(wrong_arity(&format!("{container}{}", r.row.name)))
+}
+
+fn protected(r: &Request<'_>) -> Result<(), ReplyError> {
+    if r.standing.may_debug || !r.row.flags.has(Flags::PROTECTED) { Ok(()) } else { Err(NO_DEBUG) }
 }
 
 fn authenticated(r: &Request<'_>) -> Result<(), ReplyError> {
@@ -108,7 +119,7 @@ fn unknown(argv: &[Bytes]) -> Verdict {
 }
 
 /// At most `max` bytes, up to the first NUL.
-fn quoted(raw: &[u8], max: usize) -> String {
+pub(super) fn quoted(raw: &[u8], max: usize) -> String {
     let raw = raw.split(|b| *b == 0).next().unwrap_or_default();
     String::from_utf8_lossy(raw.get(..max).unwrap_or(raw)).into_owned()
 }

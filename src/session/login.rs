@@ -1,6 +1,7 @@
 //! AUTH, HELLO, RESET.
 
 use super::Session;
+use super::gate::quoted;
 use crate::commands::args::parse_i64;
 use crate::commands::cx::{Protocol, ReplyMode};
 use crate::commands::reply::Reply;
@@ -131,7 +132,7 @@ fn greeting(args: &[Bytes]) -> Result<Greeting<'_>, ReplyError> {
                 rest
             }
             [word, ..] => {
-                let word = String::from_utf8_lossy(word);
+                let word = quoted(word, word.len());
                 return Err(ReplyError::of(format!("ERR Syntax error in HELLO option '{word}'")));
             }
         }

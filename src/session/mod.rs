@@ -11,9 +11,11 @@ mod gate;
 mod login;
 mod transaction;
 
-use crate::commands::cx::{ClientState, Protocol, ReplyMode};
+use crate::commands::cx::{AfterReply, ClientState, Protocol, ReplyMode};
+use crate::commands::debug;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Flags, Run, SessionOp};
+use crate::config::Allowed;
 use crate::error::ReplyError;
 use crate::exec::{Call, Done, Executor, Unit, Watched};
 use crate::telemetry::Outcome;
@@ -77,12 +79,21 @@ pub struct Session {
     multi: Option<Multi>,
     watches: Vec<Watched>,
     replies: Vec<Reply>,
+    /// Bytes that `replies` hold, but for the errors and QUEUEDs among them.
+    weight: usize,
     closing: bool,
+    /// `enable-debug-command` and an address do not change.
+    may_debug: bool,
 }
 
 impl Session {
     /// A session of `client`, who is new.
     pub fn new(executor: Arc<Executor>, client: ClientState) -> Self {
+        let may_debug = match executor.server().config.get().enable_debug_command {
+            Allowed::No => false,
+            Allowed::Local => client.handle.is_local(),
+            Allowed::Yes => true,
+        };
         Session {
             executor,
             client,
@@ -92,13 +103,19 @@ impl Session {
             multi: None,
             watches: Vec::new(),
             replies: Vec::new(),
+            weight: 0,
             closing: false,
+            may_debug,
         }
     }
 
     /// Takes a request of at least one argument.
     pub fn take(&mut self, argv: Vec<Bytes>) -> Room {
-        let standing = Standing { authenticated: self.is_authenticated(), in_multi: self.multi.is_some() };
+        let standing = Standing {
+            authenticated: self.is_authenticated(),
+            in_multi: self.multi.is_some(),
+            may_debug: self.may_debug,
+        };
         match gate::check(&argv, standing) {
             Verdict::Pass(row, names) => {
                 self.client.handle.on_command(table::index_of(row));
@@ -125,6 +142,7 @@ impl Session {
     /// Runs the window, or what ended it where there is no window. The replies are then in [`Session::replies`], to be
     /// encoded before it runs again: what ends a window may change the protocol.
     pub async fn run(&mut self) {
+        self.client.handle.set_argv(self.taken());
         if self.window.len() > 0 {
             self.run_window().await;
         } else if let Some(next) = self.next.take() {
@@ -137,9 +155,14 @@ impl Session {
             }
         }
         let handle = &self.client.handle;
-        handle.set_multi(self.multi.as_ref().map(Multi::len));
+        handle.set_argv(self.taken());
+        handle.set_multi(self.multi.as_ref().map(|m| (m.len(), m.bytes())));
         handle.set_watching(self.watches.len());
-        self.closing |= self.client.close_after_reply;
+        match self.client.after_reply {
+            AfterReply::GoOn => {}
+            AfterReply::Close => self.closing = true,
+            AfterReply::Panic => debug::fail("DEBUG PANIC CONNECTION"),
+        }
     }
 
     /// Whether something that was taken has not run.
@@ -147,14 +170,24 @@ impl Session {
         self.window.len() > 0 || self.next.is_some()
     }
 
+    /// Bytes of arguments that were taken and have not run.
+    fn taken(&self) -> usize {
+        let next = match &self.next {
+            Some(Next::Op(_, call) | Next::Alone(call)) => call.bytes(),
+            None => 0,
+        };
+        self.window.bytes + next
+    }
+
     /// Replies that wait to be written, in order.
     pub fn replies(&mut self) -> std::vec::Drain<'_, Reply> {
+        self.weight = 0;
         self.replies.drain(..)
     }
 
     /// Bytes that the waiting replies hold, roughly.
     pub fn waiting(&self) -> usize {
-        self.replies.iter().map(Reply::weight).sum()
+        self.weight
     }
 
     /// What the client speaks now: [`Session::replies`] are to be encoded in it.
@@ -172,9 +205,9 @@ impl Session {
         self.closing
     }
 
-    /// Bytes of arguments that wait for EXEC.
+    /// Bytes that wait for EXEC.
     pub fn queued(&self) -> usize {
-        self.multi.as_ref().map_or(0, Multi::bytes)
+        self.multi.as_ref().map_or(0, Multi::held)
     }
 
     /// A command that passed the gates: queued by MULTI, joined to the window, or kept for after it.
@@ -200,7 +233,7 @@ impl Session {
 
     fn push(&mut self, call: Call) -> Room {
         let w = &mut self.window;
-        w.bytes += call.argv.iter().map(Bytes::len).sum::<usize>();
+        w.bytes += call.bytes();
         w.ends_in_reply_mode = call.names == 2 && call.row.name == "reply";
         w.calls.push(call);
         self.room()
@@ -224,7 +257,8 @@ impl Session {
         }
         let before = self.begin_reply();
         let ran = if window.calls.is_empty() { Vec::new() } else { self.execute(window.calls).await };
-        self.limit = next_limit(self.limit, ran.iter().map(Reply::weight).sum());
+        self.weight = ran.iter().map(Reply::weight).sum();
+        self.limit = next_limit(self.limit, self.weight);
         if window.fixed.is_empty()
             && before == ReplyMode::On
             && !window.ends_in_reply_mode
@@ -300,6 +334,7 @@ impl Session {
         telemetry.command(table::index_of(call.row), clock.monotonic() - start, outcome);
         let mode = if op == SessionOp::Reset { self.client.reply } else { before };
         if mode == ReplyMode::On {
+            self.weight = reply.weight();
             self.replies.push(reply);
         }
         self.end_reply();

@@ -26,6 +26,7 @@ const ABORTED: ReplyError = ReplyError::new("EXECABORT Transaction discarded bec
 pub(super) struct Multi {
     calls: Vec<Call>,
     spoilt: bool,
+    arguments: usize,
     bytes: usize,
 }
 
@@ -33,7 +34,8 @@ impl Multi {
     /// Adds a command. Its arguments are copied: they may wait for long, and would hold a whole read buffer each.
     pub(super) fn queue(&mut self, mut call: Call) {
         for arg in &mut call.argv {
-            self.bytes += arg.len() + size_of::<Bytes>();
+            self.arguments += 1;
+            self.bytes += arg.len();
             *arg = Bytes::copy_from_slice(arg);
         }
         self.calls.push(call);
@@ -47,6 +49,11 @@ impl Multi {
     /// Bytes of its arguments.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn held(&self) -> usize {
+        self.bytes + self.arguments * size_of::<Bytes>()
     }
 }
 

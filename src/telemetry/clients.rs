@@ -7,11 +7,14 @@ use super::Telemetry;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// How far `rbp` looks back, as in Redis.
+const PEAK_MS: u64 = 5000;
 /// No command yet.
 const NO_COMMAND: u32 = u32::MAX;
 
@@ -56,7 +59,14 @@ pub struct ClientHandle {
     subscriptions: [AtomicU32; 3],
     query_used: AtomicU64,
     query_free: AtomicU64,
+    argv: AtomicU64,
+    queued: AtomicU64,
+    reply_buffer: AtomicU64,
+    reply_peak: AtomicU64,
+    reply_peak_since_ms: AtomicU64,
     output: AtomicU64,
+    replies: AtomicU64,
+    reply_bytes: AtomicU64,
     command: AtomicU32,
     commands: AtomicU64,
     input_total: AtomicU64,
@@ -98,7 +108,14 @@ impl ClientHandle {
             subscriptions: Default::default(),
             query_used: AtomicU64::new(0),
             query_free: AtomicU64::new(0),
+            argv: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+            reply_buffer: AtomicU64::new(0),
+            reply_peak: AtomicU64::new(0),
+            reply_peak_since_ms: AtomicU64::new(millis(now)),
             output: AtomicU64::new(0),
+            replies: AtomicU64::new(0),
+            reply_bytes: AtomicU64::new(0),
             command: AtomicU32::new(NO_COMMAND),
             commands: AtomicU64::new(0),
             input_total: AtomicU64::new(0),
@@ -116,15 +133,37 @@ impl ClientHandle {
     /// `n` bytes came at monotonic time `now`.
     pub fn on_read(&self, n: usize, now: Duration) {
         self.input_total.fetch_add(n as u64, Relaxed);
-        self.last_seen_ms.store(millis(now), Relaxed);
+        let now = millis(now);
+        self.last_seen_ms.store(now, Relaxed);
+        if now.saturating_sub(self.reply_peak_since_ms.load(Relaxed)) >= PEAK_MS {
+            self.reply_peak_since_ms.store(now, Relaxed);
+            self.reply_peak.store(0, Relaxed);
+        }
     }
     /// `n` bytes were sent.
     pub fn on_write(&self, n: usize) {
         self.output_total.fetch_add(n as u64, Relaxed);
     }
-    /// Commands queued by MULTI, None outside a transaction.
-    pub fn set_multi(&self, queued: Option<usize>) {
-        self.multi.store(queued.map_or(-1, |n| n as i64), Relaxed);
+    /// Commands queued by MULTI and the bytes of their arguments, None outside a transaction.
+    pub fn set_multi(&self, queued: Option<(usize, usize)>) {
+        self.multi.store(queued.map_or(-1, |(n, _)| n as i64), Relaxed);
+        self.queued.store(queued.map_or(0, |(_, bytes)| bytes as u64), Relaxed);
+    }
+    /// Bytes of the arguments of requests that were read and are not answered, without MULTI's queue.
+    pub fn set_argv(&self, bytes: usize) {
+        self.argv.store(bytes as u64, Relaxed);
+    }
+    /// The buffer of encoded replies: bytes in it, and its size.
+    pub fn set_reply_buffer(&self, used: usize, size: usize) {
+        self.reply_buffer.store(size as u64, Relaxed);
+        if used as u64 > self.reply_peak.load(Relaxed) {
+            self.reply_peak.store(used as u64, Relaxed);
+        }
+    }
+    /// Replies that wait to be encoded, and the bytes that they hold.
+    pub fn set_replies(&self, waiting: usize, bytes: usize) {
+        self.replies.store(waiting as u64, Relaxed);
+        self.reply_bytes.store(bytes as u64, Relaxed);
     }
     /// Number of watched keys.
     pub fn set_watching(&self, keys: usize) {
@@ -141,7 +180,7 @@ impl ClientHandle {
         self.query_used.store(used as u64, Relaxed);
         self.query_free.store(free as u64, Relaxed);
     }
-    /// Bytes of replies that wait.
+    /// Bytes of encoded replies that are being written.
     pub fn set_output(&self, waiting: usize) {
         self.output.store(waiting as u64, Relaxed);
     }
@@ -193,10 +232,26 @@ impl ClientHandle {
             self.wake.notified().await;
         }
     }
-    /// Bytes of buffers, roughly.
-    fn memory(&self) -> u64 {
-        let buffers = [&self.query_used, &self.query_free, &self.output];
-        size_of::<Self>() as u64 + buffers.iter().map(|b| b.load(Relaxed)).sum::<u64>()
+    /// Whether it connected from this machine.
+    pub fn is_local(&self) -> bool {
+        self.addr.parse::<SocketAddr>().is_ok_and(|a| a.ip().to_canonical().is_loopback())
+    }
+    /// Bytes of buffers, arguments and replies that are held for it, roughly.
+    pub fn memory(&self) -> u64 {
+        let held = [
+            &self.query_used,
+            &self.query_free,
+            &self.argv,
+            &self.queued,
+            &self.reply_buffer,
+            &self.reply_bytes,
+        ];
+        size_of::<Self>() as u64 + held.iter().map(|b| b.load(Relaxed)).sum::<u64>()
+    }
+    /// Most bytes in the buffer of replies, lately.
+    fn reply_peak(&self, now: Duration) -> u64 {
+        let since = self.last_seen_ms.load(Relaxed).max(self.reply_peak_since_ms.load(Relaxed));
+        if millis(now).saturating_sub(since) >= PEAK_MS { 0 } else { self.reply_peak.load(Relaxed) }
     }
     fn flags(&self, identity: &Identity) -> String {
         let flags = [
@@ -228,11 +283,18 @@ impl ClientHandle {
         );
         let _ = write!(
             out,
-            " qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r cmd={}",
+            " qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} omem={} tot-mem={} events={} cmd={}",
             load(&self.query_used),
             load(&self.query_free),
+            load(&self.argv),
+            load(&self.queued),
+            load(&self.reply_buffer),
+            self.reply_peak(now),
             load(&self.output),
+            load(&self.replies),
+            load(&self.reply_bytes),
             self.memory(),
+            if load(&self.output) > 0 { "w" } else { "r" },
             telemetry.label(self.command.load(Relaxed) as usize),
         );
         let _ = write!(
@@ -293,5 +355,26 @@ impl Clients {
     /// The client with this id.
     pub fn get(&self, id: u64) -> Option<Arc<ClientHandle>> {
         self.connected.lock().get(&id).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_of_the_reply_buffer_is_that_of_the_last_seconds() {
+        let client = ClientHandle::default();
+        let at = Duration::from_millis;
+        client.on_read(10, at(100));
+        client.set_reply_buffer(500, 1024);
+        client.set_reply_buffer(20, 1024);
+        assert_eq!(client.reply_peak(at(200)), 500);
+        assert_eq!(client.reply_peak(at(100 + PEAK_MS)), 0, "of an idle client");
+        client.on_read(10, at(4900));
+        assert_eq!(client.reply_peak(at(5000)), 500);
+        client.on_read(10, at(5000));
+        client.set_reply_buffer(20, 1024);
+        assert_eq!(client.reply_peak(at(5001)), 20, "of a busy one");
     }
 }

@@ -44,7 +44,10 @@ pub fn init(level: LevelFilter, file: &str, clock: Clock) -> io::Result<LogContr
         registry.with(layer.with_writer(LogFile::open(Path::new(file))?)).try_init()
     };
     started.map_err(io::Error::other)?;
-    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+    std::panic::set_hook(Box::new(|panic| {
+        let lines = panic.to_string();
+        tracing::error!("{}", lines.lines().collect::<Vec<_>>().join(" "));
+    }));
     Ok(LogControl(Some(handle)))
 }
 

@@ -54,6 +54,17 @@ pub const DELIBERATE: &[Difference] = &[
         },
     },
     Difference {
+        name: "HELLO does all or nothing",
+        reason: "all options are read before one is applied, as Redis does since 7.2: a wrong option is told before a \
+                 wrong password",
+        applies: |line, redis, tern| {
+            let begins = |v: &Value, with: &[u8]| v.bytes().is_some_and(|b| b.starts_with(with));
+            is(line, "HELLO")
+                && begins(redis, b"WRONGPASS ")
+                && begins(tern, b"ERR Syntax error in HELLO option")
+        },
+    },
+    Difference {
         name: "an EXEC is encoded in one protocol",
         reason: "HELLO inside MULTI is done after the commands on keys, and changes the protocol for the whole reply of \
                  EXEC, not from its own element on: a reply in two protocols is of no use to a client",
@@ -62,7 +73,7 @@ pub const DELIBERATE: &[Difference] = &[
     },
     Difference {
         name: "what only this server can say",
-        reason: "version, ids, addresses, clocks, the list of commands",
+        reason: "version, ids, addresses, clocks, the list of commands, the allocator",
         applies: |line, redis, tern| {
             let own = [
                 "HELLO",
@@ -74,6 +85,7 @@ pub const DELIBERATE: &[Difference] = &[
                 "COMMAND",
                 "COMMAND COUNT",
                 "COMMAND INFO",
+                "MEMORY MALLOC-STATS",
             ];
             let same = std::mem::discriminant(redis) == std::mem::discriminant(tern);
             own.iter().any(|name| is(line, name)) && same && !redis.is_error()

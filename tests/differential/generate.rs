@@ -8,6 +8,7 @@
 //! are steps of their own that wait until they have.
 
 use crate::support::rng::Rng;
+use crate::words::{GLOBS, HOSTILE, KEYS, MEMBERS, VALUES, WORDS};
 
 /// A command and its arguments.
 pub type Argv = Vec<Vec<u8>>;
@@ -187,6 +188,16 @@ const TEMPLATES: &[(usize, &str)] = &[
     (1, "FUNCTION FLUSH"),
     (1, "CLUSTER INFO"),
     (1, "CLUSTER NODES"),
+    (1, "CLUSTER KEYSLOT $k"),
+    (1, "CLUSTER COUNTKEYSINSLOT $n"),
+    (1, "CLUSTER ADDSLOTS $n"),
+    (1, "CLUSTER RESET {HARD|SOFT}"),
+    (1, "CLUSTER $w"),
+    (1, "DEBUG SLEEP 0"),
+    (1, "DEBUG OBJECT $k"),
+    (1, "MEMORY MALLOC-STATS"),
+    (1, "MEMORY PURGE"),
+    (1, "MEMORY $w"),
     (1, "READONLY"),
     (1, "READWRITE"),
     (1, "ASKING"),
@@ -238,13 +249,10 @@ fn step(rng: &mut Rng, conn: usize) -> Step {
     let weights = TEMPLATES.iter().map(|(weight, _)| *weight);
     let (_, template) = TEMPLATES[rng.weighted(weights)];
     let mut argv = expand(rng, template);
-    // SHUTDOWN would end the oracle, CONFIG its connections; COMMAND GETKEYS, HELLO and CLUSTER read wrong forms as later versions do, or refuse
-    // all forms alike.
-    let tame =
-        ["SHUTDOWN", "CONFIG", "COMMAND", "HELLO", "CLUSTER"].iter().any(|name| argv[0] == name.as_bytes());
-    if rng.one_in(10) && !tame {
+    if rng.one_in(10) {
         damage(rng, &mut argv);
         far_expiry(&mut argv);
+        harmless(&mut argv);
     }
     if rng.one_in(4) {
         argv[0] = argv[0].to_ascii_lowercase();
@@ -295,143 +303,6 @@ fn expand(rng: &mut Rng, template: &str) -> Argv {
     }
     argv
 }
-
-const KEYS: &[&[u8]] = &[
-    b"a",
-    b"b",
-    b"c",
-    b"d",
-    b"e",
-    b"set1",
-    b"set2",
-    b"set3",
-    b"n1",
-    b"n2",
-    b"",
-    b"\x00\xff\r\n",
-    b"a*[b]?",
-    b"sp ace",
-    "\u{fc}n\u{ef}".as_bytes(),
-    b"{tag}x",
-];
-const VALUES: &[&[u8]] = &[
-    b"",
-    b"1",
-    b"0",
-    b"-1",
-    b"10",
-    b"3.0e3",
-    b"1.5",
-    b"hello",
-    b"hello world",
-    b"\x00\x01\xfe\xff",
-    b"\r\n",
-    b"01",
-    b"+5",
-    b" 7",
-    b"9223372036854775807",
-    b"-9223372036854775808",
-    b"9223372036854775808",
-    b"nan",
-    b"inf",
-    b"0x10",
-    b"-0",
-    b"1e400",
-    b"3.141592653589793238462643383279",
-    b"a somewhat longer value, more than forty-four bytes",
-];
-const MEMBERS: &[&[u8]] = &[
-    b"a",
-    b"b",
-    b"c",
-    b"1",
-    b"2",
-    b"3",
-    b"-7",
-    b"100000",
-    b"",
-    b"01",
-    b"-0",
-    b"+1",
-    b"\x00\xff\r\n",
-    b"9223372036854775807",
-    b"-9223372036854775808",
-    b"9223372036854775808",
-    b"x y",
-    b"4611686018427387904",
-    b"-4611686018427387905",
-    b"a member of more than sixty-four bytes, which makes a set leave its small form",
-];
-const HOSTILE: &[&[u8]] = &[
-    b"",
-    b"abc",
-    b"-1",
-    b"0",
-    b"1",
-    b"2",
-    b"-2",
-    b"1.5",
-    b"9223372036854775807",
-    b"-9223372036854775808",
-    b"9223372036854775808",
-    b"99999999999999999999999",
-    b" 1",
-    b"1 ",
-    b"+1",
-    b"01",
-    b"\x00",
-    b"\r\n+OK\r\n",
-    b"NX",
-    b"xx",
-    b"GET",
-    b"EX",
-    b"pX",
-    b"LIMIT",
-    b"COUNT",
-    b"MATCH",
-    b"*",
-    b"a",
-    b"set1",
-    b"1e5",
-    b"nan",
-    b"-inf",
-    b"\"",
-    b"'q",
-    b"\xe2\x28\xa1",
-];
-const GLOBS: &[&[u8]] = &[
-    b"*",
-    b"a*",
-    b"*[b]*",
-    b"set?",
-    b"[a-c]",
-    b"[^a]",
-    b"\\*",
-    b"",
-    b"a\\*\\[b\\]\\?",
-    b"*e*",
-    b"s[",
-    b"[z-a]",
-    b"?",
-    b"1*",
-    b"*\xff*",
-];
-const WORDS: &[&[u8]] = &[
-    b"foo",
-    b"default",
-    b"bob",
-    b"two words",
-    b"",
-    b"ON",
-    b"x\ny",
-    b"nosuch",
-    b"ENCODINGS",
-    b"ACLCAT",
-    b"MODULE",
-    b"-1",
-    b"99",
-    b"abc\xff",
-];
 
 /// Appends one argument of a kind.
 fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
@@ -568,6 +439,23 @@ fn damage(rng: &mut Rng, argv: &mut Argv) {
         2 if at > 0 => argv.insert(at, argv[at].clone()),
         _ if at > 0 => argv[at] = rng.pick(HOSTILE).to_vec(),
         _ => argv.push(rng.pick(KEYS).to_vec()),
+    }
+}
+
+/// A damaged line must neither stop the oracle, nor have it close idle connections, nor ask for everything that it has.
+fn harmless(argv: &mut Argv) {
+    let stops = |words: &[Vec<u8>]| !words.iter().any(|w| w.eq_ignore_ascii_case(b"ABORT") || w == b"foo");
+    match argv[0].as_slice() {
+        b"SHUTDOWN" if stops(argv) => argv.push(b"foo".to_vec()),
+        b"CONFIG" => argv.iter_mut().skip(1).for_each(|arg| match arg.as_slice() {
+            b"1" | b"2" => *arg = b"0".to_vec(),
+            b"*" => *arg = b"nosuch*".to_vec(),
+            _ => {}
+        }),
+        // Refused by 7.0 alone: see `NEWER` in `table.rs`.
+        b"COMMAND" if argv.len() == 3 && argv[1].starts_with(b"GETKEYS") => argv.push(b"a".to_vec()),
+        b"COMMAND" => argv.iter_mut().skip(2).filter(|arg| *arg == b"*").for_each(|arg| arg.push(b'x')),
+        _ => {}
     }
 }
 

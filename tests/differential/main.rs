@@ -16,6 +16,7 @@ mod lookups;
 mod run;
 mod table;
 mod wire;
+mod words;
 
 use differences::DELIBERATE;
 use generate::Step;

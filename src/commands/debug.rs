@@ -1,0 +1,102 @@
+//! DEBUG: what tests need. Only where `enable-debug-command` allows it, because it can do harm on purpose: see
+//! `session::gate`.
+
+use super::args::{Args, parse_i64};
+use super::cx::{AfterReply, Cx};
+use super::keys_object::encoding_of;
+use super::memory::value_bytes;
+use super::reply::Reply;
+use super::table::{Flags, Group, Row};
+use crate::error::{NO_SUCH_KEY, ReplyError, Result};
+use crate::handler;
+use crate::store::Read;
+use crate::types::object;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The row. As in Redis no container: the command itself says what is wrong with a subcommand.
+pub const ROWS: &[Row] = &[Row {
+    name: "debug",
+    arity: -2,
+    flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE).or(Flags::PROTECTED),
+    keys: &[],
+    group: Group::Server,
+    since: "1.0.0",
+    syntax: "<ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
+    summary: "Helps tests: waits, breaks, looks inside. Allowed by enable-debug-command.",
+    run: handler!(debug),
+    subs: &[],
+}];
+
+/// Longest DEBUG SLEEP: a typing error must not hold a connection for years.
+const MAX_SLEEP: f64 = 3600.0;
+
+const HELP: &[&str] = &[
+    "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ERROR <string>",
+    "    Answers this error.",
+    "LOG <message>",
+    "    Writes a message to the log.",
+    "OBJECT <key>",
+    "    Shows how a value is stored.",
+    "PANIC [CONNECTION]",
+    "    Panics in this command, or in the task of this connection.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Switches the job that removes expired keys off or on.",
+    "SLEEP <seconds>",
+    "    Answers after a while.",
+    "HELP",
+    "    Prints this help.",
+];
+
+/// Panics, because a client that is allowed to has asked for it.
+#[expect(clippy::panic, reason = "tests see that a panic harms nobody else")]
+pub fn fail(why: &'static str) -> ! {
+    std::panic::panic_any(why)
+}
+
+async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let sub = args.next()?;
+    match (sub.to_ascii_lowercase().as_slice(), args.rest()) {
+        (b"help", []) => Ok(Reply::Array(HELP.iter().map(|line| Reply::Simple((*line).into())).collect())),
+        (b"error", [line]) => Err(ReplyError::of(String::from_utf8_lossy(line).into_owned()).into()),
+        (b"log", [line]) => {
+            tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(line));
+            Ok(Reply::Ok)
+        }
+        (b"object", [_]) => object(cx, args).await,
+        (b"panic", []) => fail("DEBUG PANIC"),
+        (b"panic", [what]) if what.eq_ignore_ascii_case(b"connection") => {
+            cx.client.after_reply = AfterReply::Panic;
+            Ok(Reply::Ok)
+        }
+        (b"set-active-expire", [on]) => {
+            let on = parse_i64(on).is_some_and(|n| n != 0);
+            cx.server.active_expire.store(on, Ordering::Relaxed);
+            Ok(Reply::Ok)
+        }
+        (b"sleep", [_]) => {
+            let seconds = args.float()?.clamp(0.0, MAX_SLEEP);
+            tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+            Ok(Reply::Ok)
+        }
+        _ => {
+            let sub = String::from_utf8_lossy(sub);
+            let line =
+                format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try DEBUG HELP.");
+            Err(ReplyError::of(line).into())
+        }
+    }
+}
+
+/// In Redis' form, which tests take apart. There is no address, no reference count and no LRU clock.
+async fn object(cx: &Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let slot = object::open(&s, args.next()?, Read::Snapshot).await?;
+    let Some(record) = slot.record() else { return Err(NO_SUCH_KEY.into()) };
+    let (encoding, length) = (encoding_of(&record.value), value_bytes(&s, &record.value).await?);
+    let line = format!(
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:0 lru_seconds_idle:0"
+    );
+    Ok(Reply::Simple(line.into()))
+}

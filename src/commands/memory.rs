@@ -1,0 +1,138 @@
+//! MEMORY: what can be said truly of a server whose values are not in memory.
+
+use super::args::Args;
+use super::command::help_of;
+use super::cx::Cx;
+use super::reply::Reply;
+use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
+use crate::error::{Result, SYNTAX};
+use crate::handler;
+use crate::keyspace::Scope;
+use crate::keyspace::record::{SetRep, Value};
+use crate::store::Read;
+use crate::telemetry::process;
+use crate::types::{object, string};
+use bytes::Bytes;
+
+const BASE: Row = Row {
+    name: "memory",
+    arity: 2,
+    flags: Flags::NONE,
+    keys: &[],
+    group: Group::Server,
+    since: "4.0.0",
+    syntax: "",
+    summary: "Looks at memory.",
+    run: Run::Container,
+    subs: &[],
+};
+const OF_KEY: &[KeySpec] =
+    &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
+
+/// The container's row.
+pub const ROWS: &[Row] = &[Row { arity: -2, subs: SUBS, ..BASE }];
+
+const SUBS: &[Row] = &[
+    Row { name: "doctor", summary: "Says where memory goes.", run: handler!(doctor), ..BASE },
+    Row {
+        name: "help",
+        flags: Flags::LOADING.or(Flags::STALE),
+        summary: "Lists the subcommands.",
+        run: handler!(help),
+        ..BASE
+    },
+    Row {
+        name: "malloc-stats",
+        summary: "Would show the allocator's own report: ours has none.",
+        run: handler!(malloc_stats),
+        ..BASE
+    },
+    Row {
+        name: "purge",
+        summary: "Asks the allocator to give memory back: ours does so by itself.",
+        run: handler!(purge),
+        ..BASE
+    },
+    Row {
+        name: "stats",
+        summary: "Returns what memory is used for, in bytes.",
+        run: handler!(stats),
+        ..BASE
+    },
+    Row {
+        name: "usage",
+        arity: -3,
+        flags: Flags::READONLY,
+        keys: OF_KEY,
+        syntax: "key [SAMPLES count]",
+        summary: "Returns about how many bytes of the store a key and its value take.",
+        run: handler!(usage),
+        ..BASE
+    },
+];
+
+async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(help_of("memory"))
+}
+
+async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let (store, process) = (cx.server.store.stats(), process::read());
+    let text = format!(
+        "Values are in the store ({} bytes on disk), memory holds caches: {} bytes resident, {} of them the store's.\n",
+        store.disk_bytes, process.rss, store.memory_bytes
+    );
+    Ok(Reply::Verbatim(text.into()))
+}
+
+async fn malloc_stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Verbatim(Bytes::from_static(b"Stats not supported for the current allocator")))
+}
+
+/// As Redis does with an allocator that it cannot ask.
+async fn purge(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Ok)
+}
+
+/// Redis' names where the meaning is the same. `total.allocated` is the resident memory: see INFO.
+async fn stats(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let (store, process) = (cx.server.store.stats(), process::read());
+    let clients = cx.server.clients.all().iter().map(|c| c.memory()).sum::<u64>();
+    let figures = [
+        ("peak.allocated", process.peak),
+        ("total.allocated", process.rss),
+        ("clients.normal", clients),
+        ("store.memory", store.memory_bytes),
+        ("store.disk", store.disk_bytes),
+    ];
+    Ok(Reply::Map(figures.map(|(name, n)| (Reply::bulk_static(name), Reply::Int(n as i64))).into()))
+}
+
+/// Bytes of a record beside its key and value: version, tag, flags, revision, expiry, and the key's prefix and hash.
+const RECORD: u64 = 30;
+/// Bytes that a member of a chunked set takes: its share of a bitmap, of both dictionary rows and their keys.
+const MEMBER: u64 = 48;
+
+/// An estimate from what the record and the cardinality say: nothing is sampled, so SAMPLES changes nothing.
+async fn usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let key = args.next()?;
+    if args.keyword("SAMPLES") && args.int()? < 0 {
+        return Err(SYNTAX.into());
+    }
+    args.end()?;
+    let scope = cx.scope()?;
+    let slot = object::open(&scope, key, Read::Snapshot).await?;
+    let Some(record) = slot.record() else { return Ok(Reply::Nil) };
+    let value = value_bytes(&scope, &record.value).await?;
+    Ok(Reply::Int((RECORD + key.len() as u64 + value) as i64))
+}
+
+/// About how many bytes of the store a value takes.
+pub(super) async fn value_bytes(s: &Scope<'_>, value: &Value) -> Result<u64> {
+    Ok(match value {
+        Value::Str(value) => string::len(value),
+        Value::Set(SetRep::Listpack(bytes) | SetRep::Intset(bytes)) => bytes.len() as u64,
+        Value::Set(SetRep::Chunked(oid)) => {
+            object::count(s, *oid, Read::Snapshot).await?.cardinality() * MEMBER
+        }
+    })
+}
