@@ -49,12 +49,26 @@ impl Lane {
 async fn drain(mut worker: Attempts, receiver: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>, heavy: bool) {
     let mut buffer = Vec::new();
     let mut jobs = VecDeque::new();
-    let limit = if heavy { 1 } else { MAX_BATCH };
-    loop {
-        if receiver.lock().await.recv_many(&mut buffer, limit).await == 0 {
-            return;
-        }
+    while collect(&mut *receiver.lock().await, heavy, &mut buffer).await {
         jobs.extend(buffer.drain(..));
         if heavy { worker.drain_heavy(&mut jobs).await } else { worker.drain(&mut jobs).await }
     }
+}
+
+/// Waits for jobs; false once the lane has been dropped. A lane that found one lets all connections that are ready come first,
+/// once: without that, the first of 50 would have a commit of its own.
+async fn collect(queue: &mut mpsc::UnboundedReceiver<Job>, heavy: bool, jobs: &mut Vec<Job>) -> bool {
+    let limit = if heavy { 1 } else { MAX_BATCH };
+    if queue.recv_many(jobs, limit).await == 0 {
+        return false;
+    }
+    if !heavy {
+        tokio::task::yield_now().await;
+        while jobs.len() < limit
+            && let Ok(job) = queue.try_recv()
+        {
+            jobs.push(job);
+        }
+    }
+    true
 }

@@ -1,8 +1,11 @@
-//! The one thread that writes.
+//! The one that writes.
 //!
 //! It takes whatever is queued, validates each transaction in order (against the table of last writers, which already
 //! holds what was admitted before it in the same batch), writes one batch, syncs the log once, publishes version and
 //! snapshot as one pointer, then answers everybody. While it syncs, the next batch fills: group commit without a timer.
+//!
+//! It has a thread of its own. Where no sync is asked for, a caller that finds it idle does the work at once on its own thread
+//! ([`run_here`]): handing over and back costs more than a small write.
 //!
 //! The write and the sync are two calls, so that their times and their failures are told apart; nobody sees the batch
 //! before both are done. After a failure of either, `reopen.rs` takes over.
@@ -29,6 +32,10 @@ use tokio::sync::oneshot;
 
 /// A batch takes no further transaction once it has so many bytes: what waits behind it should not wait long.
 const BATCH_BYTES: usize = 8 << 20;
+
+/// A write that takes longer is not done on a caller's thread again for [`SLOW_FOR`]: others want that thread.
+const SLOW: Duration = Duration::from_millis(2);
+const SLOW_FOR: Duration = Duration::from_millis(100);
 
 /// A watched key (stored form) and who waits for it.
 pub(super) type Waiter = (Bytes, oneshot::Sender<()>);
@@ -61,6 +68,45 @@ pub(super) struct Committer {
     conflicts: Conflicts,
     pub(super) watches: Watches,
     retired: VecDeque<Retired>,
+    /// Until then the disk counts as slow.
+    slow_until: Duration,
+}
+
+/// The body of the committer's thread.
+pub(super) fn run(core: &Arc<Core>) {
+    let _guard = CloseOnExit(core.clone());
+    while core.wait_for_work() {
+        let mut slot = core.committer.lock();
+        let Some(committer) = slot.as_mut() else { return };
+        let Err(broken) = committer.work() else { continue };
+        let Some(committer) = slot.take() else { return };
+        drop(slot);
+        match committer.reopen(broken) {
+            Some(committer) => *core.committer.lock() = Some(committer),
+            None => return,
+        }
+    }
+    if let Some(committer) = core.committer.lock().take() {
+        committer.shut_down();
+    }
+}
+
+/// Commits what is queued on the caller's thread, which saves two hand-overs between threads. False where the committer's own
+/// thread must be woken: it is at it, or the disk is slow, or something has failed.
+pub(super) fn run_here(core: &Core) -> bool {
+    let Some(mut slot) = core.committer.try_lock() else { return false };
+    let Some(committer) = slot.as_mut() else { return false };
+    if core.now() < committer.slow_until {
+        return false;
+    }
+    let _guard = CloseOnPanic(core);
+    match committer.work() {
+        Ok(()) => true,
+        Err(broken) => {
+            core.queue.lock().broken = Some(broken);
+            false
+        }
+    }
 }
 
 impl Committer {
@@ -68,24 +114,26 @@ impl Committer {
         let Published { version, metadata_version, .. } = **core.published.load();
         let conflicts = Conflicts::new(version);
         let (watches, retired) = Default::default();
-        Committer { core, engine, version, metadata_version, conflicts, watches, retired }
+        Committer {
+            core,
+            engine,
+            version,
+            metadata_version,
+            conflicts,
+            watches,
+            retired,
+            slow_until: Duration::ZERO,
+        }
     }
 
-    /// Runs until the store is closed.
-    pub(super) fn run(mut self) {
-        let core = self.core.clone();
-        let _guard = CloseOnExit(core.clone());
-        while let Some(work) = core.next_work() {
-            let done =
-                self.process(work.requests).and_then(|()| work.failure.map_or(Ok(()), |r| Err(r.into())));
-            if let Err(broken) = done {
-                match self.reopen(broken) {
-                    Some(committer) => self = committer,
-                    None => return,
-                }
-            }
+    /// Does what is queued. An error must be dealt with before anything else.
+    fn work(&mut self) -> Result<(), Broken> {
+        let work = self.core.take_work();
+        if let Some(broken) = work.broken {
+            return Err(broken.with_rest(work.requests.into_iter()));
         }
-        self.shut_down();
+        self.process(work.requests)?;
+        work.failure.map_or(Ok(()), |reason| Err(reason.into()))
     }
 
     fn process(&mut self, requests: Vec<Request>) -> Result<(), Broken> {
@@ -175,7 +223,11 @@ impl Committer {
         self.core.disk(DiskFaults::on_write)?;
         self.engine.write(batch.seal()).map_err(|e| e.into_string())?;
         let written = self.core.now();
-        add_micros(&counters.write_micros, written.saturating_sub(start));
+        let took = written.saturating_sub(start);
+        if took > SLOW {
+            self.slow_until = written + SLOW_FOR;
+        }
+        add_micros(&counters.write_micros, took);
         counters.batches.fetch_add(1, Ordering::Relaxed);
         match self.core.fsync() {
             Fsync::Always => self.core.sync(&self.engine),
@@ -269,6 +321,17 @@ impl Committer {
             core.wait_gone(&gone);
         }
         closers.into_iter().for_each(|closer| drop(closer.send(outcome.clone())));
+    }
+}
+
+/// What a panic leaves of the committer must not go on.
+struct CloseOnPanic<'a>(&'a Core);
+
+impl Drop for CloseOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.refuse_for_good();
+        }
     }
 }
 

@@ -38,6 +38,7 @@ use committer::{Committer, Request};
 use engine::Engine;
 use parking_lot::{Condvar, Mutex};
 use recent::Recent;
+use reopen::Broken;
 use snapshot::{Offline, Published, View};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,8 @@ use tokio::sync::{Notify, oneshot};
 const VERSION_GAP: Version = 1 << 20;
 /// How often `everysec` syncs.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of a commit that may be written on the caller's thread.
+const SMALL: usize = 256 << 10;
 /// How long the figures that RocksDB computes are kept.
 const SIZES_AGE: Duration = Duration::from_secs(1);
 
@@ -114,6 +117,8 @@ struct Core {
     online: Notify,
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// None while the store is reopened and once it is closed. Locked before `queue`.
+    committer: Mutex<Option<Committer>>,
     /// Wakes the syncer to stop.
     stop_syncing: Condvar,
     fsync: AtomicU8,
@@ -130,6 +135,8 @@ struct Core {
 struct Queue {
     requests: Vec<Request>,
     failure: Option<String>,
+    /// A failure on another thread than the committer's, which deals with it.
+    broken: Option<Broken>,
     closing: bool,
     closers: Vec<oneshot::Sender<StoreResult<()>>>,
 }
@@ -138,6 +145,7 @@ struct Queue {
 struct Work {
     requests: Vec<Request>,
     failure: Option<String>,
+    broken: Option<Broken>,
 }
 
 #[derive(Default)]
@@ -169,10 +177,11 @@ impl Local {
             view: Ok(View::newest(engine.clone())),
         };
         let core = Arc::new(Core::new(dir, options, published));
-        let committer = Committer::new(core.clone(), engine);
+        *core.committer.lock() = Some(Committer::new(core.clone(), engine));
+        let committer = core.clone();
         let handle = Handle { core: core.clone(), threads: Mutex::default() };
         let threads = [
-            spawn("store-commit", move || committer.run())?,
+            spawn("store-commit", move || committer::run(&committer))?,
             spawn("store-sync", move || core.sync_every_second())?,
         ];
         handle.threads.lock().extend(threads);
@@ -221,6 +230,7 @@ impl Core {
             published: ArcSwap::from_pointee(published),
             online: Notify::new(),
             queue: Mutex::default(),
+            committer: Mutex::new(None),
             wake: Condvar::new(),
             stop_syncing: Condvar::new(),
             unsynced: AtomicBool::new(false),
@@ -250,29 +260,36 @@ impl Core {
         {
             return Err(StoreError::ReadOnly(String::clone(&reason)));
         }
+        let here = request.writes.size() < SMALL && self.fsync() != Fsync::Always;
         let mut queue = self.queue.lock();
         if queue.closing {
             return Err(Offline::Closed.into());
         }
         queue.requests.push(request);
         drop(queue);
-        self.wake.notify_one();
+        if !here || !committer::run_here(self) {
+            self.wake.notify_one();
+        }
         Ok(())
     }
 
-    /// Waits for work; `None` once the store is closing and the queue is empty.
-    fn next_work(&self) -> Option<Work> {
+    /// Waits for work; false once the store is closing and there is none.
+    fn wait_for_work(&self) -> bool {
         let mut queue = self.queue.lock();
-        loop {
-            if !queue.requests.is_empty() || queue.failure.is_some() {
-                let requests = std::mem::take(&mut queue.requests);
-                return Some(Work { requests, failure: queue.failure.take() });
-            }
+        while queue.requests.is_empty() && queue.failure.is_none() && queue.broken.is_none() {
             if queue.closing {
-                return None;
+                return false;
             }
             self.wake.wait(&mut queue);
         }
+        true
+    }
+
+    /// What there is to do.
+    fn take_work(&self) -> Work {
+        let mut queue = self.queue.lock();
+        let requests = std::mem::take(&mut queue.requests);
+        Work { requests, failure: queue.failure.take(), broken: queue.broken.take() }
     }
 
     /// Waits `time` at most; what was queued, and whether the store stays open.
