@@ -1,5 +1,10 @@
 //! `tern`: the server binary. `tern [file.conf] [--directive value ...]`, as redis-server.
 
+#[path = "main/copy.rs"]
+mod copy;
+#[path = "main/ping.rs"]
+mod ping;
+
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,6 +26,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const HELP: &str = "\
 Usage: tern [file.conf] [--directive value ...]
+       tern copy --from <store> --to <store>
+       tern ping [file.conf] [--port n]
        tern --version | --help
 
 A Redis server whose data lives in an ordered transactional key-value store.
@@ -29,6 +36,10 @@ Directives have redis.conf's names and syntax; arguments win over the file:
        tern --port 7000 --dir /var/lib/tern
        tern /etc/tern.conf --loglevel verbose
        tern --store local:/fast/disk --appendfsync everysec
+
+copy moves a whole store to another engine or place: it refuses a source that is in use and a target that is not
+empty, and compares both sides at the end. Broken off, it is started again to go on. A store is written as for --store.
+ping asks the server of this configuration whether it answers: exit status 0 if so.
 ";
 
 /// Pause between two samples for the rates in INFO.
@@ -42,14 +53,21 @@ fn main() -> ExitCode {
     match first {
         Some("--help" | "-h") => print!("{HELP}"),
         Some("--version" | "-v") => println!("{}", version()),
-        _ => {
-            if let Err(error) = start(&args) {
-                eprintln!("tern: {error:#}");
-                return ExitCode::FAILURE;
-            }
-        }
+        Some("copy") => return exit(copy::start(args.get(1..).unwrap_or_default())),
+        Some("ping") => return exit(ping::start(args.get(1..).unwrap_or_default())),
+        _ => return exit(start(&args)),
     }
     ExitCode::SUCCESS
+}
+
+fn exit(result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tern: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn version() -> String {

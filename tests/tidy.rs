@@ -28,7 +28,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("rocksdb", &["store/local/"]),
     ("redis_protocol", &["net/resp.rs"]),
     ("roaring", &["types/set/", "keyspace/"]),
-    ("anyhow", &["main.rs"]),
+    ("anyhow", &["main.rs", "main/"]),
     ("fastrand", &["env.rs"]),
     ("rand", &["env.rs"]),
 ];

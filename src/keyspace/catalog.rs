@@ -86,6 +86,8 @@ pub fn swap(tx: &Tx, catalog: &Catalog, a: u8, b: u8) -> Result<Arc<Catalog>> {
     Ok(Arc::new(next))
 }
 
+const HALF_COPIED: ReplyError =
+    ReplyError::new("a `tern copy` into this store was not finished; start it again to go on with it");
 const NO_DATABASE: ReplyError = ReplyError::new("ERR DB index is out of range");
 
 async fn try_open(store: &Store, rng: &mut Rng, databases: u8) -> Result<Catalog> {
@@ -96,6 +98,9 @@ async fn try_open(store: &Store, rng: &mut Rng, databases: u8) -> Result<Catalog
 }
 
 async fn fill(tx: &Tx, rng: &mut Rng, databases: u8) -> Result<()> {
+    if tx.get(&root::half_copied(), Read::Serializable).await?.is_some() {
+        return Err(HALF_COPIED.into());
+    }
     for db in 0..databases {
         if tx.get(&root::database(db), Read::Serializable).await?.is_none() {
             assign(tx, rng, db).await?;

@@ -324,7 +324,7 @@ impl Instances {
 }
 
 /// All servers' rows.
-async fn read(tx: &Tx) -> StoreResult<Vec<(u64, Instance)>> {
+pub(super) async fn read(tx: &Tx) -> StoreResult<Vec<(u64, Instance)>> {
     let (mut from, end) = root::instances();
     let mut out = Vec::new();
     loop {

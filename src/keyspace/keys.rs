@@ -248,6 +248,14 @@ pub mod root {
     pub fn decode_lane(row: &[u8]) -> Option<u64> {
         decode_named(b'l', row)
     }
+    /// `m 01`: present while a copy into this store is not finished.
+    pub fn half_copied() -> [u8; 2] {
+        [b'm', 1]
+    }
+    /// Whether a row is data: not a server's own, nor the mark of a copy.
+    pub fn is_data(row: &[u8]) -> bool {
+        !matches!(row.first(), Some(b'i' | b'l')) && row != half_copied()
+    }
     /// `i <instance>`: a server's heartbeat.
     pub fn instance(instance: u64) -> [u8; 9] {
         named(b'i', instance)

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! <root>                                    fdb: a directory, local: empty
+//!   m 01                 -> where          `tern copy` into this store is not finished               transfer.rs
 //!   a/r                                     high-contention allocator (prefixes of databases)      alloc.rs
 //!   d <db u8>            -> prefix          which prefix a database has now                        catalog.rs
 //!   q <shard u8>         -> next block      member-id leases                                       ids.rs
@@ -27,6 +28,7 @@ pub mod instances;
 pub mod keys;
 pub mod reads;
 pub mod record;
+pub mod transfer;
 
 use crate::env::{Clock, Env};
 use crate::error::StoreResult;

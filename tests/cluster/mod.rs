@@ -55,6 +55,13 @@ impl Cluster {
         cluster
     }
 
+    /// Without servers so far, on a given store.
+    pub fn on(store: Store) -> Self {
+        let faulty = Faulty::new(store, 1, FaultRates::default());
+        let dir = tempfile::tempdir().unwrap();
+        Cluster { members: Vec::new(), store: Store::Faulty(faulty.clone()), faulty, _dir: dir }
+    }
+
     fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = LocalOptions::new(Clock::System);

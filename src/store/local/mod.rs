@@ -187,6 +187,10 @@ impl Local {
         handle.threads.lock().extend(threads);
         Ok(Local(Arc::new(handle)))
     }
+    /// Whether there is a database in `dir`, of this engine or not.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join("CURRENT").exists()
+    }
     /// Starts a transaction.
     pub fn begin(&self) -> LocalTx {
         LocalTx::new(self.0.core.clone())

@@ -1,0 +1,306 @@
+//! Copies a whole store into an empty one, from any engine to any engine.
+//!
+//! Rows go over as they are, in the order of their keys, in transactions far below the limits. Servers' own rows (`i`, `l`)
+//! stay behind. While the copy runs the target has a marker row whose value is where to go on: a server refuses to open
+//! such a store (`catalog.rs` reads the marker in the transaction that opens), and a copy that was broken off is
+//! continued by starting it again. Every transaction on the target reads the marker serializably and writes it, so that
+//! * a commit whose result was unknown cannot be applied late, over what came after it;
+//! * two copies into one target exclude each other, and so do a copy and a server that opens the empty store.
+//!
+//! **Verified.** At the end both sides are read again from first to last and their counts and checksums are compared, before
+//! the marker goes. That takes several transactions, and is as good as one version of both because nobody writes: the
+//! target has its marker; an embedded source is locked by its directory; a shared source is refused while any server of it
+//! beats ([`heartbeat_within`]). Should a source have changed under the copy all the same, the checksums differ,
+//! the marker stays, and the next run begins from nothing.
+
+use super::instances::{self, Instance};
+use super::keys::root;
+use crate::error::{StoreError, StoreResult};
+use crate::store::{RangeOptions, Read, Store, Tx, key_after};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::time::Duration;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes of rows of one transaction.
+const STEP: usize = 1 << 20;
+/// One past the last key that an engine keeps for us.
+const END: &[u8] = &[0xff];
+/// Version of the marker's value.
+const FORMAT: u8 = 1;
+/// Attempts at one step while the store answers that it should be tried again.
+const ATTEMPTS: u32 = 100;
+
+/// Why nothing was copied, or the copy is not whole.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// Nothing to copy.
+    #[error("the source holds no data of Tern")]
+    NoData,
+    /// A server of the source beats.
+    #[error("the source is in use by the server at {0}: stop all of its servers first")]
+    InUse(String),
+    /// The source is the target of a copy that was not finished.
+    #[error("the source is half filled itself: a copy into it was not finished")]
+    HalfSource,
+    /// There is something in the target.
+    #[error("the target is not empty, nothing was copied")]
+    NotEmpty,
+    /// Somebody else wrote the marker.
+    #[error("another copy into this target is running")]
+    Another,
+    /// Both sides differ.
+    #[error(
+        "the copy differs from its source ({from} there, {to} here): the target is unusable; start again to copy anew"
+    )]
+    Differs {
+        /// The source.
+        from: Tally,
+        /// The target.
+        to: Tally,
+    },
+    /// From an engine. What was copied so far stays, and the marker with it.
+    #[error("{0}; the target is half filled, start again to go on")]
+    Store(#[from] StoreError),
+}
+
+/// Rows counted and summed up in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+    /// Xxh3-128 over all keys and values with their lengths; 0 while rows are still being copied.
+    pub checksum: u128,
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} rows of {} bytes, checksum {:032x}", self.rows, self.bytes, self.checksum)
+    }
+}
+
+/// What a copy does at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Rows go over.
+    Copying,
+    /// The source is read again.
+    ReadingSource,
+    /// The target is read.
+    ReadingTarget,
+}
+
+/// Copies `from` into `to` and compares. `progress` hears of every step: the stage, and what was done of it by this call.
+pub async fn copy(
+    from: &Store,
+    to: &Store,
+    progress: &mut dyn FnMut(Stage, Tally),
+) -> Result<Tally, CopyError> {
+    check_source(from).await?;
+    let mut mark = begin(to).await?;
+    let mut done = Tally::default();
+    let mut page = read_page(from, &mark).await?;
+    while !page.rows.is_empty() {
+        let (written, next) =
+            tokio::join!(write_page(to, &mark, &page), async { read_page(from, &page.next).await });
+        written?;
+        done.rows += page.rows.len() as u64;
+        done.bytes += size(&page.rows);
+        progress(Stage::Copying, done);
+        mark = std::mem::replace(&mut page, next?).next;
+    }
+    let source = tally(from, &mut |done| progress(Stage::ReadingSource, done)).await?;
+    let target = tally(to, &mut |done| progress(Stage::ReadingTarget, done)).await?;
+    if source != target {
+        replace_mark(to, &mark, Some(b"")).await?;
+        return Err(CopyError::Differs { from: source, to: target });
+    }
+    replace_mark(to, &mark, None).await?;
+    Ok(target)
+}
+
+/// A server whose row changes within `wait`, if any: then `store` is in use.
+pub async fn heartbeat_within(store: &Store, wait: Duration) -> StoreResult<Option<Instance>> {
+    let before: HashMap<u64, Instance> = instances::read(&store.begin()).await?.into_iter().collect();
+    if before.is_empty() {
+        return Ok(None);
+    }
+    tokio::time::sleep(wait).await;
+    let after = instances::read(&store.begin()).await?;
+    let changed = after.into_iter().find(|(id, row)| before.get(id) != Some(row));
+    Ok(changed.map(|(_, row)| row))
+}
+
+/// Counts and sums up all rows that a copy takes over.
+pub async fn tally(store: &Store, progress: &mut dyn FnMut(Tally)) -> StoreResult<Tally> {
+    let mut hash = Xxh3::new();
+    let mut done = Tally::default();
+    let mut from = Vec::new();
+    loop {
+        let page = read_page(store, &from).await?;
+        if page.rows.is_empty() {
+            return Ok(Tally { checksum: hash.digest128(), ..done });
+        }
+        for (key, value) in &page.rows {
+            for part in [key, value] {
+                hash.update(&(part.len() as u64).to_le_bytes());
+                hash.update(part);
+            }
+        }
+        done.rows += page.rows.len() as u64;
+        done.bytes += size(&page.rows);
+        progress(done);
+        from = page.next;
+    }
+}
+
+async fn check_source(from: &Store) -> Result<(), CopyError> {
+    if from.is_shared()
+        && let Some(server) = heartbeat_within(from, instances::Pace::of(from).alive).await?
+    {
+        return Err(CopyError::InUse(server.address));
+    }
+    let tx = from.begin();
+    if tx.get(&root::half_copied(), Read::Snapshot).await?.is_some() {
+        return Err(CopyError::HalfSource);
+    }
+    match tx.get(&root::database(0), Read::Snapshot).await? {
+        Some(_) => Ok(()),
+        None => Err(CopyError::NoData),
+    }
+}
+
+/// Where to go on. Marks an empty target; empties one whose copy must begin from nothing.
+async fn begin(to: &Store) -> Result<Vec<u8>, CopyError> {
+    let mut last = StoreError::Conflict;
+    for _ in 0..ATTEMPTS {
+        match try_begin(to).await {
+            Err(CopyError::Store(e)) if may_repeat(&e) => last = e,
+            result => return result,
+        }
+    }
+    Err(last.into())
+}
+
+async fn try_begin(to: &Store) -> Result<Vec<u8>, CopyError> {
+    let tx = to.begin();
+    let at = match tx.get(&root::half_copied(), Read::Serializable).await? {
+        Some(raw) => decode_mark(&raw)?,
+        None => {
+            let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
+            let any = tx.get_range(&[], END, opts, Read::Serializable).await?;
+            if !any.pairs.is_empty() {
+                return Err(CopyError::NotEmpty);
+            }
+            Vec::new()
+        }
+    };
+    if at.is_empty() {
+        tx.clear_range(&[], END)?;
+        tx.set(&root::half_copied(), &encode_mark(&at))?;
+        tx.commit().await?;
+    }
+    Ok(at)
+}
+
+/// Rows in order, without servers' own and the marker, and where the next page begins.
+struct Page {
+    rows: Vec<(Bytes, Bytes)>,
+    next: Vec<u8>,
+}
+
+/// The next rows; none at the end.
+async fn read_page(store: &Store, from: &[u8]) -> StoreResult<Page> {
+    let mut next = from.to_vec();
+    let mut tries = 0;
+    loop {
+        let opts = RangeOptions { bytes: STEP, ..RangeOptions::default() };
+        let page = match store.begin().get_range(&next, END, opts, Read::Snapshot).await {
+            Err(e) if e.is_retryable() && tries < ATTEMPTS => {
+                tries += 1;
+                continue;
+            }
+            page => page?,
+        };
+        if let Some((key, _)) = page.pairs.last() {
+            next = key_after(key);
+        }
+        let rows: Vec<_> = page.pairs.into_iter().filter(|(key, _)| root::is_data(key)).collect();
+        if !rows.is_empty() || !page.more {
+            return Ok(Page { rows, next });
+        }
+    }
+}
+
+async fn write_page(to: &Store, mark: &[u8], page: &Page) -> Result<(), CopyError> {
+    change(to, mark, Some(&page.next), |tx| page.rows.iter().try_for_each(|(key, value)| tx.set(key, value)))
+        .await
+}
+
+/// Moves the marker, or with None removes it: then servers may open the store.
+async fn replace_mark(to: &Store, mark: &[u8], next: Option<&[u8]>) -> Result<(), CopyError> {
+    change(to, mark, next, |tx| if next.is_none() { tx.bump_metadata_version() } else { Ok(()) }).await
+}
+
+/// One transaction on the target, exactly once: from marker `mark` to marker `next`.
+async fn change(
+    to: &Store,
+    mark: &[u8],
+    next: Option<&[u8]>,
+    write: impl Fn(&Tx) -> StoreResult<()>,
+) -> Result<(), CopyError> {
+    let mut last = StoreError::Conflict;
+    for _ in 0..ATTEMPTS {
+        match try_change(to, mark, next, last == StoreError::Unknown, &write).await {
+            Err(CopyError::Store(e)) if may_repeat(&e) => last = e,
+            result => return result,
+        }
+    }
+    Err(last.into())
+}
+
+/// `doubt`: the last attempt may have been applied.
+async fn try_change(
+    to: &Store,
+    mark: &[u8],
+    next: Option<&[u8]>,
+    doubt: bool,
+    write: impl Fn(&Tx) -> StoreResult<()>,
+) -> Result<(), CopyError> {
+    let tx = to.begin();
+    let key = root::half_copied();
+    let now = tx.get(&key, Read::Serializable).await?;
+    let now = now.as_deref().map(decode_mark).transpose()?;
+    if doubt && now.as_deref() == next {
+        return Ok(());
+    }
+    if now.as_deref() != Some(mark) {
+        return Err(CopyError::Another);
+    }
+    write(&tx)?;
+    match next {
+        Some(next) => tx.set(&key, &encode_mark(next))?,
+        None => tx.clear(&key)?,
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+fn may_repeat(e: &StoreError) -> bool {
+    e.is_retryable() || *e == StoreError::Unknown
+}
+
+fn encode_mark(at: &[u8]) -> Vec<u8> {
+    [&[FORMAT], at].concat()
+}
+
+fn decode_mark(raw: &[u8]) -> StoreResult<Vec<u8>> {
+    let at = raw.strip_prefix(&[FORMAT]);
+    at.map(<[u8]>::to_vec).ok_or_else(|| StoreError::Corrupt("marker of a copy".into()))
+}
+
+fn size(rows: &[(Bytes, Bytes)]) -> u64 {
+    rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
+}
