@@ -17,8 +17,8 @@ pub enum StoreError {
     /// The transaction's writes and conflict ranges exceed 10 MB.
     #[error("transaction too large (limit 10 MB)")]
     TooLarge,
-    /// A key longer than 10 kB (bytes given).
-    #[error("key of {0} bytes exceeds the store's limit of 10000")]
+    /// A key longer than 9.9 kB (bytes given).
+    #[error("key of {0} bytes exceeds the store's limit of 9900")]
     KeyTooLarge(usize),
     /// A value longer than 100 kB (bytes given).
     #[error("value of {0} bytes exceeds the store's limit of 100000")]

@@ -33,7 +33,7 @@ async fn rows(c: &Cluster, n: usize) -> (usize, usize) {
 #[tokio::test]
 async fn who_beats_lives_whatever_its_clock_says() {
     let c = Cluster::new(3).await;
-    assert_eq!(c.beats(long(&c), &[0, 1, 2], &[0, 1, 2]).await, []);
+    assert_eq!(c.beats(long(&c), &[0, 1, 2], &[0, 1, 2]).await, [0u64; 0]);
     for n in 0..3 {
         assert_eq!(c.space(n).instances.living(), 3, "as server {n} sees it");
     }
@@ -49,7 +49,7 @@ async fn a_silent_server_loses_its_share_then_its_rows() {
     assert_eq!(rows(&c, 1).await, (1, 1));
     c.beats(2, &[0, 1], &[0]).await;
     assert_eq!(c.space(0).instances.living(), 2);
-    assert_eq!(c.beats(5, &[0], &[0]).await, [], "silent, but not for long enough to be dead");
+    assert_eq!(c.beats(5, &[0], &[0]).await, [0u64; 0], "silent, but not for long enough to be dead");
     assert_eq!(c.space(0).instances.living(), 1);
     c.bury(0).await;
     assert_eq!(rows(&c, 1).await, (1, 1));

@@ -75,7 +75,10 @@ async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
             "latencystats" => sections::latencystats(&mut out, cx.server),
             "cluster" => sections::cluster(&mut out),
             "keyspace" => sections::keyspace(&mut out, &keyspace(cx).await?),
-            "tern" => sections::tern(&mut out, cx.server),
+            "tern" => {
+                sections::tern(&mut out, cx.server);
+                sections::store_cluster(&mut out, cx.server.store.cluster().await);
+            }
             _ => sections::modules(&mut out),
         }
     }
@@ -133,7 +136,7 @@ fn figures(server: &Server) -> Vec<Figure> {
     let (store, process) = (server.store.stats(), process::read());
     let (f, g) = (Figure::counter, Figure::gauge);
     let uptime = server.env.clock.monotonic().saturating_sub(server.telemetry.started);
-    vec![
+    let mut figures = vec![
         g("connected_clients", "Clients connected now.", server.clients.len() as u64),
         g("instances_alive", "Living servers of the store.", server.space.instances.living() as u64),
         g("uptime_seconds", "Seconds since the start.", uptime.as_secs()),
@@ -147,5 +150,15 @@ fn figures(server: &Server) -> Vec<Figure> {
         g("store_disk_bytes", "Bytes on disk.", store.disk_bytes),
         g("store_memory_bytes", "Bytes of memory of the store's tables and caches.", store.memory_bytes),
         g("store_read_only", "1 while writes are refused.", u64::from(store.read_only)),
-    ]
+    ];
+    if let Some(n) = store.network {
+        figures.extend([
+            f("store_read_versions", "Transactions that got a read version.", n.read_versions),
+            f("store_keys_read", "Keys fetched by point reads.", n.keys_read),
+            f("store_ranges_read", "Pages fetched by range reads.", n.ranges_read),
+            f("store_unknown", "Commits whose result is unknown.", n.unknown),
+            f("store_too_old", "Reads and commits refused for their age or for load.", n.too_old),
+        ]);
+    }
+    figures
 }

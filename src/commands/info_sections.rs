@@ -4,6 +4,7 @@
 use super::REDIS_VERSION;
 use super::cx::Server;
 use crate::keyspace::instances::Instance;
+use crate::store::ClusterStatus;
 use crate::telemetry::process;
 use std::fmt::Write;
 
@@ -249,6 +250,13 @@ pub(super) fn tern(out: &mut String, server: &Server) {
         "instance": format_args!("{:016x}", server.space.instances.id()),
         "instances_alive": server.space.instances.living(),
     );
+    if let Some(n) = store.network {
+        let _ = write!(
+            out,
+            "store_read_versions:{}\r\nstore_keys_read:{}\r\nstore_ranges_read:{}\r\nstore_unknown:{}\r\nstore_too_old:{}\r\n",
+            n.read_versions, n.keys_read, n.ranges_read, n.unknown, n.too_old,
+        );
+    }
     for s in server.space.instances.seen() {
         let Instance { address, version, started, .. } = &s.row;
         let silent = s.silent.as_millis();
@@ -258,6 +266,24 @@ pub(super) fn tern(out: &mut String, server: &Server) {
             s.id,
         );
     }
+}
+
+/// What a FoundationDB cluster reports of itself; `store_cluster_available:0` also where it does not answer.
+pub(super) fn store_cluster(out: &mut String, cluster: Option<ClusterStatus>) {
+    let Some(c) = cluster else { return };
+    let _ = write!(
+        out,
+        "store_cluster_available:{}\r\nstore_cluster_healthy:{}\r\nstore_cluster_state:{}\r\n\
+         store_cluster_redundancy:{}\r\nstore_cluster_engine:{}\r\nstore_cluster_processes:{}\r\n\
+         store_cluster_tolerated_failures:{}\r\n",
+        u8::from(c.available),
+        u8::from(c.healthy),
+        c.state,
+        c.redundancy,
+        c.engine,
+        c.processes,
+        c.tolerated,
+    );
 }
 
 #[cfg(test)]

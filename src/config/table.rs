@@ -137,8 +137,22 @@ options! {
 
     /// Data directory, created where it is missing.
     dir: String = "dir" "./data" Start Text;
-    /// The engine: `local` keeps its files in `dir`, `local:<path>` elsewhere.
+    /// The engine: `local` keeps its files in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>` is a FoundationDB cluster.
     store: String = "store" "local" Start Text;
+    /// FoundationDB: the directory ("tern", <namespace>) of the cluster that holds the data.
+    store_namespace: String = "store-namespace" "default" Start Text;
+    /// FoundationDB: milliseconds after which a transaction without an answer is given up.
+    store_timeout: u32 = "store-timeout" "10000" Start Int(100, INT);
+    /// FoundationDB: file of the certificate chain for TLS to the cluster (PEM); empty for none.
+    store_tls_cert_file: String = "store-tls-cert-file" "" Start Text;
+    /// FoundationDB: file of the private key (PEM).
+    store_tls_key_file: String = "store-tls-key-file" "" Start Text;
+    /// FoundationDB: password of the private key.
+    store_tls_key_file_pass: String = "store-tls-key-file-pass" "" Start Text;
+    /// FoundationDB: file of the certificates that are trusted (PEM).
+    store_tls_ca_cert_file: String = "store-tls-ca-cert-file" "" Start Text;
+    /// FoundationDB: conditions on the cluster's certificates, such as `Check.Valid=1,S.O=Example`.
+    store_tls_verify_peers: String = "store-tls-verify-peers" "" Start Text;
     /// When a write is acknowledged: `always` once it is on disk, `everysec` with a sync once a second, `no` when the operating system likes.
     appendfsync: AppendFsync = "appendfsync" "always" Runtime FSYNC;
     /// Number of databases.

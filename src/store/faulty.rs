@@ -11,7 +11,7 @@
 //! Faults are drawn from one seeded generator in the order of `begin`; with several threads that order is the scheduler's, so
 //! a seed repeats the mix of faults and not the run.
 
-use super::{Fsync, Pairs, RangeOptions, Read, Store, StoreStats, Tx, Version, Watch};
+use super::{ClusterStatus, Fsync, Pairs, RangeOptions, Read, Store, StoreStats, Tx, Version, Watch};
 use crate::env::Rng;
 use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;
@@ -157,6 +157,12 @@ impl Faulty {
     }
     pub(super) fn is_shared(&self) -> bool {
         self.inner.is_shared()
+    }
+    pub(super) fn prefers_prefetch(&self) -> bool {
+        self.inner.prefers_prefetch()
+    }
+    pub(super) async fn cluster(&self) -> Option<ClusterStatus> {
+        Box::pin(self.inner.cluster()).await
     }
     pub(super) fn set_fsync(&self, fsync: Fsync) {
         self.inner.set_fsync(fsync);

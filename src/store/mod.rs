@@ -1,7 +1,7 @@
 //! The store contract: an ordered map of bytes with optimistic transactions, FoundationDB's semantics
 //! on every engine. `tests/store_contract` has a test for each sentence.
 //!
-//! * A transaction reads one version: its snapshot, as of `begin`. `Read::Serializable` adds a read conflict range, so that
+//! * A transaction reads one version: its snapshot, of `begin` or (FoundationDB) of its first read. `Read::Serializable` adds a read conflict range, so that
 //!   the commit fails with [`StoreError::Conflict`] where a later commit wrote into it; `Read::Snapshot` does not.
 //! * Reads see the transaction's own writes. Atomic operations on a key that it only added to are resolved
 //!   against the snapshot when read (and the read is as conflicting as its mode says). A point read that its own writes
@@ -11,7 +11,7 @@
 //! * A transaction that wrote nothing commits without a check, at its read version.
 //! * Committed transactions are equal to running one after the other in the order of their commit versions, as far as
 //!   their reads are serializable.
-//! * Limits on every engine: 10 kB a key, 100 kB a value, 10 MB of writes and conflict ranges, 5 s of life (reads and
+//! * Limits on every engine: 9.9 kB a key, 100 kB a value, 10 MB of writes and conflict ranges, 5 s of life (reads and
 //!   writing commits of an older one answer [`StoreError::TooOld`]).
 //! * A commit that has been started happens or not whether or not its caller goes on waiting for it.
 //! * [`StoreError::Unknown`] is the only answer to a commit after which it may have been applied. Every other error means
@@ -19,6 +19,8 @@
 //! * Keys are any bytes on the embedded engine; FoundationDB keeps what begins with 0xff for itself, so nobody uses that.
 
 pub mod faulty;
+#[cfg(feature = "fdb")]
+pub mod fdb;
 pub mod local;
 mod writes;
 
@@ -26,8 +28,8 @@ use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Longest key in bytes.
-pub const MAX_KEY: usize = 10_000;
+/// Longest key in bytes: FoundationDB's 10 kB less what the prefix of a namespace may take.
+pub const MAX_KEY: usize = 9_900;
 /// Longest value in bytes.
 pub const MAX_VALUE: usize = 100_000;
 /// Largest sum of written keys, values and conflict ranges in bytes.
@@ -99,6 +101,42 @@ pub struct StoreStats {
     pub memory_bytes: u64,
     /// True while writes are refused after a failed write or sync.
     pub read_only: bool,
+    /// What went over the network; None where there is none.
+    pub network: Option<NetworkStats>,
+}
+
+/// What an engine behind a network was asked, and what else than a conflict its answers were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NetworkStats {
+    /// Transactions that got a read version.
+    pub read_versions: u64,
+    /// Keys fetched by point reads; what a transaction knew already is not fetched.
+    pub keys_read: u64,
+    /// Pages fetched by range reads.
+    pub ranges_read: u64,
+    /// Commits whose result is unknown.
+    pub unknown: u64,
+    /// Reads and commits refused because the transaction was too old, or for load.
+    pub too_old: u64,
+}
+
+/// What a cluster reports of itself. Everything false or empty where it does not answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// It can be read and written.
+    pub available: bool,
+    /// Nothing is missing, and no data is on its way to make up for it.
+    pub healthy: bool,
+    /// What its recovery is doing.
+    pub state: String,
+    /// How many copies are kept, by FoundationDB's name.
+    pub redundancy: String,
+    /// Its storage engine.
+    pub engine: String,
+    /// Number of server processes.
+    pub processes: u64,
+    /// How many zones may fail before it becomes unavailable.
+    pub tolerated: i64,
 }
 
 /// An engine. Cheap to clone.
@@ -108,6 +146,9 @@ pub enum Store {
     Local(local::Local),
     /// Another engine with seeded faults.
     Faulty(faulty::Faulty),
+    /// A FoundationDB cluster.
+    #[cfg(feature = "fdb")]
+    Fdb(fdb::Fdb),
 }
 
 /// One transaction. Not reusable after [`Tx::commit`].
@@ -117,6 +158,9 @@ pub enum Tx {
     Local(local::LocalTx),
     /// On a faulty engine.
     Faulty(Box<faulty::FaultyTx>),
+    /// On FoundationDB.
+    #[cfg(feature = "fdb")]
+    Fdb(Box<fdb::FdbTx>),
 }
 
 /// Resolves when the watched key changes, or spuriously; see [`Tx::watch`].
@@ -128,6 +172,8 @@ impl Store {
         match self {
             Store::Local(s) => Tx::Local(s.begin()),
             Store::Faulty(s) => Tx::Faulty(Box::new(s.begin())),
+            #[cfg(feature = "fdb")]
+            Store::Fdb(s) => Tx::Fdb(Box::new(s.begin())),
         }
     }
     /// Counters and sizes.
@@ -135,17 +181,35 @@ impl Store {
         match self {
             Store::Local(s) => s.stats(),
             Store::Faulty(s) => s.stats(),
+            #[cfg(feature = "fdb")]
+            Store::Fdb(s) => s.stats(),
+        }
+    }
+    /// What the cluster reports of itself; None where there is no cluster. Waits up to a few seconds.
+    pub async fn cluster(&self) -> Option<ClusterStatus> {
+        match self {
+            Store::Local(_) => None,
+            Store::Faulty(s) => s.cluster().await,
+            #[cfg(feature = "fdb")]
+            Store::Fdb(s) => Some(s.cluster().await),
         }
     }
     /// Whether reading many keys at once is faster than one after the other (a network is between).
     pub fn prefers_prefetch(&self) -> bool {
-        false
+        match self {
+            Store::Local(_) => false,
+            Store::Faulty(s) => s.prefers_prefetch(),
+            #[cfg(feature = "fdb")]
+            Store::Fdb(_) => true,
+        }
     }
     /// Whether other processes can have this store open too.
     pub fn is_shared(&self) -> bool {
         match self {
             Store::Local(_) => false,
             Store::Faulty(s) => s.is_shared(),
+            #[cfg(feature = "fdb")]
+            Store::Fdb(_) => true,
         }
     }
     /// Changes the sync policy. No effect where the engine has none.
@@ -153,6 +217,8 @@ impl Store {
         match self {
             Store::Local(s) => s.set_fsync(fsync),
             Store::Faulty(s) => s.set_fsync(fsync),
+            #[cfg(feature = "fdb")]
+            Store::Fdb(_) => {}
         }
     }
     /// Flushes, syncs and stops background work. Later commits are refused.
@@ -160,6 +226,8 @@ impl Store {
         match self {
             Store::Local(s) => s.close().await,
             Store::Faulty(s) => s.close().await,
+            #[cfg(feature = "fdb")]
+            Store::Fdb(s) => s.close().await,
         }
     }
 }
@@ -169,6 +237,8 @@ macro_rules! each {
         match $self {
             Tx::Local($t) => $e,
             Tx::Faulty($t) => $e,
+            #[cfg(feature = "fdb")]
+            Tx::Fdb($t) => $e,
         }
     };
 }
@@ -263,6 +333,8 @@ impl Tx {
         match self {
             Tx::Local(t) => t.commit().await,
             Tx::Faulty(t) => t.commit().await,
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(t) => t.commit().await,
         }
     }
 }

@@ -438,6 +438,7 @@ impl Core {
             disk_bytes: sizes.disk,
             memory_bytes: sizes.memory,
             read_only: self.refusal.load().is_some(),
+            network: None,
         }
     }
 

@@ -1,0 +1,233 @@
+//! FoundationDB as the engine: any number of servers on one cluster, through its client library (API 730).
+//!
+//! ```text
+//! FdbTx (tx, reads, scan)      any task; own writes and conflict ranges are kept here, the snapshot is read there
+//!    | commit                  a task of its own: mutations and conflict ranges in one go, then the answer
+//! Transaction                  the library's, one for each of ours, on its network thread (network)
+//! ```
+//! Why reads and writes are kept on this side: every call into the library crosses over to its network thread. A batch that
+//! touches one record fifty times crosses once to read it and once to write it, and a key that was prefetched is answered
+//! without waiting. The library's own loop (`run`) is not used: it retries for ever and forgets an unknown commit.
+//!
+//! * All keys lie below one directory of FoundationDB's directory layer, `("tern", <namespace>)`.
+//! * A transaction reads one version. The library gets it with the first read, not at `begin`: a read thus sees whatever
+//!   was committed before it was sent, by any server.
+//! * Every transaction ends within `store-timeout`. One that was about to commit then is unknown, any other unavailable.
+//! * The metadata version is the cluster's own, so every layer on it moves it; that costs others a look at their catalog.
+
+mod commit;
+mod errors;
+mod network;
+mod reads;
+mod scan;
+mod status;
+mod tx;
+
+pub use tx::FdbTx;
+
+use super::{ClusterStatus, NetworkStats, StoreStats};
+use crate::env::Clock;
+use crate::error::{StoreError, StoreResult};
+use bytes::Bytes;
+use errors::{of_commit, of_read, unavailable};
+use foundationdb::directory::{Directory, DirectoryError, DirectoryLayer};
+use foundationdb::options::DatabaseOption;
+use foundationdb::tuple::hca::HcaError;
+use foundationdb::{Database, Transaction};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Bytes that a namespace's prefix may have: what FoundationDB's limit of a key has above [`super::MAX_KEY`].
+const MAX_PREFIX: usize = 100;
+/// Attempts to open the directory: several servers may create it at once.
+const OPEN_ATTEMPTS: u32 = 20;
+
+/// A namespace of a FoundationDB cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Fdb(Arc<Core>);
+
+/// How a cluster is reached.
+#[derive(Debug, Clone)]
+pub struct FdbOptions {
+    /// The file that names the coordinators; the library rewrites it when they change.
+    pub cluster_file: PathBuf,
+    /// Second part of the directory's path.
+    pub namespace: String,
+    /// Longest life of a transaction, from its begin to the answer of its commit.
+    pub timeout: Duration,
+    /// Files and rules for encrypted connections; those of the first store opened hold for the process.
+    pub tls: FdbTls,
+    /// Clock for the 5 s limit.
+    pub clock: Clock,
+}
+
+/// TLS to the cluster; empty means none, or FoundationDB's default.
+#[derive(Debug, Clone, Default)]
+pub struct FdbTls {
+    /// File of the certificate chain, PEM.
+    pub certificate: String,
+    /// File of the private key, PEM.
+    pub key: String,
+    /// File of the certificates that are trusted, PEM.
+    pub authorities: String,
+    /// Password of the private key.
+    pub password: String,
+    /// FoundationDB's conditions on the peer's certificate, such as `Check.Valid=1,S.O=Example`.
+    pub verify_peers: String,
+}
+
+/// What transactions share.
+struct Core {
+    database: Database,
+    prefix: Vec<u8>,
+    clock: Clock,
+    closed: AtomicBool,
+    committing: AtomicUsize,
+    /// Told when the last commit under way has ended.
+    idle: Notify,
+    counters: Counters,
+    status: status::Cached,
+}
+
+#[derive(Default)]
+struct Counters {
+    read_versions: AtomicU64,
+    keys: AtomicU64,
+    ranges: AtomicU64,
+    commits: AtomicU64,
+    conflicts: AtomicU64,
+    unknown: AtomicU64,
+    too_old: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Fdb {
+    /// Opens the namespace, which is created where it is missing. [`StoreError::Unavailable`] where the cluster does not answer
+    /// within the timeout.
+    pub async fn open(options: &FdbOptions) -> StoreResult<Self> {
+        network::boot(options)?;
+        let file = options.cluster_file.to_str();
+        let file =
+            file.ok_or_else(|| StoreError::Unavailable("the cluster file's path is not UTF-8".into()))?;
+        let database = Database::from_path(file).map_err(unavailable)?;
+        let millis = i32::try_from(options.timeout.as_millis()).unwrap_or(i32::MAX);
+        for option in [DatabaseOption::TransactionTimeout(millis), DatabaseOption::TransactionRetryLimit(0)] {
+            database.set_option(option).map_err(unavailable)?;
+        }
+        let prefix = root(&database, &["tern".to_owned(), options.namespace.clone()]).await?;
+        if prefix.len() > MAX_PREFIX {
+            return Err(StoreError::Unavailable(format!("a prefix of {} bytes is too long", prefix.len())));
+        }
+        Ok(Fdb(Arc::new(Core {
+            database,
+            prefix,
+            clock: options.clock.clone(),
+            closed: AtomicBool::new(false),
+            committing: AtomicUsize::new(0),
+            idle: Notify::new(),
+            counters: Counters::default(),
+            status: status::Cached::default(),
+        })))
+    }
+
+    pub(super) fn begin(&self) -> FdbTx {
+        FdbTx::new(self.0.clone())
+    }
+
+    pub(super) fn stats(&self) -> StoreStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let c = &self.0.counters;
+        let network = NetworkStats {
+            read_versions: get(&c.read_versions),
+            keys_read: get(&c.keys),
+            ranges_read: get(&c.ranges),
+            unknown: get(&c.unknown),
+            too_old: get(&c.too_old),
+        };
+        StoreStats {
+            commits: get(&c.commits),
+            conflicts: get(&c.conflicts),
+            network: Some(network),
+            ..StoreStats::default()
+        }
+    }
+
+    pub(super) async fn cluster(&self) -> ClusterStatus {
+        self.0.status.get(&self.0).await
+    }
+
+    /// Refuses what comes from now on, and waits for the commits under way.
+    pub(super) async fn close(&self) -> StoreResult<()> {
+        self.0.closed.store(true, Ordering::SeqCst);
+        loop {
+            let idle = self.0.idle.notified();
+            if self.0.committing.load(Ordering::SeqCst) == 0 {
+                return Ok(());
+            }
+            idle.await;
+        }
+    }
+}
+
+impl Core {
+    /// `key` below the namespace's prefix.
+    fn stored(&self, key: &[u8]) -> Bytes {
+        let mut stored = Vec::with_capacity(self.prefix.len() + key.len() + 1);
+        stored.extend_from_slice(&self.prefix);
+        stored.extend_from_slice(key);
+        stored.into()
+    }
+    fn transaction(&self) -> StoreResult<Transaction> {
+        self.check_open()?;
+        self.database.create_trx().map_err(unavailable)
+    }
+    fn check_open(&self) -> StoreResult<()> {
+        match self.closed.load(Ordering::SeqCst) {
+            true => Err(StoreError::Unavailable("the store has been closed".into())),
+            false => Ok(()),
+        }
+    }
+    /// Counts a failure.
+    fn failed(&self, e: StoreError) -> StoreError {
+        match e {
+            StoreError::Conflict => count(&self.counters.conflicts),
+            StoreError::Unknown => count(&self.counters.unknown),
+            StoreError::TooOld => count(&self.counters.too_old),
+            _ => {}
+        }
+        e
+    }
+}
+
+/// The prefix of the directory at `path`.
+async fn root(database: &Database, path: &[String]) -> StoreResult<Vec<u8>> {
+    let mut last = StoreError::Conflict;
+    for _ in 0..OPEN_ATTEMPTS {
+        match try_root(database.create_trx().map_err(unavailable)?, path).await {
+            Err(e) if e.is_retryable() || e == StoreError::Unknown => last = e,
+            done => return done,
+        }
+    }
+    Err(last)
+}
+
+async fn try_root(tx: Transaction, path: &[String]) -> StoreResult<Vec<u8>> {
+    let layer = DirectoryLayer::default();
+    let directory = layer.create_or_open(&tx, path, None, None).await.map_err(of_directory)?;
+    let prefix = directory.bytes().map_err(of_directory)?.to_vec();
+    tx.commit().await.map_err(|e| of_commit(e.into()))?;
+    Ok(prefix)
+}
+
+fn of_directory(e: DirectoryError) -> StoreError {
+    match e {
+        DirectoryError::FdbError(e) | DirectoryError::HcaError(HcaError::FdbError(e)) => of_read(e),
+        e => StoreError::Corrupt(format!("FoundationDB's directory layer: {e:?}")),
+    }
+}

@@ -1,0 +1,53 @@
+//! What a transaction read: the values, so that no key is fetched twice, and what it would fail for.
+//!
+//! All reads of the library's transaction are snapshot reads; conflict ranges are kept here and handed over at commit. A
+//! transaction that writes nothing thus pays nothing for them, and a key read often is named once.
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module. Keys are stored keys.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    values: BTreeMap<Bytes, Option<Bytes>>,
+    points: BTreeSet<Bytes>,
+    ranges: Vec<(Bytes, Bytes)>,
+    size: usize,
+}
+
+impl Reads {
+    /// What the snapshot holds under `key`, where that is known.
+    pub(super) fn value(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.values.get(key).cloned()
+    }
+    /// Remembers what the snapshot holds.
+    pub(super) fn fetched(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.values.insert(key, value);
+    }
+    /// A write of `key` fails this transaction.
+    pub(super) fn point(&mut self, key: &Bytes) {
+        if self.points.insert(key.clone()) {
+            self.size += 2 * key.len() + 1;
+        }
+    }
+    /// A write in `begin..end` fails this transaction.
+    pub(super) fn range(&mut self, begin: Bytes, end: Bytes) {
+        if end.split_last() == Some((&0, &begin[..])) {
+            return self.point(&begin);
+        }
+        self.size += begin.len() + end.len();
+        self.ranges.push((begin, end));
+    }
+    /// The keys that conflict.
+    pub(super) fn points(&self) -> impl Iterator<Item = &Bytes> {
+        self.points.iter()
+    }
+    /// The ranges that conflict.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = &(Bytes, Bytes)> {
+        self.ranges.iter()
+    }
+    /// Bytes of what conflicts.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+}

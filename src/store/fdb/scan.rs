@@ -1,0 +1,165 @@
+//! Range reads: pages of the snapshot, with the transaction's own effects laid over them.
+//!
+//! The bounds are counted here, over keys without the namespace's prefix and after own writes, so that they mean the same on
+//! every engine; the library counts more bytes a pair. What it returns beyond a bound is dropped, and conflicts with nobody.
+
+use super::count;
+use super::tx::FdbTx;
+use crate::error::{StoreError, StoreResult};
+use crate::store::writes::{Effect, Writes, apply_all};
+use crate::store::{Pairs, RangeOptions, Read, key_after};
+use bytes::Bytes;
+use foundationdb::future::FdbValues;
+use foundationdb::options::StreamingMode;
+use foundationdb::{KeySelector, RangeOption};
+use std::collections::BTreeMap;
+
+/// Bytes of a page where the caller asks for no number: what the library returns at most in its own mode for all.
+const PAGE: usize = 80_000;
+
+impl FdbTx {
+    pub(in crate::store) async fn get_range(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        options: RangeOptions,
+        read: Read,
+    ) -> StoreResult<Pairs> {
+        self.reading()?;
+        if begin >= end {
+            return Ok(Pairs::default());
+        }
+        let whole = (self.core.stored(begin), self.core.stored(end));
+        let mut out =
+            Collector { prefix: self.core.prefix.len(), options, bytes: 0, pairs: Pairs::default() };
+        self.collect(whole.clone(), &mut out).await?;
+        let Collector { pairs, .. } = out;
+        if read == Read::Serializable {
+            let last = pairs.pairs.last().filter(|_| pairs.more).map(|(key, _)| self.core.stored(key));
+            let (begin, end) = up_to(whole, last, options.reverse);
+            self.state.lock().reads.range(begin, end);
+        }
+        Ok(pairs)
+    }
+
+    async fn collect(&self, mut rest: (Bytes, Bytes), out: &mut Collector) -> StoreResult<()> {
+        loop {
+            let page = self.page(&rest, out).await?;
+            let rows = rows(&page);
+            let last = rows.last().map(|(key, _)| key.clone()).filter(|_| page.more());
+            if page.more() && last.is_none() {
+                return Err(StoreError::Unavailable(
+                    "FoundationDB: an empty page that is not the last".into(),
+                ));
+            }
+            let part = up_to(rest.clone(), last.clone(), out.options.reverse);
+            let full = self.overlay(rows, &part, out);
+            let Some(last) = last.filter(|_| !full) else { return Ok(()) };
+            match out.options.reverse {
+                true => rest.1 = last,
+                false => rest.0 = key_after(&last).into(),
+            }
+        }
+    }
+
+    async fn page(&self, (begin, end): &(Bytes, Bytes), out: &Collector) -> StoreResult<FdbValues> {
+        let RangeOptions { limit, bytes, reverse } = out.options;
+        let left = bytes.saturating_sub(out.bytes);
+        let mut option = RangeOption::from((
+            KeySelector::first_greater_or_equal(&begin[..]),
+            KeySelector::first_greater_or_equal(&end[..]),
+        ));
+        option.reverse = reverse;
+        option.limit = Some(limit.saturating_sub(out.pairs.pairs.len())).filter(|n| *n > 0);
+        // An eighth more, for what the library adds to each pair: rather a pair too many than another round trip.
+        option.target_bytes = if bytes > 0 { left + left / 8 + 64 } else { 0 };
+        option.mode = if left > PAGE { StreamingMode::Exact } else { StreamingMode::WantAll };
+        count(&self.core.counters.ranges);
+        let page = self.reading()?.get_range(&option, 1, true).await;
+        page.map_err(|e| self.read_failed(e))
+    }
+
+    /// Adds `rows`, which are all of the snapshot in `part`, under own writes. True where a bound is reached.
+    fn overlay(&self, rows: Vec<(Bytes, Bytes)>, part: &(Bytes, Bytes), out: &mut Collector) -> bool {
+        let state = self.state.lock();
+        if !touches(&state.writes, part) {
+            drop(state);
+            return rows.into_iter().any(|(key, value)| out.push(&key, value));
+        }
+        let merged = merged(rows, &state.writes, part);
+        drop(state);
+        match out.options.reverse {
+            false => merged.into_iter().any(|(key, value)| out.push(&key, value)),
+            true => merged.into_iter().rev().any(|(key, value)| out.push(&key, value)),
+        }
+    }
+}
+
+fn touches(writes: &Writes, (begin, end): &(Bytes, Bytes)) -> bool {
+    writes.between(begin, end).next().is_some() || writes.cleared.iter().any(|(b, e)| b < end && begin < e)
+}
+
+fn merged(
+    rows: Vec<(Bytes, Bytes)>,
+    writes: &Writes,
+    (begin, end): &(Bytes, Bytes),
+) -> BTreeMap<Bytes, Bytes> {
+    let kept = rows.into_iter().filter(|(key, _)| writes.cleared.covering(key).is_none());
+    let mut merged: BTreeMap<Bytes, Bytes> = kept.collect();
+    for (key, op) in writes.between(begin, end) {
+        let base = merged.remove(key);
+        let value = match &op.effect {
+            Effect::Set(value) => Some(value.clone()),
+            Effect::Clear => None,
+            Effect::Atomic(ops) => apply_all(base, ops),
+        };
+        if let Some(value) = value {
+            merged.insert(key.clone(), value);
+        }
+    }
+    merged
+}
+
+/// The part of a range that a read which stopped at `last` covered.
+fn up_to((begin, end): (Bytes, Bytes), last: Option<Bytes>, reverse: bool) -> (Bytes, Bytes) {
+    match last {
+        Some(last) if reverse => (last, end),
+        Some(last) => (begin, key_after(&last).into()),
+        None => (begin, end),
+    }
+}
+
+/// A page's keys and values, copied into one buffer.
+fn rows(page: &FdbValues) -> Vec<(Bytes, Bytes)> {
+    let size = page.iter().map(|row| row.key().len() + row.value().len()).sum();
+    let mut buffer = Vec::with_capacity(size);
+    for row in page {
+        buffer.extend_from_slice(row.key());
+        buffer.extend_from_slice(row.value());
+    }
+    let mut rest = Bytes::from(buffer);
+    let take = |row: &foundationdb::future::FdbKeyValue| {
+        (rest.split_to(row.key().len()), rest.split_to(row.value().len()))
+    };
+    page.iter().map(take).collect()
+}
+
+struct Collector {
+    prefix: usize,
+    options: RangeOptions,
+    bytes: usize,
+    pairs: Pairs,
+}
+
+impl Collector {
+    /// True where a bound is reached.
+    fn push(&mut self, stored: &Bytes, value: Bytes) -> bool {
+        let RangeOptions { limit, bytes, .. } = self.options;
+        let key = stored.slice(self.prefix.min(stored.len())..);
+        self.bytes += key.len() + value.len();
+        self.pairs.pairs.push((key, value));
+        self.pairs.more =
+            (limit > 0 && self.pairs.pairs.len() >= limit) || (bytes > 0 && self.bytes >= bytes);
+        self.pairs.more
+    }
+}

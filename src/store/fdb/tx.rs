@@ -1,0 +1,187 @@
+//! One transaction: what it read, what it would write, and the library's transaction that it reads through.
+
+use super::commit::{self, InFlight};
+use super::errors::of_read;
+use super::reads::Reads;
+use super::{Core, count};
+use crate::error::{StoreError, StoreResult};
+use crate::store::writes::{Kind, Own, Writes, apply_all};
+use crate::store::{MAX_AGE, MAX_TRANSACTION, Read, Version, Watch};
+use bytes::Bytes;
+use foundationdb::{FdbError, Transaction};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A transaction on FoundationDB.
+pub struct FdbTx {
+    pub(super) core: Arc<Core>,
+    /// An error where it could not be made: every operation says why.
+    native: StoreResult<Transaction>,
+    started: Duration,
+    /// Whether a read version has been asked for.
+    versioned: AtomicBool,
+    pub(super) state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) reads: Reads,
+    pub(super) writes: Writes,
+    pub(super) watches: Vec<(Bytes, oneshot::Sender<()>)>,
+}
+
+impl FdbTx {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        FdbTx {
+            native: core.transaction(),
+            started: core.clock.monotonic(),
+            core,
+            versioned: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The library's transaction, for a read.
+    pub(super) fn reading(&self) -> StoreResult<&Transaction> {
+        self.check()?;
+        if !self.versioned.swap(true, Ordering::Relaxed) {
+            count(&self.core.counters.read_versions);
+        }
+        self.native.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) fn read_failed(&self, e: FdbError) -> StoreError {
+        self.core.failed(of_read(e))
+    }
+
+    fn check(&self) -> StoreResult<()> {
+        self.core.check_open()?;
+        let age = self.core.clock.monotonic().saturating_sub(self.started);
+        if age > MAX_AGE { Err(StoreError::TooOld) } else { Ok(()) }
+    }
+
+    pub(in crate::store) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+        let native = self.reading()?;
+        let key = self.core.stored(key);
+        if let Some(value) = self.known(&key, read) {
+            return Ok(value);
+        }
+        count(&self.core.counters.keys);
+        let value = native.get(&key, true).await.map_err(|e| self.read_failed(e))?;
+        let value = value.map(|v| Bytes::copy_from_slice(&v));
+        let mut state = self.state.lock();
+        let own = state.writes.own(&key);
+        state.reads.fetched(key, value.clone());
+        Ok(over(own, value))
+    }
+
+    /// The value, where own writes or an earlier read say it. A read that own writes do not answer alone is noted.
+    fn known(&self, key: &Bytes, read: Read) -> Option<Option<Bytes>> {
+        let mut state = self.state.lock();
+        let own = state.writes.own(key);
+        if let Own::Known(value) = own {
+            return Some(value);
+        }
+        if read == Read::Serializable {
+            state.reads.point(key);
+        }
+        state.reads.value(key).map(|value| over(own, value))
+    }
+
+    fn write(&self, f: impl FnOnce(&mut Writes) -> StoreResult<()>) -> StoreResult<()> {
+        f(&mut self.state.lock().writes)
+    }
+
+    pub(in crate::store) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.set(self.core.stored(key), Bytes::copy_from_slice(value), true))
+    }
+    pub(in crate::store) fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.set(self.core.stored(key), Bytes::copy_from_slice(value), false))
+    }
+    pub(in crate::store) fn clear(&self, key: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.clear(self.core.stored(key)))
+    }
+    pub(in crate::store) fn clear_range(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        if begin >= end {
+            return Ok(());
+        }
+        self.write(|w| w.clear_range(self.core.stored(begin), self.core.stored(end)))
+    }
+    pub(in crate::store) fn add(&self, key: &[u8], delta: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.atomic(self.core.stored(key), Kind::Add, Bytes::copy_from_slice(delta)))
+    }
+    pub(in crate::store) fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.atomic(self.core.stored(key), Kind::Max, Bytes::copy_from_slice(operand)))
+    }
+    pub(in crate::store) fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        if begin < end {
+            self.state.lock().reads.range(self.core.stored(begin), self.core.stored(end));
+        }
+        Ok(())
+    }
+    pub(in crate::store) fn add_write_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
+        if begin >= end {
+            return Ok(());
+        }
+        self.write(|w| w.add_conflict(self.core.stored(begin), self.core.stored(end)))
+    }
+    pub(in crate::store) fn watch(&self, key: &[u8]) -> StoreResult<Watch> {
+        let (sender, receiver) = oneshot::channel();
+        self.state.lock().watches.push((self.core.stored(key), sender));
+        Ok(receiver)
+    }
+
+    /// The first eight bytes of the cluster's metadata version. Two bumps that share them share a commit version, so that no
+    /// transaction reads one without the other.
+    pub(in crate::store) async fn metadata_version(&self) -> StoreResult<u64> {
+        let version = self.reading()?.get_metadata_version(false).await;
+        let version = version.map_err(|e| self.read_failed(e))?;
+        Ok(version.unwrap_or_default().cast_unsigned())
+    }
+    pub(in crate::store) fn bump_metadata_version(&self) -> StoreResult<()> {
+        self.state.lock().writes.bump = true;
+        Ok(())
+    }
+    pub(in crate::store) async fn read_version(&self) -> StoreResult<Version> {
+        let version = self.reading()?.get_read_version().await;
+        version.map(i64::cast_unsigned).map_err(|e| self.read_failed(e))
+    }
+    pub(in crate::store) fn is_write(&self) -> bool {
+        !self.state.lock().writes.is_empty()
+    }
+    pub(in crate::store) fn size(&self) -> usize {
+        let state = self.state.lock();
+        state.writes.size() + state.reads.size()
+    }
+
+    /// Commits in a task of its own, which goes on when the caller does not. Of a transaction that wrote nothing there is
+    /// nothing to commit.
+    pub(in crate::store) async fn commit(self) -> StoreResult<Version> {
+        if !self.is_write() {
+            let version = self.read_version().await?;
+            let State { watches, .. } = self.state.into_inner();
+            commit::watch(&self.core, version, watches)?;
+            return Ok(version);
+        }
+        let in_flight = InFlight::enter(&self.core);
+        self.check()?;
+        if self.size() > MAX_TRANSACTION {
+            return Err(StoreError::TooLarge);
+        }
+        let (native, state) = (self.native?, self.state.into_inner());
+        let task = tokio::spawn(commit::run(in_flight, native, state));
+        task.await.unwrap_or(Err(StoreError::Unknown))
+    }
+}
+
+/// Own writes over what the snapshot holds.
+fn over(own: Own, value: Option<Bytes>) -> Option<Bytes> {
+    match own {
+        Own::Known(value) => value,
+        Own::Atomic(ops) => apply_all(value, &ops),
+        Own::Unknown => value,
+    }
+}
