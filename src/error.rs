@@ -23,6 +23,9 @@ pub enum StoreError {
     /// A value longer than 100 kB (bytes given).
     #[error("value of {0} bytes exceeds the store's limit of 100000")]
     ValueTooLarge(usize),
+    /// A reply that is too long to be kept under a client's id (bytes given).
+    #[error("reply of {0} bytes is too long to be kept under an id (limit 8000000), so nothing was done")]
+    ReplyTooLarge(usize),
     /// The commit may or may not have happened.
     #[error("commit result unknown")]
     Unknown,

@@ -25,13 +25,18 @@ const ROUNDS: usize = 60;
 fn call(line: &str) -> Call {
     let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
     let (row, names) = table::resolve(&argv).and_then(Result::ok).expect("a command of the table");
-    Call { row, argv, names }
+    Call { row, argv, names, id: None }
 }
 
 async fn run(exec: &Executor, lines: &[&str], multi: bool) -> Vec<Reply> {
     let calls = lines.iter().map(|l| call(l)).collect();
-    let unit =
-        Unit { calls, client: ClientState::new(Arc::default(), true), watches: Vec::new(), exec: multi };
+    let unit = Unit {
+        calls,
+        client: ClientState::new(Arc::default(), true),
+        watches: Vec::new(),
+        exec: multi,
+        id: None,
+    };
     exec.run(unit).await.replies.expect("nothing is watched")
 }
 

@@ -6,7 +6,7 @@ use super::command_info::{categories, flag_words, info_of};
 use super::cx::Cx;
 use super::glob;
 use super::reply::Reply;
-use super::table::{self, Flags, Group, KeySpec, Row, Run};
+use super::table::{self, Flags, Group, KeySpec, PREFIX, Row, Run};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use bytes::Bytes;
@@ -145,6 +145,9 @@ async fn list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 /// The row of a command line and where each key is, or the error that COMMAND GETKEYS answers.
 fn keys(argv: &[Bytes]) -> Result<Vec<(&Bytes, &'static KeySpec)>> {
     let row = match table::resolve(argv) {
+        Some(Ok((row, _))) if matches!(row.run, Run::Prefix) => {
+            return keys(argv.get(PREFIX..).unwrap_or_default());
+        }
         Some(Ok((row, _))) => row,
         _ => return Err(ReplyError::new("ERR Invalid command specified").into()),
     };

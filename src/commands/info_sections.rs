@@ -122,6 +122,8 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
         "rejected_connections": t.refused.get(),
         "expired_keys": t.expired.get(),
+        "idempotent_repeats": t.repeats.get(),
+        "idempotent_forgotten": t.forgotten.get(),
         "evicted_keys": 0,
         "evicted_clients": 0,
         "keyspace_hits": t.hits.get(),

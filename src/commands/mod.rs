@@ -3,7 +3,9 @@
 pub mod args;
 pub mod auth;
 pub mod cx;
+pub mod idempotent;
 pub mod reply;
+pub mod reply_codec;
 pub mod table;
 
 pub mod glob;
@@ -52,6 +54,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     sets::ROWS,
     set_algebra::ROWS,
     transactions::ROWS,
+    idempotent::ROWS,
     auth::ROWS,
     connection::ROWS,
     client::ROWS,

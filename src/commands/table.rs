@@ -166,6 +166,8 @@ pub enum Run {
     Refuse(&'static str),
     /// Only its subcommands run.
     Container,
+    /// IDEMPOTENT: the command line behind the next argument runs, under that as its id.
+    Prefix,
 }
 
 /// One command, or one subcommand of a container.
@@ -264,8 +266,12 @@ pub fn lookup(name: &[u8]) -> Option<&'static Row> {
     BY_NAME.get(&*lower).copied()
 }
 
+/// Arguments in front of the command line that a [`Run::Prefix`] row runs.
+pub const PREFIX: usize = 2;
+
 /// The row that runs `argv`, and how many leading arguments are names: a container's subcommand is found by its second.
-/// `Err(container)`: the subcommand is unknown (or missing).
+/// `Err(container)`: the subcommand is unknown (or missing). A prefix is found as such; what it runs begins at
+/// [`PREFIX`].
 pub fn resolve(argv: &[bytes::Bytes]) -> Option<std::result::Result<(&'static Row, usize), &'static Row>> {
     let row = lookup(argv.first()?)?;
     if row.subs.is_empty() {
@@ -276,6 +282,7 @@ pub fn resolve(argv: &[bytes::Bytes]) -> Option<std::result::Result<(&'static Ro
     };
     match row.subs.iter().find(|r| sub.eq_ignore_ascii_case(r.name.as_bytes())) {
         Some(r) => Some(Ok((r, 2))),
+        None if matches!(row.run, Run::Prefix) => Some(Ok((row, 1))),
         None => Some(Err(row)),
     }
 }

@@ -157,6 +157,8 @@ options! {
     appendfsync: AppendFsync = "appendfsync" "always" Runtime FSYNC;
     /// Number of databases.
     databases: u8 = "databases" "16" Start Int(1, 255);
+    /// Seconds that the reply of a command under an id (IDEMPOTENT) is kept at least; then the oldest ones are forgotten.
+    idempotency_min_age: u32 = "idempotency-min-age" "86400" Runtime Int(0, INT);
     /// Lanes that combine writes into transactions; each has one transaction in flight. 0: one for two processor cores.
     lanes: usize = "lanes" "0" Start Int(0, 1024);
     /// Bytes of memory for blocks that the engine has read.

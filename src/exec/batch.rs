@@ -1,6 +1,6 @@
 //! One transaction and the units that run in it.
 
-use super::{Call, Done, Job, Unit, Watched};
+use super::{Call, Done, Forced, Job, Unit, Watched};
 use crate::commands::args::Args;
 use crate::commands::cx::{ClientState, Cx, Server};
 use crate::commands::reply::Reply;
@@ -9,6 +9,7 @@ use crate::env::Rng;
 use crate::error::{Error, ReplyError, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::catalog::Catalog;
+use crate::keyspace::keys::root;
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::{LookupTally, Lookups};
 use crate::types::object;
@@ -39,10 +40,10 @@ const PANICKED: ReplyError = ReplyError::new("ERR internal error: the command fa
 
 /// One transaction.
 pub(super) struct Batch<'a> {
-    server: &'a Server,
-    tx: &'a Tx,
+    pub(super) server: &'a Server,
+    pub(super) tx: &'a Tx,
     catalog: Arc<Catalog>,
-    now: u64,
+    pub(super) now: u64,
     rng: Rng,
     lookups: LookupTally,
 }
@@ -61,11 +62,13 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Reads the records of all keys at once, so that the handlers' own reads are answered from the transaction.
+    /// Reads the records of all keys and the receipts of all ids at once, so that the handlers' own reads are answered
+    /// from the transaction.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
         let mut rows = Vec::new();
         for unit in units {
             let Some(db) = self.catalog.prefixes.get(usize::from(unit.client.db)) else { continue };
+            rows.extend(unit.ids().map(|id| root::receipt(id)));
             for call in &unit.calls {
                 let keys = table::keys_of(call.row, &call.argv).unwrap_or_default();
                 rows.extend(keys.into_iter().map(|k| db.record(k)));
@@ -79,6 +82,9 @@ impl<'a> Batch<'a> {
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
     pub(super) async fn job(&mut self, job: &mut Job, staged: &[Staged]) -> Result<Done, Halt> {
+        if let Some(id) = &job.unit.id {
+            return self.exec_once(id, &job.unit, &mut job.forced, staged).await;
+        }
         let mut client = job.unit.client.clone();
         let replies = self.unit(&job.unit, &mut client, &mut job.forced, staged).await?;
         Ok(Done::new(client, replies, self.take_lookups()))
@@ -94,7 +100,7 @@ impl<'a> Batch<'a> {
         &mut self,
         unit: &Unit,
         client: &mut ClientState,
-        forced: &mut Vec<(usize, Reply)>,
+        forced: &mut Forced,
         staged: &[Staged],
     ) -> Result<Option<Vec<Reply>>, Halt> {
         if !self.unchanged(&unit.watches).await? {
@@ -103,16 +109,16 @@ impl<'a> Batch<'a> {
         client.in_exec = unit.exec;
         let mut replies = Vec::with_capacity(unit.calls.len());
         for (n, call) in unit.calls.iter().enumerate() {
-            let reply = match forced.iter().find(|(at, _)| *at == n) {
-                Some((_, reply)) => reply.clone(),
-                None => match self.call(call, client, staged).await {
+            let reply = match forced.call(n) {
+                Some(reply) => reply,
+                None => match self.call_once(call, client, staged).await {
                     Some(Ok(reply)) => reply,
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
                     Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
                     // What it wrote must not be committed: the others run again without it.
                     failed => {
                         let error = failed.and_then(Result::err).map_or(PANICKED, Error::into_reply);
-                        forced.push((n, Reply::Error(error)));
+                        forced.calls.push((n, Reply::Error(error)));
                         return Err(Halt::Rerun);
                     }
                 },
@@ -123,8 +129,8 @@ impl<'a> Batch<'a> {
         Ok(Some(replies))
     }
 
-    /// None where the handler panicked.
-    async fn call(
+    /// Runs a call, whatever its id. None where the handler panicked.
+    pub(super) async fn call(
         &mut self,
         call: &Call,
         client: &mut ClientState,
@@ -166,7 +172,7 @@ impl<'a> Batch<'a> {
 }
 
 /// Whether an error is about the transaction rather than about one command.
-fn ends_attempt(e: &StoreError) -> bool {
+pub(super) fn ends_attempt(e: &StoreError) -> bool {
     e.is_retryable()
         || matches!(e, StoreError::Unknown | StoreError::ReadOnly(_) | StoreError::Unavailable(_))
 }

@@ -2,7 +2,7 @@
 //! the next batch; the heavy lane has several, and each takes one unit at a time.
 
 use super::attempt::Attempts;
-use super::{Done, Job, Unit};
+use super::{Done, Forced, Job, Unit};
 use crate::error::StoreError;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Lane {
         let (answer, done) = oneshot::channel();
         let client = unit.client.clone();
         let calls = unit.calls.len();
-        let queued = self.queue.send(Job { unit, forced: Vec::new(), answer });
+        let queued = self.queue.send(Job { unit, forced: Forced::default(), answer });
         match (queued, done.await) {
             (Ok(()), Ok(done)) => done,
             // The lane has ended: the server is stopping.

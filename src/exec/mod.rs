@@ -7,12 +7,15 @@
 //! * A **heavy** unit (row flag, or more than 1 MB of arguments) runs in a transaction of its own with a slot of its own,
 //!   so that nobody queues behind it.
 //!
+//! A call or an EXEC with an **id** runs once for that id, see [`once`]; it may write, whatever its row says.
+//!
 //! Every batch that writes also writes its number to the slot's key `l`, and conflicts with every other writer of that
 //! key: see [`attempt`] for why that makes an unknown commit exactly-once.
 
 mod attempt;
 mod batch;
 mod lane;
+mod once;
 mod reads;
 mod staging;
 
@@ -47,6 +50,8 @@ pub struct Call {
     pub argv: Vec<Bytes>,
     /// How many of them are names (2 for a subcommand).
     pub names: usize,
+    /// The client's id, under which it runs once (IDEMPOTENT). On EXEC's own call it is the unit's.
+    pub id: Option<Bytes>,
 }
 
 impl Call {
@@ -79,11 +84,18 @@ pub struct Unit {
     pub watches: Vec<Watched>,
     /// True for EXEC: `client.in_exec` is set while it runs.
     pub exec: bool,
+    /// EXEC only: the client's id, under which all of it runs once. Its calls then have none.
+    pub id: Option<Bytes>,
 }
 
 impl Unit {
     fn writes(&self) -> bool {
-        self.calls.iter().any(|c| c.row.is_write())
+        self.id.is_some() || self.calls.iter().any(|c| c.row.is_write() || c.id.is_some())
+    }
+
+    /// The ids of its calls or its own.
+    fn ids(&self) -> impl Iterator<Item = &Bytes> {
+        self.id.iter().chain(self.calls.iter().filter_map(|c| c.id.as_ref()))
     }
 
     fn is_heavy(&self) -> bool {
@@ -123,11 +135,26 @@ impl Done {
     }
 }
 
+/// Answers that are fixed: what failed in the store after it may have written must not run again.
+#[derive(Default)]
+struct Forced {
+    /// Of single calls.
+    calls: Vec<(usize, Reply)>,
+    /// Of the unit as a whole.
+    unit: Option<ReplyError>,
+}
+
+impl Forced {
+    /// The answer of call `n`.
+    fn call(&self, n: usize) -> Option<Reply> {
+        self.calls.iter().find(|(at, _)| *at == n).map(|(_, reply)| reply.clone())
+    }
+}
+
 /// A unit on its way through a lane.
 struct Job {
     unit: Unit,
-    /// Calls that must not run again, with their answers: they failed in the store after they may have written.
-    forced: Vec<(usize, Reply)>,
+    forced: Forced,
     answer: oneshot::Sender<Done>,
 }
 

@@ -2,7 +2,7 @@
 //! so it is as serializable as a transaction that writes.
 
 use super::batch::{Batch, Halt};
-use super::{Done, Unit};
+use super::{Done, Forced, Unit};
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
 use crate::error::StoreError;
@@ -13,7 +13,7 @@ const MAX_ATTEMPTS: u32 = 3;
 
 /// Runs a unit without writes.
 pub(super) async fn run(server: &Server, unit: Unit) -> Done {
-    let mut forced = Vec::new();
+    let mut forced = Forced::default();
     for tries in 1.. {
         let mut client = unit.client.clone();
         match attempt(server, &unit, &mut client, &mut forced).await {
@@ -32,7 +32,7 @@ async fn attempt(
     server: &Server,
     unit: &Unit,
     client: &mut ClientState,
-    forced: &mut Vec<(usize, Reply)>,
+    forced: &mut Forced,
 ) -> Result<(Option<Vec<Reply>>, Lookups), Halt> {
     let tx = server.store.begin();
     let mut batch = Batch::new(server, &tx, server.env.rng()).await?;

@@ -3,6 +3,7 @@
 
 mod expiry;
 mod heartbeat;
+mod idempotency;
 mod reclaim;
 
 use crate::commands::cx::Server;
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub fn spawn(server: &Arc<Server>) {
     tokio::spawn(heartbeat::run(server.clone()));
     tokio::spawn(expiry::run(server.clone()));
+    tokio::spawn(idempotency::run(server.clone()));
     tokio::spawn(reclaim::run(server.clone()));
 }
 

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const MAX_REDIS_KEY: usize = 8 * 1024;
 /// Longest member in bytes that is a dictionary key itself; longer ones are found by their hash.
 pub const MAX_INLINE_MEMBER: usize = 512;
-/// Number of shards of the key counter and of the expiry index (a power of two).
+/// Number of shards of the key counter, of the expiry index and of the age index of receipts (a power of two).
 pub const SHARDS: u8 = 16;
 
 /// Name of a set's or long string's rows. Never reused.
@@ -274,6 +274,44 @@ pub mod root {
     }
     fn decode_named(tag: u8, row: &[u8]) -> Option<u64> {
         Some(u64::from_be_bytes(*row.strip_prefix(&[tag])?.first_chunk()?))
+    }
+    /// `t <length><id>`: what the command under a client's id answered. The length makes the rows prefix-free; ids have
+    /// at most 255 bytes.
+    pub fn receipt(id: &[u8]) -> Vec<u8> {
+        let mut k = Vec::with_capacity(id.len() + 5);
+        k.extend_from_slice(&[b't', id.len() as u8]);
+        k.extend_from_slice(id);
+        k
+    }
+    /// `t <length><id><n>`: piece `n` of a long answer.
+    pub fn receipt_piece(id: &[u8], n: u16) -> Vec<u8> {
+        let mut k = receipt(id);
+        k.extend_from_slice(&n.to_be_bytes());
+        k
+    }
+    /// One past all pieces of a long answer.
+    pub fn receipt_pieces_end(id: &[u8]) -> Vec<u8> {
+        let mut k = receipt(id);
+        k.extend_from_slice(&[0xff; 3]);
+        k
+    }
+    /// `u <shard><ms><id>`: the age index row of an id that was used at `ms`.
+    pub fn receipt_age(ms: u64, id: &[u8]) -> Vec<u8> {
+        let mut k = receipt_ages_from(super::shard(super::hash(id)), ms);
+        k.extend_from_slice(id);
+        k
+    }
+    /// `u <shard><ms>`: where the rows of a shard that were used at `ms` begin.
+    pub fn receipt_ages_from(shard: u8, ms: u64) -> Vec<u8> {
+        let mut k = Vec::with_capacity(60);
+        k.extend_from_slice(&[b'u', shard]);
+        k.extend_from_slice(&ms.to_be_bytes());
+        k
+    }
+    /// The id of an age index row.
+    pub fn decode_receipt_age(row: &Bytes) -> Option<Bytes> {
+        row.get(10..)?;
+        Some(row.slice(10..))
     }
     /// What a garbage row asks to reclaim.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,9 @@
 //!   i <instance>         -> heartbeat       servers                                                instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
+//!   t <len u8><id>       -> receipt         what the command under a client's id answered          receipt.rs
+//!   t <len u8><id><n BE> -> bytes           a piece of a long answer
+//!   u <shard><ms BE><id> -> empty or 01     age index of receipts; 01: there are pieces
 //! <prefix of a database>                                                                           keys.rs
 //!   K <xxh3-64(key) BE><key>    -> record                                                          record.rs
 //!   N <oid>                     -> i128 LE  version << 64 | cardinality
@@ -27,6 +30,7 @@ pub mod ids;
 pub mod instances;
 pub mod keys;
 pub mod reads;
+pub mod receipt;
 pub mod record;
 pub mod transfer;
 

@@ -1,9 +1,11 @@
 //! Every check between a request and what runs it: one ordered list, driven by the row. What passes is trusted later.
 //!
 //! The order and the texts are Redis' (`processCommand`): a command that does not exist or has the wrong number of
-//! arguments is told so before it is asked for a password.
+//! arguments is told so before it is asked for a password. A command under an id (IDEMPOTENT) passes the same gates as
+//! without, and then those of [`under_id`].
 
-use crate::commands::table::{self, Flags, Row};
+use crate::commands::idempotent::{check_id, may_run};
+use crate::commands::table::{self, Flags, PREFIX, Row, Run, SessionOp};
 use crate::error::ReplyError;
 use bytes::Bytes;
 
@@ -16,6 +18,9 @@ const NO_DEBUG: ReplyError = ReplyError::new(
 );
 /// A command that is not allowed inside MULTI.
 const NO_MULTI: ReplyError = ReplyError::new("ERR Command not allowed inside a transaction");
+/// A command under an id inside MULTI.
+const ID_IN_MULTI: ReplyError =
+    ReplyError::new("ERR inside a transaction only EXEC has an id: IDEMPOTENT <id> EXEC");
 /// Most bytes of names and arguments that an error repeats.
 const MAX_QUOTED: usize = 128;
 
@@ -32,8 +37,15 @@ pub(super) struct Standing {
 
 /// What the gates say.
 pub(super) enum Verdict {
-    /// Run this row; so many leading arguments are names.
-    Pass(&'static Row, usize),
+    /// Run this row.
+    Pass {
+        /// The row.
+        row: &'static Row,
+        /// So many leading arguments are names.
+        names: usize,
+        /// An id and its command stand in front of them ([`PREFIX`]).
+        under_id: bool,
+    },
     /// Refused, where the command exists with its row.
     Refuse(Option<&'static Row>, ReplyError),
     /// A browser was made to talk to us: close without a word.
@@ -60,20 +72,50 @@ pub(super) fn check(argv: &[Bytes], standing: Standing) -> Verdict {
         Some(Err(container)) => return Verdict::Refuse(Some(container), subcommand(container, argv)),
         Some(Ok(found)) => found,
     };
+    if matches!(row.run, Run::Prefix) {
+        return under_id(row, argv, standing);
+    }
     let request = Request { row, argv, names, standing };
     match GATES.iter().find_map(|gate| gate(&request).err()) {
-        None => Verdict::Pass(row, names),
+        None => Verdict::Pass { row, names, under_id: false },
         Some(e) => Verdict::Refuse(Some(row), e),
     }
+}
+
+/// What the gates say of the command behind an id. It is refused where no retry could be answered for it.
+fn under_id(prefix: &'static Row, argv: &[Bytes], standing: Standing) -> Verdict {
+    let (id, inner) = match argv.split_at_checked(PREFIX) {
+        Some(([_, id], inner)) if !inner.is_empty() => (id, inner),
+        _ => return Verdict::Refuse(Some(prefix), wrong_arity(prefix.name)),
+    };
+    if let Err(e) = check_id(id) {
+        return Verdict::Refuse(Some(prefix), e);
+    }
+    match check(inner, standing) {
+        Verdict::Pass { row, under_id: true, .. } => Verdict::Refuse(Some(row), not_under_id(prefix.name)),
+        Verdict::Pass { row, names, .. } if !may_run(row) => {
+            Verdict::Refuse(Some(row), not_under_id(&label(row, names, inner)))
+        }
+        Verdict::Pass { row, .. }
+            if standing.in_multi && !matches!(row.run, Run::Session(SessionOp::Exec)) =>
+        {
+            Verdict::Refuse(Some(row), ID_IN_MULTI)
+        }
+        Verdict::Pass { row, names, .. } => Verdict::Pass { row, names, under_id: true },
+        other => other,
+    }
+}
+
+/// The refusal of a command that cannot have an id.
+pub(super) fn not_under_id(label: &str) -> ReplyError {
+    ReplyError::of(format!("ERR '{label}' cannot run under an id: it changes more than data"))
 }
 
 fn arity(r: &Request<'_>) -> Result<(), ReplyError> {
     if r.row.accepts(r.argv.len()) {
         return Ok(());
     }
-    let container = r.argv.first().filter(|_| r.names == 2).and_then(|name| table::lookup(name));
-    let container = container.map(|c| format!("{}|", c.name)).unwrap_or_default();
-    Err(wrong_arity(&format!("{container}{}", r.row.name)))
+    Err(wrong_arity(&label(r.row, r.names, r.argv)))
 }
 
 fn protected(r: &Request<'_>) -> Result<(), ReplyError> {
@@ -86,6 +128,13 @@ fn authenticated(r: &Request<'_>) -> Result<(), ReplyError> {
 
 fn outside_multi(r: &Request<'_>) -> Result<(), ReplyError> {
     if r.standing.in_multi && r.row.flags.has(Flags::NO_MULTI) { Err(NO_MULTI) } else { Ok(()) }
+}
+
+/// The row's name, of a subcommand with its container's.
+pub(super) fn label(row: &Row, names: usize, argv: &[Bytes]) -> String {
+    let container = argv.first().filter(|_| names == 2).and_then(|name| table::lookup(name));
+    let container = container.map(|c| format!("{}|", c.name)).unwrap_or_default();
+    format!("{container}{}", row.name)
 }
 
 fn wrong_arity(label: &str) -> ReplyError {

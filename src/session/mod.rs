@@ -14,7 +14,7 @@ mod transaction;
 use crate::commands::cx::{AfterReply, ClientState, Protocol, ReplyMode};
 use crate::commands::debug;
 use crate::commands::reply::Reply;
-use crate::commands::table::{self, Flags, Run, SessionOp};
+use crate::commands::table::{self, Flags, PREFIX, Run, SessionOp};
 use crate::config::Allowed;
 use crate::error::ReplyError;
 use crate::exec::{Call, Done, Executor, Unit, Watched};
@@ -110,16 +110,17 @@ impl Session {
     }
 
     /// Takes a request of at least one argument.
-    pub fn take(&mut self, argv: Vec<Bytes>) -> Room {
+    pub fn take(&mut self, mut argv: Vec<Bytes>) -> Room {
         let standing = Standing {
             authenticated: self.is_authenticated(),
             in_multi: self.multi.is_some(),
             may_debug: self.may_debug,
         };
         match gate::check(&argv, standing) {
-            Verdict::Pass(row, names) => {
+            Verdict::Pass { row, names, under_id } => {
                 self.client.handle.on_command(table::index_of(row));
-                self.accept(Call { row, argv, names })
+                let id = if under_id { argv.drain(..PREFIX).next_back() } else { None };
+                self.accept(Call { row, argv, names, id })
             }
             Verdict::Refuse(row, error) => {
                 let telemetry = &self.executor.server().telemetry;
@@ -272,18 +273,13 @@ impl Session {
     }
 
     async fn execute(&mut self, calls: Vec<Call>) -> Vec<Reply> {
-        self.run_unit(calls, Vec::new(), false).await.0.unwrap_or_default()
+        let unit = Unit { calls, client: self.client.clone(), watches: Vec::new(), exec: false, id: None };
+        self.run_unit(unit).await.0.unwrap_or_default()
     }
 
     /// The unit's replies and refusal, as [`Done`] has them.
-    async fn run_unit(
-        &mut self,
-        calls: Vec<Call>,
-        watches: Vec<Watched>,
-        exec: bool,
-    ) -> (Option<Vec<Reply>>, Option<ReplyError>) {
+    async fn run_unit(&mut self, unit: Unit) -> (Option<Vec<Reply>>, Option<ReplyError>) {
         self.client.handle.set_busy(true);
-        let unit = Unit { calls, client: self.client.clone(), watches, exec };
         let Done { client, replies, refused, .. } = self.executor.run(unit).await;
         self.client = client;
         self.client.handle.set_busy(false);
@@ -344,7 +340,7 @@ impl Session {
         let args = call.argv.get(call.names..).unwrap_or_default();
         match op {
             SessionOp::Multi => self.multi(),
-            SessionOp::Exec => self.exec().await,
+            SessionOp::Exec => self.exec(call.id.clone()).await,
             SessionOp::Discard => self.discard(),
             SessionOp::Watch => self.watch(args).await,
             SessionOp::Unwatch => self.unwatch(),

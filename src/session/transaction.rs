@@ -3,12 +3,16 @@
 //! A command that a gate refuses spoils the transaction; one that fails when it runs does not. EXEC's unit carries the
 //! watched keys' fingerprints, which are compared inside its transaction: so what WATCH promises holds for every change,
 //! by whatever server, also a SET of equal bytes.
+//!
+//! `IDEMPOTENT <id> EXEC` is EXEC whose unit has the id. All that is queued must be able to run under one.
 
 use super::Session;
+use super::gate::{label, not_under_id};
+use crate::commands::idempotent::may_run;
 use crate::commands::reply::Reply;
 use crate::commands::table::{Run, SessionOp};
 use crate::error::ReplyError;
-use crate::exec::{Call, Watched};
+use crate::exec::{Call, Unit, Watched};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -68,10 +72,7 @@ impl Session {
     pub(super) fn refuse(&mut self, run: Option<Run>, error: ReplyError) -> Reply {
         if let Some(Run::Session(SessionOp::Exec)) = run {
             self.forget_transaction();
-            let why = error.0.strip_prefix("ERR ").unwrap_or(&error.0);
-            return Reply::Error(ReplyError::of(format!(
-                "EXECABORT Transaction discarded because of: {why}"
-            )));
+            return spoilt(&error);
         }
         if let Some(multi) = &mut self.multi {
             multi.spoilt = true;
@@ -123,15 +124,19 @@ impl Session {
         Reply::Ok
     }
 
-    pub(super) async fn exec(&mut self) -> Reply {
+    /// `id`: of `IDEMPOTENT <id> EXEC`.
+    pub(super) async fn exec(&mut self, id: Option<Bytes>) -> Reply {
         let Some(multi) = self.multi.take() else { return Reply::Error(EXEC_ALONE) };
         let watches = std::mem::take(&mut self.watches);
         if multi.spoilt {
             return Reply::Error(ABORTED);
         }
+        if let Some(refused) = id.as_ref().and_then(|_| multi.calls.iter().find(|c| !may_run(c.row))) {
+            return spoilt(&not_under_id(&label(refused.row, refused.names, &refused.argv)));
+        }
         let total = multi.calls.len();
         let (ours, calls) = split(multi.calls);
-        let ran = match self.run_exec(calls, watches).await {
+        let ran = match self.run_exec(calls, watches, id).await {
             Ok(ran) => ran,
             Err(instead) => return instead,
         };
@@ -147,11 +152,17 @@ impl Session {
     }
 
     /// The replies of `calls`, or what EXEC answers where a watched key has changed or the store refused them all.
-    async fn run_exec(&mut self, calls: Vec<Call>, watches: Vec<Watched>) -> Result<Vec<Reply>, Reply> {
-        if calls.is_empty() && watches.is_empty() {
+    async fn run_exec(
+        &mut self,
+        calls: Vec<Call>,
+        watches: Vec<Watched>,
+        id: Option<Bytes>,
+    ) -> Result<Vec<Reply>, Reply> {
+        if calls.is_empty() && watches.is_empty() && id.is_none() {
             return Ok(Vec::new());
         }
-        match self.run_unit(calls, watches, true).await {
+        let unit = Unit { calls, client: self.client.clone(), watches, exec: true, id };
+        match self.run_unit(unit).await {
             (_, Some(error)) => Err(Reply::Error(error)),
             (replies, None) => replies.ok_or(Reply::NilArray),
         }
@@ -169,6 +180,12 @@ impl Session {
             _ => Reply::Ok,
         }
     }
+}
+
+/// The reply to an EXEC that is refused for `error`.
+fn spoilt(error: &ReplyError) -> Reply {
+    let why = error.0.strip_prefix("ERR ").unwrap_or(&error.0);
+    Reply::Error(ReplyError::of(format!("EXECABORT Transaction discarded because of: {why}")))
 }
 
 /// What the session runs of a queue, with its places, and what the executor runs.

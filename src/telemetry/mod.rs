@@ -50,6 +50,10 @@ pub struct Telemetry {
     pub hits: Count,
     /// Keys that reading commands did not find.
     pub misses: Count,
+    /// Commands under an id that were answered with what they had answered before.
+    pub repeats: Count,
+    /// Ids forgotten because of their age.
+    pub forgotten: Count,
     /// Units in committed batches.
     pub units: Count,
     /// Transactions run again after a conflict.
@@ -95,6 +99,8 @@ impl Telemetry {
             expired: Count::default(),
             hits: Count::default(),
             misses: Count::default(),
+            repeats: Count::default(),
+            forgotten: Count::default(),
             units: Count::default(),
             conflicts: Count::default(),
             retries: Count::default(),
@@ -177,6 +183,14 @@ impl Telemetry {
             }
         }
     }
+    /// A command under an id was answered with what it had answered before. An attempt that is run again counts again.
+    pub fn on_repeat(&self) {
+        self.repeats.add(1);
+    }
+    /// `n` ids were forgotten because of their age.
+    pub fn on_forgotten(&self, n: u64) {
+        self.forgotten.add(n);
+    }
     /// A handler or a task panicked.
     pub fn on_panic(&self) {
         self.panics.add(1);
@@ -206,6 +220,8 @@ impl Telemetry {
             &self.expired,
             &self.hits,
             &self.misses,
+            &self.repeats,
+            &self.forgotten,
             &self.units,
             &self.conflicts,
             &self.retries,

@@ -114,6 +114,8 @@ fn figures(t: &Telemetry) -> Vec<Figure> {
         f("expired_keys", "Keys removed because their time had come.", t.expired.get()),
         f("keyspace_hits", "Keys that reading commands found.", t.hits.get()),
         f("keyspace_misses", "Keys that reading commands did not find.", t.misses.get()),
+        f("idempotent_repeats", "Commands answered again by their id.", t.repeats.get()),
+        f("idempotent_forgotten", "Ids forgotten because of their age.", t.forgotten.get()),
         f("batched_units", "Pipeline windows and transactions in committed batches.", t.units.get()),
         f("batch_conflicts", "Transactions run again after a conflict.", t.conflicts.get()),
         f("batch_retries", "Transactions run again for any reason.", t.retries.get()),

@@ -3,6 +3,7 @@
 pub mod copy;
 pub mod expire;
 pub mod object;
+pub mod receipt;
 pub mod reclaim;
 pub mod set;
 pub mod string;

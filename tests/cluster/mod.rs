@@ -128,9 +128,9 @@ impl Cluster {
     /// One command on server `n`.
     pub async fn run(&self, n: usize, argv: Vec<Bytes>) -> Reply {
         let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-        let calls = vec![Call { row, argv, names }];
+        let calls = vec![Call { row, argv, names, id: None }];
         let client = ClientState::new(Arc::default(), true);
-        let unit = Unit { calls, client, watches: Vec::new(), exec: false };
+        let unit = Unit { calls, client, watches: Vec::new(), exec: false, id: None };
         self.members[n].exec.run(unit).await.replies.unwrap().remove(0)
     }
 

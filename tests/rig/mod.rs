@@ -74,10 +74,11 @@ impl Rig {
             return Reply::text(format!("arity of {name}"));
         }
         let unit = Unit {
-            calls: vec![Call { row, argv, names }],
+            calls: vec![Call { row, argv, names, id: None }],
             client: self.client.clone(),
             watches: Vec::new(),
             exec: false,
+            id: None,
         };
         let done = self.exec.run(unit).await;
         self.client = done.client;

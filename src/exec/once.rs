@@ -1,0 +1,99 @@
+//! Calls and EXECs under a client's id (IDEMPOTENT): answered with what is known of the id, else run, and what they answered
+//! kept in the same transaction.
+//!
+//! Nothing here is a path of its own: such a call rides in a batch like any other, a second one with its id in the same batch
+//! reads the batch's own write, one on another connection or server conflicts with it on the id's row, and an unknown commit is
+//! resolved by the attempt loop. Errors of the store are not kept: either the attempt ends with them, or the call is answered
+//! with the error, has done nothing, and may run at the next request.
+
+use super::batch::{Batch, Halt, ends_attempt};
+use super::{Call, Done, Forced, Unit};
+use crate::commands::cx::ClientState;
+use crate::commands::idempotent::{Keyed, Known};
+use crate::commands::reply::Reply;
+use crate::commands::reply_codec::{encode, encode_array};
+use crate::error::{Error, Result, StoreError};
+use crate::types::string::Staged;
+use bytes::Bytes;
+
+impl Batch<'_> {
+    /// Runs a call, once where it has an id. None where the handler panicked: nothing is kept then.
+    pub(super) async fn call_once(
+        &mut self,
+        call: &Call,
+        client: &mut ClientState,
+        staged: &[Staged],
+    ) -> Option<Result<Reply>> {
+        let Some(id) = &call.id else { return self.call(call, client, staged).await };
+        let keyed = Keyed::command(id, client.db, &call.argv);
+        match keyed.recall(self.tx).await {
+            Ok(None) => {}
+            Ok(Some(known)) => return Some(Ok(self.repeat(known, client))),
+            Err(e) => return Some(Err(e)),
+        }
+        let reply = match self.call(call, client, staged).await? {
+            Ok(reply) => reply,
+            Err(Error::Reply(e)) => Reply::Error(e),
+            failed => return Some(failed),
+        };
+        Some(keyed.keep(self.tx, self.now, client.db, encode(&reply)).map(|()| reply))
+    }
+
+    /// Runs an EXEC under its id once. What a call of it failed with is part of the outcome, as in Redis; where a watched key
+    /// has changed, nothing has run and nothing is kept.
+    pub(super) async fn exec_once(
+        &mut self,
+        id: &Bytes,
+        unit: &Unit,
+        forced: &mut Forced,
+        staged: &[Staged],
+    ) -> std::result::Result<Done, Halt> {
+        let refused = |e: Error| Done::refused(unit.client.clone(), unit.calls.len(), e);
+        if let Some(e) = &forced.unit {
+            return Ok(refused(e.clone().into()));
+        }
+        let mut client = unit.client.clone();
+        let keyed = Keyed::exec(id, client.db, unit.calls.iter().map(|c| c.argv.as_slice()));
+        match keyed.recall(self.tx).await {
+            Ok(None) => {}
+            Ok(Some(known)) => {
+                let replies = items(self.repeat(known, &mut client));
+                return Ok(Done::new(client, Some(replies), self.take_lookups()));
+            }
+            Err(Error::Store(e)) if ends_attempt(&e) => return Err(e.into()),
+            Err(e) => return Ok(refused(e)),
+        }
+        let replies = self.unit(unit, &mut client, forced, staged).await?;
+        let kept = match &replies {
+            Some(replies) => keyed.keep(self.tx, self.now, client.db, encode_array(replies)),
+            None => Ok(()),
+        };
+        match kept {
+            Ok(()) => Ok(Done::new(client, replies, self.take_lookups())),
+            // Alone it may fit.
+            Err(Error::Store(e @ StoreError::TooLarge)) => Err(e.into()),
+            Err(e) => {
+                forced.unit = Some(e.into_reply());
+                Err(Halt::Rerun)
+            }
+        }
+    }
+
+    /// The answer of a command that ran before, and its effect on this connection.
+    fn repeat(&self, known: Known, client: &mut ClientState) -> Reply {
+        self.server.telemetry.on_repeat();
+        if client.db != known.db {
+            client.db = known.db;
+            client.publish();
+        }
+        known.reply
+    }
+}
+
+/// The replies that an EXEC's array holds.
+fn items(reply: Reply) -> Vec<Reply> {
+    match reply {
+        Reply::Array(items) => items,
+        other => vec![other],
+    }
+}

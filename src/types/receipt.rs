@@ -1,0 +1,127 @@
+//! What clients' commands under an id answered: kept in the transaction that did the command's work, so that there is
+//! one exactly where there is the other.
+//!
+//! * A receipt is its row `t`, the pieces of a long reply behind it, and a row `u` of the age index. All are written and removed
+//!   together, so a row of the index names a receipt that exists, and its value says whether there are pieces.
+//! * **One runs.** Whoever runs a command under an id has read its `t` row serializably and found none, and writes it. Of two
+//!   that do so at once, anywhere, the store lets one commit; the other one finds the receipt when it tries again.
+//! * Receipts live beside the databases: FLUSHALL and SWAPDB leave them, because what was answered was answered.
+//! * **Removal.** A sweep reads the index from its oldest row on, takes a read conflict on each row that it removes, and removes
+//!   what it names without reading it. FORGET removes the index's row too, so a sweep that meets it, or a sweep of another
+//!   server, conflicts: an id that was forgotten and used again is not swept for its former use.
+
+use crate::error::{Result, StoreError, StoreResult};
+use crate::keyspace::Keyspace;
+use crate::keyspace::keys::root;
+use crate::keyspace::receipt::{PIECE, Receipt};
+use crate::store::{RangeOptions, Read, Tx, key_after};
+use bytes::Bytes;
+
+/// Longest reply that is kept, in bytes as stored: leaves room for the command's own writes in the transaction.
+pub const MAX_REPLY: usize = 8_000_000;
+
+/// The value of an index row whose receipt has pieces.
+const IN_PIECES: &[u8] = &[1];
+
+/// The receipt of `id`, with its whole reply.
+pub async fn read(tx: &Tx, id: &[u8]) -> StoreResult<Option<Receipt>> {
+    let Some(mut receipt) = head(tx, id).await? else { return Ok(None) };
+    if receipt.has_pieces() {
+        receipt.reply = pieces(tx, id, receipt.len as usize).await?;
+    }
+    Ok(Some(receipt))
+}
+
+async fn head(tx: &Tx, id: &[u8]) -> StoreResult<Option<Receipt>> {
+    let raw = tx.get(&root::receipt(id), Read::Serializable).await?;
+    raw.map(|raw| Receipt::decode(&raw)).transpose()
+}
+
+/// Snapshot reads: the row, read serializably, changes with its pieces.
+async fn pieces(tx: &Tx, id: &[u8], len: usize) -> StoreResult<Bytes> {
+    let mut out = Vec::with_capacity(len.min(MAX_REPLY));
+    let (begin, end) = (root::receipt_piece(id, 0), root::receipt_pieces_end(id));
+    let found = tx.get_range(&begin, &end, RangeOptions::default(), Read::Snapshot).await?;
+    found.pairs.iter().for_each(|(_, piece)| out.extend_from_slice(piece));
+    if out.len() != len {
+        return Err(StoreError::Corrupt(format!("{} of {len} bytes of a kept reply", out.len())));
+    }
+    Ok(out.into())
+}
+
+/// Keeps `receipt`, whose `reply` is whole, for an `id` that this transaction has read and that has none.
+/// [`StoreError::ReplyTooLarge`] before anything is written.
+pub fn keep(tx: &Tx, id: &[u8], mut receipt: Receipt) -> StoreResult<()> {
+    let reply = std::mem::take(&mut receipt.reply);
+    if reply.len() > MAX_REPLY {
+        return Err(StoreError::ReplyTooLarge(reply.len()));
+    }
+    let mut age: &[u8] = &[];
+    if receipt.has_pieces() {
+        age = IN_PIECES;
+        for (n, piece) in reply.chunks(PIECE).enumerate() {
+            tx.set(&root::receipt_piece(id, n as u16), piece)?;
+        }
+    } else {
+        receipt.reply = reply;
+    }
+    tx.set(&root::receipt(id), &receipt.encode())?;
+    tx.set(&root::receipt_age(receipt.at, id), age)
+}
+
+/// Removes the receipt of `id`; false where there is none.
+pub async fn forget(tx: &Tx, id: &[u8]) -> StoreResult<bool> {
+    let Some(receipt) = head(tx, id).await? else { return Ok(false) };
+    tx.clear(&root::receipt_age(receipt.at, id))?;
+    clear(tx, id, receipt.has_pieces())?;
+    Ok(true)
+}
+
+fn clear(tx: &Tx, id: &[u8], has_pieces: bool) -> StoreResult<()> {
+    tx.clear(&root::receipt(id))?;
+    if has_pieces {
+        tx.clear_range(&root::receipt_piece(id, 0), &root::receipt_pieces_end(id))?;
+    }
+    Ok(())
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Receipts removed.
+    pub removed: usize,
+    /// True where the limit ended it: there may be more to do now.
+    pub more: bool,
+    /// Behind the last row removed, where the next sweep may begin.
+    pub next: Option<Vec<u8>>,
+}
+
+/// Removes up to `limit` receipts of one shard that were written before `before` (ms since the epoch), oldest first, in one
+/// transaction. `from`: where an earlier sweep ended; what was removed there need not be passed again.
+pub async fn sweep(
+    space: &Keyspace,
+    shard: u8,
+    from: Option<&[u8]>,
+    before: u64,
+    limit: usize,
+) -> Result<Swept> {
+    let (first, end) = (root::receipt_ages_from(shard, 0), root::receipt_ages_from(shard, before));
+    let begin = from.unwrap_or(&first);
+    if begin >= end.as_slice() {
+        return Ok(Swept::default());
+    }
+    let tx = space.store.begin();
+    let opts = RangeOptions { limit, ..RangeOptions::default() };
+    let old = tx.get_range(begin, &end, opts, Read::Snapshot).await?;
+    let Some((last, _)) = old.pairs.last() else { return Ok(Swept::default()) };
+    for (row, value) in &old.pairs {
+        let id = root::decode_receipt_age(row);
+        let id = id.ok_or_else(|| StoreError::Corrupt("row of the receipts' age index".into()))?;
+        tx.add_read_conflict(row, &key_after(row))?;
+        tx.clear(row)?;
+        clear(&tx, &id, value.as_ref() == IN_PIECES)?;
+    }
+    let done = Swept { removed: old.pairs.len(), more: old.more, next: Some(key_after(last)) };
+    tx.commit().await?;
+    Ok(done)
+}
