@@ -308,10 +308,10 @@ pub mod root {
         k.extend_from_slice(&ms.to_be_bytes());
         k
     }
-    /// The id of an age index row.
-    pub fn decode_receipt_age(row: &Bytes) -> Option<Bytes> {
-        row.get(10..)?;
-        Some(row.slice(10..))
+    /// Time in ms and id of an age index row.
+    pub fn decode_receipt_age(row: &Bytes) -> Option<(u64, Bytes)> {
+        let ms = row.get(2..10)?.try_into().ok()?;
+        Some((u64::from_be_bytes(ms), row.slice(10..)))
     }
     /// What a garbage row asks to reclaim.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

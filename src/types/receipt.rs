@@ -16,6 +16,7 @@ use crate::keyspace::keys::root;
 use crate::keyspace::receipt::{PIECE, Receipt};
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use bytes::Bytes;
+use futures_util::future::join_all;
 
 /// Longest reply that is kept, in bytes as stored: leaves room for the command's own writes in the transaction.
 pub const MAX_REPLY: usize = 8_000_000;
@@ -85,6 +86,29 @@ fn clear(tx: &Tx, id: &[u8], has_pieces: bool) -> StoreResult<()> {
     Ok(())
 }
 
+/// Where an earlier sweep of a shard ended, and the next one may begin: the engine need not pass again over the traces of what
+/// was removed. None: at the shard's begin.
+pub type Mark = Option<Vec<u8>>;
+
+/// When the oldest receipt behind each mark was written (ms since the epoch), for those shards that have one.
+pub async fn oldest(space: &Keyspace, marks: &[(u8, &Mark)]) -> Result<Vec<(u8, u64)>> {
+    let tx = space.store.begin();
+    let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
+    let first = join_all(marks.iter().map(async |(shard, mark)| {
+        let (first, end) = (root::receipt_ages_from(*shard, 0), root::receipt_ages_from(*shard + 1, 0));
+        let page = tx.get_range(mark.as_ref().unwrap_or(&first), &end, opts, Read::Snapshot).await?;
+        let Some((row, _)) = page.pairs.first() else { return Ok(None) };
+        Ok(Some((*shard, decode_age(row)?.0)))
+    }));
+    let first: StoreResult<Vec<Option<(u8, u64)>>> = first.await.into_iter().collect();
+    Ok(first?.into_iter().flatten().collect())
+}
+
+fn decode_age(row: &Bytes) -> StoreResult<(u64, Bytes)> {
+    let age = root::decode_receipt_age(row);
+    age.ok_or_else(|| StoreError::Corrupt("row of the receipts' age index".into()))
+}
+
 /// What a sweep did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -92,22 +116,16 @@ pub struct Swept {
     pub removed: usize,
     /// True where the limit ended it: there may be more to do now.
     pub more: bool,
-    /// Behind the last row removed, where the next sweep may begin.
-    pub next: Option<Vec<u8>>,
+    /// Behind the last row removed.
+    pub next: Mark,
 }
 
 /// Removes up to `limit` receipts of one shard that were written before `before` (ms since the epoch), oldest first, in one
-/// transaction. `from`: where an earlier sweep ended; what was removed there need not be passed again.
-pub async fn sweep(
-    space: &Keyspace,
-    shard: u8,
-    from: Option<&[u8]>,
-    before: u64,
-    limit: usize,
-) -> Result<Swept> {
+/// transaction.
+pub async fn sweep(space: &Keyspace, shard: u8, from: &Mark, before: u64, limit: usize) -> Result<Swept> {
     let (first, end) = (root::receipt_ages_from(shard, 0), root::receipt_ages_from(shard, before));
-    let begin = from.unwrap_or(&first);
-    if begin >= end.as_slice() {
+    let begin = from.as_ref().unwrap_or(&first);
+    if *begin >= end {
         return Ok(Swept::default());
     }
     let tx = space.store.begin();
@@ -115,8 +133,7 @@ pub async fn sweep(
     let old = tx.get_range(begin, &end, opts, Read::Snapshot).await?;
     let Some((last, _)) = old.pairs.last() else { return Ok(Swept::default()) };
     for (row, value) in &old.pairs {
-        let id = root::decode_receipt_age(row);
-        let id = id.ok_or_else(|| StoreError::Corrupt("row of the receipts' age index".into()))?;
+        let (_, id) = decode_age(row)?;
         tx.add_read_conflict(row, &key_after(row))?;
         tx.clear(row)?;
         clear(&tx, &id, value.as_ref() == IN_PIECES)?;
