@@ -200,9 +200,15 @@ impl Cx<'_> {
     /// Opens a key for a command that reads it, and counts it: Redis' `lookupKeyRead`. A command that only writes opens
     /// it without counting.
     pub async fn look_up(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
-        let slot = object::open(s, key, Read::Serializable).await?;
+        Ok(self.counted(object::open(s, key, Read::Serializable).await?))
+    }
+    /// As [`Cx::look_up`], for a command whose answer is about members of a set: see [`object::open_members`].
+    pub async fn look_up_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+        Ok(self.counted(object::open_members(s, key).await?))
+    }
+    fn counted(&self, slot: Slot) -> Slot {
         self.lookups.count(slot.exists());
-        Ok(slot)
+        slot
     }
     /// The prefix of database `db`.
     pub fn prefix(&self, db: u8) -> Result<Prefix> {

@@ -131,7 +131,7 @@ async fn scan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         if !options.matches(&key) {
             continue;
         }
-        let live = object::is_live(&s, &record).await?;
+        let live = object::is_live(&s, &record, Read::Serializable).await?;
         if options.type_name.is_some() {
             // Redis looks a key up to see its type.
             cx.lookups.count(live);
@@ -221,7 +221,7 @@ async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let next = rows.pairs.last().filter(|_| rows.more).map(|(row, _)| key_after(row));
         for (key, record) in decode(&s, rows)? {
             let matches = glob::matches_all(pattern) || glob::matches(pattern, &key, false);
-            if matches && object::is_live(&s, &record).await? {
+            if matches && object::is_live(&s, &record, Read::Serializable).await? {
                 names.push(Bytes::copy_from_slice(&key));
             }
         }
@@ -252,7 +252,7 @@ async fn first_live(s: &Scope<'_>, from: &[u8], to: &[u8]) -> Result<Option<Byte
     let opts = RangeOptions { limit: SEEK_ROWS, bytes: PAGE_BYTES, reverse: false };
     let rows = s.tx.get_range(from, to, opts, Read::Snapshot).await?;
     for (key, record) in decode(s, rows)? {
-        if object::is_live(s, &record).await? {
+        if object::is_live(s, &record, Read::Snapshot).await? {
             return Ok(Some(key));
         }
     }

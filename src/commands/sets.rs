@@ -8,7 +8,6 @@ use super::table::{FindKeys, Flags, Group, KEY_META, KEY_RO, KeySpec, Row, one};
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::set::{self, sample, scan as walk};
 use bytes::Bytes;
@@ -153,7 +152,7 @@ pub const ROWS: &[Row] = &[
 ];
 
 async fn open(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
-    object::open(s, key, Read::Serializable).await
+    object::open_members(s, key).await
 }
 
 async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -170,27 +169,27 @@ async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 
 async fn scard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
-    let slot = cx.look_up(&s, args.next()?).await?;
+    let slot = cx.look_up_members(&s, args.next()?).await?;
     Ok(Reply::Int(set::card(&s, slot.set()?).await?.cast_signed()))
 }
 
 async fn sismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
-    let slot = cx.look_up(&s, args.next()?).await?;
+    let slot = cx.look_up_members(&s, args.next()?).await?;
     let found = set::contains_many(&s, slot.set()?, args.rest()).await?;
     Ok(found.contains(&true).into())
 }
 
 async fn smismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
-    let slot = cx.look_up(&s, args.next()?).await?;
+    let slot = cx.look_up_members(&s, args.next()?).await?;
     let found = set::contains_many(&s, slot.set()?, args.rest()).await?;
     Ok(Reply::Array(found.into_iter().map(Reply::from).collect()))
 }
 
 async fn smembers(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
-    let slot = cx.look_up(&s, args.next()?).await?;
+    let slot = cx.look_up_members(&s, args.next()?).await?;
     Ok(set_reply(set::members(&s, slot.set()?).await?))
 }
 
@@ -259,7 +258,7 @@ async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         ))
         .into());
     }
-    let slot = cx.look_up(&s, key).await?;
+    let slot = cx.look_up_members(&s, key).await?;
     let rep = slot.set()?;
     let members = match count.unwrap_or(1) {
         n if n < 0 && n.unsigned_abs() > MAX_REPEATED && rep.is_some() => {
@@ -281,7 +280,7 @@ async fn sscan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let key = args.next()?;
     let cursor = parse_cursor(args.next()?)?;
-    let slot = cx.look_up(&s, key).await?;
+    let slot = cx.look_up_members(&s, key).await?;
     let Some(rep) = slot.set()? else { return Ok(page(0, Vec::new())) };
     let options = ScanOptions::parse(&mut args, false)?;
     let (next, mut members) = walk::scan(&s, Some(rep), cursor, options.count).await?;

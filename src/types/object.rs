@@ -6,7 +6,10 @@
 //! * [`remove`] does the same for a key that goes.
 //! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
 //!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it.
-//! * A chunked set with N = 0 does not exist, whatever its record says.
+//! * A chunked set with N = 0 does not exist, whatever its record says. Several removers at once can leave it so. So
+//!   [`open`] for a write reads N serializably: EXISTS in an EXEC that writes must not see a set that somebody has
+//!   emptied before. It thereby conflicts with every change of the set; a command whose answer is about members
+//!   alone (SADD, SREM, SISMEMBER) uses [`open_members`], which does not. `tests/sets_emptied.rs` shows both.
 
 use crate::error::{KEY_TOO_LONG, Result, StoreError, WRONGTYPE};
 use crate::keyspace::Scope;
@@ -61,6 +64,16 @@ impl Slot {
 
 /// Reads a key's record. A key too long to be written is absent. `Read::Serializable` wherever the command writes or the answer decides a write.
 pub async fn open(s: &Scope<'_>, key: &Bytes, read: Read) -> Result<Slot> {
+    open_as(s, key, read, read).await
+}
+
+/// As a serializable [`open`], but a set that is there may become empty meanwhile: for commands that conflict on the
+/// members that they answer of or change.
+pub async fn open_members(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+    open_as(s, key, Read::Serializable, Read::Snapshot).await
+}
+
+async fn open_as(s: &Scope<'_>, key: &Bytes, read: Read, read_count: Read) -> Result<Slot> {
     if key.len() > MAX_REDIS_KEY {
         return Ok(Slot { key: key.clone(), stored: None, live: false });
     }
@@ -68,7 +81,7 @@ pub async fn open(s: &Scope<'_>, key: &Bytes, read: Read) -> Result<Slot> {
     let stored = raw.as_ref().map(Record::decode).transpose()?;
     let live = match &stored {
         None => false,
-        Some(record) => is_live(s, record).await?,
+        Some(record) => is_live(s, record, read_count).await?,
     };
     if let (false, Read::Serializable, Some(Value::Set(SetRep::Chunked(oid)))) =
         (live, read, stored.as_ref().map(|r| &r.value))
@@ -80,10 +93,10 @@ pub async fn open(s: &Scope<'_>, key: &Bytes, read: Read) -> Result<Slot> {
 }
 
 /// Whether a stored record is a key that exists: for scans, which read records by range.
-pub async fn is_live(s: &Scope<'_>, record: &Record) -> Result<bool> {
+pub async fn is_live(s: &Scope<'_>, record: &Record, read: Read) -> Result<bool> {
     match &record.value {
         _ if record.expire_at.is_some_and(|at| at <= s.now) => Ok(false),
-        Value::Set(SetRep::Chunked(oid)) => Ok(count(s, *oid, Read::Snapshot).await?.cardinality() > 0),
+        Value::Set(SetRep::Chunked(oid)) => Ok(count(s, *oid, read).await?.cardinality() > 0),
         _ => Ok(true),
     }
 }

@@ -9,7 +9,7 @@ use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
-use tern::store::{Fsync, Read, Store, Tx};
+use tern::store::{Fsync, Store, Tx};
 use tern::types::object::{self, Slot};
 
 pub struct World {
@@ -51,7 +51,7 @@ impl World {
 }
 
 pub async fn slot(s: &Scope<'_>, key: &str) -> Slot {
-    object::open(s, &Bytes::copy_from_slice(key.as_bytes()), Read::Serializable).await.unwrap()
+    object::open_members(s, &Bytes::copy_from_slice(key.as_bytes())).await.unwrap()
 }
 
 pub fn word(n: u64) -> Bytes {
