@@ -52,7 +52,17 @@ async fn reads_go_on_and_writes_are_refused(h: &Harness) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_write_is_not_applied_and_says_so() {
-    let h = harness(Fsync::Always);
+    failed_write(Fsync::Always).await;
+}
+
+/// Without a sync to wait for, a batch is written on the caller's thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_write_on_the_callers_thread_is_the_committers_to_deal_with() {
+    failed_write(Fsync::No).await;
+}
+
+async fn failed_write(fsync: Fsync) {
+    let h = harness(fsync);
     let doubtful = broken(&h, |disk| disk.fail_next_write()).await;
     reads_go_on_and_writes_are_refused(&h).await;
     assert!(!doubtful.is_finished(), "no verdict before the store was reopened");
