@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Several Terns on one FoundationDB cluster: throughput, conflicts and fairness, beside one Tern on the embedded store and
+redis-server, in one run.
+
+    cargo build --release --features fdb
+    python3 bench/cluster.py --tern target/release/tern [--servers 1,3,8] [--out bench/results/NAME.md]
+
+Starts a cluster of one fdbserver process (ssd) on 127.0.0.1 in a temporary directory; fdbserver and fdbcli are taken from
+$FDB_HOME/bin, /opt/fdb/bin or PATH. The load is one redis-benchmark a server, all at once; --clients is for all together.
+Cluster, servers and load share the machine, so only figures of one run can be compared.
+"""
+import argparse
+import datetime
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from compare import Server, free_port, processor, start, version
+
+# Name, redis-benchmark arguments, keys drawn from, what is there before.
+FILL = ["-t", "set", "-r", "100000", "-n", "100000", "-P", "16"]
+CASES = [
+    ("GET", ["-t", "get", "-r", "100000"], FILL),
+    ("SET", ["-t", "set", "-r", "100000"], None),
+    ("INCR one key", ["incr", "hot:counter"], None),
+    ("SADD one set, fresh members", ["-r", "1000000000000", "sadd", "hot:set", "member:__rand_int__"], None),
+    ("SADD one set, known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
+]
+
+
+def program(name):
+    places = [os.path.join(os.environ.get("FDB_HOME", "/opt/fdb"), "bin"), "/opt/fdb/bin"]
+    found = next((os.path.join(p, name) for p in places if os.path.exists(os.path.join(p, name))), None)
+    return found or shutil.which(name) or sys.exit(f"{name}: not found (set FDB_HOME)")
+
+
+class Cluster:
+    def __init__(self, directory):
+        port = free_port()
+        self.file = os.path.join(directory, "fdb.cluster")
+        with open(self.file, "w") as f:
+            f.write(f"bench:bench@127.0.0.1:{port}")
+        data = os.path.join(directory, "fdb")
+        os.makedirs(data)
+        self.process = subprocess.Popen(
+            [program("fdbserver"), "-p", f"127.0.0.1:{port}", "-C", self.file, "-d", data, "-L", data],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.cli("configure new single ssd")
+
+    def cli(self, command):
+        run = [program("fdbcli"), "-C", self.file, "--timeout", "60", "--exec", command]
+        subprocess.run(run, check=True, capture_output=True, timeout=90)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+def tern(binary, n, store, directory):
+    port, path = free_port(), os.path.join(directory, f"tern-{n}")
+    os.makedirs(path)
+    return Server(f"tern {n}", [binary, "--port", str(port), "--dir", path, "--store", store], port, path)
+
+
+def counters(servers):
+    total = {"store_commits": 0, "store_conflicts": 0}
+    for s in servers:
+        info = subprocess.run(["redis-cli", "-p", str(s.port), "info", "all"], capture_output=True, text=True, timeout=30)
+        for line in info.stdout.split():
+            name, _, value = line.partition(":")
+            if name in total:
+                total[name] += int(value)
+    return total
+
+
+def load(servers, args, pipeline, requests, clients):
+    """Requests a second of all together; the largest p50 and maximum of all, in ms."""
+    n, c = requests // len(servers), max(1, clients // len(servers))
+    runs = []
+    begin = time.monotonic()
+    for s in servers:
+        command = ["redis-benchmark", "-p", str(s.port), "-c", str(c), "-P", str(pipeline), "-n", str(n), "--csv", *args]
+        runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    rows = [run.communicate(timeout=240)[0].strip().splitlines()[-1].split('","') for run in runs]
+    seconds = time.monotonic() - begin
+    # test, rps, avg, min, p50, p95, p99, max
+    return n * len(servers) / seconds, max(float(r[4]) for r in rows), max(float(r[7].strip('"')) for r in rows)
+
+
+def measure(servers, case, pipeline, a):
+    name, args, fill = case
+    subprocess.run(["redis-cli", "-p", str(servers[0].port), "flushall"], check=True, capture_output=True, timeout=60)
+    if fill:
+        command = ["redis-benchmark", "-p", str(servers[0].port), "-c", "50", "-q", *fill]
+        subprocess.run(command, check=True, capture_output=True, timeout=240)
+    before = counters(servers)
+    requests = a.requests * (4 if pipeline > 1 else 1)
+    rounds = [load(servers, args, pipeline, requests, a.clients) for _ in range(a.rounds)]
+    after = counters(servers)
+    commits, conflicts = (after[k] - before[k] for k in ("store_commits", "store_conflicts"))
+    rate, p50, worst = (statistics.median(r[i] for r in rounds) for i in range(3))
+    share = f"{100 * conflicts / (commits + conflicts):.2f} %" if commits + conflicts else "-"
+    return rate, p50, worst, share
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tern", required=True)
+    parser.add_argument("--servers", default="1,3,8")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--requests", type=int, default=40000)
+    parser.add_argument("--pipelines", default="1,16")
+    parser.add_argument("--out")
+    a = parser.parse_args()
+    binary = os.path.abspath(a.tern)
+    lines = [
+        f"# Tern on FoundationDB, {datetime.date.today()}",
+        "",
+        f"Machine: {processor()}, Linux {platform.release()}. {version(['redis-server', '--version'])}. "
+        f"{version([binary, '--version'])}. {version([program('fdbserver'), '--version']).splitlines()[0]}.",
+        f"`python3 bench/cluster.py {' '.join(sys.argv[1:])}`: medians of the rounds, {a.clients} clients in all. "
+        "Cluster, servers and load share the machine.",
+        "",
+        "| store | servers | pipeline | test | requests/s | p50 ms | longest ms | conflicts of commits |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
+    with tempfile.TemporaryDirectory() as directory:
+        cluster = Cluster(directory)
+        fleet = [tern(binary, n, f"fdb:{cluster.file}", directory) for n in range(max(map(int, a.servers.split(","))))]
+        alone = [start("redis", binary, "everysec", directory), start("tern", binary, "always", directory)]
+        kinds = [("FoundationDB", fleet[:int(n)]) for n in a.servers.split(",")]
+        kinds += [("redis-server, everysec", alone[:1]), ("embedded, always", alone[1:])]
+        try:
+            for kind, servers in kinds:
+                for pipeline in map(int, a.pipelines.split(",")):
+                    for case in CASES:
+                        rate, p50, worst, share = measure(servers, case, pipeline, a)
+                        line = (f"| {kind} | {len(servers)} | {pipeline} | {case[0]} | {rate:,.0f} | {p50:.2f} | "
+                                f"{worst:.1f} | {share} |")
+                        lines.append(line)
+                        print(line, flush=True)
+        finally:
+            for s in fleet + alone:
+                s.stop()
+            cluster.stop()
+    if a.out:
+        with open(a.out, "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
