@@ -26,7 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const HELP: &str = "\
 Usage: tern [file.conf] [--directive value ...]
-       tern copy --from <store> --to <store>
+       tern copy --from <store> --to <store> [--directive value ...]
        tern ping [file.conf] [--port n]
        tern --version | --help
 

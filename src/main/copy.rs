@@ -1,11 +1,11 @@
-//! `tern copy --from <store> --to <store>`: the command line around `keyspace::transfer`. Progress on stderr, the result on
+//! `tern copy --from <store> --to <store> [--directive value ...]`: the command line around `keyspace::transfer`. Progress on stderr, the result on
 //! stdout, the exit status says whether the target is whole.
 
 use crate::open_store;
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;
 use std::time::Duration;
-use tern::config::{AppendFsync, Settings};
+use tern::config::{AppendFsync, Settings, from_args};
 use tern::env::{Clock, Env};
 use tern::keyspace::transfer::{Stage, Tally, copy};
 use tern::store::Store;
@@ -16,36 +16,39 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Runs with the arguments behind `copy`.
 pub fn start(args: &[String]) -> Result<()> {
-    let (from, to) = stores(args)?;
+    let (from, to, settings) = arguments(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.context("cannot start the worker threads")?.block_on(run(from, to))
+    runtime.context("cannot start the worker threads")?.block_on(run(&from, &to, &settings))
 }
 
-fn stores(args: &[String]) -> Result<(&str, &str)> {
-    let mut found = (None, None);
-    for pair in args.chunks(2) {
-        match pair {
-            [name, value] if name == "--from" => found.0 = Some(value.as_str()),
-            [name, value] if name == "--to" => found.1 = Some(value.as_str()),
-            _ => bail!("'{}': copy takes --from <store> --to <store>", pair.join(" ")),
+/// Both stores, and the settings with which they are opened.
+fn arguments(args: &[String]) -> Result<(String, String, Settings)> {
+    let (mut from, mut to, mut rest) = (None, None, Vec::new());
+    let mut words = args.iter().cloned();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--from" => from = words.next(),
+            "--to" => to = words.next(),
+            _ => rest.push(word),
         }
     }
-    match found {
-        (Some(from), Some(to)) if from == to => bail!("--from and --to name one store"),
-        (Some(from), Some(to)) => Ok((from, to)),
-        _ => bail!("copy needs --from <store> and --to <store>"),
+    let (Some(from), Some(to)) = (from, to) else { bail!("copy needs --from <store> and --to <store>") };
+    if from == to {
+        bail!("--from and --to name one store");
     }
+    let (settings, _) = from_args(&rest).context("bad configuration")?;
+    Ok((from, to, settings))
 }
 
-async fn run(from: &str, to: &str) -> Result<()> {
+async fn run(from: &str, to: &str, settings: &Settings) -> Result<()> {
     if let Some(dir) = from.strip_prefix("local:")
         && !Local::exists(Path::new(dir))
     {
         bail!("there is no store in {dir}");
     }
     let env = Env::system();
-    let source = open(from, &env).await.context("the source")?;
-    let target = open(to, &env).await.context("the target")?;
+    let source = open(from, settings, &env).await.context("the source")?;
+    let target = open(to, settings, &env).await.context("the target")?;
     let mut progress = Progress { clock: env.clock, last: Duration::ZERO };
     let result = copy(&source, &target, &mut |stage, done| progress.on(stage, done)).await;
     let closed = target.close().await;
@@ -56,9 +59,9 @@ async fn run(from: &str, to: &str) -> Result<()> {
     Ok(())
 }
 
-async fn open(name: &str, env: &Env) -> Result<Store> {
+async fn open(name: &str, settings: &Settings, env: &Env) -> Result<Store> {
     // Synced once, when it is closed.
-    let settings = Settings { store: name.to_owned(), appendfsync: AppendFsync::No, ..Settings::default() };
+    let settings = Settings { store: name.to_owned(), appendfsync: AppendFsync::No, ..settings.clone() };
     Ok(open_store(&settings, env).await?.0)
 }
 
