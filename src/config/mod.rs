@@ -17,8 +17,14 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Settings {
+    /// How long a command is tried before its client hears that the store does not answer, or that others are always in
+    /// its way.
+    pub fn patience(&self) -> Duration {
+        Duration::from_millis(self.store_timeout.into())
+    }
     /// Number of lanes: what `lanes` says, or what suits the machine.
     pub fn lane_count(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -141,7 +141,7 @@ options! {
     store: String = "store" "local" Start Text;
     /// FoundationDB: the directory ("tern", <namespace>) of the cluster that holds the data.
     store_namespace: String = "store-namespace" "default" Start Text;
-    /// FoundationDB: milliseconds after which a transaction without an answer is given up.
+    /// Milliseconds that a command is tried while the store cannot be reached, or others are always in its way.
     store_timeout: u32 = "store-timeout" "10000" Start Int(100, INT);
     /// FoundationDB: file of the certificate chain for TLS to the cluster (PEM); empty for none.
     store_tls_cert_file: String = "store-tls-cert-file" "" Start Text;
@@ -163,7 +163,7 @@ options! {
     lanes: usize = "lanes" "0" Start Int(0, 1024);
     /// Bytes of memory for blocks that the engine has read.
     store_cache_size: usize = "store-cache-size" "268435456" Start Memory(MIB, 1 << 46);
-    /// Bytes of memory for single values lately written or read; 0: none.
+    /// Bytes of memory for single values lately written or read, in front of those blocks; 0: none.
     store_value_cache_size: usize = "store-value-cache-size" "67108864" Start Memory(0, 1 << 46);
     /// Bytes that the engine collects in memory before it writes a table file.
     store_write_buffer_size: usize = "store-write-buffer-size" "16777216" Start Memory(64 << 10, 1 << 40);

@@ -11,7 +11,11 @@
 //!   nothing: otherwise the old attempt could still come after the answer.)
 //!
 //! **Conflicts.** The first conflict runs the batch again, the second one splits it, so that one contended unit does not hold
-//! the others. A batch that grows beyond 1 MB or 100 ms is cut; what is left runs next.
+//! the others.
+//!
+//! **A store that cannot be reached** is tried again until `store-timeout` is over; then each client gets the error, and what
+//! comes later finds the store or does not: nothing has to be switched back. An attempt that may have been applied by then is
+//! answered as unknown. A batch that grows beyond 1 MB or 100 ms is cut; what is left runs next.
 
 use super::batch::{Batch, Halt};
 use super::{Done, Job, staging};
@@ -29,8 +33,6 @@ use std::time::Duration;
 const MAX_BATCH_BYTES: usize = 1 << 20;
 /// Age of a batch, beyond which no further unit joins.
 const MAX_BATCH_AGE: Duration = Duration::from_millis(100);
-/// How long a unit is tried before its client gets the error.
-const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// The key that makes unknown commits exactly-once, and the last number used.
 pub(super) struct Slot {
@@ -103,7 +105,7 @@ impl Attempts {
     /// Runs jobs from the front until at least one is answered.
     async fn some(&mut self, jobs: &mut VecDeque<Job>) {
         let clock = self.server.env.clock.clone();
-        let start = clock.monotonic();
+        let (start, patience) = (clock.monotonic(), self.server.config.get().patience());
         let mut width = jobs.len();
         let mut open = Vec::new();
         for tries in 1u32.. {
@@ -114,9 +116,9 @@ impl Attempts {
                     return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into());
                 }
                 Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => return refuse(jobs, 1, e.into()),
-                Err(Halt::Store(e)) if may_succeed(&e) && clock.monotonic() - start < GIVE_UP => {
+                Err(Halt::Store(e)) if may_succeed(&e) && clock.monotonic() - start < patience => {
                     self.server.telemetry.on_retry(&e);
-                    if tries > 1 || e == StoreError::TooLarge {
+                    if splits(&e, tries) {
                         width = 1;
                     }
                     self.back_off(tries).await;
@@ -194,7 +196,16 @@ impl Attempts {
 
 /// Whether another attempt can help.
 fn may_succeed(e: &StoreError) -> bool {
-    e.is_retryable() || matches!(e, StoreError::Unknown | StoreError::TooLarge)
+    e.is_retryable() || matches!(e, StoreError::Unknown | StoreError::TooLarge | StoreError::Unavailable(_))
+}
+
+/// Whether the units of a batch do better one by one after its attempt number `tries` failed.
+fn splits(e: &StoreError, tries: u32) -> bool {
+    match e {
+        StoreError::TooLarge => true,
+        StoreError::Unavailable(_) => false,
+        _ => tries > 1,
+    }
 }
 
 /// How many of the first jobs an attempt with an unknown result may have applied, or are refused with it: `width` or more.

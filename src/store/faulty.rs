@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Probabilities between 0 and 1, each drawn on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -80,8 +79,10 @@ pub enum Outage {
     None,
     /// It refuses them at once.
     Refusing,
-    /// It does not answer until the outage ends; then they go through.
-    Silent,
+    /// It does not answer for so long, as engines give up by themselves; then reads fail, and commits are unknown and lost.
+    Silent(Duration),
+    /// As [`Outage::Silent`] for commits; reads are answered.
+    SilentCommits(Duration),
 }
 
 /// What was asked of the engine. A range counts as one read.
@@ -107,7 +108,7 @@ struct Shared {
     rates: Mutex<FaultRates>,
     counts: Mutex<FaultCounts>,
     traffic: Mutex<Traffic>,
-    outage: watch::Sender<Outage>,
+    outage: Mutex<Outage>,
 }
 
 /// A transaction with faults.
@@ -127,7 +128,7 @@ impl Faulty {
             rates: Mutex::new(rates),
             counts: Mutex::default(),
             traffic: Mutex::default(),
-            outage: watch::Sender::new(Outage::None),
+            outage: Mutex::default(),
         };
         Faulty { inner: Box::new(inner), shared: Arc::new(shared) }
     }
@@ -137,7 +138,7 @@ impl Faulty {
     }
     /// Begins or ends an outage, also for running transactions.
     pub fn set_outage(&self, outage: Outage) {
-        self.shared.outage.send_replace(outage);
+        *self.shared.outage.lock() = outage;
     }
     /// What has passed so far.
     pub fn traffic(&self) -> Traffic {
@@ -193,18 +194,25 @@ impl FaultyTx {
         tokio::time::sleep(Duration::from_micros(micros)).await;
     }
 
-    /// Waits for the end of an outage, or fails because of it.
-    async fn reach(&self) -> StoreResult<()> {
-        let mut outage = self.shared.outage.subscribe();
-        let now = outage.wait_for(|o| *o != Outage::Silent).await.map_or(Outage::None, |o| *o);
-        match now {
+    /// Fails because of an outage: what is asked of the engine does not get there.
+    async fn reach(&self, commit: bool) -> StoreResult<()> {
+        let outage = *self.shared.outage.lock();
+        match outage {
             Outage::Refusing => Err(StoreError::Unavailable("an injected outage".into())),
-            _ => Ok(()),
+            Outage::SilentCommits(time) | Outage::Silent(time) if commit => {
+                tokio::time::sleep(time).await;
+                Err(StoreError::Unknown)
+            }
+            Outage::Silent(time) => {
+                tokio::time::sleep(time).await;
+                Err(StoreError::Unavailable("no answer".into()))
+            }
+            Outage::None | Outage::SilentCommits(_) => Ok(()),
         }
     }
 
     async fn before_read(&self) -> StoreResult<()> {
-        self.reach().await?;
+        self.reach(false).await?;
         self.delay().await;
         let too_old = self.draw(|r| r.too_old_read, |c| &mut c.too_old);
         if too_old { Err(StoreError::TooOld) } else { Ok(()) }
@@ -277,11 +285,11 @@ impl FaultyTx {
     }
 
     async fn commit_with_faults(self: Box<Self>) -> StoreResult<Version> {
-        self.reach().await?;
-        self.delay().await;
         if !self.inner.is_write() {
             return Box::pin(self.inner.commit()).await;
         }
+        self.reach(true).await?;
+        self.delay().await;
         self.shared.traffic.lock().commits += 1;
         if self.draw(|r| r.conflict, |c| &mut c.conflicts) {
             return Err(StoreError::Conflict);

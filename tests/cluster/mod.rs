@@ -8,7 +8,7 @@ use std::time::Duration;
 use tern::commands::cx::{ClientState, Server};
 use tern::commands::reply::Reply;
 use tern::commands::table;
-use tern::config::ConfigStore;
+use tern::config::{ConfigStore, Settings, lookup};
 use tern::env::{Clock, Env};
 use tern::exec::{Call, Executor, Unit};
 use tern::keyspace::Keyspace;
@@ -62,7 +62,8 @@ impl Cluster {
         Cluster { members: Vec::new(), store: Store::Faulty(faulty.clone()), faulty, _dir: dir }
     }
 
-    fn empty() -> Self {
+    /// Without servers so far.
+    pub fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = LocalOptions::new(Clock::System);
         options.fsync = Fsync::No;
@@ -74,7 +75,16 @@ impl Cluster {
 
     /// One more server.
     pub async fn join(&mut self, env: Env) {
-        let server = Server::open(self.store.clone(), env, ConfigStore::default()).await.unwrap();
+        self.join_with(env, &[]).await;
+    }
+
+    /// One more server, with options.
+    pub async fn join_with(&mut self, env: Env, options: &[(&str, &str)]) {
+        let mut settings = Settings::default();
+        for (name, value) in options {
+            lookup(name).unwrap().set(&mut settings, &[value]).unwrap();
+        }
+        let server = Server::open(self.store.clone(), env, ConfigStore::new(settings)).await.unwrap();
         let server = Arc::new(server);
         self.members.push(Member { exec: Executor::new(server.clone()), server });
     }

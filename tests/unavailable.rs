@@ -1,0 +1,118 @@
+//! Hazard: a store that cannot be reached hangs clients, is answered as if a write had not happened when it may have, or stays
+//! lost when it comes back; and a stop swallows answers of what was begun.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod cluster;
+mod support;
+
+use cluster::Cluster;
+use std::time::{Duration, Instant};
+use support::resp::{Value, request};
+use support::server::tern_in;
+use tern::commands::reply::Reply;
+use tern::env::Env;
+use tern::store::faulty::Outage;
+
+/// `store-timeout` of these servers, in ms.
+const PATIENCE: u64 = 600;
+
+async fn server() -> Cluster {
+    let mut c = Cluster::empty();
+    c.join_with(Env::system(), &[("store-timeout", &PATIENCE.to_string())]).await;
+    assert_eq!(c.line(0, "SET k 1").await, Reply::Ok);
+    c
+}
+
+async fn error(c: &Cluster, line: &str) -> (String, Duration) {
+    let since = Instant::now();
+    match c.line(0, line).await {
+        Reply::Error(e) => (e.0.into_owned(), since.elapsed()),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_is_tried_for_store_timeout_then_named() {
+    let c = server().await;
+    c.faulty.set_outage(Outage::Refusing);
+    for line in ["GET k", "INCR k", "SET k 2", "EXISTS k"] {
+        let (text, took) = error(&c, line).await;
+        assert!(text.starts_with("ERR the store is unavailable"), "{line}: {text}");
+        let patience = Duration::from_millis(PATIENCE);
+        assert!(took >= patience && took < patience * 10, "{line}: {took:?}");
+    }
+    c.faulty.set_outage(Outage::None);
+    assert_eq!(
+        c.line(0, "INCR k").await,
+        Reply::Int(2),
+        "nothing of it was applied, and the server goes on by itself"
+    );
+}
+
+#[tokio::test]
+async fn a_short_outage_is_no_error() {
+    let c = server().await;
+    c.faulty.set_outage(Outage::Refusing);
+    let end = async {
+        tokio::time::sleep(Duration::from_millis(PATIENCE / 3)).await;
+        c.faulty.set_outage(Outage::None);
+    };
+    let (wrote, read, ()) = tokio::join!(c.line(0, "INCR k"), c.line(0, "STRLEN k"), end);
+    assert_eq!((wrote, read), (Reply::Int(2), Reply::Int(1)));
+}
+
+#[tokio::test]
+async fn a_store_that_is_silent_is_given_up_and_recovers() {
+    let c = server().await;
+    c.faulty.set_outage(Outage::Silent(Duration::from_millis(PATIENCE)));
+    for line in ["GET k", "INCR k"] {
+        let (text, took) = error(&c, line).await;
+        assert!(text.starts_with("ERR the store is unavailable"), "{line}: {text}");
+        assert!(took < Duration::from_millis(PATIENCE * 10), "{line}: {took:?}");
+    }
+    c.faulty.set_outage(Outage::None);
+    assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
+}
+
+#[tokio::test]
+async fn a_commit_that_is_never_answered_is_unknown() {
+    let c = server().await;
+    c.faulty.set_outage(Outage::SilentCommits(Duration::from_millis(PATIENCE / 4)));
+    let (text, took) = error(&c, "INCR k").await;
+    assert!(text.starts_with("ERR commit result unknown"), "{text}");
+    assert!(
+        took >= Duration::from_millis(PATIENCE) && took < Duration::from_millis(PATIENCE * 10),
+        "{took:?}"
+    );
+    assert_eq!(c.line(0, "STRLEN k").await, Reply::Int(1), "who only reads is not concerned");
+    c.faulty.set_outage(Outage::None);
+    assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
+}
+
+#[test]
+fn sigterm_answers_what_was_begun_and_nothing_is_half_there() {
+    const CLIENTS: usize = 8;
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("data");
+    let mut server = tern_in(&dir, &[]);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
+    let window: Vec<u8> = (0..500).flat_map(|_| request(&["INCR", "n"])).collect();
+    for _ in 0..20 {
+        for client in &mut clients {
+            client.send_raw(&window).unwrap();
+        }
+    }
+    assert!(server.terminate(), "{}", server.log());
+    let mut answered = Vec::new();
+    for client in &mut clients {
+        while let Ok(reply) = client.read() {
+            answered.push(reply.value.int().expect("a number"));
+        }
+    }
+    answered.sort_unstable();
+    let server = tern_in(&dir, &[]);
+    let Value::Bulk(kept) = server.client().line("GET n") else { panic!("nothing was begun") };
+    let kept: i64 = String::from_utf8(kept).unwrap().parse().unwrap();
+    assert_eq!(answered, (1..=kept).collect::<Vec<_>>(), "what was applied was answered, once each");
+}
