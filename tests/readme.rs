@@ -41,6 +41,7 @@ fn shown(row: &Row) -> String {
 fn render() -> String {
     let groups = [
         ("strings", Group::String),
+        ("bitmaps", Group::Bitmap),
         ("sets", Group::Set),
         ("keys", Group::Generic),
         ("transactions", Group::Transactions),

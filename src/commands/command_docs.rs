@@ -60,6 +60,7 @@ fn map(pairs: Vec<(&'static str, Reply)>) -> Reply {
 fn group(group: Group) -> &'static str {
     match group {
         Group::String => "string",
+        Group::Bitmap => "bitmap",
         Group::Set => "set",
         Group::Generic => "generic",
         Group::Connection => "connection",

@@ -30,6 +30,7 @@ const CATEGORIES: &[&str] = &[
     "write",
     "set",
     "string",
+    "bitmap",
     "pubsub",
     "admin",
     "fast",
@@ -158,6 +159,7 @@ pub(super) fn categories(label: &str, row: &Row) -> Vec<&'static str> {
     let group = match row.group {
         _ if !row.subs.is_empty() => None,
         Group::String => Some("string"),
+        Group::Bitmap => Some("bitmap"),
         Group::Set => Some("set"),
         Group::Generic => Some("keyspace").filter(|_| label != "wait"),
         Group::Connection => Some("connection"),

@@ -105,6 +105,7 @@ fn not_text(raw: &[u8]) -> ReplyError {
 fn refused(e: SetError) -> ReplyError {
     ReplyError::of(match e {
         SetError::Unknown(name) => {
+            let name = name.split('\0').next().unwrap_or_default();
             format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
         }
         SetError::Invalid(name, why) => {

@@ -10,9 +10,11 @@ pub mod table;
 
 pub mod glob;
 
+mod bitfield;
 mod float;
 mod syntax;
 
+pub mod bitmaps;
 pub mod client;
 mod client_kill;
 pub mod cluster;
@@ -47,6 +49,7 @@ pub const REDIS_VERSION: &str = "7.4.0";
 /// A static, not a constant: rows are told apart by their address ([`table::index_of`]).
 pub static FAMILIES: &[&[table::Row]] = &[
     strings::ROWS,
+    bitmaps::ROWS,
     keys::ROWS,
     keys_object::ROWS,
     expire::ROWS,

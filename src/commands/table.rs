@@ -114,6 +114,8 @@ pub enum FindKeys {
 pub enum Group {
     /// Strings.
     String,
+    /// Bits of strings.
+    Bitmap,
     /// Sets.
     Set,
     /// Any key.

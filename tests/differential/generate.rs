@@ -73,6 +73,26 @@ const TEMPLATES: &[(usize, &str)] = &[
     (14, "INCRBYFLOAT $k $f"),
     (8, "DECR $k"),
     (8, "DECRBY $k $i"),
+    (10, "SETBIT $k $b 1"),
+    (10, "SETBIT $k $b 0"),
+    (1, "SETBIT $k $b $n"),
+    (12, "GETBIT $k $b"),
+    (4, "BITCOUNT $k"),
+    (12, "BITCOUNT $k $o $o {BIT|BYTE|bit}"),
+    (5, "BITPOS $k $j {$o}"),
+    (12, "BITPOS $k $j $o $o {BIT|BYTE|byte}"),
+    (4, "BITOP AND $k $k+"),
+    (4, "BITOP OR $k $k+"),
+    (4, "BITOP XOR $k $k+"),
+    (4, "BITOP NOT $k $k"),
+    (1, "BITOP $w $k $k+"),
+    (
+        25,
+        "BITFIELD $k {GET $e $x|SET $e $x $i|INCRBY $e $x $i|OVERFLOW SAT|OVERFLOW FAIL|OVERFLOW WRAP|OVERFLOW foo}",
+    ),
+    (10, "BITFIELD $k OVERFLOW SAT {SET $e $x $i|INCRBY $e $x $i|GET $e $x}"),
+    (10, "BITFIELD $k OVERFLOW FAIL {SET $e $x $i|INCRBY $e $x $i|GET $e $x}"),
+    (5, "BITFIELD_RO $k {GET $e $x|GET $e $x|SET $e $x $i}"),
     (30, "SADD $k $m+"),
     (6, "SADD $k $B"),
     (15, "SREM $k $m+"),
@@ -324,6 +344,15 @@ fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b's' | b'p' | b'S' | b'P' => expiry(rng, kind),
         b'd' if rng.one_in(10) => fixed(rng, &[b"15", b"16", b"-1", b"abc", b"", b"0x1", b"99999999999"]),
         b'd' => rng.below(3).to_string().into_bytes(),
+        b'b' => bit_offset(rng),
+        b'x' if rng.one_in(3) => format!("#{}", rng.below(20)).into_bytes(),
+        b'x' => bit_offset(rng),
+        b'j' if rng.one_in(20) => fixed(rng, HOSTILE),
+        b'j' => rng.below(2).to_string().into_bytes(),
+        b'e' if rng.one_in(20) => {
+            fixed(rng, &[b"u64", b"i65", b"i0", b"I8", b"8", b"", b"u", b"i+1", b"u8\x00x"])
+        }
+        b'e' => fixed(rng, &[b"i8", b"u8", b"i64", b"u63", b"u1", b"i1", b"i5", b"u17", b"i33", b"u32"]),
         b'c' => fixed(rng, &[b"abc", b"", b"-1", b"1.5", b"99999999999999999999999", b"0 ", b" 0"]),
         b'g' => fixed(rng, GLOBS),
         b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"nosuch"]),
@@ -385,6 +414,17 @@ fn offset(rng: &mut Rng) -> Vec<u8> {
             .to_vec(),
         2 => rng.below(40_000).to_string().into_bytes(),
         _ => (rng.below(30) as i64 - 10).to_string().into_bytes(),
+    }
+}
+
+/// Far enough for a string of several pieces, now and then. (The last possible bit would make both hold 512 MB.)
+fn bit_offset(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(24) {
+        0 => rng
+            .pick(&[b"abc" as &[u8], b"", b"-1", b"#1", b"1.5", b"4294967296", b"9223372036854775807"])
+            .to_vec(),
+        1 => rng.below(1_000_000).to_string().into_bytes(),
+        _ => rng.below(120).to_string().into_bytes(),
     }
 }
 

@@ -13,6 +13,7 @@
 //!
 //! A value too large for a transaction is built first, see [`stage`].
 
+pub mod bits;
 mod stage;
 
 pub use stage::{Staged, abandon, stage, stage_change};
