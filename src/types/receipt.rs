@@ -67,7 +67,8 @@ pub fn keep(tx: &Tx, id: &[u8], mut receipt: Receipt) -> StoreResult<()> {
         receipt.reply = reply;
     }
     tx.set(&root::receipt(id), &receipt.encode())?;
-    tx.set(&root::receipt_age(receipt.at, id), age)
+    // Nobody reads it serializably before it is there, and FORGET clears it with a conflict.
+    tx.set_without_conflict(&root::receipt_age(receipt.at, id), age)
 }
 
 /// Removes the receipt of `id`; false where there is none.

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""What an id costs: INCR with and without IDEMPOTENT, in turn, on one server, in one run.
+
+    cargo build --release
+    python3 bench/idempotent.py --tern target/release/tern [--rounds 5] [--out bench/results/NAME.md]
+
+CPU time is the server's own (user and system, from /proc): it is less disturbed by what else the machine does than the
+throughput. Needs redis-cli and redis-benchmark.
+"""
+import argparse
+import datetime
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from compare import measure, processor, start, version
+
+# Keys are drawn from 100 000, ids from 10^15 and apart for each case: one that is met again with another key is an error.
+ID = "__rand_int__:__rand_int__:__rand_int__"
+OLD = ["IDEMPOTENT", "old:" + "0" * 38]
+ONE, MANY = ["INCR", "counter"], ["INCR", "key:__rand_int__"]
+CASES = [
+    ("INCR one key", ONE),
+    ("the same under a new id", ["IDEMPOTENT", "one:" + ID, *ONE]),
+    ("the same under a known id", [*OLD, *ONE]),
+    ("INCR 100 000 keys", MANY),
+    ("the same under a new id", ["IDEMPOTENT", "many:" + ID, *MANY]),
+]
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu(server):
+    """Seconds of CPU that the server has used."""
+    with open(f"/proc/{server.process.pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def run(server, words, pipeline, requests):
+    before = cpu(server)
+    rate, p50 = measure(server, ["-r", "100000", *words], pipeline, requests, 50)
+    return rate, p50, (cpu(server) - before) / requests * 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tern", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=40000)
+    parser.add_argument("--policies", default="always,everysec")
+    parser.add_argument("--pipelines", default="1,16")
+    parser.add_argument("--out")
+    a = parser.parse_args()
+    binary = os.path.abspath(a.tern)
+    lines = [
+        f"# INCR with and without an id, {datetime.date.today()}",
+        "",
+        f"Machine: {processor()}, Linux {platform.release()}. {version([binary, '--version'])}.",
+        f"`python3 bench/idempotent.py {' '.join(sys.argv[1:])}`: each figure is the median of the rounds, the cases in turn, on one "
+        "server, 50 clients. Server and load share the machine.",
+        "",
+        "| appendfsync | pipeline | case | requests/s | p50 ms | CPU us a request | min-max |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines))
+    with tempfile.TemporaryDirectory() as directory:
+        for policy in a.policies.split(","):
+            server = start("tern", binary, policy, directory)
+            try:
+                cli = ["redis-cli", "-p", str(server.port)]
+                subprocess.run([*cli, *OLD, *ONE], check=True, capture_output=True)
+                for pipeline in map(int, a.pipelines.split(",")):
+                    requests = a.requests * (5 if pipeline > 1 else 1)
+                    run(server, MANY, 16, 100000)
+                    rounds = [[run(server, words, pipeline, requests) for _, words in CASES] for _ in range(a.rounds)]
+                    for at, (name, _) in enumerate(CASES):
+                        rate, p50, used = (statistics.median(r[at][i] for r in rounds) for i in range(3))
+                        all_used = [r[at][2] for r in rounds]
+                        line = (f"| {policy} | {pipeline} | {name} | {rate:,.0f} | {p50:.2f} | **{used:.1f}** | "
+                                f"{min(all_used):.1f}-{max(all_used):.1f} |")
+                        lines.append(line)
+                        print(line, flush=True)
+            finally:
+                server.stop()
+    if a.out:
+        with open(a.out, "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
