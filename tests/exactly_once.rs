@@ -6,7 +6,10 @@
 
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
+mod fdb_cluster;
+
 use bytes::Bytes;
+use std::path::Path;
 use std::sync::Arc;
 use tern::commands::cx::{ClientState, Server};
 use tern::commands::reply::Reply;
@@ -46,15 +49,23 @@ async fn executor(store: Store, lanes: usize) -> Arc<Executor> {
     Arc::new(Executor::new(Arc::new(server)))
 }
 
+/// What `TERN_TEST_STORE` asks for, or the embedded engine.
+async fn engine(dir: &Path) -> Store {
+    #[cfg(feature = "fdb")]
+    if fdb_cluster::wanted() {
+        return fdb_cluster::fresh().await;
+    }
+    let mut options = LocalOptions::new(tern::env::Clock::System);
+    options.fsync = Fsync::No;
+    Store::Local(Local::open(dir, options).expect("opens"))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_commits_are_applied_once() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut options = LocalOptions::new(tern::env::Clock::System);
-    options.fsync = Fsync::No;
     let seed = Env::system().rng().u64();
     println!("seed {seed}");
-    let local = Store::Local(Local::open(dir.path(), options).expect("opens"));
-    let faulty = Faulty::new(local, seed, FaultRates::default());
+    let faulty = Faulty::new(engine(dir.path()).await, seed, FaultRates::default());
     let exec = executor(Store::Faulty(faulty.clone()), 4).await;
     faulty.set_rates(FaultRates::mixed());
     let tasks = (0..CLIENTS).map(|n| tokio::spawn(one_client(exec.clone(), n)));

@@ -5,7 +5,7 @@
 mod sets_world;
 
 use bytes::Bytes;
-use sets_world::{World, faulty, local, word};
+use sets_world::{World, faulty, fresh, word};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tern::env::{Env, Rng};
@@ -49,19 +49,19 @@ async fn never_twice(store: Store, tasks: u64, each: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_allocators_never_get_one_number_twice() {
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     never_twice(store, 64, 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nor_where_commits_fail_are_late_or_unknown() {
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     never_twice(faulty(store, 5, FaultRates::mixed()), 64, 10).await;
 }
 
 #[tokio::test]
 async fn one_transaction_allocates_distinct_numbers() {
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     let mut rng = Rng::seeded(1);
     let tx = store.begin();
     let mut seen = BTreeSet::new();
@@ -75,7 +75,7 @@ async fn one_transaction_allocates_distinct_numbers() {
 
 #[tokio::test]
 async fn windows_leave_no_rows_behind() {
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     let taken = allocate_many(store.clone(), 3, 1_000).await;
     assert!(taken.iter().any(|n| *n > 1_000), "windows advance");
     let tx = store.begin();
@@ -87,7 +87,7 @@ async fn windows_leave_no_rows_behind() {
 
 #[tokio::test]
 async fn servers_that_open_a_new_store_at_once_agree_on_its_databases() {
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     let open = |seed| {
         let store = store.clone();
         tokio::spawn(async move { Keyspace::open(store, &Env::seeded(0, seed), 16).await.unwrap() })
@@ -186,9 +186,9 @@ async fn too_long_and_too_many_are_refused_before_writing() {
 /// Two servers, many tasks, the same members: one id each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_interning_agrees() {
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     agree(store.clone()).await;
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     agree(faulty(store, 6, FaultRates::mixed())).await;
 }
 
@@ -234,9 +234,9 @@ async fn agree(store: Store) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn leased_ids_are_distinct_across_tasks_servers_and_blocks() {
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     leases(store.clone(), 4 * 5).await;
-    let (store, _dir) = local();
+    let (store, _dir) = fresh().await;
     leases(faulty(store, 7, FaultRates::mixed()), 4 * 8).await;
 }
 

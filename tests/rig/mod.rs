@@ -2,7 +2,11 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[path = "../fdb_cluster/mod.rs"]
+mod fdb_cluster;
+
 use bytes::Bytes;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tern::commands::cx::{ClientState, Server};
@@ -33,6 +37,14 @@ impl Rig {
         Self::with(Env::seeded(START, 42)).await
     }
 
+    /// On FoundationDB with the machine's clock; None where there is no server.
+    #[cfg(feature = "fdb")]
+    pub async fn on_fdb(what_needs_it: &str) -> Option<Self> {
+        let file = fdb_cluster::shared(what_needs_it)?.cluster_file();
+        let store = fdb_cluster::open(file, fdb_cluster::namespace(), Clock::System).await.unwrap();
+        Some(Self::on(store, Env::system(), tempfile::tempdir().unwrap()).await)
+    }
+
     /// With the machine's clock.
     pub async fn on_system_clock() -> Self {
         Self::with(Env::system()).await
@@ -40,9 +52,22 @@ impl Rig {
 
     async fn with(env: Env) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let store = Self::store(dir.path()).await;
+        Self::on(store, env, dir).await
+    }
+
+    /// What `TERN_TEST_STORE` asks for, or the embedded engine.
+    async fn store(dir: &Path) -> Store {
+        #[cfg(feature = "fdb")]
+        if fdb_cluster::wanted() {
+            return fdb_cluster::fresh().await;
+        }
         let mut options = LocalOptions::new(Clock::System);
         options.fsync = Fsync::No;
-        let store = Store::Local(Local::open(dir.path(), options).unwrap());
+        Store::Local(Local::open(dir, options).unwrap())
+    }
+
+    async fn on(store: Store, env: Env, dir: tempfile::TempDir) -> Self {
         let server = Arc::new(Server::open(store, env, ConfigStore::default()).await.unwrap());
         Rig {
             exec: Executor::new(server.clone()),

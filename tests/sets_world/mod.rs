@@ -2,6 +2,9 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[path = "../fdb_cluster/mod.rs"]
+mod fdb_cluster;
+
 use bytes::Bytes;
 use tern::env::{Clock, Env};
 use tern::error::{Error, Result, StoreError};
@@ -19,8 +22,13 @@ pub struct World {
     _dir: tempfile::TempDir,
 }
 
-pub fn local() -> (Store, tempfile::TempDir) {
+/// A store of its own: what `TERN_TEST_STORE` asks for, or the embedded engine.
+pub async fn fresh() -> (Store, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
+    #[cfg(feature = "fdb")]
+    if fdb_cluster::wanted() {
+        return (fdb_cluster::fresh().await, dir);
+    }
     let mut options = LocalOptions::new(Clock::System);
     options.fsync = Fsync::No;
     (Store::Local(Local::open(dir.path(), options).unwrap()), dir)
@@ -32,11 +40,11 @@ pub fn faulty(store: Store, seed: u64, rates: FaultRates) -> Store {
 
 impl World {
     pub async fn new(seed: u64) -> Self {
-        Self::on(local(), seed).await
+        Self::on(fresh().await, seed).await
     }
     /// On an engine that answers many commits with a conflict, late.
     pub async fn unlucky(seed: u64) -> Self {
-        let (store, dir) = local();
+        let (store, dir) = fresh().await;
         let rates = FaultRates { conflict: 0.2, too_old_commit: 0.05, delay: 0.05, ..FaultRates::default() };
         Self::on((faulty(store, seed, rates), dir), seed).await
     }

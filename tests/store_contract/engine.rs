@@ -172,7 +172,7 @@ async fn data_moves_to_tables_and_stays() {
     let clear = h.begin();
     clear.clear_range(&1000u32.to_be_bytes(), &3000u32.to_be_bytes()).unwrap();
     clear.commit().await.unwrap();
-    let Harness { store, dir, clock, disk } = h;
+    let Harness { store, dir, clock, disk, .. } = h;
     store.close().await.unwrap();
     let again = Store::Local(Local::open(dir.path(), options(&clock, &disk, Fsync::No)).unwrap());
     let mut files = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path());

@@ -10,6 +10,8 @@ mod atomics;
 mod conflicts;
 mod engine;
 mod failures;
+#[path = "../fdb_cluster/mod.rs"]
+mod fdb_cluster;
 
 mod faulty;
 mod kill;
@@ -27,6 +29,7 @@ use tern::error::{StoreError, StoreResult};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{DiskFaults, Local, LocalOptions};
 use tern::store::{Fsync, RangeOptions, Read, Store, Tx, Version};
+use tokio::runtime::Handle;
 
 /// Runs `async fn name(h: &Harness)` on every engine.
 macro_rules! contract {
@@ -40,14 +43,23 @@ macro_rules! contract {
             async fn faulty() {
                 super::$name(&crate::Harness::delayed()).await;
             }
+            #[cfg(feature = "fdb")]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn fdb() {
+                if let Some(h) = crate::Harness::fdb().await {
+                    super::$name(&h).await;
+                }
+            }
         }
     )*};
 }
 pub(crate) use contract;
 
-/// A store of its own in a temporary directory, with a manual clock.
+/// A store of its own in a temporary directory or namespace, with a manual clock.
 pub(crate) struct Harness {
     pub(crate) store: Store,
+    /// On FoundationDB.
+    namespace: Option<String>,
     pub(crate) clock: Clock,
     pub(crate) disk: Arc<DiskFaults>,
     pub(crate) dir: tempfile::TempDir,
@@ -65,10 +77,38 @@ impl Harness {
         let dir = tempfile::tempdir().unwrap();
         let (clock, disk) = (Clock::manual(1_000_000), Arc::default());
         let local = Local::open(dir.path(), options(&clock, &disk, Fsync::No)).unwrap();
-        Harness { store: wrap(Store::Local(local)), clock, disk, dir }
+        Harness { store: wrap(Store::Local(local)), namespace: None, clock, disk, dir }
     }
+    /// None where there is no server.
+    #[cfg(feature = "fdb")]
+    pub(crate) async fn fdb() -> Option<Self> {
+        let file = fdb_cluster::shared("the store contract")?.cluster_file();
+        let (clock, namespace) = (Clock::manual(1_000_000), fdb_cluster::namespace());
+        let store = fdb_cluster::open(file, namespace.clone(), clock.clone()).await.unwrap();
+        let (disk, dir) = (Arc::default(), tempfile::tempdir().unwrap());
+        Some(Harness { store, namespace: Some(namespace), clock, disk, dir })
+    }
+    /// The same data after a close.
+    pub(crate) async fn reopen(&self) -> Store {
+        match &self.namespace {
+            None => open(self.dir.path(), Fsync::No).unwrap(),
+            #[cfg(feature = "fdb")]
+            Some(namespace) => {
+                let file = fdb_cluster::shared("the store contract").unwrap().cluster_file();
+                fdb_cluster::open(file, namespace.clone(), Clock::System).await.unwrap()
+            }
+            #[cfg(not(feature = "fdb"))]
+            Some(_) => unreachable!(),
+        }
+    }
+    /// A transaction that has its snapshot: FoundationDB takes it with the first read.
     pub(crate) fn begin(&self) -> Tx {
-        self.store.begin()
+        let tx = self.store.begin();
+        if self.namespace.is_some() {
+            let pinned = tokio::task::block_in_place(|| Handle::current().block_on(tx.read_version()));
+            assert!(pinned.is_ok() || matches!(pinned, Err(StoreError::Unavailable(_))), "{pinned:?}");
+        }
+        tx
     }
     /// Commits these pairs.
     pub(crate) async fn put(&self, pairs: &[(&str, &str)]) -> Version {

@@ -145,26 +145,38 @@ fn seeds(n: u64) -> Vec<u64> {
 #[tokio::test]
 async fn programs_alone_equal_the_model() {
     for seed in seeds(40) {
-        println!("seed {seed}");
-        let h = Harness::local();
-        let mut rng = Rng::seeded(seed);
-        let mut model = Model::new();
-        for _ in 0..60 {
-            let tx = h.begin();
-            let mut inside = model.clone();
-            for _ in 0..rng.below(20) {
-                let read = if rng.below(2) == 0 { Read::Snapshot } else { Read::Serializable };
-                let mut op = op(&mut rng, read);
-                run(&tx, &mut op).await.unwrap();
-                replay(&mut inside, &op, true);
-            }
-            if rng.below(5) > 0 {
-                tx.commit().await.unwrap();
-                model = inside;
-            }
-        }
-        assert_eq!(stored(&h.store).await, model, "seed {seed}");
+        alone(&Harness::local(), seed).await;
     }
+}
+
+#[cfg(feature = "fdb")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_alone_equal_the_model_on_fdb() {
+    for seed in seeds(10) {
+        let Some(h) = Harness::fdb().await else { return };
+        alone(&h, seed).await;
+    }
+}
+
+async fn alone(h: &Harness, seed: u64) {
+    println!("seed {seed}");
+    let mut rng = Rng::seeded(seed);
+    let mut model = Model::new();
+    for _ in 0..60 {
+        let tx = h.begin();
+        let mut inside = model.clone();
+        for _ in 0..rng.below(20) {
+            let read = if rng.below(2) == 0 { Read::Snapshot } else { Read::Serializable };
+            let mut op = op(&mut rng, read);
+            run(&tx, &mut op).await.unwrap();
+            replay(&mut inside, &op, true);
+        }
+        if rng.below(5) > 0 {
+            tx.commit().await.unwrap();
+            model = inside;
+        }
+    }
+    assert_eq!(stored(&h.store).await, model, "seed {seed}");
 }
 
 /// One committed program.

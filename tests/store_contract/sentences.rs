@@ -1,11 +1,9 @@
 //! Snapshots, own writes, limits, versions.
 
-use crate::{Harness, contract, open, range, value};
+use crate::{Harness, contract, range, value};
 use std::time::Duration;
 use tern::error::StoreError;
-use tern::store::{
-    Fsync, MAX_AGE, MAX_KEY, MAX_TRANSACTION, MAX_VALUE, RangeOptions, Read, key_after, prefix_end,
-};
+use tern::store::{MAX_AGE, MAX_KEY, MAX_TRANSACTION, MAX_VALUE, RangeOptions, Read, key_after, prefix_end};
 
 contract! {
     a_transaction_reads_one_version
@@ -106,7 +104,7 @@ async fn versions_grow(h: &Harness) {
         last = version;
     }
     h.store.close().await.unwrap();
-    let again = open(h.dir.path(), Fsync::No).unwrap();
+    let again = h.reopen().await;
     let tx = again.begin();
     assert!(tx.read_version().await.unwrap() >= last);
     tx.set(b"a", b"2").unwrap();
@@ -216,7 +214,11 @@ async fn size_and_is_write(h: &Harness) {
     }
 }
 
+/// A cluster has one metadata version for all: who bumps it holds this.
+static BUMPING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 async fn metadata_version_changes_with_each_bump(h: &Harness) {
+    let _alone = BUMPING.lock().await;
     let first = h.begin().metadata_version().await.unwrap();
     h.put(&[("a", "1")]).await;
     let tx = h.begin();
@@ -229,11 +231,12 @@ async fn metadata_version_changes_with_each_bump(h: &Harness) {
     assert!(second > first);
     drop(tx);
     h.store.close().await.unwrap();
-    let again = open(h.dir.path(), Fsync::No).unwrap();
+    let again = h.reopen().await;
     assert_eq!(again.begin().metadata_version().await.unwrap(), second, "it survives");
 }
 
 async fn metadata_version_is_a_serializable_read(h: &Harness) {
+    let _alone = BUMPING.lock().await;
     let (reader, blind, bump) = (h.begin(), h.begin(), h.begin());
     reader.metadata_version().await.unwrap();
     for tx in [&reader, &blind] {
@@ -279,6 +282,6 @@ async fn a_closed_store_refuses(h: &Harness) {
     assert!(matches!(tx.commit().await, Err(StoreError::Unavailable(_))));
     assert_eq!(closing.await.unwrap(), Ok(()));
     assert_eq!(h.store.close().await, Ok(()), "closing twice is no error");
-    let again = open(h.dir.path(), Fsync::No).unwrap();
+    let again = h.reopen().await;
     assert_eq!(value(&again.begin(), "a", Read::Snapshot).await.as_deref(), Some("1"));
 }

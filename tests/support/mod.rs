@@ -4,6 +4,8 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[path = "../fdb_cluster/mod.rs"]
+pub mod fdb_cluster;
 pub mod resp;
 pub mod rng;
 pub mod server;

@@ -1,7 +1,7 @@
 //! Starts and stops servers: the `tern` binary of this build, and redis-server where there is one.
 
 use super::resp::{Client, Value};
-use super::{program, skipped};
+use super::{fdb_cluster, program, skipped};
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,11 @@ pub fn tern_in(dir: &Path, args: &[&str]) -> Server {
     let binary = std::env::var_os("TERN_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tern").into());
     let mut command = Command::new(binary);
     command.arg("--dir").arg(dir).args(args);
+    if fdb_cluster::wanted() {
+        // The directory's name stands for its data here.
+        let store = format!("fdb:{}", fdb_cluster::required().display());
+        command.args(["--store", &store]).arg("--store-namespace").arg(dir);
+    }
     start(command, &dir.with_extension("log"), None)
 }
 

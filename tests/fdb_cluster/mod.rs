@@ -1,0 +1,192 @@
+//! A FoundationDB cluster of a test binary's own: fdbserver processes on free ports of 127.0.0.1 in a temporary directory.
+//!
+//! One cluster serves all tests of a binary, each in a namespace of its own. fdbserver is looked for in `$FDB_HOME/bin`,
+//! `/opt/fdb/bin` and on PATH. The processes are told whose children they are, and end with the test binary.
+//!
+//! `TERN_TEST_STORE=fdb` makes the tests that take their store from `rig`, `sets_world` or `support` run on such a cluster.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const START: Duration = Duration::from_secs(90);
+
+/// How the cluster is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// One process, in memory.
+    Single,
+    /// Three processes, each datum on two of them, on disk.
+    Double,
+}
+
+/// Running processes. Killed when dropped.
+pub struct Cluster {
+    processes: Vec<Process>,
+    binaries: PathBuf,
+    home: TempDir,
+}
+
+struct Process {
+    child: Child,
+    port: u16,
+}
+
+/// The cluster that this binary's tests share, or None after saying once, loudly, that there is no fdbserver.
+pub fn shared(what_needs_it: &str) -> Option<&'static Cluster> {
+    static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
+    SHARED.get_or_init(|| Cluster::start(Layout::Single, what_needs_it)).as_ref()
+}
+
+/// A namespace that nobody had.
+pub fn namespace() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether the tests are to run on FoundationDB.
+pub fn wanted() -> bool {
+    std::env::var("TERN_TEST_STORE").is_ok_and(|store| store == "fdb")
+}
+
+/// The shared cluster's file. For a run that was asked for with `TERN_TEST_STORE`: there must be one.
+pub fn required() -> PathBuf {
+    shared("TERN_TEST_STORE=fdb").expect("TERN_TEST_STORE=fdb needs an fdbserver").cluster_file()
+}
+
+#[cfg(feature = "fdb")]
+pub async fn open(
+    cluster_file: PathBuf,
+    namespace: String,
+    clock: tern::env::Clock,
+) -> tern::error::StoreResult<tern::store::Store> {
+    let timeout = Duration::from_secs(10);
+    let tls = tern::store::fdb::FdbTls::default();
+    let options = tern::store::fdb::FdbOptions { cluster_file, namespace, timeout, tls, clock };
+    tern::store::fdb::Fdb::open(&options).await.map(tern::store::Store::Fdb)
+}
+
+/// A store of its own on the shared cluster.
+#[cfg(feature = "fdb")]
+pub async fn fresh() -> tern::store::Store {
+    open(required(), namespace(), tern::env::Clock::System).await.unwrap()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn binaries() -> Option<PathBuf> {
+    let named = std::env::var_os("FDB_HOME").map(PathBuf::from);
+    let homes = named.into_iter().chain([PathBuf::from("/opt/fdb")]).map(|home| home.join("bin"));
+    let whole = |dir: &PathBuf| dir.join("fdbserver").is_file() && dir.join("fdbcli").is_file();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    homes.chain(std::env::split_paths(&path)).find(whole)
+}
+
+impl Cluster {
+    /// A cluster of its own, or None after saying loudly that there is no fdbserver.
+    pub fn start(layout: Layout, what_needs_it: &str) -> Option<Self> {
+        let Some(binaries) = binaries() else {
+            let how = "install the server 7.3 into /opt/fdb, or set FDB_HOME";
+            let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {what_needs_it}: no FoundationDB ({how})");
+            return None;
+        };
+        let home = tempfile::tempdir().unwrap();
+        let ports: Vec<u16> =
+            (0..if layout == Layout::Single { 1 } else { 3 }).map(|_| free_port()).collect();
+        std::fs::write(home.path().join("fdb.cluster"), format!("tern:tern@127.0.0.1:{}", ports[0])).unwrap();
+        let mut cluster = Cluster { processes: Vec::new(), binaries, home };
+        for port in ports {
+            let child = cluster.spawn(port);
+            cluster.processes.push(Process { child, port });
+        }
+        cluster.configure(match layout {
+            Layout::Single => "configure new single memory",
+            Layout::Double => "configure new double ssd",
+        });
+        Some(cluster)
+    }
+
+    fn spawn(&self, port: u16) -> Child {
+        let data = self.home.path().join(port.to_string());
+        std::fs::create_dir_all(&data).unwrap();
+        let mut command = Command::new(self.binaries.join("fdbserver"));
+        command.args(["-p", &format!("127.0.0.1:{port}"), "--parentpid", &std::process::id().to_string()]);
+        command.arg("-C").arg(self.cluster_file()).arg("-d").arg(&data).arg("-L").arg(self.home.path());
+        // Each process is a zone, so that three of them can keep two copies.
+        command.args(["-i", &format!("{port:032x}"), "--knob_disable_posix_kernel_aio=1"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    }
+
+    fn configure(&self, line: &str) {
+        let since = Instant::now();
+        while since.elapsed() < START {
+            let (done, output) = self.cli(line);
+            if done && (output.contains("Database created") || output.contains("already exists")) {
+                self.wait_until_available();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("'{line}' did not succeed: {}", self.cli("status details").1);
+    }
+
+    /// Runs a line of fdbcli; whether it succeeded, and what it said.
+    pub fn cli(&self, line: &str) -> (bool, String) {
+        let mut command = Command::new(self.binaries.join("fdbcli"));
+        command.arg("-C").arg(self.cluster_file()).args(["--timeout", "5", "--exec", line]);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn wait_until_available(&self) {
+        let since = Instant::now();
+        while !self.cli("status minimal").1.contains("The database is available") {
+            assert!(since.elapsed() < START, "unavailable: {}", self.cli("status details").1);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The file that clients are given.
+    pub fn cluster_file(&self) -> PathBuf {
+        self.home.path().join("fdb.cluster")
+    }
+    /// The directory of data and logs.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+    /// Number of processes.
+    pub fn len(&self) -> usize {
+        self.processes.len()
+    }
+    /// SIGKILL to process `n`, which is then started again on its files.
+    pub fn restart(&mut self, n: usize) {
+        self.kill(n);
+        self.processes[n].child = self.spawn(self.processes[n].port);
+    }
+    /// SIGKILL to process `n`.
+    pub fn kill(&mut self, n: usize) {
+        let child = &mut self.processes[n].child;
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    /// Starts process `n` again.
+    pub fn revive(&mut self, n: usize) {
+        self.processes[n].child = self.spawn(self.processes[n].port);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        (0..self.len()).for_each(|n| self.kill(n));
+    }
+}
