@@ -12,9 +12,11 @@ use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::root;
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::{LookupTally, Lookups};
-use crate::types::object;
 use crate::types::string::Staged;
+use crate::types::{object, set};
+use bytes::Bytes;
 use futures_util::future::{FutureExt, join_all};
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -62,22 +64,40 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Reads the records of all keys and the receipts of all ids at once, so that the handlers' own reads are answered
-    /// from the transaction.
+    /// Reads what the handlers are going to ask for, all at once, so that they are answered from the transaction: the
+    /// records of all keys, the receipts of all ids, and how the named members stand to their sets. What that costs in
+    /// round trips does not depend on the number of units. Failures come back when a handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
-        let mut rows = Vec::new();
+        let mut rows = BTreeSet::new();
+        let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
         for unit in units {
             let Some(db) = self.catalog.prefixes.get(usize::from(unit.client.db)) else { continue };
             rows.extend(unit.ids().map(|id| root::receipt(id)));
             for call in &unit.calls {
                 let keys = table::keys_of(call.row, &call.argv).unwrap_or_default();
+                if let Some(members) = members_of(call)
+                    && let Some(key) = keys.first()
+                {
+                    sets.entry((unit.client.db, *key)).or_default().push(members);
+                }
                 rows.extend(keys.into_iter().map(|k| db.record(k)));
             }
         }
-        if rows.len() > 1 {
-            // Failures come back when a handler reads.
+        if rows.len() > 1 || !sets.is_empty() {
             join_all(rows.iter().map(|row| self.tx.get(row, Read::Snapshot))).await;
+            join_all(sets.iter().map(|((db, key), members)| self.prefetch_set(*db, key, members))).await;
         }
+    }
+
+    async fn prefetch_set(&self, db: u8, key: &Bytes, calls: &[&[Bytes]]) {
+        if let Some(scope) = self.scope(db) {
+            let _ = set::prefetch(&scope, key, calls).await;
+        }
+    }
+
+    fn scope(&self, number: u8) -> Option<Scope<'_>> {
+        let db = *self.catalog.prefixes.get(usize::from(number))?;
+        Some(Scope { tx: self.tx, db, number, now: self.now, space: &self.server.space })
     }
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
@@ -168,6 +188,14 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(true)
+    }
+}
+
+/// The members that a call names, where its row is about the membership of some.
+fn members_of(call: &Call) -> Option<&[Bytes]> {
+    match call.row.name {
+        "sadd" | "srem" | "sismember" | "smismember" => call.argv.get(2..),
+        _ => None,
     }
 }
 

@@ -58,7 +58,7 @@ async fn own_writes_fire_no_watch(h: &Harness) {
     let mut watch = tx.watch(b"a").unwrap();
     tx.commit().await.unwrap();
     assert!(quiet(&mut watch).await);
-    h.put(&[("a", "1")]).await;
+    h.put(&[("a", "2")]).await;
     assert!(fires(watch).await);
 }
 

@@ -6,9 +6,33 @@
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Longest page that is kept, in rows.
+const KEPT_ROWS: usize = 16;
+
+/// A range read: its bounds, the most rows and bytes, and whether from the end.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ask {
+    pub(super) begin: Bytes,
+    pub(super) end: Bytes,
+    /// None: any number.
+    pub(super) limit: Option<usize>,
+    /// 0: as many as the library likes.
+    pub(super) bytes: usize,
+    pub(super) reverse: bool,
+}
+
+/// What the snapshot holds in a range, or in a first part of it.
+#[derive(Debug, Clone)]
+pub(super) struct Page {
+    pub(super) rows: Vec<(Bytes, Bytes)>,
+    /// There may be more behind it.
+    pub(super) more: bool,
+}
+
 /// See the module. Keys are stored keys.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
+    pages: BTreeMap<Ask, Page>,
     values: BTreeMap<Bytes, Option<Bytes>>,
     points: BTreeSet<Bytes>,
     ranges: Vec<(Bytes, Bytes)>,
@@ -23,6 +47,16 @@ impl Reads {
     /// Remembers what the snapshot holds.
     pub(super) fn fetched(&mut self, key: Bytes, value: Option<Bytes>) {
         self.values.insert(key, value);
+    }
+    /// The answer to an equal range read.
+    pub(super) fn page(&self, ask: &Ask) -> Option<Page> {
+        self.pages.get(ask).cloned()
+    }
+    /// Remembers a range read's answer, where it is small: a long scan is not made twice.
+    pub(super) fn fetched_page(&mut self, ask: Ask, page: &Page) {
+        if page.rows.len() <= KEPT_ROWS {
+            self.pages.insert(ask, page.clone());
+        }
     }
     /// A write of `key` fails this transaction.
     pub(super) fn point(&mut self, key: &Bytes) {

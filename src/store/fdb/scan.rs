@@ -4,6 +4,7 @@
 //! every engine; the library counts more bytes a pair. What it returns beyond a bound is dropped, and conflicts with nobody.
 
 use super::count;
+use super::reads::{Ask, Page};
 use super::tx::FdbTx;
 use crate::error::{StoreError, StoreResult};
 use crate::store::writes::{Effect, Writes, apply_all};
@@ -44,10 +45,9 @@ impl FdbTx {
 
     async fn collect(&self, mut rest: (Bytes, Bytes), out: &mut Collector) -> StoreResult<()> {
         loop {
-            let page = self.page(&rest, out).await?;
-            let rows = rows(&page);
-            let last = rows.last().map(|(key, _)| key.clone()).filter(|_| page.more());
-            if page.more() && last.is_none() {
+            let Page { rows, more } = self.page(out.ask(rest.clone())).await?;
+            let last = rows.last().map(|(key, _)| key.clone()).filter(|_| more);
+            if more && last.is_none() {
                 return Err(StoreError::Unavailable(
                     "FoundationDB: an empty page that is not the last".into(),
                 ));
@@ -62,21 +62,21 @@ impl FdbTx {
         }
     }
 
-    async fn page(&self, (begin, end): &(Bytes, Bytes), out: &Collector) -> StoreResult<FdbValues> {
-        let RangeOptions { limit, bytes, reverse } = out.options;
-        let left = bytes.saturating_sub(out.bytes);
+    async fn page(&self, ask: Ask) -> StoreResult<Page> {
+        if let Some(page) = self.state.lock().reads.page(&ask) {
+            return Ok(page);
+        }
         let mut option = RangeOption::from((
-            KeySelector::first_greater_or_equal(&begin[..]),
-            KeySelector::first_greater_or_equal(&end[..]),
+            KeySelector::first_greater_or_equal(&ask.begin[..]),
+            KeySelector::first_greater_or_equal(&ask.end[..]),
         ));
-        option.reverse = reverse;
-        option.limit = Some(limit.saturating_sub(out.pairs.pairs.len())).filter(|n| *n > 0);
-        // An eighth more, for what the library adds to each pair: rather a pair too many than another round trip.
-        option.target_bytes = if bytes > 0 { left + left / 8 + 64 } else { 0 };
-        option.mode = if left > PAGE { StreamingMode::Exact } else { StreamingMode::WantAll };
+        (option.limit, option.target_bytes, option.reverse) = (ask.limit, ask.bytes, ask.reverse);
+        option.mode = if ask.bytes > PAGE { StreamingMode::Exact } else { StreamingMode::WantAll };
         count(&self.core.counters.ranges);
-        let page = self.reading()?.get_range(&option, 1, true).await;
-        page.map_err(|e| self.read_failed(e))
+        let found = self.reading()?.get_range(&option, 1, true).await.map_err(|e| self.read_failed(e))?;
+        let page = Page { rows: rows(&found), more: found.more() };
+        self.state.lock().reads.fetched_page(ask, &page);
+        Ok(page)
     }
 
     /// Adds `rows`, which are all of the snapshot in `part`, under own writes. True where a bound is reached.
@@ -152,6 +152,15 @@ struct Collector {
 }
 
 impl Collector {
+    /// What to read of the rest of the range.
+    fn ask(&self, (begin, end): (Bytes, Bytes)) -> Ask {
+        let RangeOptions { limit, bytes, reverse } = self.options;
+        let left = bytes.saturating_sub(self.bytes);
+        // An eighth more, for what the library adds to each pair: rather a pair too many than another round trip.
+        let bytes = if bytes > 0 { left + left / 8 + 64 } else { 0 };
+        let limit = Some(limit.saturating_sub(self.pairs.pairs.len())).filter(|n| *n > 0);
+        Ask { begin, end, limit, bytes, reverse }
+    }
     /// True where a bound is reached.
     fn push(&mut self, stored: &Bytes, value: Bytes) -> bool {
         let RangeOptions { limit, bytes, .. } = self.options;

@@ -47,6 +47,10 @@ impl FdbTx {
     /// The library's transaction, for a read.
     pub(super) fn reading(&self) -> StoreResult<&Transaction> {
         self.check()?;
+        self.any_age()
+    }
+
+    fn any_age(&self) -> StoreResult<&Transaction> {
         if !self.versioned.swap(true, Ordering::Relaxed) {
             count(&self.core.counters.read_versions);
         }
@@ -146,7 +150,12 @@ impl FdbTx {
         Ok(())
     }
     pub(in crate::store) async fn read_version(&self) -> StoreResult<Version> {
-        let version = self.reading()?.get_read_version().await;
+        self.check()?;
+        self.own_version().await
+    }
+    /// The read version, however old.
+    async fn own_version(&self) -> StoreResult<Version> {
+        let version = self.any_age()?.get_read_version().await;
         version.map(i64::cast_unsigned).map_err(|e| self.read_failed(e))
     }
     pub(in crate::store) fn is_write(&self) -> bool {
@@ -161,7 +170,7 @@ impl FdbTx {
     /// nothing to commit.
     pub(in crate::store) async fn commit(self) -> StoreResult<Version> {
         if !self.is_write() {
-            let version = self.read_version().await?;
+            let version = self.own_version().await?;
             let State { watches, .. } = self.state.into_inner();
             commit::watch(&self.core, version, watches)?;
             return Ok(version);

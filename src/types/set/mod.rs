@@ -26,7 +26,9 @@ use crate::keyspace::record::{SetRep, Value};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use small::{Grown, Small};
+use std::collections::BTreeSet;
 
 /// A set as its record has it.
 #[derive(Debug, Clone)]
@@ -77,6 +79,22 @@ pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u6
     let expire_at = slot.expire_at();
     object::put(s, slot, Value::Set(rep), expire_at)?;
     Ok((after - before) as u64)
+}
+
+/// Reads what [`add`], [`remove`] and [`contains`] of these members will ask for; `calls` is the members of each call. For
+/// engines behind a network: the transaction answers again what it has read.
+pub async fn prefetch(s: &Scope<'_>, key: &Bytes, calls: &[&[Bytes]]) -> Result<()> {
+    let slot = object::open(s, key, Read::Snapshot).await?;
+    let Some(SetRep::Chunked(oid)) = slot.set()? else { return Ok(()) };
+    let (oid, members) = (*oid, calls.concat());
+    let found = s.space.ids.find(s.tx, &members).await?;
+    let mut found = found.into_iter();
+    let looks = calls.iter().map(|call| {
+        let ids: BTreeSet<u64> = found.by_ref().take(call.len()).flatten().collect();
+        async move { chunked::look(s, oid, &Vec::from_iter(ids), Read::Snapshot).await }
+    });
+    try_join_all(looks.collect::<Vec<_>>()).await?;
+    Ok(())
 }
 
 /// Removes `members`. Returns how many were there.

@@ -1,0 +1,96 @@
+//! What commands cost on FoundationDB, by the engine's own counters: read versions, keys and pages fetched, commits.
+
+#![cfg(feature = "fdb")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod rig;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use rig::Rig;
+use tern::commands::cx::ClientState;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::exec::{Call, Unit};
+
+/// Read versions, keys read, pages read, commits.
+type Cost = [u64; 4];
+
+fn now(rig: &Rig) -> Cost {
+    let stats = rig.server.store.stats();
+    let network = stats.network.unwrap();
+    [network.read_versions, network.keys_read, network.ranges_read, stats.commits]
+}
+
+fn call(line: &str) -> Call {
+    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+    Call { row, argv, names, id: None }
+}
+
+fn unit(lines: &[String]) -> Unit {
+    let calls = lines.iter().map(|l| call(l)).collect();
+    Unit {
+        calls,
+        client: ClientState::new(Default::default(), true),
+        watches: Vec::new(),
+        exec: false,
+        id: None,
+    }
+}
+
+/// Runs the lines as one pipeline window: its cost, and that nothing failed.
+async fn cost(rig: &Rig, lines: &[String]) -> Cost {
+    let before = now(rig);
+    let replies = rig.exec.run(unit(lines)).await.replies.unwrap();
+    assert!(!replies.iter().any(|r| matches!(r, Reply::Error(_))), "{replies:?}");
+    let after = now(rig);
+    std::array::from_fn(|i| after[i] - before[i])
+}
+
+fn lines(n: usize, line: impl Fn(usize) -> String) -> Vec<String> {
+    (0..n).map(line).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_cost_what_they_must() {
+    let Some(rig) = Rig::on_fdb("round trips").await else { return };
+    cost(&rig, &lines(16, |n| format!("set k{n} {n}"))).await;
+
+    assert_eq!(cost(&rig, &lines(1, |_| "get k0".into())).await, [1, 1, 0, 0], "GET");
+    assert_eq!(cost(&rig, &lines(16, |n| format!("get k{n}"))).await, [1, 16, 0, 0], "16 GETs");
+    assert_eq!(cost(&rig, &lines(16, |_| "get k7".into())).await, [1, 1, 0, 0], "one key often");
+    assert_eq!(cost(&rig, &lines(1, |_| "set k0 x".into())).await, [1, 1, 0, 1], "SET");
+    assert_eq!(cost(&rig, &lines(16, |n| format!("set k{n} x"))).await, [1, 16, 0, 1], "16 SETs");
+    assert_eq!(cost(&rig, &lines(16, |_| "incr n".into())).await, [1, 1, 0, 1], "16 INCRs of one key");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_set_is_asked_once_for_all_members_of_a_batch() {
+    let Some(rig) = Rig::on_fdb("round trips of sets").await else { return };
+    let members: Vec<String> = (0..2000).map(|n| format!("member:{n}")).collect();
+    cost(&rig, &[format!("sadd s {}", members.join(" "))]).await;
+    let known = |n: usize| format!("sadd s member:{}", n * 100);
+    let [versions, keys, pages, _] = cost(&rig, &lines(16, known)).await;
+    // The record, N, and for each member its id, its delta and its chunk: each once.
+    assert_eq!((versions, keys), (1, 2 + 16 + 16));
+    assert!(pages <= 16, "{pages} pages for 16 members");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_clients_share_transactions() {
+    let Some(rig) = Rig::on_fdb("batches").await else { return };
+    let before = now(&rig);
+    let clients = (0..50).map(|_| async {
+        for _ in 0..20 {
+            cost(&rig, &["incr counter".to_owned()]).await;
+        }
+    });
+    join_all(clients).await;
+    let after = now(&rig);
+    let commits = after[3] - before[3];
+    assert!(commits <= 200, "{commits} commits for 1000 INCRs");
+    let replies = rig.exec.run(unit(&["get counter".to_owned()])).await.replies.unwrap();
+    assert_eq!(replies, [Reply::text("1000")]);
+    assert_eq!(rig.server.store.stats().conflicts, 0, "one server's lanes do not conflict");
+}
