@@ -234,9 +234,10 @@ fn check_length(members: &[Bytes]) -> Result<()> {
     }
 }
 
-/// Two dictionary rows, conflict ranges of the forward one for reading and writing, and the member's share of a chunk.
+/// Two dictionary rows, conflict ranges of the forward one for reading and writing, and the member's share of a chunk, with what
+/// FoundationDB counts for each mutation and range besides its keys (48 and 32 bytes).
 fn check_room(new: &[&Bytes]) -> Result<()> {
-    let bytes: usize = new.iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 32).sum();
+    let bytes: usize = new.iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 220).sum();
     if bytes > MAX_TRANSACTION / 10 * 9 { Err(too_large(bytes)) } else { Ok(()) }
 }
 

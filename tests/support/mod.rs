@@ -4,6 +4,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[allow(clippy::duplicate_mod, reason = "a test may use several of the rigs")]
 #[path = "../fdb_cluster/mod.rs"]
 pub mod fdb_cluster;
 pub mod resp;
