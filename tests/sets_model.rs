@@ -191,7 +191,7 @@ async fn chunks(s: &Scope<'_>) -> usize {
     let mut n = 0;
     let mut at = Some(0);
     while let Some(id) = at {
-        at = rows::read_chunk(s, *oid, id).await.unwrap().next;
+        at = rows::locate(s, *oid, id).await.unwrap().next;
         n += 1;
     }
     n

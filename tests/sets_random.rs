@@ -7,9 +7,9 @@ mod sets_world;
 use bytes::Bytes;
 use sets_world::{World, int, slot, word};
 use std::collections::BTreeMap;
-use tern::env::Rng;
-use tern::keyspace::Scope;
+use tern::env::{Env, Rng};
 use tern::keyspace::record::SetRep;
+use tern::keyspace::{Keyspace, Scope};
 use tern::store::Tx;
 use tern::types::set::{self, chunked, sample};
 
@@ -128,6 +128,39 @@ async fn folded_after_removals() {
     let members = ints(4_000, 70_001);
     let gone: Vec<Bytes> = members.iter().skip(100).take(3_500).cloned().collect();
     check("folded", members, gone, true).await;
+}
+
+/// Words added one by one: folded by the server that added them, the last ones waiting as deltas, some of them removed.
+#[tokio::test]
+async fn grown_and_folded_one_by_one() {
+    let world = World::new(3).await;
+    let words: Vec<Bytes> = (0..800).map(word).collect();
+    transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &words[..150]).await);
+    for part in words[150..].chunks(3) {
+        transact!(world, s => set::add(&s, &mut slot(&s, "k").await, part).await);
+    }
+    for part in words[..100].chunks(2) {
+        transact!(world, s => set::remove(&s, &mut slot(&s, "k").await, part).await);
+    }
+    check_draws(&world, 700, 20_000, "folded one by one").await;
+    check_pops(&world, 700, 10_000, "folded one by one").await;
+}
+
+/// More deltas than a weight's slack, by servers that forgot them: the set is read whole, and draws stay uniform.
+#[tokio::test]
+async fn more_deltas_than_slack() {
+    let world = World::new(4).await;
+    let words: Vec<Bytes> = (0..900).map(word).collect();
+    transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &words[..150]).await);
+    for (n, part) in words[150..].chunks(30).enumerate() {
+        let forgetful =
+            Keyspace::open(world.store.clone(), &Env::seeded(1_000, 90 + n as u64), 1).await.unwrap();
+        let tx = world.store.begin();
+        let s = Scope { tx: &tx, db: world.db, number: 0, now: 1_000, space: &forgetful };
+        set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    check_draws(&world, 900, 20_000, "more deltas than slack").await;
 }
 
 /// The test itself can fail: draws that favour one half are seen.

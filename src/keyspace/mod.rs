@@ -26,6 +26,7 @@
 pub mod absent;
 pub mod alloc;
 pub mod catalog;
+pub mod hints;
 pub mod ids;
 pub mod instances;
 pub mod keys;
@@ -39,6 +40,7 @@ use crate::error::StoreResult;
 use crate::store::{Store, Tx};
 use absent::AbsentKeys;
 use catalog::CatalogCache;
+use hints::SetHints;
 use ids::Interner;
 use instances::Instances;
 use keys::{Oid, Prefix};
@@ -73,6 +75,10 @@ impl Fresh {
     pub fn maker(oid: Oid) -> u64 {
         (oid.0 >> 64) as u64
     }
+    /// 64 bits that no sum of a few others of them equals: unlike revisions they are not neighbours.
+    pub fn stamp(&self) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(&self.oid().0.to_le_bytes())
+    }
     /// This instance's random name.
     pub fn instance(&self) -> u64 {
         self.instance
@@ -89,6 +95,8 @@ pub struct Keyspace {
     pub ids: Interner,
     /// Database number to prefix, by metadata version.
     pub catalog: CatalogCache,
+    /// What this server remembers of chunked sets.
+    pub hints: SetHints,
     /// Watched keys that were absent.
     pub absent: Arc<AbsentKeys>,
     /// This server among the others.
@@ -107,6 +115,7 @@ impl Keyspace {
             fresh,
             ids: Interner::new(store.clone(), env),
             catalog,
+            hints: SetHints::default(),
             absent: Arc::default(),
             clock: env.clock.clone(),
             store,

@@ -1,13 +1,22 @@
 //! A chunk's bytes, and how chunks are cut.
 //!
-//! A chunk is `01` (the format's version) and a serialized `RoaringTreemap` of whole 2^16 containers. It is cut above
-//! 12 KiB into pieces of about 6 KiB; a container is never cut, so a lone one may have a little over 8 KiB.
+//! ```text
+//! 02 | next u64 BE | treemap      a chunk's row: a serialized `RoaringTreemap`, and where the next chunk starts (0: nowhere)
+//! 01 | treemap                    an intset's payload
+//! ```
+//! The first byte is the format's version. A row says itself which ids it is for: its own first id is in its key, and
+//! chunks follow each other without a gap. So who has a chunk's row needs no other row to know that it is the right one.
+//!
+//! A chunk holds whole 2^16 containers. It is cut above 12 KiB into pieces of about 6 KiB; a container is never cut,
+//! so a lone one may have a little over 8 KiB.
 
-use crate::error::{Result, StoreError};
+use super::view::View;
+use crate::error::{Error, Result, StoreError};
 use bytes::Bytes;
 use roaring::RoaringTreemap;
 
 const FORMAT: u8 = 1;
+const ROW_FORMAT: u8 = 2;
 /// A chunk of more bytes is cut.
 pub const MAX_BYTES: usize = 12 << 10;
 /// A chunk of fewer bytes joins its neighbour.
@@ -21,22 +30,87 @@ pub fn container(id: u64) -> u64 {
     id & !0xffff
 }
 
-/// The stored bytes of `ids`.
+/// A chunk's row as it is stored.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Where the chunk starts.
+    pub first: u64,
+    /// Where the next one starts.
+    pub next: Option<u64>,
+    raw: Bytes,
+}
+
+impl Row {
+    /// The row at `first`.
+    pub fn new(first: u64, raw: Bytes) -> Result<Self> {
+        let next = match raw.split_first_chunk::<9>() {
+            Some((&[ROW_FORMAT, ref next @ ..], _)) => u64::from_be_bytes(*next),
+            _ => return Err(corrupt(&raw)),
+        };
+        Ok(Row { first, next: Some(next).filter(|next| *next > first), raw })
+    }
+    /// The stored bytes of a chunk.
+    pub fn encode(next: Option<u64>, ids: &RoaringTreemap) -> Result<Vec<u8>> {
+        let mut out = Vec::with_capacity(9 + ids.serialized_size());
+        out.push(ROW_FORMAT);
+        out.extend_from_slice(&next.unwrap_or(0).to_be_bytes());
+        append(&mut out, ids)?;
+        Ok(out)
+    }
+    /// True where `id` belongs into this chunk.
+    pub fn covers(&self, id: u64) -> bool {
+        id >= self.first && self.next.is_none_or(|next| id < next)
+    }
+    /// Its members.
+    pub fn ids(&self) -> Result<RoaringTreemap> {
+        RoaringTreemap::deserialize_from(self.body()).map_err(|_| corrupt(&self.raw))
+    }
+    /// Whether `id` is among them.
+    pub fn contains(&self, id: u64) -> Result<bool> {
+        self.ask(|view| view.contains(id))
+    }
+    /// Their number.
+    pub fn count(&self) -> Result<u64> {
+        self.ask(|view| view.count())
+    }
+    /// The member with `rank` smaller ones.
+    pub fn select(&self, rank: u64) -> Result<Option<u64>> {
+        self.ask(|view| view.select(rank))
+    }
+    /// Bytes of the members.
+    pub fn size(&self) -> usize {
+        self.body().len()
+    }
+    fn body(&self) -> &[u8] {
+        self.raw.get(9..).unwrap_or_default()
+    }
+    fn ask<T>(&self, question: impl FnOnce(View<'_>) -> Option<T>) -> Result<T> {
+        View::new(self.body()).and_then(question).ok_or_else(|| corrupt(&self.raw))
+    }
+}
+
+fn corrupt(raw: &[u8]) -> Error {
+    StoreError::Corrupt(format!("set chunk of {} bytes", raw.len())).into()
+}
+
+fn append(out: &mut Vec<u8>, ids: &RoaringTreemap) -> Result<()> {
+    Ok(ids.serialize_into(out).map_err(|e| StoreError::Corrupt(format!("chunk not written: {e}")))?)
+}
+
+/// An intset's payload.
 pub fn encode(ids: &RoaringTreemap) -> Result<Bytes> {
     let mut out = Vec::with_capacity(1 + ids.serialized_size());
     out.push(FORMAT);
-    ids.serialize_into(&mut out).map_err(|e| StoreError::Corrupt(format!("chunk not written: {e}")))?;
+    append(&mut out, ids)?;
     Ok(out.into())
 }
 
-/// Reads stored bytes.
+/// Reads an intset's payload.
 pub fn decode(raw: &[u8]) -> Result<RoaringTreemap> {
-    let corrupt = || StoreError::Corrupt(format!("set chunk of {} bytes", raw.len()));
-    let body = match raw.split_first() {
-        Some((&FORMAT, body)) => body,
-        _ => return Err(corrupt().into()),
-    };
-    Ok(RoaringTreemap::deserialize_from(body).map_err(|_| corrupt())?)
+    match raw.split_first() {
+        Some((&FORMAT, body)) => RoaringTreemap::deserialize_from(body).map_err(|_| corrupt(raw)),
+        _ => Err(corrupt(raw)),
+    }
 }
 
 /// Cuts `ids`, the members from `first` on, into chunks: their first ids and members. The first piece starts at `first`
@@ -106,9 +180,12 @@ mod tests {
                 let end = pieces.get(n + 1).map_or(u64::MAX, |(next, _)| *next);
                 prop_assert!(container(*first) == *first && *first < end);
                 prop_assert!(piece.iter().all(|id| id >= *first && id < end));
-                let raw = encode(piece).unwrap();
-                prop_assert!(raw.len() <= MAX_BYTES + 1, "{} bytes", raw.len());
-                prop_assert_eq!(&decode(&raw).unwrap(), piece);
+                let raw = Row::encode(Some(end), piece).unwrap();
+                prop_assert!(raw.len() <= MAX_BYTES + 9, "{} bytes", raw.len());
+                let row = Row::new(*first, raw.into()).unwrap();
+                prop_assert_eq!((row.next, row.count().unwrap()), (Some(end), piece.len()));
+                prop_assert!(row.covers(*first) && row.covers(end - 1) && !row.covers(end));
+                prop_assert_eq!(&row.ids().unwrap(), piece);
                 joined |= piece;
             }
             prop_assert_eq!(joined, ids);

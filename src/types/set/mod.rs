@@ -18,6 +18,7 @@ pub mod rows;
 pub mod sample;
 pub mod scan;
 pub mod small;
+pub mod view;
 
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;

@@ -1,0 +1,152 @@
+//! What a server remembers of chunked sets, so that it need not search for it: hints, never facts.
+//!
+//! * Where chunks start. Who uses it reads the chunk's row in its own transaction, and the row says where the chunk
+//!   ends (`types::set::rows`): so a hint that is wrong costs a search, never an answer.
+//! * Which ids this server wrote deltas for. A fold reads each of those rows, instead of a range full of the tombstones of
+//!   folded ones. What is forgotten here (a crash, an attempt that conflicted) is found by the folds that read ranges.
+//! * Sampling weights of a bucket of chunks, with the bucket's stamp: they hold in any transaction that reads that stamp.
+//!
+//! Hints may come from transactions that were never committed, and from sets that are gone: object ids are not reused.
+//! All are dropped together when there are too many.
+
+use super::keys::Oid;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Numbers held at most, about: an object counts as [`OBJECT`].
+const MAX_SIZE: usize = 1 << 19;
+const OBJECT: usize = 16;
+/// So many hints come between two counts: a count of the most there can be takes a few milliseconds.
+const CALLS: usize = 1 << 16;
+
+/// Sampling weights of a bucket's chunks: their first ids, and the sum of the weights up to and with each.
+pub type Weights = Vec<(u64, u64)>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct SetHints(Mutex<Hints>);
+
+#[derive(Debug, Default)]
+struct Hints {
+    objects: HashMap<Oid, Object>,
+    calls: usize,
+}
+
+#[derive(Debug, Default)]
+struct Object {
+    /// First ids of chunks, without the one at 0 that every set has, and ids with deltas under each.
+    chunks: BTreeMap<u64, Vec<u64>>,
+    buckets: HashMap<u8, (u128, Arc<Weights>)>,
+}
+
+impl Object {
+    fn size(&self) -> usize {
+        let weights: usize = self.buckets.values().map(|(_, weights)| weights.len()).sum();
+        OBJECT + weights + self.chunks.values().map(|ids| 1 + ids.len()).sum::<usize>()
+    }
+    fn chunk_of(&self, id: u64) -> u64 {
+        self.chunks.range(..=id).next_back().map_or(0, |(first, _)| *first)
+    }
+}
+
+impl SetHints {
+    /// Where the chunk of `id` may start.
+    pub fn chunk_of(&self, oid: Oid, id: u64) -> u64 {
+        self.0.lock().objects.get(&oid).map_or(0, |object| object.chunk_of(id))
+    }
+
+    /// A chunk starts at `first`.
+    pub fn learn_chunk(&self, oid: Oid, first: u64) {
+        if first > 0 {
+            self.0.lock().object(oid).chunks.entry(first).or_default();
+        }
+    }
+
+    /// No chunk starts at `first`.
+    pub fn forget_chunk(&self, oid: Oid, first: u64) {
+        if let Some(object) = self.0.lock().objects.get_mut(&oid)
+            && let Some(ids) = object.chunks.remove(&first)
+            && !ids.is_empty()
+        {
+            let before = object.chunk_of(first);
+            object.chunks.entry(before).or_default().extend(ids);
+        }
+    }
+
+    /// A delta of `id` was written. Once there are `enough` under its chunk, they are forgotten and returned.
+    pub fn note_delta(&self, oid: Oid, id: u64, enough: usize) -> Option<Vec<u64>> {
+        let mut hints = self.0.lock();
+        let object = hints.object(oid);
+        let first = object.chunk_of(id);
+        let ids = object.chunks.entry(first).or_default();
+        ids.push(id);
+        (ids.len() >= enough).then(|| std::mem::take(ids))
+    }
+
+    /// The weights that a bucket had when its stamp was `stamp`.
+    pub fn weights(&self, oid: Oid, bucket: u8, stamp: u128) -> Option<Arc<Weights>> {
+        let hints = self.0.lock();
+        let (kept, weights) = hints.objects.get(&oid)?.buckets.get(&bucket)?;
+        (*kept == stamp).then(|| weights.clone())
+    }
+
+    /// Keeps a bucket's weights.
+    pub fn keep_weights(&self, oid: Oid, bucket: u8, stamp: u128, weights: Arc<Weights>) {
+        self.0.lock().object(oid).buckets.insert(bucket, (stamp, weights));
+    }
+}
+
+impl Hints {
+    /// What is known of an object. Every so many calls it is counted what is known of all.
+    fn object(&mut self, oid: Oid) -> &mut Object {
+        self.calls += 1;
+        if self.calls >= CALLS {
+            self.calls = 0;
+            if self.objects.values().map(Object::size).sum::<usize>() > MAX_SIZE {
+                self.objects.clear();
+            }
+        }
+        self.objects.entry(oid).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deltas_are_grouped_by_chunk() {
+        let hints = SetHints::default();
+        let oid = Oid(1);
+        hints.learn_chunk(oid, 100);
+        assert_eq!([99, 100, 500].map(|id| hints.chunk_of(oid, id)), [0, 100, 100]);
+        assert_eq!(hints.chunk_of(Oid(2), 500), 0);
+        for id in [1, 101, 2] {
+            assert_eq!(hints.note_delta(oid, id, 3), None);
+        }
+        assert_eq!(hints.note_delta(oid, 3, 3), Some(vec![1, 2, 3]));
+        hints.forget_chunk(oid, 100);
+        assert_eq!(hints.chunk_of(oid, 500), 0);
+        assert_eq!(hints.note_delta(oid, 4, 2), Some(vec![101, 4]));
+    }
+
+    #[test]
+    fn weights_hold_for_their_stamp() {
+        let hints = SetHints::default();
+        hints.keep_weights(Oid(1), 3, 7, Arc::new(vec![(0, 5)]));
+        assert_eq!(hints.weights(Oid(1), 3, 7).as_deref(), Some(&vec![(0, 5)]));
+        assert_eq!(hints.weights(Oid(1), 3, 8), None);
+        assert_eq!(hints.weights(Oid(1), 4, 7), None);
+    }
+
+    #[test]
+    fn what_is_held_is_bounded() {
+        let hints = SetHints::default();
+        for n in 0..1_000_000 {
+            hints.note_delta(Oid(n % 50_000), n as u64, usize::MAX);
+        }
+        let held = hints.0.lock();
+        assert!(held.objects.values().map(Object::size).sum::<usize>() <= MAX_SIZE + (1 + OBJECT) * CALLS);
+    }
+}
