@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const DIRECT: usize = 32;
 /// So many deltas of one server under one chunk are folded.
 pub const FOLD_AT: usize = 64;
-/// Fewer are left for later where the server was wrong about the chunk.
+/// Fewer ids (the server was wrong about the chunk, or it wrote the same ones again and again) are left for later.
 const FOLD_LEAST: usize = 24;
 /// One fold in so many takes in all deltas of its chunk.
 const FAR_EVERY: u64 = 64;
@@ -229,7 +229,7 @@ async fn change_many(
         if under().nth(DIRECT - 1).is_some() {
             let changes = under().map(|(id, _)| (*id, adds)).collect();
             let old: Vec<u64> = under().filter(|(_, seen)| seen.delta).map(|(id, _)| *id).collect();
-            rewrite(s, oid, &row, &changes, Fold::Of(&old), 0).await?;
+            rewrite(s, oid, &row, &changes, Fold::Of(&old)).await?;
         } else {
             write_deltas(s, oid, under(), adds, due)?;
         }
@@ -266,24 +266,18 @@ async fn fold_ids(s: &Scope<'_>, oid: Oid, mut ids: Vec<u64>) -> Result<()> {
     while let Some(id) = rest.first() {
         let row = locate(s, oid, *id).await?;
         let (here, later) = rest.split_at(rest.partition_point(|id| row.covers(*id)));
-        if here.len() < FOLD_LEAST && here.len() < ids.len() {
+        if here.len() < FOLD_LEAST {
             for id in here {
                 s.space.hints.note_delta(oid, *id, usize::MAX);
             }
         } else {
-            let fold = if looks_far(here) { Fold::All } else { Fold::Of(here) };
-            rewrite(s, oid, &row, &BTreeMap::new(), fold, FOLD_LEAST).await?;
+            let far = s.space.fresh.stamp() < u64::MAX / FAR_EVERY;
+            let fold = if far { Fold::All } else { Fold::Of(here) };
+            rewrite(s, oid, &row, &BTreeMap::new(), fold).await?;
         }
         rest = later;
     }
     Ok(())
-}
-
-/// Whether a fold of `ids` takes in all deltas of its chunk.
-fn looks_far(ids: &[u64]) -> bool {
-    let hash =
-        ids.iter().fold(0u64, |hash, id| (hash ^ id).wrapping_mul(0xD6E8_FEB8_6659_FD93).rotate_left(29));
-    hash < u64::MAX / FAR_EVERY
 }
 
 /// Takes deltas into their chunks, all over the set, until about `bytes` were written or the set is through. Returns
@@ -296,7 +290,7 @@ pub async fn fold(s: &Scope<'_>, oid: Oid, from: u64, bytes: usize) -> Result<Op
             return Ok(at);
         }
         let row = locate(s, oid, id).await?;
-        rewrite(s, oid, &row, &BTreeMap::new(), Fold::All, 1).await?;
+        rewrite(s, oid, &row, &BTreeMap::new(), Fold::All).await?;
         at = row.next;
     }
     Ok(None)
