@@ -4,8 +4,22 @@
 //! again, and is absent at EXEC, leaves no trace in the store. Redis aborts that EXEC, so creations of such keys are
 //! counted here while somebody watches.
 //!
-//! Limits: one process. On a cluster a creation and removal by another server in between is not seen; the transaction is
-//! still strictly serializable, since its premise (the key is absent) holds when it runs.
+//! **Limit: one process.** On a cluster a creation *and* removal by another server in between is not seen (a creation alone
+//! is, whoever made it); the transaction is still strictly serializable, since its premise (the key is absent) holds when it runs.
+//!
+//! What was weighed for a cluster:
+//! * a row that every creator of a key reads, to learn whether somebody watches: costs each creation a read, for what
+//!   hardly any client does;
+//! * the store's watches: they may miss a value that changed and changed back, which is the very case;
+//! * the read version of WATCH as EXEC's: exact, but only for five seconds.
+//! * **Ghosts** would be exact and free for everybody else. WATCH of an absent key writes a record of no type with a revision
+//!   into the key's own row, in a transaction of its own. Who creates the key reads that row anyhow and marks its
+//!   record as watched; who removes a marked record leaves a ghost with a new revision where it would have left nothing;
+//!   EXEC compares revisions. A ghost that is cleared too early makes an EXEC answer nil that need not have, never the
+//!   opposite: so ghosts can go by age, through the expiry index, and need neither leases nor clocks that agree. The price:
+//!   a commit for each WATCH of an absent key, a mark in the record's format, counters and scans that pass over ghosts,
+//!   and FLUSHDB between WATCH and EXEC answers nil where Redis runs. Not built so far.
+//!
 //! A creation counts when it is attempted: an attempt that is not committed may abort an EXEC, which its client repeats.
 
 use bytes::Bytes;
