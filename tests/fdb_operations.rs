@@ -75,7 +75,8 @@ fn a_dead_server_is_noticed_and_cleared_up_behind() {
     wait("all see all", 10, || (0..3).all(|n| fleet.info(n, "instances_alive") == 3));
     assert_eq!(fleet.servers[2].client().line("INCR n"), Value::Int(1));
     fleet.servers[2].kill();
-    let noticed = wait("the dead one gets no work", 15, || (0..2).all(|n| fleet.info(n, "instances_alive") == 2));
+    let noticed =
+        wait("the dead one gets no work", 15, || (0..2).all(|n| fleet.info(n, "instances_alive") == 2));
     let buried = wait("its rows go", 40, || (0..2).all(|n| fleet.rows(n) == 2));
     support::say(&format!("a killed server: noticed after {noticed:?}, buried {buried:?} later"));
     assert!(noticed + buried > Duration::from_secs(10), "buried while a commit of it could be in flight");
@@ -126,7 +127,10 @@ fn a_store_is_moved_to_the_cluster_and_back() {
     let there = fleet.copy(&place(&old), &fleet.store);
     assert!(there.status.success(), "{there:?}");
     let again = fleet.copy(&place(&old), &fleet.store);
-    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("not empty"), "{again:?}");
+    assert!(
+        !again.status.success() && String::from_utf8_lossy(&again.stderr).contains("not empty"),
+        "{again:?}"
+    );
     let mut server = fleet.start();
     assert_eq!(server.client().line("STRLEN long:49"), Value::Int(100_000));
     assert_eq!(server.client().line("DBSIZE"), Value::Int(100));
@@ -137,7 +141,10 @@ fn a_store_is_moved_to_the_cluster_and_back() {
     assert!(returned.status.success(), "{returned:?}");
     assert_eq!(there.stdout, returned.stdout, "one count and one checksum on all three");
     let server = tern_in(&back, &[]);
-    assert_eq!(server.client().line("SMISMEMBER set:7 a 7 8"), Value::Array([1, 1, 0].map(Value::Int).to_vec()));
+    assert_eq!(
+        server.client().line("SMISMEMBER set:7 a 7 8"),
+        Value::Array([1, 1, 0].map(Value::Int).to_vec())
+    );
 }
 
 /// Each client repeats what was not answered on the next server, under one id, and counts what was acknowledged.

@@ -84,14 +84,28 @@ pub fn run(ports: Ports, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
         let both = &mut conns[steps[at].conn];
         let plain = |s: &&Step| s.kind == Kind::Plain && s.conn == steps[at].conn;
         let window = steps[at..].iter().take(WINDOW).take_while(plain).count();
-        if window > 0 {
-            both.window(at, &steps[at..at + window], tally)?;
+        let done = if window > 0 {
+            both.window(at, &steps[at..at + window], tally)
         } else {
-            both.special(ports, at, &steps[at], tally)?;
+            both.special(ports, at, &steps[at], tally)
+        };
+        if let Err(mismatch) = done {
+            let Some(which) = parting(&steps[..mismatch.step], &mismatch) else { return Err(mismatch) };
+            tally.meant[which] += 1;
+            return Ok(()); // one ran its queue and the other did not: nothing behind it compares
         }
         at += window.max(1);
     }
     compare_states(ports, steps.len())
+}
+
+/// The deliberate difference after which the two states are no longer the same.
+fn parting(before: &[Step], mismatch: &Mismatch) -> Option<usize> {
+    let is = |word: &Vec<u8>, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+    let failing = |s: &Step| is(&s.argv[0], "BITFIELD") && s.argv.iter().any(|word| is(word, "FAIL"));
+    let nothing_ran = ["_\\r\\n", "*-1\\r\\n"].contains(&mismatch.tern.as_str());
+    let met = is(&mismatch.argv[0], "EXEC") && nothing_ran && before.iter().any(failing);
+    met.then(|| DELIBERATE.iter().position(|d| d.name.starts_with("WATCH sees")))?
 }
 
 fn words(line: &str) -> Argv {
