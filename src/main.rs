@@ -61,6 +61,8 @@ fn main() -> ExitCode {
 }
 
 fn exit(result: Result<()>) -> ExitCode {
+    #[cfg(feature = "fdb")]
+    tern::store::fdb::stop();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

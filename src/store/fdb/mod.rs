@@ -23,6 +23,7 @@ mod scan;
 mod status;
 mod tx;
 
+pub use network::stop;
 pub use tx::FdbTx;
 
 use super::{ClusterStatus, NetworkStats, StoreStats};
@@ -90,6 +91,12 @@ struct Core {
     idle: Notify,
     counters: Counters,
     status: status::Cached,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        network::store_gone();
+    }
 }
 
 #[derive(Default)]

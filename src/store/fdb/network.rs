@@ -1,8 +1,10 @@
 //! FoundationDB's network thread: started with the first store, stopped once when the process exits.
 //!
-//! The client library can do either only once in a process, so TLS and the like are those of the first store that is opened. It is
-//! stopped by an exit handler and not with the last store: a process may open another one (tests do), and the library's static
-//! objects must not be destroyed under a running thread, however the process ends.
+//! The client library can do either only once in a process, so TLS and the like are those of the first store that is opened.
+//! `main` stops it last of all ([`stop`]). A process that only returns from its `main`, as tests do, is stopped by an exit handler:
+//! the library's static objects must not be destroyed under a running thread. They are destroyed in the order opposite to
+//! their construction, with the handlers in between, and some are made by the first commit, watch or error: so the handler is
+//! registered anew whenever a store goes.
 
 use super::FdbOptions;
 use super::errors::unavailable;
@@ -34,25 +36,43 @@ pub(super) fn boot(options: &FdbOptions) -> StoreResult<()> {
     }
     *network = Network::Stopped; // what holds where a step fails: the library selects its version only once
     let builder = FdbApiBuilder::default().set_runtime_version(API_VERSION).build().map_err(unavailable)?;
-    *network = Network::Running(start(with_tls(builder, options)?)?);
+    if let Some(guard) = until_exit(Some(with_tls(builder, options)?))? {
+        *network = Network::Running(guard);
+    }
     Ok(())
 }
 
-#[expect(unsafe_code, reason = "the library's contract: stopped before the process exits")]
-fn start(builder: NetworkBuilder) -> StoreResult<NetworkAutoStop> {
-    // SAFETY: `boot` asks that the guard is dropped before the process exits: the exit handler drops it. An exit
-    // handler may be any function that does not unwind; `stop` returns or aborts.
-    unsafe {
-        if libc::atexit(stop) != 0 {
-            return Err(StoreError::Unavailable("no room for an exit handler".into()));
-        }
-        builder.boot().map_err(unavailable)
+/// A store has been closed: what the library has made since the last registration goes after the thread has been stopped.
+pub(super) fn store_gone() {
+    if until_exit(None).is_err() {
+        tracing::warn!("no room for an exit handler");
     }
 }
 
-extern "C" fn stop() {
+#[expect(unsafe_code, reason = "the library's contract: stopped before the process exits")]
+fn until_exit(start: Option<NetworkBuilder>) -> StoreResult<Option<NetworkAutoStop>> {
+    // SAFETY: `boot` asks that the guard is dropped before the process exits: the exit handler drops it. An exit
+    // handler may be any function that does not unwind; `on_exit` returns or aborts.
+    unsafe {
+        if libc::atexit(on_exit) != 0 {
+            return Err(StoreError::Unavailable("no room for an exit handler".into()));
+        }
+        start.map(|builder| builder.boot().map_err(unavailable)).transpose()
+    }
+}
+
+extern "C" fn on_exit() {
+    stop();
+}
+
+/// Stops the thread; what is asked of a store afterwards is never answered. For the end of `main`.
+
+///
+/// On a thread of its own: in an exit handler the exiting one's thread-local objects, which the library uses, have been destroyed already.
+pub fn stop() {
     if let Network::Running(guard) = std::mem::replace(&mut *NETWORK.lock(), Network::Stopped) {
-        drop(guard);
+        let stopping = std::thread::Builder::new().spawn(|| drop(guard));
+        let _ = stopping.map(std::thread::JoinHandle::join);
     }
 }
 

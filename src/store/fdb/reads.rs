@@ -1,10 +1,13 @@
-//! What a transaction read: the values, so that no key is fetched twice, and what it would fail for.
+//! What a transaction read: the values, so that no key is fetched twice, not even by two who ask at once, and what it would
+//! fail for.
 //!
 //! All reads of the library's transaction are snapshot reads; conflict ranges are kept here and handed over at commit. A
 //! transaction that writes nothing thus pays nothing for them, and a key read often is named once.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// Longest page that is kept, in rows.
 const KEPT_ROWS: usize = 16;
@@ -34,6 +37,8 @@ pub(super) struct Page {
 pub(super) struct Reads {
     pages: BTreeMap<Ask, Page>,
     values: BTreeMap<Bytes, Option<Bytes>>,
+    /// Keys that are being fetched. Whoever holds the lock fetches; the others find the value when they get it.
+    coming: BTreeMap<Bytes, Arc<Mutex<()>>>,
     points: BTreeSet<Bytes>,
     ranges: Vec<(Bytes, Bytes)>,
     size: usize,
@@ -44,8 +49,13 @@ impl Reads {
     pub(super) fn value(&self, key: &[u8]) -> Option<Option<Bytes>> {
         self.values.get(key).cloned()
     }
+    /// The lock under which `key` is fetched.
+    pub(super) fn turn(&mut self, key: &Bytes) -> Arc<Mutex<()>> {
+        self.coming.entry(key.clone()).or_default().clone()
+    }
     /// Remembers what the snapshot holds.
     pub(super) fn fetched(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.coming.remove(&key);
         self.values.insert(key, value);
     }
     /// The answer to an equal range read.

@@ -73,6 +73,11 @@ impl FdbTx {
         if let Some(value) = self.known(&key, read) {
             return Ok(value);
         }
+        let turn = self.state.lock().reads.turn(&key);
+        let _fetching = turn.lock().await;
+        if let Some(value) = self.known(&key, read) {
+            return Ok(value);
+        }
         count(&self.core.counters.keys);
         let value = native.get(&key, true).await.map_err(|e| self.read_failed(e))?;
         let value = value.map(|v| Bytes::copy_from_slice(&v));

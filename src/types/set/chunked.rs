@@ -31,7 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const DIRECT: usize = 32;
 /// So many deltas of one server under one chunk are folded.
 pub const FOLD_AT: usize = 64;
-/// Fewer ids (the server was wrong about the chunk, or it wrote the same ones again and again) are left for later.
+/// Fewer (the server was wrong about the chunk, wrote the same ones again and again, or the others are of transactions that are
+/// not committed yet) are left for later: two that rewrite one chunk at a time conflict.
 const FOLD_LEAST: usize = 24;
 /// One fold in so many takes in all deltas of its chunk.
 const FAR_EVERY: u64 = 64;
@@ -229,7 +230,8 @@ async fn change_many(
         if under().nth(DIRECT - 1).is_some() {
             let changes = under().map(|(id, _)| (*id, adds)).collect();
             let old: Vec<u64> = under().filter(|(_, seen)| seen.delta).map(|(id, _)| *id).collect();
-            rewrite(s, oid, &row, &changes, Fold::Of(&old)).await?;
+            let seen = Fold::Of(&old).deltas(s, oid, &row).await?;
+            rewrite(s, oid, &row, &changes, seen).await?;
         } else {
             write_deltas(s, oid, under(), adds, due)?;
         }
@@ -266,14 +268,15 @@ async fn fold_ids(s: &Scope<'_>, oid: Oid, mut ids: Vec<u64>) -> Result<()> {
     while let Some(id) = rest.first() {
         let row = locate(s, oid, *id).await?;
         let (here, later) = rest.split_at(rest.partition_point(|id| row.covers(*id)));
-        if here.len() < FOLD_LEAST {
-            for id in here {
+        let far = s.space.fresh.stamp() < u64::MAX / FAR_EVERY;
+        let fold = if far { Fold::All } else { Fold::Of(here) };
+        let seen = fold.deltas(s, oid, &row).await?;
+        if seen.len() < FOLD_LEAST {
+            for id in seen.keys() {
                 s.space.hints.note_delta(oid, *id, usize::MAX);
             }
         } else {
-            let far = s.space.fresh.stamp() < u64::MAX / FAR_EVERY;
-            let fold = if far { Fold::All } else { Fold::Of(here) };
-            rewrite(s, oid, &row, &BTreeMap::new(), fold).await?;
+            rewrite(s, oid, &row, &BTreeMap::new(), seen).await?;
         }
         rest = later;
     }
@@ -290,7 +293,8 @@ pub async fn fold(s: &Scope<'_>, oid: Oid, from: u64, bytes: usize) -> Result<Op
             return Ok(at);
         }
         let row = locate(s, oid, id).await?;
-        rewrite(s, oid, &row, &BTreeMap::new(), Fold::All).await?;
+        let seen = Fold::All.deltas(s, oid, &row).await?;
+        rewrite(s, oid, &row, &BTreeMap::new(), seen).await?;
         at = row.next;
     }
     Ok(None)

@@ -171,7 +171,8 @@ pub enum Fold<'a> {
 }
 
 impl Fold<'_> {
-    async fn deltas(self, s: &Scope<'_>, oid: Oid, row: &Row) -> Result<BTreeMap<u64, bool>> {
+    /// What the transaction sees of them. Snapshot.
+    pub async fn deltas(self, s: &Scope<'_>, oid: Oid, row: &Row) -> Result<BTreeMap<u64, bool>> {
         let ids = match self {
             Fold::All => return deltas(s, oid, row.first, row.next).await,
             Fold::Of(ids) => ids,
@@ -183,7 +184,7 @@ impl Fold<'_> {
     }
 }
 
-/// Takes deltas under a chunk into it, as `fold` says, and sets the members that `changes` says; cuts it, or joins it
+/// Takes the deltas `seen` under a chunk into it, and sets the members that `changes` says; cuts it, or joins it
 /// with the next one. Writes nothing where nothing changes. The caller has decided `changes` by serializable reads, and
 /// counts N.
 pub async fn rewrite(
@@ -191,9 +192,8 @@ pub async fn rewrite(
     oid: Oid,
     row: &Row,
     changes: &BTreeMap<u64, bool>,
-    fold: Fold<'_>,
+    seen: BTreeMap<u64, bool>,
 ) -> Result<()> {
-    let seen = fold.deltas(s, oid, row).await?;
     if changes.is_empty() && seen.is_empty() {
         return Ok(());
     }
