@@ -183,11 +183,11 @@ fn a_rolling_restart_fails_no_command_of_a_client_that_reconnects() {
     let acknowledged: usize = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|n| scope.spawn(move || one(n))).collect();
         let mut stopped = Vec::new();
-        for n in 0..fleet.servers.len() {
+        for (n, port) in ports.iter().enumerate() {
             std::thread::sleep(Duration::from_millis(500));
             stopped.push(fleet.servers[n].terminate());
             fleet.servers[n] = fleet.start();
-            ports[n].store(fleet.servers[n].port.into(), Ordering::Relaxed);
+            port.store(fleet.servers[n].port.into(), Ordering::Relaxed);
         }
         std::thread::sleep(Duration::from_millis(500));
         stop.store(true, Ordering::Relaxed);

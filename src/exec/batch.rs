@@ -64,6 +64,12 @@ impl<'a> Batch<'a> {
         })
     }
 
+    /// Another one on the same transaction, for units that run beside each other.
+    pub(super) fn sibling(&self, rng: Rng) -> Self {
+        let (catalog, lookups) = (self.catalog.clone(), LookupTally::default());
+        Batch { server: self.server, tx: self.tx, catalog, now: self.now, rng, lookups }
+    }
+
     /// Reads what the handlers are going to ask for, all at once, so that they are answered from the transaction: the
     /// records of all keys, the receipts of all ids, and how the named members stand to their sets. What that costs in
     /// round trips does not depend on the number of units. Failures come back when a handler reads.

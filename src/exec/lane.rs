@@ -2,7 +2,8 @@
 //! the next batch; the heavy lane has several, and each takes one unit at a time.
 
 use super::attempt::Attempts;
-use super::{Done, Forced, Job, Unit};
+use super::{Done, Forced, Job, Unit, reads};
+use crate::commands::cx::Server;
 use crate::error::StoreError;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +29,13 @@ impl Lane {
         Lane { queue }
     }
 
+    /// For units that only read: they share read versions.
+    pub(super) fn of_reads(server: Arc<Server>) -> Self {
+        let (queue, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(reads::serve(server, receiver));
+        Lane { queue }
+    }
+
     /// Runs a unit.
     pub(super) async fn run(&self, unit: Unit) -> Done {
         let (answer, done) = oneshot::channel();
@@ -49,20 +57,24 @@ impl Lane {
 async fn drain(mut worker: Attempts, receiver: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>, heavy: bool) {
     let mut buffer = Vec::new();
     let mut jobs = VecDeque::new();
-    while collect(&mut *receiver.lock().await, heavy, &mut buffer).await {
+    let limit = if heavy { 1 } else { MAX_BATCH };
+    while collect(&mut *receiver.lock().await, limit, &mut buffer).await {
         jobs.extend(buffer.drain(..));
         if heavy { worker.drain_heavy(&mut jobs).await } else { worker.drain(&mut jobs).await }
     }
 }
 
-/// Waits for jobs; false once the lane has been dropped. A lane that found one lets all connections that are ready come first,
-/// once: without that, the first of 50 would have a commit of its own.
-async fn collect(queue: &mut mpsc::UnboundedReceiver<Job>, heavy: bool, jobs: &mut Vec<Job>) -> bool {
-    let limit = if heavy { 1 } else { MAX_BATCH };
+/// Waits for jobs, `limit` at most; false once the queue has ended. Who found one and can take more lets all connections that
+/// are ready come first, once: without that, the first of 50 would have a transaction of its own.
+pub(super) async fn collect(
+    queue: &mut mpsc::UnboundedReceiver<Job>,
+    limit: usize,
+    jobs: &mut Vec<Job>,
+) -> bool {
     if queue.recv_many(jobs, limit).await == 0 {
         return false;
     }
-    if !heavy {
+    if limit > 1 {
         tokio::task::yield_now().await;
         while jobs.len() < limit
             && let Ok(job) = queue.try_recv()

@@ -163,6 +163,8 @@ pub struct Executor {
     server: Arc<Server>,
     lanes: Vec<Lane>,
     heavy: Lane,
+    /// Where units that only read share transactions.
+    reads: Option<Lane>,
 }
 
 impl Executor {
@@ -173,6 +175,7 @@ impl Executor {
         Executor {
             lanes: (0..lanes).map(|n| Lane::spawn(vec![attempts(n)])).collect(),
             heavy: Lane::spawn((lanes..lanes + HEAVY_SLOTS).map(attempts).collect()),
+            reads: server.store.prefers_prefetch().then(|| Lane::of_reads(server.clone())),
             server: server.clone(),
         }
     }
@@ -211,7 +214,10 @@ impl Executor {
 
     async fn route(&self, unit: Unit) -> Done {
         if !unit.writes() {
-            return reads::run(&self.server, unit).await;
+            return match self.reads.as_ref().filter(|_| !unit.is_heavy()) {
+                Some(lane) => lane.run(unit).await,
+                None => reads::run(&self.server, unit, None).await,
+            };
         }
         let lane = if unit.is_heavy() {
             &self.heavy

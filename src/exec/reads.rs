@@ -1,27 +1,70 @@
-//! Units that only read: on a snapshot, in the caller's task, nothing committed. One read version serves the whole unit,
-//! so it is as serializable as a transaction that writes.
+//! Units that only read: on a snapshot, nothing committed. One read version serves the whole unit, so it is as serializable
+//! as a transaction that writes.
+//!
+//! Where a read version costs a round trip ([`serve`]), units of different connections share one: those that are there when a
+//! transaction begins. It asks for its version after that, so each of them sees what was committed before it came, on any
+//! server. They read side by side, and each is answered when it is done; one that fails runs again alone. At most
+//! [`GATHERING`] transactions are on their way to their first reads: what comes meanwhile is the next batch.
 
 use super::batch::{Batch, Halt};
-use super::{Done, Forced, Unit};
+use super::{Done, Forced, Job, Unit, lane};
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
 use crate::error::StoreError;
 use crate::telemetry::counters::Lookups;
+use futures_util::future::join_all;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+/// Shared transactions whose first reads are under way.
+const GATHERING: usize = 3;
+/// Units that share one at most.
+const MAX_TOGETHER: usize = 256;
 /// Attempts before a reader that is always too old gets the error: its read does not fit into 5 s.
 const MAX_ATTEMPTS: u32 = 3;
 /// Between two attempts at a store that cannot be reached.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Runs a unit without writes.
-pub(super) async fn run(server: &Server, unit: Unit) -> Done {
+/// Runs what comes through `queue`, many units on a read version, until the queue ends.
+pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceiver<Job>) {
+    let gathering = Arc::new(Semaphore::new(GATHERING));
+    while let Ok(permit) = gathering.clone().acquire_owned().await {
+        let mut jobs = Vec::new();
+        if !lane::collect(&mut queue, MAX_TOGETHER, &mut jobs).await {
+            return;
+        }
+        tokio::spawn(together(server.clone(), jobs, permit));
+    }
+}
+
+async fn together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
+    let tx = server.store.begin();
+    let shared = Batch::new(&server, &tx, server.env.rng()).await;
+    if let Ok(shared) = &shared {
+        shared.prefetch(jobs.iter().map(|job| &job.unit)).await;
+    }
+    drop(permit);
+    let each = jobs.into_iter().map(|Job { unit, answer, .. }| {
+        let first = shared.as_ref().ok().map(|shared| shared.sibling(server.env.rng()));
+        let server = &server;
+        async move { answer.send(run(server, unit, first).await) }
+    });
+    join_all(each).await; // a client that is gone needs no answer
+}
+
+/// Runs a unit without writes; `first`: where it is tried first.
+pub(super) async fn run(server: &Server, unit: Unit, mut first: Option<Batch<'_>>) -> Done {
     let mut forced = Forced::default();
     let clock = &server.env.clock;
     let (start, patience) = (clock.monotonic(), server.config.get().patience());
     for tries in 1.. {
         let mut client = unit.client.clone();
-        match attempt(server, &unit, &mut client, &mut forced).await {
+        let result = match first.take() {
+            Some(mut shared) => on(&mut shared, &unit, &mut client, &mut forced).await,
+            None => attempt(server, &unit, &mut client, &mut forced).await,
+        };
+        match result {
             Ok((replies, lookups)) => return Done::new(client, replies, lookups),
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) if e.is_retryable() && tries < MAX_ATTEMPTS => server.telemetry.on_retry(&e),
@@ -47,6 +90,15 @@ async fn attempt(
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;
     }
+    on(&mut batch, unit, client, forced).await
+}
+
+async fn on(
+    batch: &mut Batch<'_>,
+    unit: &Unit,
+    client: &mut ClientState,
+    forced: &mut Forced,
+) -> Result<(Option<Vec<Reply>>, Lookups), Halt> {
     let replies = batch.unit(unit, client, forced, &[]).await?;
     Ok((replies, batch.take_lookups()))
 }

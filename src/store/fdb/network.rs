@@ -66,9 +66,9 @@ extern "C" fn on_exit() {
 }
 
 /// Stops the thread; what is asked of a store afterwards is never answered. For the end of `main`.
-
 ///
-/// On a thread of its own: in an exit handler the exiting one's thread-local objects, which the library uses, have been destroyed already.
+/// On a thread of its own: in an exit handler the thread-local objects of the exiting one, which the library uses, have
+/// been destroyed already.
 pub fn stop() {
     if let Network::Running(guard) = std::mem::replace(&mut *NETWORK.lock(), Network::Stopped) {
         let stopping = std::thread::Builder::new().spawn(|| drop(guard));
