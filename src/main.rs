@@ -1,5 +1,7 @@
 //! `tern`: the server binary. `tern [file.conf] [--directive value ...]`, as redis-server.
 
+#[path = "main/check.rs"]
+mod check;
 #[path = "main/copy.rs"]
 mod copy;
 #[path = "main/ping.rs"]
@@ -27,6 +29,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const HELP: &str = "\
 Usage: tern [file.conf] [--directive value ...]
        tern copy --from <store> --to <store> [--directive value ...]
+       tern check [file.conf] [--store <store>] [--dir <path>]
        tern ping [file.conf] [--port n]
        tern --version | --help
 
@@ -39,6 +42,8 @@ Directives have redis.conf's names and syntax; arguments win over the file:
 
 copy moves a whole store to another engine or place: it refuses a source that is in use and a target that is not
 empty, and compares both sides at the end. Broken off, it is started again to go on. A store is written as for --store.
+check reads a whole store and verifies that all of its rows fit together: exit status 0 sound, 1 damaged, 2 it could
+not be read. An embedded store must not be in use; a cluster may be.
 ping asks the server of this configuration whether it answers: exit status 0 if so.
 ";
 
@@ -53,6 +58,7 @@ fn main() -> ExitCode {
     match first {
         Some("--help" | "-h") => print!("{HELP}"),
         Some("--version" | "-v") => println!("{}", version()),
+        Some("check") => return check::start(args.get(1..).unwrap_or_default()),
         Some("copy") => return exit(copy::start(args.get(1..).unwrap_or_default())),
         Some("ping") => return exit(ping::start(args.get(1..).unwrap_or_default())),
         _ => return exit(start(&args)),

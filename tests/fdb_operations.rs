@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::fdb_cluster::{self, Cluster};
 use support::resp::{Client, Value};
-use support::server::{Server, tern_in};
+use support::server::{Server, assert_sound, tern_in};
 use tempfile::TempDir;
 
 /// Servers that share a namespace.
@@ -53,6 +53,11 @@ impl Fleet {
         String::from_utf8(text).unwrap().lines().filter(|l| l.starts_with("instance_")).count()
     }
 
+    /// Also while its servers run.
+    fn assert_sound(&self) {
+        assert_sound(self.home.path(), &["--store", &self.store, "--store-namespace", &self.namespace]);
+    }
+
     fn copy(&self, from: &str, to: &str) -> Output {
         let args = ["copy", "--from", from, "--to", to, "--store-namespace", &self.namespace];
         Command::new(env!("CARGO_BIN_EXE_tern")).args(args).output().unwrap()
@@ -83,6 +88,7 @@ fn a_dead_server_is_noticed_and_cleared_up_behind() {
     assert!(fleet.servers[1].terminate());
     wait("a clean stop is seen at once", 5, || fleet.rows(0) == 1);
     assert_eq!(fleet.servers[0].client().line("INCR n"), Value::Int(2));
+    fleet.assert_sound();
 }
 
 #[test]
@@ -140,6 +146,7 @@ fn a_store_is_moved_to_the_cluster_and_back() {
     let returned = fleet.copy(&fleet.store, &place(&back));
     assert!(returned.status.success(), "{returned:?}");
     assert_eq!(there.stdout, returned.stdout, "one count and one checksum on all three");
+    assert_sound(&back, &[]);
     let server = tern_in(&back, &[]);
     assert_eq!(
         server.client().line("SMISMEMBER set:7 a 7 8"),
@@ -197,4 +204,5 @@ fn a_rolling_restart_fails_no_command_of_a_client_that_reconnects() {
     assert!(acknowledged > 0);
     let counted = fleet.servers[0].client().line("GET n");
     assert_eq!(counted, Value::Bulk(acknowledged.to_string().into_bytes()), "each command once");
+    fleet.assert_sound();
 }

@@ -1,5 +1,6 @@
 //! Clients write, the process is killed with SIGKILL at a random moment and started again on the same directory.
-//! What was acknowledged is there; what was not is there as a whole or not at all, and never twice.
+//! What was acknowledged is there; what was not is there as a whole or not at all, and never twice; and `tern check` finds the
+//! store sound after every round, which ends with one more kill.
 //!
 //! Each worker owns its keys and sends one line (or one MULTI) at a time, so it knows what it was told and what hung
 //! in the air when the server died: at most one operation. `TERN_KILL_ROUNDS` says how often, `TERN_SEED` repeats.
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use support::resp::{Client, Value};
 use support::rng::Rng;
-use support::server::tern_in;
+use support::server::{assert_sound, tern_in};
 use support::{env_number, say};
 
 const WORKERS: usize = 12;
@@ -222,6 +223,8 @@ fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
             kept += usize::from(found != *model);
             *model = found;
         }
+        drop(server);
+        assert_sound(&dir, &[]);
     }
     say(&format!("kill: {operations} acknowledged operations, {kept} unacknowledged ones found whole"));
     assert!(operations > rounds as usize * 10, "only {operations} operations: nothing was tested");

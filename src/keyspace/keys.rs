@@ -52,6 +52,15 @@ impl Prefix {
         }
         Some(Prefix { len: raw.len() as u8, bytes })
     }
+    /// The prefix that a row below a database starts with.
+    pub fn of_row(row: &[u8]) -> Option<Self> {
+        let len = usize::from(row.first()?.checked_sub(0x80)?) + 1;
+        Prefix::decode(row.get(..len)?)
+    }
+    /// The number that it was made of.
+    pub fn number(&self) -> u32 {
+        self.as_bytes().iter().skip(1).fold(0, |n, byte| n << 8 | u32::from(*byte))
+    }
     /// The bytes that every key of the database starts with.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
@@ -88,6 +97,19 @@ impl Prefix {
         let mut k = self.key(tag, 16 + more);
         k.extend_from_slice(&oid.0.to_be_bytes());
         k
+    }
+    /// `<tag><oid>`: where an object's rows of a kind (`C`, `N` or `S`) begin.
+    pub fn object_rows(&self, tag: u8, oid: Oid) -> Vec<u8> {
+        self.of_object(tag, oid, 0)
+    }
+    /// All rows of a tag.
+    pub fn tagged(&self, tag: u8) -> (Vec<u8>, Vec<u8>) {
+        (self.key(tag, 0), self.key(tag + 1, 0))
+    }
+    /// Whose row (`C`, `N` or `S`) this is.
+    pub fn decode_oid(&self, row: &[u8]) -> Option<Oid> {
+        let at = usize::from(self.len) + 1;
+        Some(Oid(u128::from_be_bytes(row.get(at..at + 16)?.try_into().ok()?)))
     }
     /// `N <oid>`: version and cardinality of a set.
     pub fn count(&self, oid: Oid) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! What a Redis value is, as operations on a transaction. `object` is the one door.
 
+pub mod check;
 pub mod copy;
 pub mod expire;
 pub mod object;

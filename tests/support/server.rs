@@ -39,13 +39,26 @@ pub fn tern_in(dir: &Path, args: &[&str]) -> Server {
     std::fs::create_dir_all(dir).unwrap();
     let binary = std::env::var_os("TERN_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tern").into());
     let mut command = Command::new(binary);
+    on_store(&mut command, dir, args);
+    start(command, &dir.with_extension("log"), None)
+}
+
+fn on_store(command: &mut Command, dir: &Path, args: &[&str]) {
     command.arg("--dir").arg(dir).args(args);
     if fdb_cluster::wanted() {
         // The directory's name stands for its data here.
         let store = format!("fdb:{}", fdb_cluster::required().display());
         command.args(["--store", &store]).arg("--store-namespace").arg(dir);
     }
-    start(command, &dir.with_extension("log"), None)
+}
+
+/// Fails where `tern check` finds damage in what a server that was started so has stored. An embedded store must not be in use.
+pub fn assert_sound(dir: &Path, args: &[&str]) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
+    on_store(command.arg("check"), dir, args);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Debian's redis-server without persistence, or None after saying loudly that it is missing.

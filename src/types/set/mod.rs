@@ -12,6 +12,7 @@
 //! The key of a set that becomes empty is removed.
 
 pub mod algebra;
+pub mod audit;
 pub mod chunk;
 pub mod chunked;
 pub mod rows;

@@ -1,0 +1,211 @@
+//! One database: records with their values, the expiry index, the counters of keys, and rows that nothing explains.
+
+use super::objects::{Kind, Owners};
+use super::root::databases;
+use super::view::View;
+use super::{ATTEMPTS, Checker, PAGE, Problem, Verdict};
+use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
+use crate::keyspace::record::{Record, SetRep, Str, Value};
+use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::types::set::audit::{self, KnownIds};
+use crate::types::string::{INLINE_MAX, PIECE};
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// Tags of the rows below a prefix.
+const TAGS: &[u8] = b"CKNSXZ";
+/// Rows shown of what nothing explains.
+const SHOWN: usize = 10;
+
+/// Everything below `db`.
+pub(super) async fn walk(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
+    let mut owners = Owners::from(Oid(0));
+    let mut counts = [0u64; SHARDS as usize];
+    let mut seen = |key: &Bytes, value: &Bytes| {
+        if let Some((hash, _)) = db.decode_record(key)
+            && let Some(count) = counts.get_mut(usize::from(shard(hash)))
+        {
+            *count += 1;
+        }
+        owners.note(value);
+        "keys"
+    };
+    let judge = async |view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
+        record(view, known, db, key, value).await
+    };
+    checker.judge(db.tagged(b'K'), &mut seen, judge).await?;
+    owners.walk(checker, db).await?;
+    let judge = async |view: &View, _: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
+        expiry(view, db, key, value).await
+    };
+    checker.judge(db.tagged(b'X'), &mut |_, _| "expiry rows", judge).await?;
+    counters(checker, db, &counts).await?;
+    strangers(checker, db).await
+}
+
+async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, value: &Bytes) -> Verdict {
+    let Some((stored, name)) = db.decode_record(key) else {
+        return Ok(vec![Problem::new(key, "not the row of a key")]);
+    };
+    let record = match Record::decode(value) {
+        Ok(record) => record,
+        Err(e) => return Ok(vec![Problem::new(key, e.to_string())]),
+    };
+    let mut problems = match &record.value {
+        Value::Str(Str::Inline(b) | Str::Made { bytes: b, .. }) if b.len() > INLINE_MAX => {
+            vec![Problem::new(key, "a string in the record is too long for it")]
+        }
+        Value::Str(Str::Pieces { oid, len }) => pieces(view, db, *oid, *len).await?,
+        Value::Set(SetRep::Chunked(oid)) => audit::chunked(view, db, *oid, known).await?,
+        Value::Set(rep) => audit::small(rep).map(|what| Problem::new(key, what)).into_iter().collect(),
+        Value::Str(_) => Vec::new(),
+    };
+    if stored != hash(&name) || name.len() > MAX_REDIS_KEY {
+        problems.push(Problem::new(key, "nobody finds this key: its hash is of another one"));
+    }
+    if let Some(ms) = record.expire_at
+        && view.get(&db.expiry(ms, &name)).await?.is_none()
+    {
+        problems.push(Problem::new(key, format!("the expiry index does not have the key's expiry at {ms}")));
+    }
+    if let Some(oid) = record.value.oid()
+        && is_garbage(view, db, oid).await?
+    {
+        problems.push(Problem::new(key, "the key's object is garbage, its rows will be removed"));
+    }
+    Ok(problems)
+}
+
+/// Whether a garbage row names the object.
+pub(super) async fn is_garbage(view: &View, db: Prefix, oid: Oid) -> StoreResult<bool> {
+    let rows = [Garbage::Object(db, oid), Garbage::Building(db, oid)].map(root::garbage);
+    Ok(view.get_many(&rows).await?.iter().any(Option::is_some))
+}
+
+/// Pieces of a string of `len` bytes: none longer than a piece, none behind the end.
+async fn pieces(view: &View, db: Prefix, oid: Oid, len: u64) -> Verdict {
+    let (mut begin, end) = (db.object_rows(b'C', oid), prefix_end(&db.object_rows(b'C', oid)));
+    let mut problems = Vec::new();
+    loop {
+        let page = view.page(&begin, &end, PAGE).await?;
+        for (row, bytes) in &page.pairs {
+            let number = Prefix::decode_piece(row).filter(|_| row.len() == db.piece(oid, 0).len());
+            let room = number.map(|n| len.saturating_sub(u64::from(n) * PIECE as u64).min(PIECE as u64));
+            if room.is_none_or(|room| room == 0 || bytes.len() as u64 > room) {
+                problems
+                    .push(Problem::new(row, format!("a piece that does not fit a string of {len} bytes")));
+            }
+        }
+        match page.pairs.last() {
+            Some((row, _)) if page.more => begin = key_after(row),
+            _ => return Ok(problems),
+        }
+    }
+}
+
+/// A row of the expiry index says what the key's record says.
+async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Verdict {
+    let Some((ms, name)) = db.decode_expiry(row).filter(|(ms, name)| db.expiry(*ms, name) == row[..]) else {
+        return Ok(vec![Problem::new(row, "not a row of the expiry index")]);
+    };
+    let record = view.get(&db.record(&name)).await?.and_then(|raw| Record::decode(&raw).ok());
+    let confirmed = record.is_some_and(|record| record.expire_at == Some(ms));
+    let what = match (confirmed, value.is_empty()) {
+        (false, _) => "a row of the expiry index that no record confirms",
+        (true, false) => "a row of the expiry index with a value",
+        (true, true) => return Ok(Vec::new()),
+    };
+    Ok(vec![Problem::new(row, what)])
+}
+
+/// Each shard's counter is the number of its records. What was gathered over pages is a suspicion: a shard's records stand
+/// together, so they are counted again at one version.
+async fn counters(checker: &mut Checker<'_>, db: Prefix, counts: &[u64]) -> StoreResult<()> {
+    for (shard, count) in (0..SHARDS).zip(counts) {
+        let view = checker.view().await?;
+        let stored = view.get(&db.key_count(shard)).await?;
+        if stored.is_some() {
+            checker.count("counters of keys", 1);
+        }
+        if number(stored.as_deref()) != i64::try_from(*count).ok() {
+            recount(checker, db, shard).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn recount(checker: &mut Checker<'_>, db: Prefix, shard: u8) -> StoreResult<()> {
+    let row = db.key_count(shard);
+    for _ in 0..ATTEMPTS {
+        let view = checker.view().await?;
+        match compare(&view, db, shard).await {
+            Err(StoreError::TooOld) => {}
+            problem => {
+                checker.accuse(problem?.map(|what| Problem::new(&row, what)));
+                return Ok(());
+            }
+        }
+    }
+    checker.report.unchecked.push(row);
+    Ok(())
+}
+
+async fn compare(view: &View, db: Prefix, shard: u8) -> StoreResult<Option<String>> {
+    let first = u64::from(shard) << 60;
+    let mut begin = db.record_from(first);
+    let end = if shard + 1 == SHARDS { db.records_end() } else { db.record_from(first + (1 << 60)) };
+    let mut count = 0;
+    loop {
+        let page =
+            view.page(&begin, &end, RangeOptions { bytes: 1 << 20, ..RangeOptions::default() }).await?;
+        count += page.pairs.len() as i64;
+        match page.pairs.last() {
+            Some((row, _)) if page.more => begin = key_after(row),
+            _ => break,
+        }
+    }
+    let stored = number(view.get(&db.key_count(shard)).await?.as_deref());
+    let said = stored.map_or("nothing".to_owned(), |n| n.to_string());
+    Ok((stored != Some(count)).then(|| format!("the counter says {said}, there are {count} keys")))
+}
+
+fn number(raw: Option<&[u8]>) -> Option<i64> {
+    raw.map_or(Some(0), |raw| raw.try_into().ok().map(i64::from_le_bytes))
+}
+
+/// Rows with a tag that there is not, and counters of shards that there are not.
+async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
+    let mut begin = db.as_bytes().to_vec();
+    let gaps = TAGS.iter().map(|tag| db.tagged(*tag)).chain([{
+        let end = prefix_end(db.as_bytes());
+        (end.clone(), end)
+    }]);
+    let opts = RangeOptions { limit: SHOWN, ..RangeOptions::default() };
+    for (end, next) in gaps {
+        let view = checker.view().await?;
+        let page = view.page(&begin, &end, opts).await?;
+        checker.accuse(page.pairs.iter().map(|(row, _)| Problem::new(row, "an unknown kind of row")));
+        begin = next;
+    }
+    let view = checker.view().await?;
+    let behind = view.page(&db.key_count(SHARDS), &db.tagged(b'Z').1, opts).await?;
+    checker.accuse(
+        behind.pairs.iter().map(|(row, _)| Problem::new(row, "a counter of a shard that there is not")),
+    );
+    Ok(())
+}
+
+/// Whether `db` is still a database's prefix.
+pub(super) async fn is_live(view: &View, db: Prefix) -> StoreResult<bool> {
+    Ok(databases(view).await?.iter().any(|(_, prefix)| *prefix == db))
+}
+
+/// What kind of object a record has.
+pub(super) fn object_of(record: &Record) -> Option<(Oid, Kind)> {
+    match &record.value {
+        Value::Str(Str::Pieces { oid, .. }) => Some((*oid, Kind::Str)),
+        Value::Set(SetRep::Chunked(oid)) => Some((*oid, Kind::Set)),
+        _ => None,
+    }
+}

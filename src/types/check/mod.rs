@@ -1,0 +1,225 @@
+//! Verifies a whole store: that every row decodes, belongs to something, and agrees with the rows that say the same thing
+//! again. `tern check` is this at the command line.
+//!
+//! **One version.** Each row is judged together with everything that it is compared with in one [`View`], so whatever is
+//! reported was so at one version, also while servers write. Pages are read in views of their own: a walk over a large
+//! store takes longer than a transaction lives. An embedded store has no other user, so all views read one version. What
+//! no single row says (counters of keys, objects without an owner) is gathered over pages, and what then looks wrong is
+//! looked at again ([`objects`], [`database`]). What changes faster than it can be read at one version is reported as not
+//! checked, never as damaged.
+//!
+//! **Memory.** A page, the first ids of one set's chunks, the ids of the dictionary as a bitmap, and the owners of
+//! [`objects::WINDOW`] objects at a time: a store with more of them is read over several times.
+//!
+//! What cannot be seen: a missing piece of a long string means zeroes, so its loss looks like SETRANGE.
+
+pub mod database;
+pub mod objects;
+pub mod root;
+pub mod view;
+
+use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::{self, Prefix};
+use crate::store::{RangeOptions, Store, Version, key_after};
+use crate::types::set::audit::KnownIds;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use view::View;
+
+/// Rows and bytes of a page.
+const PAGE: RangeOptions = RangeOptions { limit: 1024, bytes: 1 << 18, reverse: false };
+/// Rows judged at once: a networked engine answers them together.
+const AT_ONCE: usize = 64;
+/// Attempts at a row that changes while it is read.
+const ATTEMPTS: usize = 5;
+/// Problems that a report keeps; more are counted.
+const KEPT: usize = 1000;
+
+/// Something wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The row.
+    pub row: Vec<u8>,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl Problem {
+    pub(crate) fn new(row: &[u8], what: impl Into<String>) -> Self {
+        Problem { row: row.to_vec(), what: what.into() }
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.row.escape_ascii(), self.what)
+    }
+}
+
+/// What a row's judge says.
+pub(crate) type Verdict = StoreResult<Vec<Problem>>;
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The first and the last version that was read. Equal: the store was read at one version.
+    pub versions: (Version, Version),
+    /// Rows read, by what they are.
+    pub rows: BTreeMap<&'static str, u64>,
+    /// What is wrong; at most 1000 of it.
+    pub problems: Vec<Problem>,
+    /// How much is wrong that is not in `problems`.
+    pub more: u64,
+    /// Rows that changed faster than they could be read at one version.
+    pub unchecked: Vec<Vec<u8>>,
+}
+
+impl Report {
+    /// Nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for problem in &self.problems {
+            writeln!(f, "damaged: {problem}")?;
+        }
+        for row in &self.unchecked {
+            writeln!(f, "not checked, it changes too fast: {}", row.escape_ascii())?;
+        }
+        let counted: Vec<String> = self.rows.iter().map(|(what, n)| format!("{n} {what}")).collect();
+        let (first, last) = self.versions;
+        let at =
+            if first == last { format!("version {first}") } else { format!("versions {first} to {last}") };
+        writeln!(f, "read at {at}: {}", counted.join(", "))?;
+        match self.problems.len() as u64 + self.more {
+            0 => write!(f, "sound"),
+            n => write!(f, "damaged: {n} problems"),
+        }
+    }
+}
+
+/// Why nothing can be said of a store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// Nothing to check.
+    #[error("there is no data of Tern")]
+    NoData,
+    /// From an engine.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Reads all of `store`. `progress` hears what is being read and how many rows have been.
+pub async fn check(
+    store: &Store,
+    progress: &mut (dyn FnMut(&'static str, u64) + Send),
+) -> Result<Report, CheckError> {
+    let view = View::open(store).await?;
+    if view.get(&keys::root::database(0)).await?.is_none() {
+        return Err(CheckError::NoData);
+    }
+    let report = Report { versions: (view.version, view.version), ..Report::default() };
+    let mut checker = Checker { store, known: Mutex::default(), report, progress, done: 0 };
+    root::walk(&mut checker).await?;
+    for (_, prefix) in root::databases(&View::open(store).await?).await? {
+        database::walk(&mut checker, prefix).await?;
+    }
+    root::walk_prefixes(&mut checker).await?;
+    Ok(checker.report)
+}
+
+/// A check under way.
+pub(crate) struct Checker<'a> {
+    store: &'a Store,
+    /// Ids that have a member.
+    known: Mutex<KnownIds>,
+    report: Report,
+    progress: &'a mut (dyn FnMut(&'static str, u64) + Send),
+    done: u64,
+}
+
+impl Checker<'_> {
+    /// A view for a page. Others get their turn: an embedded engine answers without ever waiting.
+    async fn view(&mut self) -> StoreResult<View> {
+        tokio::task::yield_now().await;
+        let view = View::open(self.store).await?;
+        self.report.versions.1 = view.version;
+        Ok(view)
+    }
+
+    fn accuse(&mut self, problems: impl IntoIterator<Item = Problem>) {
+        for problem in problems {
+            if self.report.problems.len() < KEPT {
+                self.report.problems.push(problem);
+            } else {
+                self.report.more += 1;
+            }
+        }
+    }
+
+    fn count(&mut self, what: &'static str, rows: usize) {
+        *self.report.rows.entry(what).or_default() += rows as u64;
+        self.done += rows as u64;
+        (self.progress)(what, self.done);
+    }
+
+    /// Reads the range page by page and has every row judged, in the view that it was read in. `seen` hears of every row.
+    async fn judge(
+        &mut self,
+        (mut begin, end): (Vec<u8>, Vec<u8>),
+        seen: &mut (dyn FnMut(&Bytes, &Bytes) -> &'static str + Send),
+        judge: impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Verdict,
+    ) -> StoreResult<()> {
+        loop {
+            let view = self.view().await?;
+            let page = view.page(&begin, &end, PAGE).await?;
+            for rows in page.pairs.chunks(AT_ONCE) {
+                let verdicts = join_all(rows.iter().map(|(k, v)| judge(&view, &self.known, k, v))).await;
+                for ((key, value), verdict) in rows.iter().zip(verdicts) {
+                    self.count(seen(key, value), 1);
+                    match verdict {
+                        Err(StoreError::TooOld) => self.judge_alone(key, &judge).await?,
+                        verdict => self.accuse(verdict?),
+                    }
+                }
+            }
+            match page.pairs.last() {
+                Some((key, _)) if page.more => begin = key_after(key),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// A row whose page's view ended before the row was judged.
+    async fn judge_alone(
+        &mut self,
+        key: &Bytes,
+        judge: &impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Verdict,
+    ) -> StoreResult<()> {
+        for _ in 0..ATTEMPTS {
+            let view = self.view().await?;
+            let verdict = match view.get(key).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(value)) => judge(&view, &self.known, key, &value).await,
+                Err(e) => Err(e),
+            };
+            match verdict {
+                Err(StoreError::TooOld) => {}
+                verdict => {
+                    self.accuse(verdict?);
+                    return Ok(());
+                }
+            }
+        }
+        self.report.unchecked.push(key.to_vec());
+        Ok(())
+    }
+}
+
+/// A database of the store by its number.
+pub(crate) type Database = (u8, Prefix);

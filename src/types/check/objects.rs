@@ -1,0 +1,241 @@
+//! Every object has one owner: a record, or a garbage row.
+//!
+//! Rows of objects name no key, so the owners are gathered from the records, in the order of object ids and at most
+//! [`WINDOW`] at a time: then the objects' rows are walked over that stretch of ids, and the records are read again for the
+//! next stretch. Object rows of one object stand together, so a large one is skipped, not read.
+//!
+//! Gathering takes more than one version where servers write, and RENAME moves an object behind its back. So what has no owner
+//! or two is a suspicion: the records are read again for it, at one version if they can be, and else [`SCANS`] times.
+
+use super::database::{is_garbage, is_live, object_of};
+use super::view::View;
+use super::{Checker, PAGE, Problem};
+use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::{Oid, Prefix};
+use crate::keyspace::record::Record;
+use crate::store::{RangeOptions, key_after, prefix_end};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Owners held at once.
+pub const WINDOW: usize = 1 << 20;
+/// Reads of all records for what looks wrong, where they cannot be read at one version.
+const SCANS: usize = 3;
+/// Suspicions followed.
+const SUSPECTS: usize = 10_000;
+/// Of a page of object rows: little, as most of a large object's rows are skipped.
+const STEP: RangeOptions = RangeOptions { limit: 0, bytes: 16 << 10, reverse: false };
+
+/// What an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Pieces of a string: rows `C`.
+    Str,
+    /// A chunked set: rows `N` and `S`.
+    Set,
+}
+
+/// The owners of a stretch of object ids.
+pub(super) struct Owners {
+    from: Oid,
+    to: Option<Oid>,
+    kinds: BTreeMap<Oid, Kind>,
+    twice: Vec<Oid>,
+    capacity: usize,
+}
+
+impl Owners {
+    /// Of as many objects from `from` on as are held at once.
+    pub(super) fn from(from: Oid) -> Self {
+        Owners { from, to: None, kinds: BTreeMap::new(), twice: Vec::new(), capacity: WINDOW }
+    }
+
+    /// Notes a record's object.
+    pub(super) fn note(&mut self, record: &Bytes) {
+        let object = Record::decode(record).ok().as_ref().and_then(object_of);
+        let Some((oid, kind)) =
+            object.filter(|(oid, _)| *oid >= self.from && self.to.is_none_or(|to| *oid < to))
+        else {
+            return;
+        };
+        if self.kinds.insert(oid, kind).is_some() {
+            self.twice.push(oid);
+        }
+        if self.kinds.len() > self.capacity
+            && let Some(middle) = self.kinds.keys().nth(self.capacity / 2).copied()
+        {
+            self.kinds.split_off(&middle);
+            self.to = Some(middle);
+        }
+    }
+
+    /// Walks over all objects of `db`; the owners from the first on have been noted.
+    pub(super) async fn walk(mut self, checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
+        loop {
+            self.stretch(checker, db).await?;
+            let Some(from) = self.to else { return Ok(()) };
+            self = Owners { capacity: self.capacity, ..Owners::from(from) };
+            gather(checker, db, &mut |record| self.note(record)).await?;
+        }
+    }
+
+    async fn stretch(&mut self, checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
+        let mut suspects: BTreeMap<Oid, Vec<u8>> = BTreeMap::new();
+        for oid in std::mem::take(&mut self.twice) {
+            suspects.insert(oid, Vec::new());
+        }
+        for (tag, kind) in [(b'C', Kind::Str), (b'N', Kind::Set), (b'S', Kind::Set)] {
+            self.tag(checker, db, tag, kind, &mut suspects).await?;
+        }
+        if suspects.is_empty() { Ok(()) } else { convict(checker, db, suspects).await }
+    }
+
+    async fn tag(
+        &self,
+        checker: &mut Checker<'_>,
+        db: Prefix,
+        tag: u8,
+        kind: Kind,
+        suspects: &mut BTreeMap<Oid, Vec<u8>>,
+    ) -> StoreResult<()> {
+        let mut begin = db.object_rows(tag, self.from);
+        let end = self.to.map_or_else(|| db.tagged(tag).1, |to| db.object_rows(tag, to));
+        loop {
+            let view = checker.view().await?;
+            let page = view.page(&begin, &end, STEP).await?;
+            let mut last = None;
+            for (row, _) in &page.pairs {
+                let Some(oid) = db.decode_oid(row) else {
+                    checker.accuse([Problem::new(row, "a row of an object without its id")]);
+                    continue;
+                };
+                if last.replace(oid) != Some(oid) {
+                    checker.count(if kind == Kind::Set { "sets' objects" } else { "strings' objects" }, 1);
+                    if self.kinds.get(&oid) != Some(&kind) && suspects.len() < SUSPECTS {
+                        suspects.entry(oid).or_insert_with(|| row.to_vec());
+                    }
+                }
+            }
+            match (page.pairs.last(), last) {
+                (Some(_), Some(oid)) if page.more => begin = prefix_end(&db.object_rows(tag, oid)),
+                (Some((row, _)), None) if page.more => begin = key_after(row),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Reads all records of `db`. The view that they were read in, where it was one.
+async fn gather(
+    checker: &mut Checker<'_>,
+    db: Prefix,
+    note: &mut (dyn FnMut(&Bytes) + Send),
+) -> StoreResult<Option<View>> {
+    let (mut begin, end) = db.tagged(b'K');
+    let mut view = checker.view().await?;
+    let mut one = true;
+    loop {
+        let page = match view.page(&begin, &end, PAGE).await {
+            Err(StoreError::TooOld) => {
+                (view, one) = (checker.view().await?, false);
+                continue;
+            }
+            page => page?,
+        };
+        page.pairs.iter().for_each(|(_, record)| note(record));
+        match page.pairs.last() {
+            Some((row, _)) if page.more => begin = key_after(row),
+            _ => return Ok(one.then_some(view)),
+        }
+    }
+}
+
+/// Accuses those of `suspects` (an object and one of its rows, or no row where it had two owners) that stand up.
+async fn convict(
+    checker: &mut Checker<'_>,
+    db: Prefix,
+    mut suspects: BTreeMap<Oid, Vec<u8>>,
+) -> StoreResult<()> {
+    for scan in 1..=SCANS {
+        let mut owned: BTreeMap<Oid, Vec<Kind>> = BTreeMap::new();
+        let mut note = |record: &Bytes| {
+            let object = Record::decode(record).ok().as_ref().and_then(object_of);
+            if let Some((oid, kind)) = object.filter(|(oid, _)| suspects.contains_key(oid)) {
+                owned.entry(oid).or_default().push(kind);
+            }
+        };
+        let whole = gather(checker, db, &mut note).await?;
+        let view = if let Some(view) = &whole { view } else { &checker.view().await? };
+        let mut guilty = BTreeMap::new();
+        for (oid, row) in suspects {
+            let owners = owned.get(&oid).map_or(&[][..], Vec::as_slice);
+            if let Some(what) = judge(view, db, oid, &row, owners).await? {
+                guilty.insert(oid, (row, what));
+            }
+        }
+        if whole.is_some() || scan == SCANS {
+            let name = |oid: Oid, row: Vec<u8>| if row.is_empty() { db.object_rows(b'N', oid) } else { row };
+            checker
+                .accuse(guilty.into_iter().map(|(oid, (row, what))| Problem { row: name(oid, row), what }));
+            return Ok(());
+        }
+        suspects = guilty.into_iter().map(|(oid, (row, _))| (oid, row)).collect();
+    }
+    Ok(())
+}
+
+async fn judge(
+    view: &View,
+    db: Prefix,
+    oid: Oid,
+    row: &[u8],
+    owners: &[Kind],
+) -> StoreResult<Option<String>> {
+    if owners.len() > 1 {
+        return Ok(Some(format!("{} keys have the same object", owners.len())));
+    }
+    let tag = row.get(db.as_bytes().len()).copied();
+    let kind = if tag == Some(b'C') { Kind::Str } else { Kind::Set };
+    if row.is_empty() || owners == [kind] {
+        return Ok(None);
+    }
+    let begin = db.object_rows(tag.unwrap_or(b'N'), oid);
+    let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
+    let there = !view.page(&begin, &prefix_end(&begin), opts).await?.pairs.is_empty();
+    if !there || !is_live(view, db).await? || is_garbage(view, db, oid).await? {
+        return Ok(None);
+    }
+    Ok(Some("rows of an object that no key has, and no garbage row".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::record::{SetRep, Value};
+
+    fn record(oid: u128) -> Bytes {
+        let value = Value::Set(SetRep::Chunked(Oid(oid)));
+        Record { revision: 1, expire_at: None, value }.encode().into()
+    }
+
+    #[test]
+    fn owners_are_held_in_stretches() {
+        let (mut from, mut seen) = (Oid(0), Vec::new());
+        loop {
+            let mut owners = Owners { capacity: 10, ..Owners::from(from) };
+            (0..100).for_each(|n| owners.note(&record((n * 37) % 100)));
+            assert!(owners.kinds.len() <= 10 && owners.twice.is_empty());
+            seen.extend(owners.kinds.keys().map(|oid| oid.0));
+            let Some(to) = owners.to else { break };
+            from = to;
+        }
+        assert_eq!(seen, Vec::from_iter(0..100));
+    }
+
+    #[test]
+    fn two_owners_are_noticed() {
+        let mut owners = Owners::from(Oid(0));
+        [1, 2, 1].into_iter().for_each(|n| owners.note(&record(n)));
+        assert_eq!(owners.twice, [Oid(1)]);
+    }
+}

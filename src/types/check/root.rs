@@ -1,0 +1,238 @@
+//! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, receipts.
+
+use super::view::View;
+use super::{Checker, Database, Problem, Verdict};
+use crate::error::StoreResult;
+use crate::keyspace::ids::{BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
+use crate::keyspace::instances::Instance;
+use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, hash, root, root::Garbage, shard};
+use crate::keyspace::receipt::{PIECE, Receipt};
+use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::types::set::audit::KnownIds;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// Blocks of ids in a shard.
+const BLOCKS: u64 = 1 << 38;
+const ONE: RangeOptions = RangeOptions { limit: 1, bytes: 0, reverse: false };
+const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
+
+/// All rows in front of the databases'.
+pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
+    let mut name = |key: &Bytes, _: &Bytes| match key.first() {
+        Some(b'b') => "ids",
+        Some(b'f') => "members",
+        Some(b'g') => "garbage rows",
+        Some(b't') => "receipts and their pieces",
+        Some(b'u') => "ages of receipts",
+        _ => "other rows",
+    };
+    checker.judge((Vec::new(), vec![0x80]), &mut name, row).await
+}
+
+/// Databases as a view has them.
+pub(super) async fn databases(view: &View) -> StoreResult<Vec<Database>> {
+    let rows = view.page(b"d", b"e", ALL).await?;
+    let one = |(key, value): &(Bytes, Bytes)| Some((*key.get(1)?, Prefix::decode(value)?));
+    Ok(rows.pairs.iter().filter_map(one).collect())
+}
+
+/// Every prefix below which there are rows is a database's, or was one's and is garbage.
+pub(super) async fn walk_prefixes(checker: &mut Checker<'_>) -> StoreResult<()> {
+    let mut at = vec![0x80];
+    loop {
+        let view = checker.view().await?;
+        let page = view.page(&at, &[0xff], ONE).await?;
+        let Some((row, _)) = page.pairs.first() else { return Ok(()) };
+        let Some(prefix) = Prefix::of_row(row) else {
+            checker.accuse([Problem::new(row, "a row below no database's prefix")]);
+            at = key_after(row);
+            continue;
+        };
+        let live = databases(&view).await?.iter().any(|(_, p)| *p == prefix);
+        if !live && view.get(&root::garbage(Garbage::Database(prefix))).await?.is_none() {
+            checker.accuse([Problem::new(row, "rows of a database that there is not, and no garbage row")]);
+        }
+        at = prefix_end(prefix.as_bytes());
+    }
+}
+
+async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -> Verdict {
+    let problem = match key.first() {
+        Some(b'a') => sized(key, 5, value, 8, "a window of the allocator"),
+        Some(b'r') => sized(key, 5, value, 0, "a number of the allocator"),
+        Some(b'd') => database(view, key, value).await?,
+        Some(b'q') => lease(key, value),
+        Some(b'b') => member(view, known, key, value).await?,
+        Some(b'f') => return forward(view, key, value).await,
+        Some(b'g') => garbage(key, value),
+        Some(b'i') => instance(key, value),
+        Some(b'l') => sized(key, 11, value, 8, "a lane"),
+        Some(b'm') if key[..] == root::half_copied() => {
+            Some("a `tern copy` into this store was not finished".into())
+        }
+        Some(b't') => return receipt(view, key, value).await,
+        Some(b'u') => age(view, key, value).await?,
+        _ => Some("an unknown kind of row".to_owned()),
+    };
+    Ok(problem.map(|what| Problem::new(key, what)).into_iter().collect())
+}
+
+fn sized(key: &[u8], key_len: usize, value: &[u8], len: usize, what: &str) -> Option<String> {
+    let fits = key.len() == key_len && value.len() == len;
+    (!fits).then(|| format!("{what} has a key of {} and a value of {} bytes", key.len(), value.len()))
+}
+
+/// A database's prefix is its own, and the allocator cannot give it out again.
+async fn database(view: &View, key: &[u8], value: &[u8]) -> StoreResult<Option<String>> {
+    let Some(prefix) = Prefix::decode(value).filter(|_| key.len() == 2) else {
+        return Ok(Some("a database without a prefix".into()));
+    };
+    let number = prefix.number();
+    if databases(view).await?.iter().filter(|(_, other)| *other == prefix).count() > 1 {
+        return Ok(Some(format!("the prefix {number} is of two databases")));
+    }
+    if view.get(&root::garbage(Garbage::Database(prefix))).await?.is_some() {
+        return Ok(Some("the database is garbage, its rows will be removed".into()));
+    }
+    let newest = view.page(b"a", b"b", RangeOptions { reverse: true, ..ONE }).await?;
+    let start = newest
+        .pairs
+        .first()
+        .and_then(|(key, _)| key.get(1..5)?.try_into().ok())
+        .map_or(0, u32::from_be_bytes);
+    let taken = number < start || view.get(&root::candidate(number)).await?.is_some();
+    Ok((!taken).then(|| format!("the prefix {number} is free in the allocator")))
+}
+
+fn lease(key: &[u8], value: &[u8]) -> Option<String> {
+    let next = u64_of(value).filter(|next| key.len() == 2 && *next <= BLOCKS);
+    next.is_none().then(|| "a shard's next block of ids is no such number".into())
+}
+
+fn u64_of(value: &[u8]) -> Option<u64> {
+    value.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// An id is leased, and the dictionary leads from its member back to it.
+async fn member(
+    view: &View,
+    known: &Mutex<KnownIds>,
+    key: &[u8],
+    member: &[u8],
+) -> StoreResult<Option<String>> {
+    let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+    let Some(id) = id.filter(|id| *id < 1 << 62) else { return Ok(Some("not an id".into())) };
+    known.lock().insert(id);
+    if member.len() > MAX_MEMBER || integer_id(member).is_some() {
+        return Ok(Some("a member that has no place in the dictionary".into()));
+    }
+    let keys = [root::lease((id >> 54) as u8).to_vec(), root::forward(member)];
+    let rows = view.get_many(&keys).await?;
+    let [lease, forward] = rows.as_slice() else { return Ok(None) };
+    let next = lease.as_deref().and_then(u64_of).unwrap_or(0);
+    if id / BLOCK % BLOCKS >= next {
+        return Ok(Some(format!(
+            "the id {id:#x} is outside of every lease: its shard's next block is {next}"
+        )));
+    }
+    let leads_back =
+        forward.as_deref().is_some_and(|row| row.chunks_exact(8).any(|raw| raw == id.to_be_bytes()));
+    Ok((!leads_back).then(|| format!("the dictionary does not lead from the member to its id {id:#x}")))
+}
+
+/// The ids of a member, or of all long members with one hash, are theirs.
+async fn forward(view: &View, key: &[u8], value: &[u8]) -> Verdict {
+    let short = key.get(1) == Some(&0);
+    let whole = if short { value.len() == 8 } else { !value.is_empty() && value.len().is_multiple_of(8) };
+    if !whole || (!short && key.len() != 18) || key.len() > MAX_INLINE_MEMBER + 2 {
+        return Ok(vec![Problem::new(key, "a row of the dictionary holds no ids")]);
+    }
+    let ids = value.chunks_exact(8).filter_map(|raw| Some(u64::from_be_bytes(raw.try_into().ok()?)));
+    let mut problems = Vec::new();
+    for id in ids {
+        let member = view.get(&root::member(id)).await?;
+        let what = match member {
+            _ if id >= FIRST_INTEGER => "the dictionary gives a member the id of an integer",
+            None => "the id has no member",
+            Some(member) if root::forward(&member) != key => "the id is of another member",
+            Some(_) => continue,
+        };
+        problems.push(Problem::new(key, format!("{what}: {id:#x}")));
+    }
+    Ok(problems)
+}
+
+fn garbage(key: &Bytes, value: &[u8]) -> Option<String> {
+    let fits = match root::decode_garbage(key) {
+        Some(Garbage::Building(..)) => value.len() == 8,
+        Some(_) => value.is_empty(),
+        None => false,
+    };
+    (!fits).then(|| "a garbage row that nobody can work off".into())
+}
+
+fn instance(key: &[u8], value: &[u8]) -> Option<String> {
+    let fits = key.len() == 9 && Instance::decode(value).is_ok();
+    (!fits).then(|| "a server's row does not decode".into())
+}
+
+/// Id and number of the piece of a receipt's row.
+fn parse_receipt(key: &[u8]) -> Option<(&[u8], Option<u16>)> {
+    let (len, rest) = key.get(1..)?.split_first()?;
+    let (id, tail) = rest.split_at_checked(usize::from(*len))?;
+    match tail {
+        [] => Some((id, None)),
+        [hi, lo] => Some((id, Some(u16::from_be_bytes([*hi, *lo])))),
+        _ => None,
+    }
+}
+
+async fn receipt(view: &View, key: &Bytes, value: &Bytes) -> Verdict {
+    let problem = match parse_receipt(key) {
+        None => Some("not the row of a receipt".into()),
+        Some((id, None)) => receipt_head(view, id, value).await?,
+        Some((id, Some(n))) => receipt_piece(view, id, n, value).await?,
+    };
+    Ok(problem.map(|what| Problem::new(key, what)).into_iter().collect())
+}
+
+async fn receipt_head(view: &View, id: &[u8], value: &Bytes) -> StoreResult<Option<String>> {
+    let Ok(receipt) = Receipt::decode(value) else { return Ok(Some("a receipt does not decode".into())) };
+    let age = view.get(&root::receipt_age(receipt.at, id)).await?;
+    if age.is_none_or(|age| age.is_empty() == receipt.has_pieces()) {
+        return Ok(Some(
+            "a receipt that the age index does not know as it is: it is never forgotten whole".into(),
+        ));
+    }
+    if !receipt.has_pieces() {
+        return Ok(None);
+    }
+    let (begin, end) = (root::receipt_piece(id, 0), root::receipt_pieces_end(id));
+    let pieces = view.page(&begin, &end, ALL).await?.pairs;
+    let len: usize = pieces.iter().map(|(_, piece)| piece.len()).sum();
+    Ok((len != receipt.len as usize)
+        .then(|| format!("a reply of {} bytes has {len} in its pieces", receipt.len)))
+}
+
+async fn receipt_piece(view: &View, id: &[u8], n: u16, piece: &[u8]) -> StoreResult<Option<String>> {
+    let head = view.get(&root::receipt(id)).await?;
+    let receipt = head.and_then(|raw| Receipt::decode(&raw).ok()).filter(Receipt::has_pieces);
+    let Some(receipt) = receipt else { return Ok(Some("a piece of a reply that no receipt has".into())) };
+    let expected = (receipt.len as usize).saturating_sub(usize::from(n) * PIECE).min(PIECE);
+    Ok((piece.len() != expected)
+        .then(|| format!("a piece of a reply has {} bytes, not {expected}", piece.len())))
+}
+
+async fn age(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
+    let Some((ms, id)) = root::decode_receipt_age(key) else {
+        return Ok(Some("not a row of the age index".into()));
+    };
+    if key.get(1) != Some(&shard(hash(&id))) {
+        return Ok(Some("a row of the age index in a wrong shard".into()));
+    }
+    let head = view.get(&root::receipt(&id)).await?;
+    let receipt = head.and_then(|raw| Receipt::decode(&raw).ok());
+    let fits = receipt.is_some_and(|r| r.at == ms && value == if r.has_pieces() { &[1][..] } else { &[] });
+    Ok((!fits).then(|| "a row of the age index that no receipt confirms".into()))
+}

@@ -1,0 +1,80 @@
+//! One version of a store, for as long as it can be had.
+//!
+//! A transaction lives for five seconds. Where nobody writes (an embedded store that `tern check` has opened has no other
+//! user) the next one reads the same version, and a view goes on as long as it likes. Where somebody writes, it answers
+//! [`StoreError::TooOld`], and what was read through it is to be read anew: nothing that a view answers is of two versions.
+
+use crate::error::{StoreError, StoreResult};
+use crate::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Attempts at a read that the engine calls too old. (An injected fault may do so a few times.)
+const ATTEMPTS: usize = 20;
+
+/// See the module.
+pub struct View {
+    store: Store,
+    tx: Mutex<Arc<Tx>>,
+    /// What is read.
+    pub version: Version,
+}
+
+impl View {
+    /// The store as it is now.
+    pub async fn open(store: &Store) -> StoreResult<Self> {
+        let (tx, version) = begin(store).await?;
+        Ok(View { store: store.clone(), tx: Mutex::new(Arc::new(tx)), version })
+    }
+
+    /// The value under `key`.
+    pub async fn get(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
+        for _ in 0..ATTEMPTS {
+            let tx = self.tx.lock().clone();
+            match tx.get(key, Read::Snapshot).await {
+                Err(StoreError::TooOld) => self.renew().await?,
+                answer => return answer,
+            }
+        }
+        Err(StoreError::TooOld)
+    }
+
+    /// The values of `keys`, in their order.
+    pub async fn get_many(&self, keys: &[Vec<u8>]) -> StoreResult<Vec<Option<Bytes>>> {
+        try_join_all(keys.iter().map(|key| self.get(key))).await
+    }
+
+    /// The first pairs of a range.
+    pub async fn page(&self, begin: &[u8], end: &[u8], opts: RangeOptions) -> StoreResult<Pairs> {
+        for _ in 0..ATTEMPTS {
+            let tx = self.tx.lock().clone();
+            match tx.get_range(begin, end, opts, Read::Snapshot).await {
+                Err(StoreError::TooOld) => self.renew().await?,
+                answer => return answer,
+            }
+        }
+        Err(StoreError::TooOld)
+    }
+
+    async fn renew(&self) -> StoreResult<()> {
+        let (tx, version) = begin(&self.store).await?;
+        if version != self.version {
+            return Err(StoreError::TooOld);
+        }
+        *self.tx.lock() = Arc::new(tx);
+        Ok(())
+    }
+}
+
+async fn begin(store: &Store) -> StoreResult<(Tx, Version)> {
+    let mut tries = 0;
+    loop {
+        let tx = store.begin();
+        match tx.read_version().await {
+            Err(StoreError::TooOld) if tries < ATTEMPTS => tries += 1,
+            version => return Ok((tx, version?)),
+        }
+    }
+}

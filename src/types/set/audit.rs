@@ -1,0 +1,267 @@
+//! Whether a set's rows fit together: see [`super::rows`] and [`super::chunk`] for what they promise.
+
+use super::chunk::{self, Row};
+use super::rows::{BUCKETS, SLACK, bucket, delta_value};
+use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small};
+use crate::error::StoreResult;
+use crate::keyspace::ids::FIRST_INTEGER;
+use crate::keyspace::keys::{Oid, Prefix, root};
+use crate::keyspace::record::SetRep;
+use crate::store::{RangeOptions, key_after};
+use crate::types::check::Problem;
+use crate::types::check::view::View;
+use crate::types::object::Count;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use roaring::RoaringTreemap;
+use std::collections::{BTreeMap, HashSet};
+
+const PAGE: RangeOptions = RangeOptions { limit: 0, bytes: 1 << 18, reverse: false };
+/// One past the last id.
+const IDS_END: u64 = 0b11 << 62;
+
+/// Interned ids that have a member.
+#[derive(Debug, Default)]
+pub struct KnownIds(RoaringTreemap);
+
+impl KnownIds {
+    /// Adds one.
+    pub fn insert(&mut self, id: u64) {
+        self.0.insert(id);
+    }
+    /// Those of `ids` that are interned and not known.
+    fn missing(&self, ids: &RoaringTreemap) -> RoaringTreemap {
+        let mut missing = ids - &self.0;
+        missing.remove_range(FIRST_INTEGER..IDS_END);
+        missing
+    }
+}
+
+/// What is wrong with a set that lives in its record.
+pub fn small(rep: &SetRep) -> Option<String> {
+    let set = match Small::decode(rep) {
+        Ok(set) => set?,
+        Err(_) => return Some("a set in the record does not decode".into()),
+    };
+    let fits = match &set {
+        Small::Ints(ids) => {
+            ids.len() <= MAX_INTS as u64 && ids.iter().all(|id| (FIRST_INTEGER..IDS_END).contains(&id))
+        }
+        Small::Raw(members) => members.len() <= MAX_RAW && members.iter().all(|m| m.len() <= MAX_RAW_LEN),
+    };
+    let members = set.members();
+    let distinct = members.iter().collect::<HashSet<_>>().len() == members.len();
+    let sound = fits && distinct && !set.is_empty();
+    (!sound).then(|| "a set in the record is empty, too large for it, or holds a member twice".into())
+}
+
+/// What is wrong with a chunked set.
+pub async fn chunked(
+    view: &View,
+    db: Prefix,
+    oid: Oid,
+    known: &Mutex<KnownIds>,
+) -> StoreResult<Vec<Problem>> {
+    let mut audit = Audit {
+        view,
+        db,
+        oid,
+        known,
+        problems: Vec::new(),
+        chunks: BTreeMap::new(),
+        current: None,
+        cardinality: 0,
+        weights: BTreeMap::new(),
+        sums: BTreeMap::new(),
+    };
+    audit.each_row().await?;
+    audit.bounds();
+    audit.count().await?;
+    audit.weigh();
+    Ok(audit.problems)
+}
+
+struct Chunk {
+    next: Option<u64>,
+    len: u64,
+}
+
+struct Audit<'a> {
+    view: &'a View,
+    db: Prefix,
+    oid: Oid,
+    known: &'a Mutex<KnownIds>,
+    problems: Vec<Problem>,
+    chunks: BTreeMap<u64, Chunk>,
+    /// The chunk that was asked for a delta last.
+    current: Option<Row>,
+    cardinality: i128,
+    /// Weights by bucket and first id.
+    weights: BTreeMap<(u8, u64), u64>,
+    /// Sums by bucket, without their stamps.
+    sums: BTreeMap<u8, u64>,
+}
+
+impl Audit<'_> {
+    fn accuse(&mut self, row: &[u8], what: impl Into<String>) {
+        self.problems.push(Problem::new(row, what));
+    }
+
+    /// In the order of keys: chunks, deltas, sums, weights.
+    async fn each_row(&mut self) -> StoreResult<()> {
+        let (mut begin, end) = self.db.set_rows(self.oid);
+        let head = begin.len();
+        loop {
+            let page = self.view.page(&begin, &end, PAGE).await?;
+            for (row, value) in &page.pairs {
+                match row.get(head..).map(<[u8; 9]>::try_from) {
+                    Some(Ok([kind, id @ ..])) => self.row(row, kind, u64::from_be_bytes(id), value).await?,
+                    _ => self.accuse(row, "not the row of a set"),
+                }
+            }
+            match page.pairs.last() {
+                Some((row, _)) if page.more => begin = key_after(row),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn row(&mut self, row: &[u8], kind: u8, id: u64, value: &Bytes) -> StoreResult<()> {
+        match kind {
+            0 => return self.chunk(row, id, value).await,
+            1 => return self.delta(row, id, value).await,
+            2 if id < u64::from(BUCKETS) => match value.first_chunk().filter(|_| value.len() == 16) {
+                Some(sum) => drop(self.sums.insert(id as u8, u64::from_le_bytes(*sum))),
+                None => self.accuse(row, "a sum of weights does not decode"),
+            },
+            0x10.. if kind - 0x10 < BUCKETS => match value[..].try_into() {
+                Ok(weight) => drop(self.weights.insert((kind - 0x10, id), u64::from_le_bytes(weight))),
+                Err(_) => self.accuse(row, "a weight does not decode"),
+            },
+            _ => self.accuse(row, "an unknown kind of a set's row"),
+        }
+        Ok(())
+    }
+
+    async fn chunk(&mut self, key: &[u8], first: u64, value: &Bytes) -> StoreResult<()> {
+        let row = Row::new(first, value.clone());
+        let decoded = row.and_then(|row| Ok((row.ids()?, row.count()?, row)));
+        let Ok((ids, count, row)) = decoded else {
+            self.chunks.insert(first, Chunk { next: None, len: 0 });
+            self.accuse(key, "a chunk does not decode");
+            return Ok(());
+        };
+        if count != ids.len() || row.size() != ids.serialized_size() {
+            self.accuse(key, "a chunk is not read the same in place");
+        }
+        if chunk::container(first) != first || ids.iter().any(|id| !row.covers(id)) {
+            self.accuse(key, "a chunk holds ids outside of its bounds");
+        }
+        if row.size() > chunk::MAX_BYTES {
+            self.accuse(key, format!("a chunk has {} bytes", row.size()));
+        }
+        self.cardinality += i128::from(ids.len());
+        self.chunks.insert(first, Chunk { next: row.next, len: ids.len() });
+        self.known_ids(key, &ids).await
+    }
+
+    /// Every id has a member. An id that was interned after the dictionary was read is looked up.
+    async fn known_ids(&mut self, key: &[u8], ids: &RoaringTreemap) -> StoreResult<()> {
+        let missing = self.known.lock().missing(ids);
+        for id in missing {
+            if id < FIRST_INTEGER && self.view.get(&root::member(id)).await?.is_some() {
+                continue;
+            }
+            self.accuse(key, format!("the id {id:#x} has no member"));
+        }
+        Ok(())
+    }
+
+    async fn delta(&mut self, key: &[u8], id: u64, value: &[u8]) -> StoreResult<()> {
+        let adds = value == delta_value(true);
+        if !adds && value != delta_value(false) {
+            self.accuse(key, "a delta does not decode");
+            return Ok(());
+        }
+        self.cardinality += if adds { 1 } else { -1 };
+        if self.current.as_ref().is_none_or(|row| !row.covers(id)) {
+            self.current = self.load(id).await?;
+        }
+        let in_chunk = self.current.as_ref().and_then(|row| row.contains(id).ok());
+        match in_chunk {
+            None => self.accuse(key, "a delta without a chunk"),
+            Some(member) if member == adds => self.accuse(key, "a delta says what its chunk says already"),
+            Some(_) => {}
+        }
+        self.known_ids(key, &RoaringTreemap::from_iter([id])).await
+    }
+
+    async fn load(&self, id: u64) -> StoreResult<Option<Row>> {
+        let Some((first, _)) = self.chunks.range(..=id).next_back() else { return Ok(None) };
+        let raw = self.view.get(&self.db.chunk(self.oid, *first)).await?;
+        Ok(raw.and_then(|raw| Row::new(*first, raw).ok()).filter(|row| row.covers(id)))
+    }
+
+    /// Chunks begin at 0 and follow each other without a gap.
+    fn bounds(&mut self) {
+        let firsts: Vec<u64> = self.chunks.keys().copied().collect();
+        if firsts.first() != Some(&0) {
+            self.accuse(&self.db.chunk(self.oid, 0), "a set without a chunk at 0");
+        }
+        for (n, first) in firsts.iter().enumerate() {
+            let (said, next) = (self.chunks.get(first).and_then(|c| c.next), firsts.get(n + 1).copied());
+            if said != next {
+                let row = self.db.chunk(self.oid, *first);
+                self.accuse(
+                    &row,
+                    format!("a chunk says that the next one is at {said:x?}, it is at {next:x?}"),
+                );
+            }
+        }
+    }
+
+    /// N counts what is in chunks and deltas.
+    async fn count(&mut self) -> StoreResult<()> {
+        let row = self.db.count(self.oid);
+        let raw = self.view.get(&row).await?;
+        let Some(count) = raw
+            .as_deref()
+            .map_or(Some(Count(0)), |raw| raw.try_into().ok().map(|b| Count(i128::from_le_bytes(b))))
+        else {
+            self.accuse(&row, "N is not 16 bytes");
+            return Ok(());
+        };
+        if i128::from(count.cardinality()) != self.cardinality {
+            self.accuse(
+                &row,
+                format!("N counts {} members, there are {}", count.cardinality(), self.cardinality),
+            );
+        }
+        Ok(())
+    }
+
+    /// Each chunk has its weight, each bucket the sum of its weights.
+    fn weigh(&mut self) {
+        let mut stored = std::mem::take(&mut self.weights);
+        let mut sums: BTreeMap<u8, u64> = BTreeMap::new();
+        for (first, chunk) in std::mem::take(&mut self.chunks) {
+            let (bucket, weight) = (bucket(first), chunk.len + SLACK);
+            *sums.entry(bucket).or_default() += weight;
+            let said = stored.remove(&(bucket, first));
+            if said != Some(weight) {
+                let row = self.db.weight(self.oid, bucket, first);
+                self.accuse(&row, format!("a chunk's weight is {said:?}, not {weight}"));
+            }
+        }
+        for ((bucket, first), _) in stored {
+            self.accuse(&self.db.weight(self.oid, bucket, first), "a weight without a chunk");
+        }
+        for bucket in 0..BUCKETS {
+            let (said, sum) = (self.sums.get(&bucket).copied(), sums.get(&bucket).copied());
+            if said.unwrap_or(0) != sum.unwrap_or(0) {
+                let row = self.db.weight_sum(self.oid, bucket);
+                self.accuse(&row, format!("a bucket's sum of weights is {said:?}, not {sum:?}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! Hazard: `tern check` calls a damaged store sound, or a sound one damaged, also while it is written to.
+//!
+//! Every kind of damage is planted alone into a store that has every kind of row, and taken out again.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod cluster;
+mod rig;
+mod sets_world;
+mod support;
+
+use bytes::Bytes;
+use cluster::Cluster;
+use rig::Rig;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support::rng::Rng;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::env::Env;
+use tern::exec::{Call, Unit};
+use tern::keyspace::ids::integer_id;
+use tern::keyspace::keys::{Oid, Prefix, hash, root, root::Garbage, shard};
+use tern::keyspace::record::{Record, SetRep, Str, Value};
+use tern::store::faulty::FaultRates;
+use tern::store::{RangeOptions, Read, Store};
+use tern::types::check::{CheckError, Report, check};
+
+async fn read(store: &Store) -> Report {
+    check(store, &mut |_, _| {}).await.unwrap()
+}
+
+/// A command under an id.
+async fn under_id(rig: &mut Rig, id: &str, line: &str) -> Reply {
+    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+    let calls = vec![Call { row, argv, names, id: Some(Bytes::copy_from_slice(id.as_bytes())) }];
+    let unit = Unit { calls, client: rig.client.clone(), watches: Vec::new(), exec: false, id: None };
+    rig.exec.run(unit).await.replies.unwrap().remove(0)
+}
+
+/// A store with every kind of row.
+async fn populated() -> Rig {
+    let mut rig = Rig::new().await;
+    rig.space().beat().await.unwrap();
+    rig.line("SELECT 3").await;
+    rig.line("SET gone v").await;
+    rig.line("FLUSHDB").await;
+    rig.line("SET other v").await;
+    rig.line("SELECT 0").await;
+    for line in ["SET plain v", "SET dying v PX 100000", "SADD raw a b c", "SADD ints 1 2 3"] {
+        rig.line(line).await;
+    }
+    rig.run(&[&b"SET"[..], b"long", &[b'x'; 100_000]]).await;
+    let words: Vec<String> = (0..3000).map(|n| format!("member:{n}")).collect();
+    let numbers: Vec<String> = (0..40_000).map(|n| (n * 77).to_string()).collect();
+    for (key, members) in [("words", &words), ("numbers", &numbers), ("deleted", &words)] {
+        let argv = ["SADD".to_owned(), key.into()].into_iter().chain(members.iter().cloned());
+        rig.run(&Vec::from_iter(argv)).await;
+    }
+    rig.line("DEL deleted").await;
+    rig.run(&["SADD", "words", &"long ".repeat(200)]).await;
+    rig.line("SADD numbers 1 2 3").await;
+    rig.line("SREM numbers 77 154").await;
+    under_id(&mut rig, "an-id-of-16-bytes", "INCR counter").await;
+    under_id(&mut rig, "an-id-of-a-long-reply", "GET long").await;
+    rig
+}
+
+struct Plants {
+    rig: Rig,
+    db: Prefix,
+}
+
+impl Plants {
+    async fn value(&self, row: &[u8]) -> Option<Bytes> {
+        self.rig.server.store.begin().get(row, Read::Snapshot).await.unwrap()
+    }
+    async fn first(&self, from: &[u8], to: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
+        let page = self.rig.server.store.begin().get_range(from, to, opts, Read::Snapshot).await.unwrap();
+        let (row, value) = page.pairs.first().expect("a row to damage");
+        (row.to_vec(), value.to_vec())
+    }
+    async fn record(&self, key: &str) -> Record {
+        Record::decode(&self.value(&self.db.record(key.as_bytes())).await.unwrap()).unwrap()
+    }
+    async fn oid(&self, key: &str) -> Oid {
+        self.record(key).await.value.oid().unwrap()
+    }
+    async fn write(&self, row: &[u8], value: Option<&[u8]>) {
+        loop {
+            let tx = self.rig.server.store.begin();
+            match value {
+                Some(value) => tx.set(row, value).unwrap(),
+                None => tx.clear(row).unwrap(),
+            }
+            if tx.commit().await.is_ok() {
+                return;
+            }
+        }
+    }
+    /// Puts `value` (None: nothing) at `row`, and expects that the check says `what` of `accused`.
+    async fn plant_and_accuse(&self, row: &[u8], value: Option<&[u8]>, accused: &[u8], what: &str) {
+        let before = self.value(row).await;
+        assert_ne!(before.as_deref(), value, "{what}: nothing is damaged");
+        self.write(row, value).await;
+        let report = read(&self.rig.server.store).await;
+        let found = report.problems.iter().any(|p| p.row == accused && p.what.contains(what));
+        assert!(found, "expected '{what}' of {}, got\n{report}", accused.escape_ascii());
+        self.write(row, before.as_deref()).await;
+    }
+    async fn plant(&self, row: &[u8], value: Option<&[u8]>, what: &str) {
+        self.plant_and_accuse(row, value, row, what).await;
+    }
+}
+
+async fn plants() -> Plants {
+    let rig = populated().await;
+    let db = rig.prefix().await;
+    let plants = Plants { rig, db };
+    let report = read(&plants.rig.server.store).await;
+    assert!(report.is_sound(), "{report}");
+    plants
+}
+
+#[tokio::test]
+async fn damage_of_the_dictionary_and_the_leases_is_seen() {
+    let p = plants().await;
+    let (forward, id) = p.first(b"f\0", b"f\x01").await;
+    let member = root::member(u64::from_be_bytes(id[..].try_into().unwrap()));
+    p.plant_and_accuse(&forward, None, &member, "does not lead from the member").await;
+    p.plant_and_accuse(&member, None, &forward, "the id has no member").await;
+    p.plant_and_accuse(&member, Some(b"another"), &forward, "the id is of another member").await;
+    p.plant(&member, Some(b"123"), "no place in the dictionary").await;
+    p.plant(&forward, Some(b"short"), "holds no ids").await;
+    p.plant(&forward, Some(&integer_id(b"7").unwrap().to_be_bytes()), "the id of an integer").await;
+    let (long, _) = p.first(b"f\x01", b"g").await;
+    p.plant(&long, Some(&7u64.to_be_bytes()), "the id has no member").await;
+    let lease = [b'q', member[1] << 2 | member[2] >> 6];
+    p.plant_and_accuse(&lease, Some(&0u64.to_le_bytes()), &member, "outside of every lease").await;
+    p.plant(&lease, Some(&[0xff; 8]), "no such number").await;
+    p.plant(&root::member(u64::MAX >> 1), Some(b"m"), "not an id").await;
+    assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+#[tokio::test]
+async fn damage_of_a_set_is_seen() {
+    let p = plants().await;
+    let (oid, words) = (p.oid("numbers").await, p.oid("words").await);
+    let count = p.db.count(oid);
+    let n = i128::from_le_bytes(p.value(&count).await.unwrap()[..].try_into().unwrap());
+    p.plant(&count, Some(&(n + 1).to_le_bytes()), "N counts").await;
+    p.plant(&count, Some(b"x"), "N is not 16 bytes").await;
+    p.plant(&count, None, "N counts 0").await;
+    let zero = p.db.chunk(oid, 0);
+    let good = p.value(&zero).await.unwrap();
+    p.plant(&zero, None, "without a chunk at 0").await;
+    p.plant(&zero, Some(&good[..good.len() - 3]), "a chunk does not decode").await;
+    let wrong_next = [&good[..1], &[9; 8], &good[9..]].concat();
+    p.plant(&zero, Some(&wrong_next), "says that the next one").await;
+    let (second, other) = p.first(&p.db.chunk(oid, 1), &p.db.set_rows_end(oid, 0)).await;
+    p.plant_and_accuse(&second, None, &zero, "says that the next one").await;
+    p.plant(&second, Some(&good), "outside of its bounds").await;
+    p.plant(&zero, Some(&[&good[..9], &other[9..]].concat()), "outside of its bounds").await;
+    p.plant(&zero, Some(&[&good[..], b"tail"].concat()), "not read the same in place").await;
+    let (delta, sign) = p.first(&p.db.delta(oid, 0), &p.db.set_rows_end(oid, 1)).await;
+    let turned: &[u8] = if sign == b"+" { b"-" } else { b"+" };
+    p.plant(&delta, Some(turned), "says what its chunk says").await;
+    p.plant(&delta, Some(b"?"), "a delta does not decode").await;
+    p.plant_and_accuse(&delta, None, &count, "N counts").await;
+    let stranger = p.db.delta(words, 12345);
+    p.plant(&stranger, Some(b"+"), "has no member").await;
+    let (weight, _) = p.first(&p.db.weight(oid, 0, 0), &p.db.set_rows(oid).1).await;
+    p.plant(&weight, Some(&1u64.to_le_bytes()), "a chunk's weight").await;
+    p.plant(&weight, None, "a chunk's weight is None").await;
+    p.plant(&weight, Some(b"x"), "a weight does not decode").await;
+    p.plant(&p.db.weight(oid, 1, 3), Some(&1u64.to_le_bytes()), "a weight without a chunk").await;
+    let (sum, _) = p.first(&p.db.weight_sum(oid, 0), &p.db.set_rows_end(oid, 2)).await;
+    p.plant(&sum, Some(&[0; 16]), "sum of weights").await;
+    p.plant(&sum, Some(b"x"), "a sum of weights does not decode").await;
+    let odd = p.db.weight(oid, 99, 0);
+    p.plant(&odd, Some(b""), "an unknown kind of a set's row").await;
+    assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+#[tokio::test]
+async fn an_id_of_a_chunk_without_a_member_is_seen() {
+    let p = plants().await;
+    let oid = p.oid("words").await;
+    let (row, id) = p.first(b"f\0member:7", b"f\0member:8").await;
+    let member = root::member(u64::from_be_bytes(id[..].try_into().unwrap()));
+    p.write(&row, None).await;
+    p.plant_and_accuse(&member, None, &p.db.chunk(oid, 0), "has no member").await;
+}
+
+#[tokio::test]
+async fn damage_of_records_and_of_what_repeats_them_is_seen() {
+    let p = plants().await;
+    let plain = p.db.record(b"plain");
+    p.plant(&plain, Some(b"\x01\x63"), "corrupt data").await;
+    p.plant_and_accuse(&plain, None, &p.db.key_count(shard(hash(b"plain"))), "the counter says").await;
+    let misplaced = [p.db.record_from(7), b"plain".to_vec()].concat();
+    p.plant(&misplaced, Some(&p.value(&plain).await.unwrap()), "nobody finds this key").await;
+    let counter = p.db.key_count(shard(hash(b"plain")));
+    p.plant(&counter, Some(&99i64.to_le_bytes()), "the counter says 99").await;
+    p.plant(&counter, None, "the counter says 0").await;
+    p.plant(&counter, Some(b"x"), "the counter says nothing").await;
+    p.plant(&p.db.key_count(200), Some(&[0; 8]), "a shard that there is not").await;
+    let dying = p.record("dying").await;
+    let index = p.db.expiry(dying.expire_at.unwrap(), b"dying");
+    p.plant_and_accuse(&index, None, &p.db.record(b"dying"), "the expiry index does not have").await;
+    p.plant(&index, Some(b"x"), "with a value").await;
+    p.plant(&p.db.expiry(5, b"plain"), Some(b""), "that no record confirms").await;
+    p.plant(&p.db.expiry(5, b"nobody"), Some(b""), "that no record confirms").await;
+    p.plant(&[p.db.as_bytes(), b"Xshort"].concat(), Some(b""), "not a row of the expiry index").await;
+    p.plant(&[p.db.as_bytes(), b"Q?"].concat(), Some(b""), "an unknown kind of row").await;
+    p.plant(&[p.db.as_bytes(), b"~"].concat(), Some(b""), "an unknown kind of row").await;
+    let small = |value| Record { revision: 1, expire_at: None, value }.encode();
+    let twice = Bytes::from_static(b"\x01\0a\x01\0a");
+    for (value, what) in [
+        (Value::Set(SetRep::Listpack(twice)), "holds a member twice"),
+        (Value::Set(SetRep::Listpack(Bytes::new())), "is empty"),
+        (Value::Set(SetRep::Intset(Bytes::from_static(b"\x01x"))), "does not decode"),
+        (Value::Str(Str::Inline(vec![0; 20_000].into())), "too long"),
+    ] {
+        p.plant(&p.db.record(b"raw"), Some(&small(value)), what).await;
+    }
+    assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+#[tokio::test]
+async fn objects_without_an_owner_or_with_two_are_seen() {
+    let p = plants().await;
+    let (long, words) = (p.oid("long").await, p.oid("words").await);
+    let behind = p.db.piece(long, 99);
+    p.plant(&behind, Some(b"x"), "does not fit a string").await;
+    p.plant(&p.db.piece(long, 3), Some(&[1; 33_000]), "does not fit a string").await;
+    for row in [p.db.piece(Oid(7), 0), p.db.count(Oid(7)), p.db.chunk(Oid(7), 0), p.db.piece(words, 0)] {
+        p.plant(&row, Some(b"x"), "that no key has").await;
+    }
+    p.plant_and_accuse(&p.db.record(b"words"), None, &p.db.count(words), "that no key has").await;
+    let copy = p.value(&p.db.record(b"words")).await.unwrap();
+    p.plant_and_accuse(&p.db.record(b"plain"), Some(&copy), &p.db.count(words), "keys have the same object")
+        .await;
+    let garbage = root::garbage(Garbage::Object(p.db, words));
+    p.plant_and_accuse(&garbage, Some(b""), &p.db.record(b"words"), "object is garbage").await;
+    let building = root::garbage(Garbage::Building(p.db, long));
+    p.plant_and_accuse(&building, Some(&[0; 8]), &p.db.record(b"long"), "object is garbage").await;
+    let (deleted, _) = p.first(b"g\x01", b"g\x02").await;
+    let Some(Garbage::Object(_, oid)) = root::decode_garbage(&deleted.clone().into()) else { panic!() };
+    p.plant_and_accuse(&deleted, None, &p.db.count(oid), "that no key has").await;
+    assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+#[tokio::test]
+async fn damage_of_the_stores_own_rows_is_seen() {
+    let p = plants().await;
+    p.plant(&root::database(1), Some(b"x"), "without a prefix").await;
+    p.plant(&root::database(1), Some(p.db.as_bytes()), "of two databases").await;
+    p.plant(&root::database(1), Some(Prefix::from_number(60_000).as_bytes()), "is free in the allocator")
+        .await;
+    p.plant(&root::garbage(Garbage::Database(p.db)), Some(b"x"), "nobody can work off").await;
+    let garbage = root::garbage(Garbage::Database(p.db));
+    p.plant_and_accuse(&garbage, Some(b""), &root::database(0), "the database is garbage").await;
+    let (flushed, _) = p.first(b"g\x02", b"g\x03").await;
+    let Some(Garbage::Database(old)) = root::decode_garbage(&flushed.clone().into()) else { panic!() };
+    let (orphan, _) = p.first(old.as_bytes(), &tern::store::prefix_end(old.as_bytes())).await;
+    p.plant_and_accuse(&flushed, None, &orphan, "a database that there is not").await;
+    p.plant(b"\xf0row", Some(b""), "below no database's prefix").await;
+    p.plant(b"z", Some(b""), "an unknown kind of row").await;
+    p.plant(b"a1", Some(b""), "a window of the allocator").await;
+    p.plant(b"r1", Some(b""), "a number of the allocator").await;
+    p.plant(b"l1", Some(b""), "a lane").await;
+    p.plant(b"g\x09", Some(b""), "nobody can work off").await;
+    p.plant(&root::half_copied(), Some(b"\x01"), "was not finished").await;
+    let (instance, _) = p.first(b"i", b"j").await;
+    p.plant(&instance, Some(b"x"), "a server's row").await;
+    assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+#[tokio::test]
+async fn damage_of_receipts_is_seen() {
+    let p = plants().await;
+    let id = b"an-id-of-a-long-reply";
+    let (head, piece) = (root::receipt(id), root::receipt_piece(id, 1));
+    let (age, _) = p.first(b"u", b"v").await;
+    let (_, of) = root::decode_receipt_age(&age.clone().into()).unwrap();
+    p.plant_and_accuse(&age, None, &root::receipt(&of), "the age index does not know").await;
+    p.plant(&age, Some(b"??"), "that no receipt confirms").await;
+    p.plant_and_accuse(&root::receipt(&of), None, &age, "that no receipt confirms").await;
+    p.plant(&root::receipt_age(5, &of), Some(b""), "that no receipt confirms").await;
+    p.plant(&[&[b'u', 77][..], &age[2..]].concat(), Some(b""), "in a wrong shard").await;
+    p.plant(b"u", Some(b""), "not a row of the age index").await;
+    p.plant(&head, Some(b"x"), "a receipt does not decode").await;
+    p.plant_and_accuse(&piece, None, &head, "in its pieces").await;
+    p.plant(&piece, Some(b"x"), "a piece of a reply has 1 bytes").await;
+    p.plant_and_accuse(&head, None, &piece, "that no receipt has").await;
+    p.plant(b"t\x05abcdefghij", Some(b""), "not the row of a receipt").await;
+    assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+#[tokio::test]
+async fn nothing_is_no_store() {
+    let (store, _dir) = sets_world::fresh().await;
+    assert_eq!(check(&store, &mut |_, _| {}).await, Err(CheckError::NoData));
+}
+
+/// A random command over few keys of every kind.
+fn random_line(rng: &mut Rng) -> Vec<String> {
+    let set = |rng: &mut Rng| format!("set:{}", rng.below(4));
+    let member = |rng: &mut Rng| match rng.below(2) {
+        0 => format!("m{}", rng.below(4000)),
+        _ => rng.below(100_000).to_string(),
+    };
+    let many = |rng: &mut Rng, n: usize| (0..1 + rng.below(n)).map(|_| member(rng)).collect::<Vec<_>>();
+    let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    match rng.below(16) {
+        0..=2 => [words(format!("SADD {}", set(rng))), many(rng, 300)].concat(),
+        3 | 4 => [words(format!("SADD {}", set(rng))), many(rng, 5)].concat(),
+        5 => [words(format!("SREM {}", set(rng))), many(rng, 100)].concat(),
+        6 => words(format!("SPOP {} {}", set(rng), 1 + rng.below(50))),
+        7 => words(format!("SINTERSTORE {} {} {}", set(rng), set(rng), set(rng))),
+        8 => words(format!("SUNIONSTORE {} {} {}", set(rng), set(rng), set(rng))),
+        9 => words(format!("RENAME {} {}", set(rng), set(rng))),
+        10 => words(format!("SMOVE {} {} {}", set(rng), set(rng), member(rng))),
+        11 => words(format!("DEL {} k:{}", set(rng), rng.below(20))),
+        12 => words(format!(
+            "SET k:{} {} PX {}",
+            rng.below(20),
+            "v".repeat(rng.below(40_000)),
+            1 + rng.below(2000)
+        )),
+        13 => words(format!("SETRANGE k:{} {} x", rng.below(20), rng.below(100_000))),
+        14 => words(format!("EXPIRE {} {}", set(rng), rng.below(3))),
+        _ => words(if rng.below(20) == 0 {
+            "FLUSHDB".into()
+        } else {
+            format!("COPY {} {} REPLACE", set(rng), set(rng))
+        }),
+    }
+}
+
+async fn busy(cluster: &Cluster, seed: u64, commands: usize) {
+    let worker = async |n: u64| {
+        let mut rng = Rng::new(seed + n);
+        for _ in 0..commands {
+            let argv = random_line(&mut rng).into_iter().map(Bytes::from).collect();
+            cluster.run(n as usize % cluster.members.len(), argv).await;
+        }
+    };
+    futures_util::future::join_all((0..8).map(worker)).await;
+}
+
+async fn jobs(cluster: &Cluster) {
+    let space = cluster.space(0);
+    for shard in 0..16 {
+        tern::types::expire::sweep(space, 0, shard, 100).await.unwrap();
+    }
+    let mut from = None;
+    loop {
+        from = tern::types::reclaim::reclaim(space, from.as_deref(), 64).await.unwrap().next;
+        if from.is_none() {
+            return;
+        }
+    }
+}
+
+async fn cluster() -> (Cluster, tempfile::TempDir) {
+    let (store, dir) = sets_world::fresh().await;
+    let mut cluster = Cluster::on(store);
+    for n in 0..2 {
+        cluster.join(Env::seeded(cluster::START, 100 + n)).await;
+    }
+    (cluster, dir)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_store_is_sound_after_every_round() {
+    let seed = support::env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    support::say(&format!("check: TERN_SEED={seed}"));
+    let (cluster, _dir) = cluster().await;
+    for round in 0..4 {
+        cluster.faulty.set_rates(FaultRates::mixed());
+        busy(&cluster, seed + round * 100, 60).await;
+        cluster.advance(Duration::from_millis(700));
+        cluster.faulty.set_rates(FaultRates::default());
+        for half in ["before", "after"] {
+            let report = read(&cluster.store).await;
+            assert!(
+                report.is_sound() && report.unchecked.is_empty(),
+                "{half} the jobs of round {round}: {report}"
+            );
+            assert!(report.rows["keys"] > 0, "{report}");
+            jobs(&cluster).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_written_to_is_not_called_damaged() {
+    let seed = support::env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    support::say(&format!("check under writes: TERN_SEED={seed}"));
+    let (cluster, _dir) = cluster().await;
+    busy(&cluster, seed, 30).await;
+    let done = AtomicBool::new(false);
+    let checks = async {
+        let mut checks = 0;
+        while !done.load(Ordering::Relaxed) {
+            let report = read(&cluster.store).await;
+            assert!(report.is_sound(), "{report}");
+            checks += 1;
+        }
+        checks
+    };
+    let writes = async {
+        busy(&cluster, seed + 50, 120).await;
+        done.store(true, Ordering::Relaxed);
+    };
+    let (checks, ()) = tokio::join!(checks, writes);
+    assert!(checks > 0);
+}
+
+/// What the binary says of an embedded store: 0, 1 or 2.
+#[test]
+fn the_exit_status_tells() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("data");
+    let run = || {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_tern")).arg("check").arg("--dir").arg(&dir).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    let (code, said) = run();
+    assert_eq!((code, said.contains("there is no store in")), (Some(2), true), "{said}");
+    std::fs::create_dir(&dir).unwrap();
+    let open = || {
+        let options = tern::store::local::LocalOptions::new(tern::env::Clock::System);
+        Store::Local(tern::store::local::Local::open(&dir, options).unwrap())
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let row = |row: &'static [u8], make: bool| {
+        runtime.block_on(async {
+            let store = open();
+            if make {
+                tern::keyspace::Keyspace::open(store.clone(), &Env::seeded(1, 1), 1).await.unwrap();
+            }
+            let tx = store.begin();
+            if make {
+                tx.clear(row).unwrap()
+            } else {
+                tx.set(row, b"").unwrap()
+            }
+            tx.commit().await.unwrap();
+            store.close().await.unwrap();
+        });
+    };
+    row(b"z", true);
+    let (code, said) = run();
+    assert_eq!((code, said.contains("sound")), (Some(0), true), "{said}");
+    row(b"z", false);
+    let (code, said) = run();
+    assert_eq!((code, said.contains("damaged: z: an unknown kind of row")), (Some(1), true), "{said}");
+    let used = open();
+    let (code, said) = run();
+    assert_eq!((code, said.contains("cannot open")), (Some(2), true), "{said}");
+    drop(used);
+}
