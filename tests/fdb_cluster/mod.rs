@@ -4,6 +4,7 @@
 //! `/opt/fdb/bin` and on PATH. The processes are told whose children they are, and end with the test binary.
 //!
 //! `TERN_TEST_STORE=fdb` makes the tests that take their store from `rig`, `sets_world` or `support` run on such a cluster.
+//! `TERN_TEST_FDB_LAYOUT=double` makes it three processes.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -42,7 +43,11 @@ struct Process {
 /// The cluster that this binary's tests share, or None after saying once, loudly, that there is no fdbserver.
 pub fn shared(what_needs_it: &str) -> Option<&'static Cluster> {
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
-    SHARED.get_or_init(|| Cluster::start(Layout::Single, what_needs_it)).as_ref()
+    let layout = match std::env::var("TERN_TEST_FDB_LAYOUT").as_deref() {
+        Ok("double") => Layout::Double,
+        _ => Layout::Single,
+    };
+    SHARED.get_or_init(|| Cluster::start(layout, what_needs_it)).as_ref()
 }
 
 /// A namespace that nobody had.
@@ -108,10 +113,16 @@ impl Cluster {
             let child = cluster.spawn(port);
             cluster.processes.push(Process { child, port });
         }
-        cluster.configure(match layout {
-            Layout::Single => "configure new single memory",
-            Layout::Double => "configure new double ssd",
-        });
+        match layout {
+            Layout::Single => cluster.configure("configure new single memory"),
+            Layout::Double => {
+                cluster.configure("configure new double ssd");
+                // Each process is a coordinator, so that the cluster outlives any one of them.
+                let (done, output) = cluster.cli("coordinators auto");
+                assert!(done, "{output}");
+                cluster.wait_until_available();
+            }
+        }
         Some(cluster)
     }
 
@@ -179,9 +190,27 @@ impl Cluster {
         let _ = child.kill();
         let _ = child.wait();
     }
+    /// SIGSTOP to process `n`, and SIGCONT after `time`, even if this process has ended by then.
+    pub fn pause(&self, n: usize, time: Duration) -> Pause {
+        let script = "kill -STOP \"$1\"; sleep \"$2\"; kill -CONT \"$1\"";
+        let (pid, seconds) = (self.processes[n].child.id().to_string(), time.as_secs_f64().to_string());
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "pause", &pid, &seconds]).stdin(Stdio::null());
+        Pause(command.spawn().unwrap())
+    }
     /// Starts process `n` again.
     pub fn revive(&mut self, n: usize) {
         self.processes[n].child = self.spawn(self.processes[n].port);
+    }
+}
+
+/// A pause under way; waits for its end when dropped.
+#[must_use]
+pub struct Pause(Child);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let _ = self.0.wait();
     }
 }
 

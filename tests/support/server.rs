@@ -45,7 +45,7 @@ pub fn tern_in(dir: &Path, args: &[&str]) -> Server {
 
 fn on_store(command: &mut Command, dir: &Path, args: &[&str]) {
     command.arg("--dir").arg(dir).args(args);
-    if fdb_cluster::wanted() {
+    if fdb_cluster::wanted() && !args.contains(&"--store") {
         // The directory's name stands for its data here.
         let store = format!("fdb:{}", fdb_cluster::required().display());
         command.args(["--store", &store]).arg("--store-namespace").arg(dir);

@@ -1,0 +1,298 @@
+//! Hazard: FoundationDB's processes die, come back or hang under load, and a command is applied twice, or lost after its OK,
+//! or a server hangs, or stays broken when the cluster is well again.
+//!
+//! Three processes keep two copies on disk. While clients use three servers, the processes are killed, restarted and paused,
+//! alone and together. What clients heard is compared with what is stored ([`checks`]). `TERN_FAULT_SECONDS` says how long,
+//! `TERN_SEED` repeats the faults (not the load's timing).
+
+#![cfg(feature = "fdb")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod checks;
+mod load;
+#[path = "../support/mod.rs"]
+mod support;
+
+use checks::Verdict;
+use load::{Event, KINDS, Op, Outcome, Shared, Worker};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use support::fdb_cluster::{self, Cluster, Layout, Pause};
+use support::resp::{Client, Value};
+use support::rng::Rng;
+use support::server::{Server, tern_in};
+use support::{env_number, say};
+use tempfile::TempDir;
+
+const SERVERS: usize = 3;
+const CLIENTS: usize = 12;
+/// `store-timeout`: shorter than some of the outages.
+const TIMEOUT: Duration = Duration::from_secs(3);
+const SECONDS: u64 = 25;
+/// How soon all servers must be well after the last process is back.
+const RECOVERY: Duration = Duration::from_secs(60);
+
+/// A cluster of three processes and servers on it. One at a time, for there are not processors for two.
+struct World {
+    servers: Vec<Server>,
+    cluster: Cluster,
+    _home: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl World {
+    fn new(what_needs_it: &str) -> Option<Self> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let cluster = Cluster::start(Layout::Double, what_needs_it)?;
+        let home = tempfile::tempdir().unwrap();
+        let (store, namespace) =
+            (format!("fdb:{}", cluster.cluster_file().display()), fdb_cluster::namespace());
+        let timeout = TIMEOUT.as_millis().to_string();
+        let args = ["--store", &store, "--store-namespace", &namespace, "--store-timeout", &timeout];
+        let start = |n: usize| tern_in(&home.path().join(format!("server-{n}")), &args);
+        let servers = (0..SERVERS).map(start).collect();
+        Some(World { servers, cluster, _home: home, _alone: alone })
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.servers.iter().map(|s| s.port).collect()
+    }
+
+    /// Waits until every server writes and reads; how long that took.
+    fn recovered(&self) -> Duration {
+        let since = Instant::now();
+        for server in &self.servers {
+            let mut client = server.client();
+            while client.line("INCR recovered").is_error() || client.line("GET recovered").is_error() {
+                assert!(since.elapsed() < RECOVERY, "a server stays broken:\n{}", server.log());
+            }
+        }
+        since.elapsed()
+    }
+}
+
+/// What was done to the cluster, by name.
+type Faults = BTreeMap<&'static str, usize>;
+
+/// One fault at random, undone when this returns.
+fn fault(cluster: &mut Cluster, rng: &mut Rng) -> &'static str {
+    let millis = |rng: &mut Rng, from: u64, to: u64| {
+        Duration::from_millis(from + rng.below((to - from) as usize) as u64)
+    };
+    let n = rng.below(cluster.len());
+    let other = (n + 1 + rng.below(cluster.len() - 1)) % cluster.len();
+    match rng.below(6) {
+        0 | 1 => {
+            cluster.restart(n);
+            "restart"
+        }
+        2 => {
+            cluster.kill(n);
+            std::thread::sleep(millis(rng, 200, 2500));
+            cluster.revive(n);
+            "kill"
+        }
+        3 => {
+            cluster.kill(n);
+            cluster.kill(other);
+            std::thread::sleep(millis(rng, 100, 1500));
+            cluster.revive(other);
+            cluster.revive(n);
+            "kill two"
+        }
+        4 => {
+            drop(cluster.pause(n, millis(rng, 300, 4000)));
+            "pause"
+        }
+        _ => {
+            let time = millis(rng, 200, 2000);
+            let pauses: Vec<Pause> = (0..cluster.len()).map(|n| cluster.pause(n, time)).collect();
+            drop(pauses);
+            "pause all"
+        }
+    }
+}
+
+fn make_trouble(cluster: &mut Cluster, rng: &mut Rng, time: Duration) -> Faults {
+    let since = Instant::now();
+    let mut faults = Faults::new();
+    while since.elapsed() < time {
+        std::thread::sleep(Duration::from_millis(300 + rng.below(2000) as u64));
+        *faults.entry(fault(cluster, rng)).or_default() += 1;
+    }
+    faults
+}
+
+#[test]
+fn every_command_is_applied_once_while_processes_die_and_hang() {
+    let Some(mut world) = World::new("processes of FoundationDB that die under load") else { return };
+    let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    let time = Duration::from_secs(env_number("TERN_FAULT_SECONDS").unwrap_or(SECONDS));
+    say(&format!("faults on FoundationDB: TERN_SEED={seed}"));
+    let shared = Shared::new(world.ports());
+    let (events, faults, recovered) = std::thread::scope(|scope| {
+        let worker = |n| Worker::new(&shared, n, seed);
+        let workers: Vec<_> = (0..CLIENTS).map(|n| scope.spawn(move || worker(n).run())).collect();
+        let faults = make_trouble(&mut world.cluster, &mut Rng::new(seed), time);
+        let recovered = world.recovered();
+        std::thread::sleep(Duration::from_secs(1));
+        shared.stop.store(true, Ordering::Relaxed);
+        let events: Vec<Event> = workers.into_iter().flat_map(|w| w.join().unwrap()).collect();
+        (events, faults, recovered)
+    });
+    report(&events, &faults, recovered, shared.longest_gap());
+    let mut client = world.servers[0].client();
+    let wrong: Vec<String> = verdicts(&events, &mut client).into_iter().filter_map(Result::err).collect();
+    assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n"));
+    for event in &events {
+        let Outcome::Refused(line) = &event.outcome else { continue };
+        assert!(line.starts_with("ERR the store is unavailable"), "{event:?}");
+    }
+    assert!(faults.values().sum::<usize>() > 2 && events.len() > 500, "too little happened");
+}
+
+fn report(events: &[Event], faults: &Faults, recovered: Duration, gap: Duration) {
+    let mut counts = [[0; 3]; KINDS.len()];
+    for event in events {
+        let column = match event.outcome {
+            Outcome::Done(_) => 0,
+            Outcome::Unknown => 1,
+            Outcome::Refused(_) => 2,
+        };
+        counts[event.op.kind()][column] += 1;
+    }
+    for (name, [done, unknown, refused]) in KINDS.iter().zip(counts) {
+        say(&format!("  {name:<10} {done:>6} done {unknown:>4} unknown {refused:>4} refused"));
+    }
+    let longest = events.iter().map(|e| e.end - e.start).max().unwrap_or_default();
+    say(&format!(
+        "  {} commands; {faults:?}; nothing was done for {gap:.1?} at most, the slowest command took {longest:.1?}, \
+         well {recovered:.1?} after the last fault",
+        events.len()
+    ));
+}
+
+/// All checks, on what is stored now.
+fn verdicts(events: &[Event], client: &mut Client) -> Vec<Verdict> {
+    let of = |wanted: &dyn Fn(&Op) -> bool| -> Vec<&Event> {
+        events.iter().filter(|e| wanted(&e.op)).collect()
+    };
+    let mut out = Vec::new();
+    for k in 0..load::COUNTERS {
+        let events = of(&|op| *op == Op::Incr(k));
+        out.push(named("count", k, checks::counted(&events, integer(client, &format!("count:{k}")))));
+    }
+    for k in 0..load::ONCES {
+        let events = of(&|op| matches!(op, Op::Once(n, _) if *n == k));
+        out.push(named("once", k, checks::counted(&events, integer(client, &format!("once:{k}")))));
+    }
+    for k in 0..load::LOGS {
+        let events = of(&|op| matches!(op, Op::Append(n, _) if *n == k));
+        let kept = string(client, &format!("log:{k}")).unwrap_or_default();
+        out.push(named("log", k, checks::appended(&tokens(&events), &kept)));
+    }
+    for k in 0..load::PAIRS {
+        let events = of(&|op| matches!(op, Op::Exec(n, _) if *n == k));
+        let [a, b] = ["a", "b"].map(|side| integer(client, &format!("pair:{k}:{side}")));
+        let log = string(client, &format!("pair:{k}:log")).unwrap_or_default();
+        out.push(named("pair", k, checks::paired(&tokens(&events), (a, b, &log))));
+    }
+    for k in 0..load::POOLS {
+        let events = of(&|op| matches!(op, Op::Add(n, _) | Op::Pop(n, _) if *n == k));
+        let kept: Vec<String> = members(client, &format!("pool:{k}")).into_iter().collect();
+        out.push(named("pool", k, checks::pooled(&events, &kept)));
+    }
+    for k in 0..load::BOXES {
+        let events = of(&|op| matches!(op, Op::Put(n, _) | Op::Take(n) if *n == k));
+        out.push(named("box", k, checks::boxed(&events, string(client, &format!("box:{k}")))));
+    }
+    let events = of(&|op| matches!(op, Op::Home(_) | Op::Move(..)));
+    let homes = [0, 1].map(|n| members(client, &format!("home:{n}")));
+    out.push(named("homes", 0, checks::moved(&events, &homes)));
+    out
+}
+
+fn named(what: &str, k: usize, verdict: Verdict) -> Verdict {
+    verdict.map_err(|wrong| format!("{what} {k}: {wrong}"))
+}
+
+fn tokens<'a>(events: &[&'a Event]) -> Vec<(&'a str, &'a Event)> {
+    let token = |event: &'a Event| match &event.op {
+        Op::Append(_, token) | Op::Exec(_, token) => Some((token.as_str(), event)),
+        _ => None,
+    };
+    events.iter().copied().filter_map(token).collect()
+}
+
+fn string(client: &mut Client, key: &str) -> Option<String> {
+    let value = client.line(&format!("GET {key}"));
+    assert!(!value.is_error(), "{key}: {value:?}");
+    value.bytes().map(|b| String::from_utf8(b.to_vec()).unwrap())
+}
+
+fn integer(client: &mut Client, key: &str) -> i64 {
+    string(client, key).map_or(0, |text| text.parse().unwrap())
+}
+
+/// The members of a set, of which SCARD must know.
+fn members(client: &mut Client, key: &str) -> BTreeSet<String> {
+    let value = client.line(&format!("SMEMBERS {key}"));
+    let items = value.items().unwrap_or_else(|| panic!("{key}: {value:?}"));
+    let members: BTreeSet<String> =
+        items.iter().map(|m| String::from_utf8(m.bytes().unwrap().to_vec()).unwrap()).collect();
+    assert_eq!(client.line(&format!("SCARD {key}")), Value::Int(members.len() as i64), "{key}");
+    assert_eq!(members.len(), items.len(), "{key} lists a member twice");
+    members
+}
+
+/// Both ways of being gone: nobody listens, and nobody answers.
+#[test]
+fn a_cluster_that_stops_as_a_whole_is_named_and_comes_back() {
+    let Some(mut world) = World::new("a cluster that stops as a whole") else { return };
+    let before = |n: usize| format!("SET before:{n} {n}");
+    for (n, server) in world.servers.iter().enumerate() {
+        assert_eq!(server.client().line(&before(n)), Value::Simple(b"OK".to_vec()));
+    }
+    (0..world.cluster.len()).for_each(|n| world.cluster.kill(n));
+    all_are_told(&world, "killed");
+    (0..world.cluster.len()).for_each(|n| world.cluster.revive(n));
+    say(&format!("  a cluster that was killed: well {:.1?} after it is back", world.recovered()));
+
+    let all = 0..world.cluster.len();
+    let pauses: Vec<Pause> = all.map(|n| world.cluster.pause(n, TIMEOUT * 4)).collect();
+    all_are_told(&world, "paused");
+    drop(pauses);
+    say(&format!("  a cluster that was paused: well {:.1?} after it goes on", world.recovered()));
+    for n in 0..SERVERS {
+        let reply = world.servers[n].client().line(&format!("GET before:{n}"));
+        assert_eq!(reply, Value::Bulk(n.to_string().into_bytes()));
+    }
+}
+
+/// Clients of all servers get the error that names the store, about `store-timeout` after they have asked.
+fn all_are_told(world: &World, how: &str) {
+    const LINES: [&str; 6] =
+        ["GET before:0", "INCR stopped", "SADD s a b c", "SPOP s", "SINTER s t", "APPEND before:1 x"];
+    let told = |port: u16, line: &str| {
+        let mut client = Client::connect(port).unwrap();
+        let since = Instant::now();
+        let reply = client.line(line);
+        let took = since.elapsed();
+        let Value::Error(text) = reply else { panic!("{line} on a {how} cluster: {reply:?}") };
+        let text = String::from_utf8(text).unwrap();
+        // A commit that was on its way when the cluster stopped would be unknown; nothing is on its way here.
+        assert!(text.starts_with("ERR the store is unavailable"), "{line} on a {how} cluster: {text}");
+        took
+    };
+    let took: Vec<Duration> = std::thread::scope(|scope| {
+        let asked = world.servers.iter().flat_map(|s| LINES.map(|line| (s.port, line)));
+        let asked: Vec<_> = asked.map(|(port, line)| scope.spawn(move || told(port, line))).collect();
+        asked.into_iter().map(|a| a.join().unwrap()).collect()
+    });
+    let (first, last) = (took.iter().min().unwrap(), took.iter().max().unwrap());
+    say(&format!("  a cluster that was {how}: the error came after {first:.1?} to {last:.1?}"));
+    assert!(*first > TIMEOUT / 2 && *last < TIMEOUT * 2, "{took:?}");
+}
