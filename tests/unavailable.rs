@@ -75,6 +75,28 @@ async fn a_store_that_is_silent_is_given_up_and_recovers() {
     assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
 }
 
+/// Who asks while others are not answered waits behind them, and then is not answered either.
+#[tokio::test]
+async fn waiting_behind_others_counts() {
+    let c = server().await;
+    c.faulty.set_outage(Outage::Silent(Duration::from_millis(PATIENCE)));
+    let told = |n: u64| {
+        let (c, line) = (&c, if n % 3 == 0 { "GET k" } else { "INCR k" });
+        async move {
+            tokio::time::sleep(Duration::from_millis(PATIENCE * n / 8)).await;
+            let (text, took) = error(c, line).await;
+            assert!(text.starts_with("ERR the store is unavailable"), "{line}: {text}");
+            took
+        }
+    };
+    let took = futures_util::future::join_all((0..16).map(told)).await;
+    let patience = Duration::from_millis(PATIENCE);
+    let bounds = patience * 9 / 10..patience * 3 / 2;
+    assert!(took.iter().all(|t| bounds.contains(t)), "{took:?}");
+    c.faulty.set_outage(Outage::None);
+    assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
+}
+
 #[tokio::test]
 async fn a_commit_that_is_never_answered_is_unknown() {
     let c = server().await;

@@ -13,11 +13,12 @@
 //! **Conflicts.** The first conflict runs the batch again, the second one splits it, so that one contended unit does not hold
 //! the others.
 //!
-//! **A store that cannot be reached** is tried again until `store-timeout` is over; then each client gets the error, and what
-//! comes later finds the store or does not: nothing has to be switched back. An attempt that may have been applied by then is
+//! **A store that cannot be reached** is tried again until `store-timeout` is over for a client ([`super::patience`]); then it gets
+//! the error, and what comes later finds the store or does not: nothing has to be switched back. An attempt that may have been applied by then is
 //! answered as unknown. A batch that grows beyond 1 MB or 100 ms is cut; what is left runs next.
 
 use super::batch::{Batch, Halt};
+use super::patience::Patience;
 use super::{Done, Job, staging};
 use crate::commands::cx::Server;
 use crate::env::Rng;
@@ -88,7 +89,12 @@ impl Attempts {
     /// Runs one job that may have arguments too large for a transaction: builds them first.
     pub(super) async fn drain_heavy(&mut self, jobs: &mut VecDeque<Job>) {
         match self.stage(jobs).await {
-            Ok(()) => self.drain(jobs).await,
+            Ok(()) => {
+                // What it took to build is not time in which the store was silent.
+                let now = self.server.env.clock.monotonic();
+                jobs.iter_mut().for_each(|job| job.since = now);
+                self.drain(jobs).await;
+            }
             Err(e) => refuse(jobs, jobs.len(), e),
         }
         staging::give_up(&self.server, &mut self.staged).await;
@@ -104,19 +110,19 @@ impl Attempts {
 
     /// Runs jobs from the front until at least one is answered.
     async fn some(&mut self, jobs: &mut VecDeque<Job>) {
-        let clock = self.server.env.clock.clone();
-        let (start, patience) = (clock.monotonic(), self.server.config.get().patience());
+        let Some(oldest) = jobs.front() else { return };
+        let patience = Patience::new(&self.server, oldest.since);
         let mut width = jobs.len();
         let mut open = Vec::new();
         for tries in 1u32.. {
-            match self.attempt(jobs, width, &mut open).await {
+            match self.attempt(jobs, width, &mut open, &patience).await {
                 Ok(done) => return answer(jobs, done),
                 Err(Halt::Rerun) => {}
                 Err(Halt::Forgotten) => {
                     return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into());
                 }
                 Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => return refuse(jobs, 1, e.into()),
-                Err(Halt::Store(e)) if may_succeed(&e) && clock.monotonic() - start < patience => {
+                Err(Halt::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
                     if splits(&e, tries) {
                         width = 1;
@@ -132,7 +138,11 @@ impl Attempts {
                 Err(Halt::Store(_)) if !open.is_empty() => {
                     return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into());
                 }
-                Err(Halt::Store(e)) => return refuse(jobs, width, e.into()),
+                Err(Halt::Store(e)) => {
+                    let over = |job: &&Job| patience.is_over_for(job.since, &e);
+                    let n = jobs.iter().take(width).take_while(over).count().max(1);
+                    return refuse(jobs, n, e.into());
+                }
             }
         }
     }
@@ -143,11 +153,13 @@ impl Attempts {
         jobs: &mut VecDeque<Job>,
         width: usize,
         open: &mut Vec<Open>,
+        patience: &Patience,
     ) -> Result<Vec<Done>, Halt> {
         let clock = &self.server.env.clock;
         let instances = &self.server.space.instances;
         let (start, epoch) = (clock.monotonic(), instances.epoch());
         let tx = self.server.store.begin();
+        patience.limit(&tx);
         if let Some(oldest) = open.first() {
             if !instances.is_current(&tx, oldest.epoch).await? {
                 return Err(Halt::Forgotten);

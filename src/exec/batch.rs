@@ -21,7 +21,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Why a transaction is given up.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Halt {
     /// The store said so.
     Store(StoreError),

@@ -7,6 +7,7 @@ use crate::commands::cx::Server;
 use crate::error::StoreError;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// Units of one batch at most.
@@ -36,12 +37,12 @@ impl Lane {
         Lane { queue }
     }
 
-    /// Runs a unit.
-    pub(super) async fn run(&self, unit: Unit) -> Done {
+    /// Runs a unit that came at `since`.
+    pub(super) async fn run(&self, unit: Unit, since: Duration) -> Done {
         let (answer, done) = oneshot::channel();
         let client = unit.client.clone();
         let calls = unit.calls.len();
-        let queued = self.queue.send(Job { unit, forced: Forced::default(), answer });
+        let queued = self.queue.send(Job { unit, since, forced: Forced::default(), answer });
         match (queued, done.await) {
             (Ok(()), Ok(done)) => done,
             // The lane has ended: the server is stopping.

@@ -16,6 +16,7 @@ mod attempt;
 mod batch;
 mod lane;
 mod once;
+mod patience;
 mod reads;
 mod staging;
 
@@ -154,6 +155,8 @@ impl Forced {
 /// A unit on its way through a lane.
 struct Job {
     unit: Unit,
+    /// When it came, by the monotonic clock.
+    since: Duration,
     forced: Forced,
     answer: oneshot::Sender<Done>,
 }
@@ -192,7 +195,7 @@ impl Executor {
         let clock = &self.server.env.clock;
         let start = clock.monotonic();
         let rows: Vec<&'static Row> = unit.calls.iter().map(|c| c.row).collect();
-        let done = self.route(unit).await;
+        let done = self.route(unit, start).await;
         self.count(&rows, &done, clock.monotonic() - start);
         done
     }
@@ -212,11 +215,11 @@ impl Executor {
         }
     }
 
-    async fn route(&self, unit: Unit) -> Done {
+    async fn route(&self, unit: Unit, since: Duration) -> Done {
         if !unit.writes() {
             return match self.reads.as_ref().filter(|_| !unit.is_heavy()) {
-                Some(lane) => lane.run(unit).await,
-                None => reads::run(&self.server, unit, None).await,
+                Some(lane) => lane.run(unit, since).await,
+                None => reads::run(&self.server, unit, since, None).await,
             };
         }
         let lane = if unit.is_heavy() {
@@ -225,7 +228,7 @@ impl Executor {
             let n = unit.first_hash() as usize % self.lanes.len();
             self.lanes.get(n).unwrap_or(&self.heavy)
         };
-        lane.run(unit).await
+        lane.run(unit, since).await
     }
 
     /// Reads the fingerprints of `keys` in `db` for WATCH.

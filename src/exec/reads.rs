@@ -7,6 +7,7 @@
 //! [`GATHERING`] transactions are on their way to their first reads: what comes meanwhile is the next batch.
 
 use super::batch::{Batch, Halt};
+use super::patience::Patience;
 use super::{Done, Forced, Job, Unit, lane};
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
@@ -21,9 +22,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 const GATHERING: usize = 3;
 /// Units that share one at most.
 const MAX_TOGETHER: usize = 256;
-/// Attempts before a reader that is always too old gets the error: its read does not fit into 5 s.
+/// Attempts at least, before a reader that is always too old gets the error: its read does not fit into 5 s.
 const MAX_ATTEMPTS: u32 = 3;
-/// Between two attempts at a store that cannot be reached.
+/// Before another attempt at a store that cannot be reached, or refuses for load.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs what comes through `queue`, many units on a read version, until the queue ends.
@@ -39,36 +40,48 @@ pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceive
 }
 
 async fn together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
+    let Some(oldest) = jobs.first() else { return };
     let tx = server.store.begin();
+    Patience::new(&server, oldest.since).limit(&tx);
     let shared = Batch::new(&server, &tx, server.env.rng()).await;
     if let Ok(shared) = &shared {
         shared.prefetch(jobs.iter().map(|job| &job.unit)).await;
     }
     drop(permit);
-    let each = jobs.into_iter().map(|Job { unit, answer, .. }| {
-        let first = shared.as_ref().ok().map(|shared| shared.sibling(server.env.rng()));
+    let each = jobs.into_iter().map(|Job { unit, since, answer, .. }| {
+        let first = shared.as_ref().map(|shared| shared.sibling(server.env.rng())).map_err(Clone::clone);
         let server = &server;
-        async move { answer.send(run(server, unit, first).await) }
+        async move { answer.send(run(server, unit, since, Some(first)).await) }
     });
     join_all(each).await; // a client that is gone needs no answer
 }
 
-/// Runs a unit without writes; `first`: where it is tried first.
-pub(super) async fn run(server: &Server, unit: Unit, mut first: Option<Batch<'_>>) -> Done {
+/// Runs a unit without writes that came at `since`; `first`: where it is tried first, or what came of that.
+pub(super) async fn run(
+    server: &Server,
+    unit: Unit,
+    since: Duration,
+    mut first: Option<Result<Batch<'_>, Halt>>,
+) -> Done {
     let mut forced = Forced::default();
-    let clock = &server.env.clock;
-    let (start, patience) = (clock.monotonic(), server.config.get().patience());
+    let patience = Patience::new(server, since);
     for tries in 1.. {
         let mut client = unit.client.clone();
         let result = match first.take() {
-            Some(mut shared) => on(&mut shared, &unit, &mut client, &mut forced).await,
-            None => attempt(server, &unit, &mut client, &mut forced).await,
+            Some(Ok(mut shared)) => on(&mut shared, &unit, &mut client, &mut forced).await,
+            Some(Err(halt)) => Err(halt),
+            None => attempt(server, &unit, &mut client, &mut forced, &patience).await,
         };
         match result {
             Ok((replies, lookups)) => return Done::new(client, replies, lookups),
             Err(Halt::Rerun) => {}
-            Err(Halt::Store(e)) if e.is_retryable() && tries < MAX_ATTEMPTS => server.telemetry.on_retry(&e),
-            Err(Halt::Store(StoreError::Unavailable(_))) if clock.monotonic() - start < patience => {
+            Err(Halt::Store(e)) if e.is_retryable() && (tries < MAX_ATTEMPTS || !patience.is_over(&e)) => {
+                server.telemetry.on_retry(&e);
+                if tries > 1 {
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            Err(Halt::Store(e @ StoreError::Unavailable(_))) if !patience.is_over(&e) => {
                 tokio::time::sleep(PAUSE).await;
             }
             Err(Halt::Store(e)) => return failed(unit, e),
@@ -84,8 +97,10 @@ async fn attempt(
     unit: &Unit,
     client: &mut ClientState,
     forced: &mut Forced,
+    patience: &Patience,
 ) -> Result<(Option<Vec<Reply>>, Lookups), Halt> {
     let tx = server.store.begin();
+    patience.limit(&tx);
     let mut batch = Batch::new(server, &tx, server.env.rng()).await?;
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;

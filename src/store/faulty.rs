@@ -116,6 +116,8 @@ pub struct FaultyTx {
     inner: Tx,
     rng: Mutex<Rng>,
     shared: Arc<Shared>,
+    /// How long it waits at most in a silence.
+    limit: Mutex<Duration>,
 }
 
 const MAX_DELAY_MICROS: u64 = 2000;
@@ -151,7 +153,8 @@ impl Faulty {
     pub(super) fn begin(&self) -> FaultyTx {
         let rng = Mutex::new(self.shared.rng.lock().fork());
         self.shared.traffic.lock().transactions += 1;
-        FaultyTx { inner: self.inner.begin(), rng, shared: self.shared.clone() }
+        let limit = Mutex::new(Duration::MAX);
+        FaultyTx { inner: self.inner.begin(), rng, shared: self.shared.clone(), limit }
     }
     pub(super) fn stats(&self) -> StoreStats {
         self.inner.stats()
@@ -196,15 +199,15 @@ impl FaultyTx {
 
     /// Fails because of an outage: what is asked of the engine does not get there.
     async fn reach(&self, commit: bool) -> StoreResult<()> {
-        let outage = *self.shared.outage.lock();
+        let (outage, limit) = (*self.shared.outage.lock(), *self.limit.lock());
         match outage {
             Outage::Refusing => Err(StoreError::Unavailable("an injected outage".into())),
             Outage::SilentCommits(time) | Outage::Silent(time) if commit => {
-                tokio::time::sleep(time).await;
+                tokio::time::sleep(time.min(limit)).await;
                 Err(StoreError::Unknown)
             }
             Outage::Silent(time) => {
-                tokio::time::sleep(time).await;
+                tokio::time::sleep(time.min(limit)).await;
                 Err(StoreError::Unavailable("no answer".into()))
             }
             Outage::None | Outage::SilentCommits(_) => Ok(()),
@@ -271,6 +274,10 @@ impl FaultyTx {
     pub(super) async fn read_version(&self) -> StoreResult<Version> {
         self.before_read().await?;
         Box::pin(self.inner.read_version()).await
+    }
+    pub(super) fn limit(&self, time: Duration) {
+        *self.limit.lock() = time;
+        self.inner.limit(time);
     }
     pub(super) fn is_write(&self) -> bool {
         self.inner.is_write()

@@ -319,6 +319,16 @@ impl Tx {
     pub async fn read_version(&self) -> StoreResult<Version> {
         each!(self, t => t.read_version().await)
     }
+    /// Gives the transaction no more time than `time` from its begin, commit included, where an answer may fail to come: what
+    /// takes longer is [`StoreError::Unavailable`], or [`StoreError::Unknown`] of a commit. No effect on the embedded engine.
+    pub fn limit(&self, time: Duration) {
+        match self {
+            Tx::Local(_) => {}
+            Tx::Faulty(t) => t.limit(time),
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(t) => t.limit(time),
+        }
+    }
     /// True once something would be written by a commit.
     pub fn is_write(&self) -> bool {
         each!(self, t => t.is_write())

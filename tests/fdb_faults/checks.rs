@@ -38,6 +38,21 @@ pub fn counted(events: &[&Event], kept: i64) -> Verdict {
     in_order(replies)
 }
 
+/// GET of a counter: it holds all that was answered before, and nothing that was asked for later.
+pub fn read(reads: &[&Event], events: &[&Event]) -> Verdict {
+    for read in reads {
+        let Outcome::Done(reply) = &read.outcome else { continue };
+        let seen = strings(reply).first().map_or(Ok(0), |text| text.parse::<i64>());
+        let seen = seen.map_err(|_| format!("{read:?}"))?;
+        for event in events {
+            let Some(n) = number(event)? else { continue };
+            ensure(n <= seen || event.end >= read.start, || format!("{read:?} does not see {event:?}"))?;
+            ensure(n > seen || event.start <= read.end, || format!("{read:?} sees what came after: {event:?}"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Replies of one counter or log: all differ, and none that began after another's end is smaller.
 fn in_order(mut replies: Vec<(i64, Duration, Duration)>) -> Verdict {
     replies.sort();
@@ -243,6 +258,12 @@ mod tests {
         let (a, b) = (incr(0, done(2)), incr(1, done(1)));
         assert!(counted(&[&a, &b], 2).is_err(), "a reply from the past");
         assert!(counted(&[&a, &a], 2).is_err(), "one reply twice");
+
+        let get = |at, text| event(Op::Read(0), at, bulk(text));
+        let (before, after) = (incr(0, done(1)), incr(2, done(2)));
+        assert_eq!(read(&[&get(1, "1"), &get(3, "2")], &[&before, &after]), Ok(()));
+        assert!(read(&[&get(1, "0")], &[&before, &after]).is_err(), "a stale read");
+        assert!(read(&[&get(1, "2")], &[&before, &after]).is_err(), "a read of the future");
     }
 
     #[test]

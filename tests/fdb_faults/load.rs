@@ -41,11 +41,13 @@ pub enum Op {
     Exec(usize, String),
     /// INCR under an id, asked again until it is answered.
     Once(usize, String),
+    /// GET of a counter.
+    Read(usize),
 }
 
 /// Names of the kinds, in the order of [`Op::kind`].
-pub const KINDS: [&str; 10] =
-    ["INCR", "APPEND", "SADD", "SPOP", "SADD home", "SMOVE", "SET NX", "GETDEL", "EXEC", "IDEMPOTENT"];
+pub const KINDS: [&str; 11] =
+    ["INCR", "APPEND", "SADD", "SPOP", "SADD home", "SMOVE", "SET NX", "GETDEL", "EXEC", "IDEMPOTENT", "GET"];
 
 impl Op {
     pub fn kind(&self) -> usize {
@@ -60,6 +62,7 @@ impl Op {
             Op::Take(_) => 7,
             Op::Exec(..) => 8,
             Op::Once(..) => 9,
+            Op::Read(_) => 10,
         }
     }
 
@@ -77,6 +80,7 @@ impl Op {
             Op::Take(n) => words(format!("GETDEL box:{n}")),
             Op::Exec(..) => words("EXEC".into()),
             Op::Once(n, id) => words(format!("IDEMPOTENT {id} INCR once:{n}")),
+            Op::Read(n) => words(format!("GET count:{n}")),
         }
     }
 
@@ -200,7 +204,7 @@ impl<'a> Worker<'a> {
         }
         let token = self.token();
         let rng = &mut self.rng;
-        match rng.below(12) {
+        match rng.below(13) {
             0 | 1 => Op::Incr(rng.below(COUNTERS)),
             2 | 3 => Op::Append(rng.below(LOGS), token),
             4 => {
@@ -215,6 +219,7 @@ impl<'a> Worker<'a> {
             8 => Op::Put(rng.below(BOXES), token),
             9 => Op::Take(rng.below(BOXES)),
             10 => Op::Exec(rng.below(PAIRS), token),
+            11 => Op::Read(rng.below(COUNTERS)),
             _ => Op::Once(rng.below(ONCES), format!("id-of-a-client-{token}")),
         }
     }

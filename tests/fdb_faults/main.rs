@@ -151,7 +151,14 @@ fn every_command_is_applied_once_while_processes_die_and_hang() {
         let Outcome::Refused(line) = &event.outcome else { continue };
         assert!(line.starts_with("ERR the store is unavailable"), "{event:?}");
     }
+    assert!(slowest(&events) < TIMEOUT * 2, "a client waits long for its error");
     assert!(faults.values().sum::<usize>() > 2 && events.len() > 500, "too little happened");
+}
+
+/// The longest time that a command took which was asked for once.
+fn slowest(events: &[Event]) -> Duration {
+    let once = events.iter().filter(|e| !matches!(e.op, Op::Once(..)));
+    once.map(|e| e.end - e.start).max().unwrap_or_default()
 }
 
 fn report(events: &[Event], faults: &Faults, recovered: Duration, gap: Duration) {
@@ -167,7 +174,7 @@ fn report(events: &[Event], faults: &Faults, recovered: Duration, gap: Duration)
     for (name, [done, unknown, refused]) in KINDS.iter().zip(counts) {
         say(&format!("  {name:<10} {done:>6} done {unknown:>4} unknown {refused:>4} refused"));
     }
-    let longest = events.iter().map(|e| e.end - e.start).max().unwrap_or_default();
+    let longest = slowest(events);
     say(&format!(
         "  {} commands; {faults:?}; nothing was done for {gap:.1?} at most, the slowest command took {longest:.1?}, \
          well {recovered:.1?} after the last fault",
@@ -184,6 +191,8 @@ fn verdicts(events: &[Event], client: &mut Client) -> Vec<Verdict> {
     for k in 0..load::COUNTERS {
         let events = of(&|op| *op == Op::Incr(k));
         out.push(named("count", k, checks::counted(&events, integer(client, &format!("count:{k}")))));
+        let reads = of(&|op| *op == Op::Read(k));
+        out.push(named("reads of count", k, checks::read(&reads, &events)));
     }
     for k in 0..load::ONCES {
         let events = of(&|op| matches!(op, Op::Once(n, _) if *n == k));

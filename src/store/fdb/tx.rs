@@ -8,6 +8,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::store::writes::{Kind, Own, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Read, Version, Watch};
 use bytes::Bytes;
+use foundationdb::options::TransactionOption;
 use foundationdb::{FdbError, Transaction};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -162,6 +163,14 @@ impl FdbTx {
     async fn own_version(&self) -> StoreResult<Version> {
         let version = self.any_age()?.get_read_version().await;
         version.map(i64::cast_unsigned).map_err(|e| self.read_failed(e))
+    }
+    pub(in crate::store) fn limit(&self, time: Duration) {
+        let millis = i32::try_from(time.as_millis()).unwrap_or(i32::MAX).max(1);
+        if let Ok(native) = &self.native
+            && let Err(e) = native.set_option(TransactionOption::Timeout(millis))
+        {
+            tracing::debug!(?e, "a transaction keeps the time that all have");
+        }
     }
     pub(in crate::store) fn is_write(&self) -> bool {
         !self.state.lock().writes.is_empty()

@@ -1,0 +1,56 @@
+//! How long a unit is tried: `store-timeout` from its arrival where the store does not answer, so that waiting behind others
+//! that got no answer counts too. Their error then comes after about that time (an eighth more at most), not after each one's
+//! turn.
+//!
+//! What only runs into others (conflicts, a transaction too old) has that time from its first attempt: a server that was itself
+//! stopped for a while still does what it finds in its queues.
+
+use crate::commands::cx::Server;
+use crate::env::Clock;
+use crate::error::StoreError;
+use crate::store::Tx;
+use std::time::Duration;
+
+/// Of units that are tried together.
+pub(super) struct Patience {
+    clock: Clock,
+    /// `store-timeout`.
+    whole: Duration,
+    /// When the first attempt began.
+    began: Duration,
+    /// When the oldest unit came.
+    since: Duration,
+}
+
+impl Patience {
+    /// Now begins the first attempt at units of which the oldest came at `since`.
+    pub(super) fn new(server: &Server, since: Duration) -> Self {
+        let clock = server.env.clock.clone();
+        let began = clock.monotonic();
+        Patience { clock, whole: server.config.get().patience(), began, since }
+    }
+
+    /// Whether there is no time for another attempt after one that failed with `e`.
+    pub(super) fn is_over(&self, e: &StoreError) -> bool {
+        let from = if unanswered(e) { self.since } else { self.began };
+        self.clock.monotonic() >= from + self.whole
+    }
+
+    /// Whether a unit that came at `since` is to hear that the attempt failed with `e`.
+    pub(super) fn is_over_for(&self, since: Duration, e: &StoreError) -> bool {
+        !unanswered(e) || self.clock.monotonic() >= since + self.whole
+    }
+
+    /// Keeps an attempt inside what is left, where that is notably less than the store gives each. It always has an eighth
+    /// of `store-timeout`, in which a store that is well answers.
+    pub(super) fn limit(&self, tx: &Tx) {
+        let left = (self.since + self.whole).saturating_sub(self.clock.monotonic());
+        if left < self.whole / 8 * 7 {
+            tx.limit(left.max(self.whole / 8));
+        }
+    }
+}
+
+fn unanswered(e: &StoreError) -> bool {
+    matches!(e, StoreError::Unavailable(_) | StoreError::Unknown)
+}
