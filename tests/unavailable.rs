@@ -81,7 +81,7 @@ async fn waiting_behind_others_counts() {
     let c = server().await;
     c.faulty.set_outage(Outage::Silent(Duration::from_millis(PATIENCE)));
     let told = |n: u64| {
-        let (c, line) = (&c, if n % 3 == 0 { "GET k" } else { "INCR k" });
+        let (c, line) = (&c, if n.is_multiple_of(3) { "GET k" } else { "INCR k" });
         async move {
             tokio::time::sleep(Duration::from_millis(PATIENCE * n / 8)).await;
             let (text, took) = error(c, line).await;

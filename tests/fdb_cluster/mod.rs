@@ -159,7 +159,8 @@ impl Cluster {
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn wait_until_available(&self) {
+    /// Until the cluster says that it is available.
+    pub fn wait_until_available(&self) {
         let since = Instant::now();
         while !self.cli("status minimal").1.contains("The database is available") {
             assert!(since.elapsed() < START, "unavailable: {}", self.cli("status details").1);

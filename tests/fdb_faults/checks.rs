@@ -47,7 +47,9 @@ pub fn read(reads: &[&Event], events: &[&Event]) -> Verdict {
         for event in events {
             let Some(n) = number(event)? else { continue };
             ensure(n <= seen || event.end >= read.start, || format!("{read:?} does not see {event:?}"))?;
-            ensure(n > seen || event.start <= read.end, || format!("{read:?} sees what came after: {event:?}"))?;
+            ensure(n > seen || event.start <= read.end, || {
+                format!("{read:?} sees what came after: {event:?}")
+            })?;
         }
     }
     Ok(())
