@@ -198,7 +198,7 @@ fn place(dir: &std::path::Path) -> String {
 fn the_command_line_says_by_its_status_whether_the_copy_is_whole() {
     let home = tempfile::tempdir().unwrap();
     let (old, new, none) = (home.path().join("old"), home.path().join("new"), home.path().join("none"));
-    let mut server = tern_in(&old, &["--appendfsync", "no"]);
+    let mut server = tern_in(&old, &["--store", &place(&old), "--appendfsync", "no"]);
     assert!(tool(&["ping", "--port", &server.port.to_string()]).status.success());
     server.client().line("SADD s a b c");
     let port = server.port.to_string();
@@ -221,7 +221,7 @@ fn the_command_line_says_by_its_status_whether_the_copy_is_whole() {
     for wrong in [&["copy"][..], &["copy", "--from", "local:x"], &["copy", "--too", "x", "--from", "y"]] {
         assert!(!tool(wrong).status.success());
     }
-    let server = tern_in(&new, &["--appendfsync", "no"]);
+    let server = tern_in(&new, &["--store", &place(&new), "--appendfsync", "no"]);
     assert_eq!(server.client().line("SCARD s"), Value::Int(3));
 }
 

@@ -125,8 +125,8 @@ fn sigterm_answers_what_was_begun_and_nothing_is_half_there() {
             client.send_raw(&window).unwrap();
         }
     }
+    let mut answered = vec![clients[0].read().unwrap().value.int().expect("a number")];
     assert!(server.terminate(), "{}", server.log());
-    let mut answered = Vec::new();
     for client in &mut clients {
         while let Ok(reply) = client.read() {
             answered.push(reply.value.int().expect("a number"));
