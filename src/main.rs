@@ -8,6 +8,7 @@ mod copy;
 mod ping;
 
 use anyhow::{Context, Result, bail};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -85,14 +86,19 @@ fn version() -> String {
 fn start(args: &[String]) -> Result<()> {
     let (settings, file) = from_args(args).context("bad configuration")?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if settings.io_threads > 0 {
-        runtime.worker_threads(settings.io_threads);
-    }
+    runtime.worker_threads(worker_threads(settings.io_threads));
     let runtime = runtime.enable_all().build().context("cannot start the worker threads")?;
     let result = runtime.block_on(run(settings, file));
     // What still hangs in a blocking call must not keep the process.
     runtime.shutdown_background();
     result
+}
+
+/// For `io-threads`. By itself one core is left to what else works for the clients: the committer and RocksDB's threads, or
+/// FoundationDB's network thread. A worker too many costs more than it brings, for each wakes the others.
+fn worker_threads(wanted: usize) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    if wanted > 0 { wanted } else { cores().saturating_sub(1).max(1) }
 }
 
 async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {

@@ -124,7 +124,7 @@ options! {
     maxclients: u32 = "maxclients" "10000" Runtime Int(1, 4294967295);
     /// Password of the default user; empty asks for none.
     requirepass: String = "requirepass" "" Runtime Text;
-    /// Worker threads; 0 takes one for each core.
+    /// Worker threads; 0 takes one less than there are cores.
     io_threads: usize = "io-threads" "0" Start Int(0, 256);
     /// Longest bulk string that a client may send, in bytes.
     proto_max_bulk_len: usize = "proto-max-bulk-len" "536870912" Runtime Memory(MIB, MAX_BULK);

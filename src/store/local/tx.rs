@@ -19,6 +19,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+/// Rows after whose reading other tasks come first: about 100 us.
+const LONG_PAGE: usize = 256;
+
 /// A transaction on the embedded engine.
 pub struct LocalTx {
     core: Arc<Core>,
@@ -112,6 +115,9 @@ impl LocalTx {
         if read == Read::Serializable {
             let (b, e) = scan::returned(b, e, &pairs, options.reverse);
             self.state.lock().reads.range(b, e);
+        }
+        if pairs.pairs.len() > LONG_PAGE {
+            tokio::task::yield_now().await;
         }
         Ok(pairs)
     }
@@ -219,7 +225,10 @@ impl LocalTx {
         self.late.get().unwrap_or(&self.begun)
     }
 
+    /// What is read from. Every read comes here, and now and then lets other tasks come first: a command of many reads
+    /// never waits for anything else, and there may be one worker thread.
     async fn view(&self) -> StoreResult<&View> {
+        tokio::task::coop::consume_budget().await;
         self.check_age()?;
         if let Ok(view) = &self.begun.view {
             return Ok(view);
