@@ -70,17 +70,20 @@ pub(super) struct Attempts {
     rng: Rng,
     /// Strings built for the heavy job under way.
     staged: Vec<Staged>,
+    /// How long the last commit took; zero where nothing was to be committed.
+    pub(super) commit_took: Duration,
 }
 
 impl Attempts {
     /// In `slot`.
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
-        Attempts { server, slot, rng, staged: Vec::new() }
+        Attempts { server, slot, rng, staged: Vec::new(), commit_took: Duration::ZERO }
     }
 
     /// Runs all jobs and answers them.
     pub(super) async fn drain(&mut self, jobs: &mut VecDeque<Job>) {
+        self.commit_took = Duration::ZERO;
         while !jobs.is_empty() {
             self.some(jobs).await;
         }
@@ -186,7 +189,10 @@ impl Attempts {
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
             tx.set(&self.slot.key, &number.to_le_bytes())?;
             let size = done.len();
-            match tx.commit().await {
+            let ready = clock.monotonic();
+            let result = tx.commit().await;
+            self.commit_took = clock.monotonic() - ready;
+            match result {
                 Err(StoreError::Unknown) => {
                     open.push(Open { number, epoch, done });
                     return Err(StoreError::Unknown.into());

@@ -2,8 +2,10 @@
 //! the next batch; the heavy lane has several, and each takes one unit at a time.
 
 use super::attempt::Attempts;
+use super::gather::Gather;
 use super::{Done, Forced, Job, Unit, reads};
 use crate::commands::cx::Server;
+use crate::env::Clock;
 use crate::error::StoreError;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,12 +22,13 @@ pub(super) struct Lane {
 
 impl Lane {
     /// Starts a task for each of `workers`; they stop when the lane is dropped and its queue is empty.
-    pub(super) fn spawn(workers: Vec<Attempts>) -> Self {
+    pub(super) fn spawn(clock: &Clock, workers: Vec<Attempts>) -> Self {
         let (queue, receiver) = mpsc::unbounded_channel();
         let heavy = workers.len() > 1;
         let receiver = Arc::new(Mutex::new(receiver));
         for worker in workers {
-            tokio::spawn(drain(worker, receiver.clone(), heavy));
+            let gather = Gather::new(clock.clone(), if heavy { 1 } else { MAX_BATCH });
+            tokio::spawn(drain(worker, gather, receiver.clone(), heavy));
         }
         Lane { queue }
     }
@@ -55,33 +58,21 @@ impl Lane {
     }
 }
 
-async fn drain(mut worker: Attempts, receiver: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>, heavy: bool) {
+async fn drain(
+    mut worker: Attempts,
+    mut gather: Gather,
+    receiver: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>,
+    heavy: bool,
+) {
     let mut buffer = Vec::new();
     let mut jobs = VecDeque::new();
-    let limit = if heavy { 1 } else { MAX_BATCH };
-    while collect(&mut *receiver.lock().await, limit, &mut buffer).await {
+    while gather.collect(&mut *receiver.lock().await, &mut buffer).await {
         jobs.extend(buffer.drain(..));
-        if heavy { worker.drain_heavy(&mut jobs).await } else { worker.drain(&mut jobs).await }
-    }
-}
-
-/// Waits for jobs, `limit` at most; false once the queue has ended. Who found one and can take more lets all connections that
-/// are ready come first, once: without that, the first of 50 would have a transaction of its own.
-pub(super) async fn collect(
-    queue: &mut mpsc::UnboundedReceiver<Job>,
-    limit: usize,
-    jobs: &mut Vec<Job>,
-) -> bool {
-    if queue.recv_many(jobs, limit).await == 0 {
-        return false;
-    }
-    if limit > 1 {
-        tokio::task::yield_now().await;
-        while jobs.len() < limit
-            && let Ok(job) = queue.try_recv()
-        {
-            jobs.push(job);
+        if heavy {
+            worker.drain_heavy(&mut jobs).await
+        } else {
+            worker.drain(&mut jobs).await
         }
+        gather.done(worker.commit_took);
     }
-    true
 }

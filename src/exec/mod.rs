@@ -14,6 +14,7 @@
 
 mod attempt;
 mod batch;
+mod gather;
 mod lane;
 mod once;
 mod patience;
@@ -173,11 +174,11 @@ pub struct Executor {
 impl Executor {
     /// Starts the lanes of `server`.
     pub fn new(server: Arc<Server>) -> Self {
-        let lanes = server.config.get().lane_count();
+        let (lanes, clock) = (server.config.get().lane_count(), &server.env.clock);
         let attempts = |n: usize| Attempts::new(server.clone(), Slot::new(server.space.fresh.instance(), n));
         Executor {
-            lanes: (0..lanes).map(|n| Lane::spawn(vec![attempts(n)])).collect(),
-            heavy: Lane::spawn((lanes..lanes + HEAVY_SLOTS).map(attempts).collect()),
+            lanes: (0..lanes).map(|n| Lane::spawn(clock, vec![attempts(n)])).collect(),
+            heavy: Lane::spawn(clock, (lanes..lanes + HEAVY_SLOTS).map(attempts).collect()),
             reads: server.store.prefers_prefetch().then(|| Lane::of_reads(server.clone())),
             server: server.clone(),
         }

@@ -7,8 +7,9 @@
 //! [`GATHERING`] transactions are on their way to their first reads: what comes meanwhile is the next batch.
 
 use super::batch::{Batch, Halt};
+use super::gather::Gather;
 use super::patience::Patience;
-use super::{Done, Forced, Job, Unit, lane};
+use super::{Done, Forced, Job, Unit};
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
 use crate::error::StoreError;
@@ -30,9 +31,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Runs what comes through `queue`, many units on a read version, until the queue ends.
 pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceiver<Job>) {
     let gathering = Arc::new(Semaphore::new(GATHERING));
+    let mut gather = Gather::new(server.env.clock.clone(), MAX_TOGETHER);
     while let Ok(permit) = gathering.clone().acquire_owned().await {
         let mut jobs = Vec::new();
-        if !lane::collect(&mut queue, MAX_TOGETHER, &mut jobs).await {
+        if !gather.collect(&mut queue, &mut jobs).await {
             return;
         }
         tokio::spawn(together(server.clone(), jobs, permit));

@@ -1,0 +1,83 @@
+//! How a lane collects a batch.
+//!
+//! Who found a job and can take more lets all connections that are ready come first, once: without that, the first of 50
+//! would have a transaction of its own.
+//!
+//! Where a commit takes long, because it is synced or crosses a network, more pays. The clients that were just
+//! answered are about to ask again, while others have queued meanwhile: two halves would take turns, with a sync each.
+//! So the lane waits for as many as it has just answered, half the time that a commit takes. A wait that brings few
+//! (one client alone, clients that went away) is not repeated for a while.
+
+use super::Job;
+use crate::env::Clock;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::yield_now;
+
+/// Shorter commits are not waited for: those that are not synced.
+const LONG: Duration = Duration::from_micros(100);
+/// The longest wait.
+const PATIENCE: Duration = Duration::from_micros(300);
+/// Batches without a wait after one that was for nothing.
+const REST: u32 = 16;
+
+/// What a lane knows of its last batch.
+pub(super) struct Gather {
+    clock: Clock,
+    limit: usize,
+    took: Duration,
+    answered: usize,
+    rest: u32,
+}
+
+impl Gather {
+    /// For batches of `limit` jobs at most.
+    pub(super) fn new(clock: Clock, limit: usize) -> Self {
+        Gather { clock, limit, took: Duration::ZERO, answered: 0, rest: 0 }
+    }
+
+    /// Waits for jobs; false once the queue has ended.
+    pub(super) async fn collect(&mut self, queue: &mut UnboundedReceiver<Job>, jobs: &mut Vec<Job>) -> bool {
+        if queue.recv_many(jobs, self.limit).await == 0 {
+            return false;
+        }
+        if self.limit > 1 {
+            yield_now().await;
+            self.take(queue, jobs);
+            if self.took >= LONG {
+                self.wait(queue, jobs).await;
+            }
+        }
+        self.answered = jobs.len();
+        true
+    }
+
+    /// The batch has been answered; `took`: how long its commit took.
+    pub(super) fn done(&mut self, took: Duration) {
+        self.took = took;
+    }
+
+    fn take(&self, queue: &mut UnboundedReceiver<Job>, jobs: &mut Vec<Job>) {
+        while jobs.len() < self.limit
+            && let Ok(job) = queue.try_recv()
+        {
+            jobs.push(job);
+        }
+    }
+
+    async fn wait(&mut self, queue: &mut UnboundedReceiver<Job>, jobs: &mut Vec<Job>) {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return;
+        }
+        let (found, until) = (jobs.len(), self.clock.monotonic() + (self.took / 2).min(PATIENCE));
+        let wanted = (found + self.answered).min(self.limit);
+        while jobs.len() < wanted && self.clock.monotonic() < until {
+            yield_now().await;
+            self.take(queue, jobs);
+        }
+        if (jobs.len() - found) * 2 < wanted - found {
+            self.rest = REST;
+        }
+    }
+}
