@@ -257,6 +257,7 @@ async fn concurrent_programs_equal_their_serial_replay() {
 /// that an unknown commit's place is known from what is stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_faults_every_increment_takes_a_place_of_its_own() {
+    let mut met = [0; 3];
     for seed in seeds(4) {
         println!("seed {seed}");
         let h = Harness::wrapped(|store| Store::Faulty(Faulty::new(store, seed, FaultRates::mixed())));
@@ -275,8 +276,12 @@ async fn under_faults_every_increment_takes_a_place_of_its_own() {
         let n = u32::from_be_bytes(rows[&b"seq"[..]][..].try_into().unwrap());
         assert_eq!(n, 120);
         let counts = faulty.counts();
-        assert!(counts.unknown_applied > 0 && counts.unknown_lost > 0 && counts.conflicts > 0, "{counts:?}");
+        for (sum, n) in met.iter_mut().zip([counts.unknown_applied, counts.unknown_lost, counts.conflicts]) {
+            *sum += n;
+        }
     }
+    // Of one seed alone the odds of none are a few in a thousand.
+    assert!(met.iter().all(|n| *n > 0), "applied, lost, conflicts: {met:?}");
 }
 
 /// Steps of one client: `p<place>` -> (client, step). A step is done once its mark `m<client><step>` is there.
