@@ -15,7 +15,7 @@ pub enum StoreError {
     #[error("transaction too old (limit 5 s)")]
     TooOld,
     /// The transaction's writes and conflict ranges exceed 10 MB.
-    #[error("transaction too large (limit 10 MB)")]
+    #[error("the command writes more than a transaction of the store can hold (limit 10 MB)")]
     TooLarge,
     /// A key longer than 9.9 kB (bytes given).
     #[error("key of {0} bytes exceeds the store's limit of 9900")]

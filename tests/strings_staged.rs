@@ -13,7 +13,8 @@ use tern::keyspace::keys::root;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
 use tern::types::reclaim::reclaim;
-use tern::types::string::{self, PIECE, abandon, stage, stage_change};
+use tern::types::staged::abandon;
+use tern::types::string::{self, PIECE, stage, stage_change};
 
 const LARGE: usize = 11_000_000;
 const LEASE: u64 = 60_000;
@@ -94,7 +95,7 @@ async fn a_lease_protects_what_is_built_and_ends() {
 async fn what_is_abandoned_is_reclaimed_at_once() {
     let rig = Rig::new().await;
     let staged = stage(rig.space(), rig.prefix().await, &large(1), LEASE).await.unwrap();
-    abandon(rig.space(), &staged).await.unwrap();
+    abandon(rig.space(), staged.object().unwrap()).await.unwrap();
     assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 1);
     assert_eq!(rows(&rig).await, (0, 0));
 }

@@ -15,7 +15,7 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::clients::{ClientHandle, Clients, Identity};
 use crate::telemetry::counters::LookupTally;
 use crate::types::object::{self, Slot};
-use crate::types::string::Staged;
+use crate::types::staged::Staged;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -180,9 +180,8 @@ pub struct Cx<'a> {
     pub now: u64,
     /// This attempt's generator.
     pub rng: &'a mut Rng,
-    /// Strings built for arguments that are too large for a transaction: exec calls `types::string::stage` for them (and
-    /// `stage_change` for APPEND's and SETRANGE's) before it runs the command. Where an attempt ends with a conflict
-    /// though all are here, one has become stale: stage anew before the next.
+    /// What was prepared for this command because it exceeds a transaction (`exec::staging`). Where an attempt ends with a
+    /// conflict, it may have become stale.
     pub staged: &'a [Staged],
     /// Keys that this attempt looked up.
     pub lookups: &'a LookupTally,

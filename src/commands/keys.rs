@@ -27,7 +27,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "copy",
         arity: -3,
-        flags: Flags::WRITE.or(Flags::DENYOOM),
+        flags: Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY),
         keys: COPIED,
         group: Group::Generic,
         since: "6.2.0",
@@ -99,7 +99,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "move",
         arity: 3,
-        flags: Flags::WRITE.or(Flags::FAST),
+        flags: Flags::WRITE.or(Flags::FAST).or(Flags::HEAVY),
         keys: MOVED,
         group: Group::Generic,
         since: "1.0.0",

@@ -4,8 +4,11 @@ use super::args::{ArgResult, Args, parse_i64};
 use super::cx::Cx;
 use super::reply::Reply;
 use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::keyspace::Scope;
+use crate::keyspace::record::Value;
 use crate::store::Read;
-use crate::types::{copy, object};
+use crate::types::{copy, object, staged};
+use bytes::Bytes;
 
 const SAME_OBJECT: ReplyError = ReplyError::new("ERR source and destination objects are the same");
 const NOT_INT: ReplyError =
@@ -53,18 +56,26 @@ pub(super) fn existing_database(cx: &Cx<'_>, n: i32) -> ArgResult<u8> {
     db.ok_or(ReplyError::new("ERR DB index is out of range"))
 }
 
-pub(super) async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let (from, to) = (args.next()?, args.next()?);
-    let (mut db, mut replace) = (cx.client.db, false);
+/// What follows COPY's keys: the database's number, and whether REPLACE is there.
+pub(super) fn copy_options(options: &[Bytes]) -> ArgResult<(Option<&Bytes>, bool)> {
+    let mut args = Args::new(options);
+    let (mut db, mut replace) = (None, false);
     while !args.is_empty() {
         if args.keyword("REPLACE") {
             replace = true;
         } else if args.keyword("DB") {
-            db = database(cx, args.next()?)?;
+            db = Some(args.next()?);
         } else {
-            return Err(SYNTAX.into());
+            return Err(SYNTAX);
         }
     }
+    Ok((db, replace))
+}
+
+pub(super) async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (from, to) = (args.next()?, args.next()?);
+    let (db, replace) = copy_options(args.rest())?;
+    let db = db.map_or(Ok(cx.client.db), |db| database(cx, db))?;
     if db == cx.client.db && from == to {
         return Err(SAME_OBJECT.into());
     }
@@ -76,9 +87,20 @@ pub(super) async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         return Ok(Reply::Int(0));
     }
     object::check_name(to)?;
-    let value = copy::value(&s, &t, &record.value).await?;
+    let value = copied(cx, &s, &t, &record.value).await?;
     object::put(&t, &mut target, value, record.expire_at)?;
     Ok(Reply::Int(1))
+}
+
+/// The value as `to` has it, made now or before.
+async fn copied(cx: &Cx<'_>, from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Value> {
+    match staged::result(cx.staged) {
+        Some(built) => {
+            built.take(from, to).await?;
+            Ok(copy::staged(value, built))
+        }
+        None => copy::value(from, to, value).await,
+    }
 }
 
 pub(super) async fn r#move(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -94,7 +116,7 @@ pub(super) async fn r#move(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
     if target.exists() {
         return Ok(Reply::Int(0));
     }
-    let value = copy::value(&s, &t, &record.value).await?;
+    let value = copied(cx, &s, &t, &record.value).await?;
     object::remove(&s, &mut source)?;
     object::put(&t, &mut target, value, record.expire_at)?;
     Ok(Reply::Int(1))

@@ -33,6 +33,7 @@ pub mod expire;
 pub mod keys;
 mod keys_moves;
 mod keys_object;
+pub mod large;
 pub mod scan;
 pub mod set_algebra;
 pub mod sets;

@@ -11,6 +11,8 @@ use crate::keyspace::Scope;
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::set::algebra::{self, Found, Op};
+use crate::types::set::stage;
+use crate::types::staged;
 use bytes::Bytes;
 
 const READS: Flags = Flags::READONLY.or(Flags::HEAVY);
@@ -161,8 +163,11 @@ async fn answer(cx: &mut Cx<'_>, args: Args<'_>, op: Op) -> Result<Reply> {
 async fn store_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Reply> {
     let s = cx.scope()?;
     let target = args.next()?;
-    let found = combine(cx, &s, op, args.rest(), None).await?;
     let mut slot = object::open(&s, target, Read::Serializable).await?;
+    if let Some(built) = staged::result(cx.staged) {
+        return Ok(Reply::Int(stage::put(&s, &mut slot, built, false).await?.cast_signed()));
+    }
+    let found = combine(cx, &s, op, args.rest(), None).await?;
     Ok(Reply::Int(algebra::store(&s, &mut slot, found).await?.cast_signed()))
 }
 

@@ -10,6 +10,7 @@ use crate::handler;
 use crate::keyspace::Scope;
 use crate::types::object::{self, Slot};
 use crate::types::set::{self, sample, scan as walk};
+use crate::types::staged;
 use bytes::Bytes;
 
 const WRITES_FAST: Flags = Flags::WRITE.or(Flags::FAST);
@@ -158,7 +159,12 @@ async fn open(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
 async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = open(&s, args.next()?).await?;
-    Ok(Reply::Int(set::add(&s, &mut slot, args.rest()).await?.cast_signed()))
+    let added = match (staged::result(cx.staged), staged::ids(cx.staged)) {
+        (Some(built), _) => set::stage::put(&s, &mut slot, built, true).await?,
+        (None, Some(ids)) => set::add_ids(&s, &mut slot, ids).await?,
+        (None, None) => set::add(&s, &mut slot, args.rest()).await?,
+    };
+    Ok(Reply::Int(added.cast_signed()))
 }
 
 async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

@@ -298,6 +298,12 @@ pub fn keys_of<'a>(row: &Row, argv: &'a [bytes::Bytes]) -> Option<Vec<&'a bytes:
     Some(keys)
 }
 
+/// The keys that a call may write. None of them where the number of keys is wrong.
+pub fn written_keys<'a>(row: &Row, argv: &'a [bytes::Bytes]) -> Vec<&'a bytes::Bytes> {
+    let writes = row.keys.iter().filter(|spec| !spec.flags.contains(&"RO"));
+    writes.filter_map(|spec| keys_at(spec, argv)).flatten().collect()
+}
+
 /// The keys in `argv` by one specification. None where the number of keys is wrong.
 pub fn keys_at<'a>(
     spec: &KeySpec,

@@ -19,13 +19,13 @@
 
 use super::batch::{Batch, Halt};
 use super::patience::Patience;
-use super::{Done, Job, staging};
+use super::staging::{self, Prepared};
+use super::{Done, Job};
 use crate::commands::cx::Server;
 use crate::env::Rng;
 use crate::error::{Error, StoreError};
 use crate::keyspace::keys::root;
 use crate::store::{Read, key_after};
-use crate::types::string::Staged;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,8 +68,10 @@ pub(super) struct Attempts {
     server: Arc<Server>,
     slot: Slot,
     rng: Rng,
-    /// Strings built for the heavy job under way.
-    staged: Vec<Staged>,
+    /// What was prepared for the heavy job under way.
+    staged: Prepared,
+    /// Its outcomes too.
+    outcomes: bool,
     /// How long the last commit took; zero where nothing was to be committed.
     pub(super) commit_took: Duration,
 }
@@ -78,7 +80,8 @@ impl Attempts {
     /// In `slot`.
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
-        Attempts { server, slot, rng, staged: Vec::new(), commit_took: Duration::ZERO }
+        let (staged, commit_took) = (Prepared::new(), Duration::ZERO);
+        Attempts { server, slot, rng, staged, outcomes: false, commit_took }
     }
 
     /// Runs all jobs and answers them.
@@ -89,26 +92,47 @@ impl Attempts {
         }
     }
 
-    /// Runs one job that may have arguments too large for a transaction: builds them first.
+    /// Runs one job that may be too large for a transaction: prepares what it needs.
     pub(super) async fn drain_heavy(&mut self, jobs: &mut VecDeque<Job>) {
+        self.outcomes = false;
+        for job in jobs.iter_mut() {
+            job.forced.may_build = true;
+        }
         match self.stage(jobs).await {
             Ok(()) => {
-                // What it took to build is not time in which the store was silent.
-                let now = self.server.env.clock.monotonic();
-                jobs.iter_mut().for_each(|job| job.since = now);
+                self.restart(jobs);
                 self.drain(jobs).await;
             }
             Err(e) => refuse(jobs, jobs.len(), e),
         }
         staging::give_up(&self.server, &mut self.staged).await;
+        self.staged.clear();
     }
 
     async fn stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
         staging::give_up(&self.server, &mut self.staged).await;
-        for job in jobs {
-            staging::prepare(&self.server, &job.unit, &mut self.staged).await?;
+        if let Some(job) = jobs.front() {
+            staging::prepare(&self.server, &job.unit, self.outcomes, &mut self.staged).await?;
         }
         Ok(())
+    }
+
+    /// Builds the outcomes of the job in front, which exceeds a transaction; once. False where that was tried or cannot be.
+    async fn build(&mut self, jobs: &mut VecDeque<Job>) -> Result<bool, Error> {
+        let may_build = |job: &mut Job| std::mem::take(&mut job.forced.may_build);
+        if !jobs.front_mut().is_some_and(may_build) {
+            return Ok(false);
+        }
+        self.outcomes = true;
+        self.stage(jobs).await?;
+        self.restart(jobs);
+        Ok(true)
+    }
+
+    /// What it took to build is not time in which the store was silent.
+    fn restart(&self, jobs: &mut VecDeque<Job>) {
+        let now = self.server.env.clock.monotonic();
+        jobs.iter_mut().for_each(|job| job.since = now);
     }
 
     /// Runs jobs from the front until at least one is answered.
@@ -124,7 +148,13 @@ impl Attempts {
                 Err(Halt::Forgotten) => {
                     return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into());
                 }
-                Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => return refuse(jobs, 1, e.into()),
+                Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => match self.build(jobs).await {
+                    // Tried anew, with all its time.
+                    Ok(true) if open.is_empty() => return,
+                    Ok(true) => {}
+                    Ok(false) => return refuse(jobs, 1, e.into()),
+                    Err(e) => return refuse(jobs, 1, e),
+                },
                 Err(Halt::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
                     if splits(&e, tries) {

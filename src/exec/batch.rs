@@ -1,5 +1,6 @@
 //! One transaction and the units that run in it.
 
+use super::staging::Prepared;
 use super::{Call, Done, Forced, Job, Unit, Watched};
 use crate::commands::args::Args;
 use crate::commands::cx::{ClientState, Cx, Server};
@@ -12,7 +13,7 @@ use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::root;
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::{LookupTally, Lookups};
-use crate::types::string::Staged;
+use crate::types::staged::Staged;
 use crate::types::{object, set};
 use bytes::Bytes;
 use futures_util::future::{FutureExt, join_all};
@@ -107,7 +108,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
-    pub(super) async fn job(&mut self, job: &mut Job, staged: &[Staged]) -> Result<Done, Halt> {
+    pub(super) async fn job(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
         if let Some(id) = &job.unit.id {
             return self.exec_once(id, &job.unit, &mut job.forced, staged).await;
         }
@@ -127,7 +128,7 @@ impl<'a> Batch<'a> {
         unit: &Unit,
         client: &mut ClientState,
         forced: &mut Forced,
-        staged: &[Staged],
+        staged: &Prepared,
     ) -> Result<Option<Vec<Reply>>, Halt> {
         if !self.unchanged(&unit.watches).await? {
             return Ok(None);
@@ -137,10 +138,13 @@ impl<'a> Batch<'a> {
         for (n, call) in unit.calls.iter().enumerate() {
             let reply = match forced.call(n) {
                 Some(reply) => reply,
-                None => match self.call_once(call, client, staged).await {
+                None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
                     Some(Ok(reply)) => reply,
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
                     Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
+                    Some(Err(Error::Store(e @ StoreError::TooLarge))) if forced.may_build => {
+                        return Err(e.into());
+                    }
                     // What it wrote must not be committed: the others run again without it.
                     failed => {
                         let error = failed.and_then(Result::err).map_or(PANICKED, Error::into_reply);

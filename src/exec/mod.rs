@@ -4,7 +4,7 @@
 //! * A unit that only reads runs where it is, on a snapshot, and commits nothing ([`reads`]).
 //! * A unit that writes goes to the **lane** of its first key's hash ([`lane`]). A lane drains its queue, runs what is there
 //!   in one transaction, commits once, then answers all; while it commits, the next batch collects.
-//! * A **heavy** unit (row flag, or more than 1 MB of arguments) runs in a transaction of its own with a slot of its own,
+//! * A **heavy** unit (row flag, or arguments of about a MB) runs in a transaction of its own with a slot of its own,
 //!   so that nobody queues behind it.
 //!
 //! A call or an EXEC with an **id** runs once for that id, see [`once`]; it may write, whatever its row says.
@@ -38,8 +38,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Arguments of one unit beyond which it does not ride in a lane, in bytes.
-const HEAVY_BYTES: usize = 1 << 20;
+/// Weight of a call, and of a unit, beyond which it does not ride in a lane. Less than what makes them write more than a
+/// transaction can: interning a member writes up to six times its bytes.
+const HEAVY_CALL: usize = 1 << 19;
+const HEAVY_UNIT: usize = 5 << 18;
+/// What an argument weighs beside its bytes.
+const ARGUMENT: usize = 128;
 /// Heavy units that run at once.
 const HEAVY_SLOTS: usize = 8;
 
@@ -60,6 +64,16 @@ impl Call {
     /// Bytes of its arguments.
     pub fn bytes(&self) -> usize {
         self.argv.iter().map(Bytes::len).sum()
+    }
+
+    /// How much work it is to take its arguments into the store, as bytes.
+    pub fn weight(&self) -> usize {
+        self.bytes() + self.argv.len() * ARGUMENT
+    }
+
+    /// Whether nothing should queue behind it.
+    pub fn is_heavy(&self) -> bool {
+        self.row.flags.has(Flags::HEAVY) || self.weight() > HEAVY_CALL
     }
 }
 
@@ -101,8 +115,8 @@ impl Unit {
     }
 
     fn is_heavy(&self) -> bool {
-        let bytes = || self.calls.iter().flat_map(|c| &c.argv).map(Bytes::len).sum::<usize>();
-        self.calls.iter().any(|c| c.row.flags.has(Flags::HEAVY)) || bytes() > HEAVY_BYTES
+        let weight = || self.calls.iter().map(Call::weight).sum::<usize>();
+        self.calls.iter().any(Call::is_heavy) || weight() > HEAVY_UNIT
     }
 
     /// Where the unit queues: the hash of its first key (0 without one), so that writers of one key share a lane.
@@ -144,6 +158,8 @@ struct Forced {
     calls: Vec<(usize, Reply)>,
     /// Of the unit as a whole.
     unit: Option<ReplyError>,
+    /// What does not fit the transaction may be built before it runs again: no answer is fixed for that.
+    may_build: bool,
 }
 
 impl Forced {

@@ -7,13 +7,14 @@
 //! with the error, has done nothing, and may run at the next request.
 
 use super::batch::{Batch, Halt, ends_attempt};
+use super::staging::Prepared;
 use super::{Call, Done, Forced, Unit};
 use crate::commands::cx::ClientState;
 use crate::commands::idempotent::{Keyed, Known};
 use crate::commands::reply::Reply;
 use crate::commands::reply_codec::{encode, encode_array};
 use crate::error::{Error, Result, StoreError};
-use crate::types::string::Staged;
+use crate::types::staged::Staged;
 use bytes::Bytes;
 
 impl Batch<'_> {
@@ -46,7 +47,7 @@ impl Batch<'_> {
         id: &Bytes,
         unit: &Unit,
         forced: &mut Forced,
-        staged: &[Staged],
+        staged: &Prepared,
     ) -> std::result::Result<Done, Halt> {
         let refused = |e: Error| Done::refused(unit.client.clone(), unit.calls.len(), e);
         if let Some(e) = &forced.unit {

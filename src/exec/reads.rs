@@ -9,6 +9,7 @@
 use super::batch::{Batch, Halt};
 use super::gather::Gather;
 use super::patience::Patience;
+use super::staging::Prepared;
 use super::{Done, Forced, Job, Unit};
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
@@ -116,7 +117,7 @@ async fn on(
     client: &mut ClientState,
     forced: &mut Forced,
 ) -> Result<(Option<Vec<Reply>>, Lookups), Halt> {
-    let replies = batch.unit(unit, client, forced, &[]).await?;
+    let replies = batch.unit(unit, client, forced, &Prepared::new()).await?;
     Ok((replies, batch.take_lookups()))
 }
 

@@ -1,54 +1,94 @@
-//! Arguments too large for a transaction are built before the unit that carries them runs.
+//! What exceeds a transaction is prepared before the unit that needs it runs.
 //!
-//! Only where a unit's arguments exceed one transaction together. What no command took over is given up, so that its rows
-//! are reclaimed soon.
+//! * Arguments: strings are built, members of SADD get their ids. Only where a unit's arguments exceed one transaction
+//!   together.
+//! * Outcomes (of *STORE, COPY, MOVE, of SADD into a set that is rewritten all over): built once an attempt has found that
+//!   they do not fit. Not where an earlier command of the unit may change what one is made of: that command gets the
+//!   error that names the limit, before anything is written.
+//!
+//! What no command took over is given up, so that its rows are reclaimed soon.
 
 use super::{Call, Unit};
 use crate::commands::args::parse_i64;
 use crate::commands::cx::Server;
-use crate::commands::table::Group;
+use crate::commands::large::{self, Outcome};
+use crate::commands::table::{self, Group};
 use crate::error::{Error, Result, StoreError};
+use crate::keyspace::ids;
 use crate::keyspace::keys::Prefix;
-use crate::types::string::{DIRECT_MAX, INLINE_MAX, Staged, abandon, stage, stage_change};
+use crate::store::MAX_TRANSACTION;
+use crate::types::copy;
+use crate::types::set::stage as sets;
+use crate::types::staged::{self, Object, Staged};
+use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
 use bytes::Bytes;
 
-/// How long a built string waits for its command, in ms: longer than any unit is tried.
+/// How long what was built waits for its command, in ms: longer than any unit is tried.
 const LEASE_MS: u64 = 60_000;
-/// Attempts at continuing a string that others change meanwhile.
+/// Attempts at building from what others change meanwhile.
 const MAX_ATTEMPTS: usize = 10;
+/// Bytes that interning a unit's members may write in its own transaction.
+const DIRECT_MEMBERS: usize = MAX_TRANSACTION / 2;
 
-/// Builds what `unit` needs. To be called again after a conflict: what was built may be stale.
-pub(super) async fn prepare(server: &Server, unit: &Unit, staged: &mut Vec<Staged>) -> Result<()> {
-    if bytes(unit) <= DIRECT_MAX {
+/// What was prepared, for each call of a unit.
+pub(super) type Prepared = Vec<Vec<Staged>>;
+
+/// What of a unit is prepared.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    strings: bool,
+    members: bool,
+    outcomes: bool,
+}
+
+impl Plan {
+    fn of(unit: &Unit, outcomes: bool) -> Self {
+        let members = unit.calls.iter().flat_map(|c| large::members(c.row.name, &c.argv));
+        Plan {
+            strings: unit.calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
+            members: ids::room(members) > DIRECT_MEMBERS,
+            outcomes,
+        }
+    }
+}
+
+/// Prepares what `unit` needs; `outcomes`: also those. To be called again after a conflict, when what was built has been
+/// given up: it may be stale.
+pub(super) async fn prepare(
+    server: &Server,
+    unit: &Unit,
+    outcomes: bool,
+    prepared: &mut Prepared,
+) -> Result<()> {
+    let plan = Plan::of(unit, outcomes);
+    if !(plan.strings || plan.members || plan.outcomes) {
         return Ok(());
     }
     let tx = server.store.begin();
     let catalog = server.space.catalog.load(&tx).await?;
     drop(tx);
     let mut db = unit.client.db;
-    for call in &unit.calls {
+    prepared.resize_with(unit.calls.len(), Vec::new);
+    for (n, (call, staged)) in unit.calls.iter().zip(prepared).enumerate() {
         if let Some(selected) = selected(call) {
             db = selected;
         }
-        let Some(prefix) = catalog.prefixes.get(usize::from(db)) else { continue };
-        if call.row.group == Group::String && call.row.is_write() {
-            build(server, *prefix, call, staged).await?;
-        }
+        let plan = Plan { outcomes: plan.outcomes && is_independent(unit, n), ..plan };
+        for_call(server, &catalog.prefixes, db, call, plan, staged).await?;
     }
     Ok(())
 }
 
-/// Gives up what was built and no command took over.
-pub(super) async fn give_up(server: &Server, staged: &mut Vec<Staged>) {
-    for staged in staged.drain(..) {
-        if let Err(e) = abandon(&server.space, &staged).await {
-            tracing::debug!(?e, "an abandoned string is reclaimed when its lease ends");
+/// Gives up what was built and no command took over. Ids stay: they hold for ever.
+pub(super) async fn give_up(server: &Server, prepared: &mut Prepared) {
+    for staged in prepared.iter_mut() {
+        for object in staged.iter().filter_map(Staged::object) {
+            if let Err(e) = staged::abandon(&server.space, object).await {
+                tracing::debug!(?e, "what was abandoned is reclaimed when its lease ends");
+            }
         }
+        staged.retain(|staged| staged.object().is_none());
     }
-}
-
-fn bytes(unit: &Unit) -> usize {
-    unit.calls.iter().flat_map(|c| &c.argv).map(Bytes::len).sum()
 }
 
 /// The database that a SELECT inside the unit changes to.
@@ -57,7 +97,63 @@ fn selected(call: &Call) -> Option<u8> {
     u8::try_from(parse_i64(index)?).ok()
 }
 
-async fn build(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Staged>) -> Result<()> {
+/// Whether no call before call `n` can change its keys. The names decide, whatever database they are in.
+fn is_independent(unit: &Unit, n: usize) -> bool {
+    let own = unit.calls.get(n).and_then(|c| table::keys_of(c.row, &c.argv)).unwrap_or_default();
+    unit.calls.iter().take(n).filter(|c| c.row.is_write()).all(|earlier| {
+        let written = table::written_keys(earlier.row, &earlier.argv);
+        !written.is_empty() && !written.iter().any(|key| own.contains(key))
+    })
+}
+
+async fn for_call(
+    server: &Server,
+    databases: &[Prefix],
+    db: u8,
+    call: &Call,
+    plan: Plan,
+    staged: &mut Vec<Staged>,
+) -> Result<()> {
+    let Some(prefix) = databases.get(usize::from(db)) else { return Ok(()) };
+    if plan.strings && call.row.group == Group::String && call.row.is_write() {
+        strings(server, *prefix, call, staged).await?;
+    }
+    let Some(outcome) = large::outcome(call.row.name, &call.argv) else { return Ok(()) };
+    if (plan.members || plan.outcomes) && staged::ids(staged).is_none() {
+        let members = large::members(call.row.name, &call.argv);
+        staged.extend(sets::intern(&server.space, members).await?.map(Staged::Ids));
+    }
+    for _ in 0..if plan.outcomes { MAX_ATTEMPTS } else { 0 } {
+        match build(server, databases, *prefix, outcome, staged).await {
+            Err(Error::Store(StoreError::Conflict | StoreError::TooOld)) => {}
+            built => return built.map(|built| staged.extend(built.map(Staged::Result))),
+        }
+    }
+    if plan.outcomes { Err(StoreError::Conflict.into()) } else { Ok(()) }
+}
+
+async fn build(
+    server: &Server,
+    databases: &[Prefix],
+    db: Prefix,
+    outcome: Outcome<'_>,
+    staged: &[Staged],
+) -> Result<Option<Object>> {
+    let space = &server.space;
+    match outcome {
+        Outcome::Combined(op, keys) => sets::combination(space, db, op, keys, LEASE_MS).await,
+        Outcome::Added(key) => match staged::ids(staged) {
+            Some(ids) => sets::addition(space, db, key, ids, LEASE_MS).await,
+            None => Ok(None),
+        },
+        Outcome::Copied(key, to) => match to.map_or(Some(&db), |to| databases.get(usize::from(to))) {
+            Some(to) => copy::stage(space, (db, *to), key, LEASE_MS).await,
+            None => Ok(None),
+        },
+    }
+}
+
+async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Staged>) -> Result<()> {
     let large = call.argv.iter().skip(2).filter(|a| a.len() > INLINE_MAX);
     for argument in large {
         let offset = match call.row.name {

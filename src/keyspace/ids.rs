@@ -128,7 +128,7 @@ impl Interner {
     }
 
     /// The ids of `members`, in their order; members that have none get one. Refuses before anything is written: a
-    /// member that is too long, or more new members than a transaction holds.
+    /// member that is too long, or (as [`StoreError::TooLarge`]) more new members than a transaction holds.
     pub async fn intern(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Interned>> {
         check_length(members)?;
         let mut ids = self.lookup(tx, members, Read::Serializable).await?;
@@ -234,19 +234,16 @@ fn check_length(members: &[Bytes]) -> Result<()> {
     }
 }
 
-/// Two dictionary rows, conflict ranges of the forward one for reading and writing, and the member's share of a chunk, with what
-/// FoundationDB counts for each mutation and range besides its keys (48 and 32 bytes).
-fn check_room(new: &[&Bytes]) -> Result<()> {
-    let bytes: usize = new.iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 220).sum();
-    if bytes > MAX_TRANSACTION / 10 * 9 { Err(too_large(bytes)) } else { Ok(()) }
+/// Bytes that interning `members` writes at most: two dictionary rows, conflict ranges of the forward one for reading and
+/// writing, and the member's share of a chunk, with what FoundationDB counts for each mutation and range besides its keys
+/// (48 and 32 bytes).
+pub fn room<'a>(members: impl IntoIterator<Item = &'a Bytes>) -> usize {
+    members.into_iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 220).sum()
 }
 
-/// The error of a command whose writes do not fit one transaction.
-pub fn too_large(bytes: usize) -> crate::error::Error {
-    ReplyError::of(format!(
-        "ERR the command writes about {bytes} bytes, over the store's limit of {MAX_TRANSACTION} bytes a transaction"
-    ))
-    .into()
+fn check_room(new: &[&Bytes]) -> Result<()> {
+    let bytes = room(new.iter().copied());
+    if bytes > MAX_TRANSACTION / 10 * 9 { Err(StoreError::TooLarge.into()) } else { Ok(()) }
 }
 
 /// Leases a block of a random shard in a transaction of its own.

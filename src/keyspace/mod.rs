@@ -124,6 +124,10 @@ impl Keyspace {
 }
 
 impl Keyspace {
+    /// A database by its prefix alone, for reading and for rows under a fresh object id: never to write a record.
+    pub fn scope<'a>(&'a self, tx: &'a Tx, db: Prefix) -> Scope<'a> {
+        Scope { tx, db, number: 0, now: self.clock.now_ms(), space: self }
+    }
     /// Registers this server, or renews its registration.
     pub async fn beat(&self) -> StoreResult<()> {
         self.instances.beat(self.fresh.revision()).await

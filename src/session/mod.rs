@@ -2,7 +2,7 @@
 //!
 //! * Requests are taken one by one ([`Session::take`]) and pass the gates ([`gate`]). Consecutive commands form one unit, a
 //!   **window**, until it is full or something comes that must see what was before it run: a session command, a heavy
-//!   row, CLIENT REPLY.
+//!   call, CLIENT REPLY.
 //! * [`Session::run`] runs the window, then what ended it, and leaves exactly one reply for each request, in order;
 //!   [`Reply::None`] is no bytes.
 //! * A window that answered much makes the next one smaller: replies of one window are held until they are written.
@@ -14,7 +14,7 @@ mod transaction;
 use crate::commands::cx::{AfterReply, ClientState, Protocol, ReplyMode};
 use crate::commands::debug;
 use crate::commands::reply::Reply;
-use crate::commands::table::{self, Flags, PREFIX, Run, SessionOp};
+use crate::commands::table::{self, PREFIX, Run, SessionOp};
 use crate::config::Allowed;
 use crate::error::ReplyError;
 use crate::exec::{Call, Done, Executor, Unit, Watched};
@@ -27,8 +27,8 @@ use transaction::Multi;
 /// Requests of a window at most, and of the first one.
 const MAX_WINDOW: usize = 1024;
 const FIRST_WINDOW: usize = 128;
-/// Bytes of arguments after which a window is full.
-const MAX_WINDOW_BYTES: usize = 1 << 20;
+/// Weight of calls after which a window is full: with the last one it still rides in a lane.
+const MAX_WINDOW_WEIGHT: usize = 3 << 18;
 /// Bytes of replies that make the next window smaller, and below which it may grow.
 const MUCH: usize = 1 << 20;
 const LITTLE: usize = 64 << 10;
@@ -54,8 +54,9 @@ enum Next {
 #[derive(Default)]
 struct Window {
     calls: Vec<Call>,
-    /// Bytes of arguments in `calls`.
+    /// Bytes of arguments in `calls`, and their weight.
     bytes: usize,
+    weight: usize,
     /// Replies that need no run, each with the number of calls before it.
     fixed: Vec<(usize, Reply)>,
     /// The last call is CLIENT REPLY, which decides about its own reply.
@@ -226,7 +227,7 @@ impl Session {
                 telemetry.rejected(table::index_of(call.row));
                 return self.fix(Reply::Error(error));
             }
-            _ if call.row.flags.has(Flags::HEAVY) => self.next = Some(Next::Alone(call)),
+            _ if call.is_heavy() => self.next = Some(Next::Alone(call)),
             _ => return self.push(call),
         }
         Room::Full
@@ -235,6 +236,7 @@ impl Session {
     fn push(&mut self, call: Call) -> Room {
         let w = &mut self.window;
         w.bytes += call.bytes();
+        w.weight += call.weight();
         w.ends_in_reply_mode = call.names == 2 && call.row.name == "reply";
         w.calls.push(call);
         self.room()
@@ -247,7 +249,7 @@ impl Session {
 
     fn room(&self) -> Room {
         let w = &self.window;
-        let full = w.len() >= self.limit || w.bytes >= MAX_WINDOW_BYTES || w.ends_in_reply_mode;
+        let full = w.len() >= self.limit || w.weight >= MAX_WINDOW_WEIGHT || w.ends_in_reply_mode;
         if full { Room::Full } else { Room::More }
     }
 

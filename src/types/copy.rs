@@ -1,14 +1,19 @@
 //! Copies a value to another key or database: COPY, and MOVE (rows carry their database's prefix, so they cannot just be
 //! handed over).
 //!
-//! Limit: what is not in the record is copied row by row inside the command's transaction, so beyond about 10 MB the
-//! store answers TooLarge.
+//! What is not in the record is copied row by row inside the command's transaction; where that is too small ([`StoreError::TooLarge`]),
+//! [`stage`] builds the copy before.
 
 use super::object::{self, Count};
+use super::set::{chunked, stage as sets};
+use super::staged::{Object, Source};
+use super::string;
 use crate::error::{Result, StoreError};
-use crate::keyspace::Scope;
+use crate::keyspace::keys::Prefix;
 use crate::keyspace::record::{SetRep, Str, Value};
+use crate::keyspace::{Keyspace, Scope};
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read, key_after};
+use bytes::Bytes;
 
 /// Rows read at once, in bytes.
 const READ_AHEAD: usize = 1 << 20;
@@ -31,6 +36,37 @@ pub async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Va
         }
         inline => inline.clone(),
     })
+}
+
+/// Builds in `to` what [`value`] would write there for the value under `key` in `from`. None where it has no rows of its own.
+pub async fn stage(
+    space: &Keyspace,
+    (from, to): (Prefix, Prefix),
+    key: &Bytes,
+    lease_ms: u64,
+) -> Result<Option<Object>> {
+    let tx = space.store.begin();
+    let s = space.scope(&tx, from);
+    let slot = object::open(&s, key, Read::Snapshot).await?;
+    let source = Source::of(&s, &slot).await?;
+    match slot.record().map(|r| &r.value) {
+        Some(Value::Str(old @ Str::Pieces { .. })) => {
+            string::stage_copy(space, (from, to), source, old, lease_ms).await.map(Some)
+        }
+        Some(Value::Set(SetRep::Chunked(oid))) => {
+            let ids = chunked::all(&s, *oid).await?;
+            sets::build(space, to, ids, vec![source], lease_ms).await.map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The value whose rows were built by [`stage`] from `value`.
+pub fn staged(value: &Value, built: &Object) -> Value {
+    match value {
+        Value::Str(_) => Value::Str(Str::Pieces { oid: built.oid(), len: built.len() }),
+        Value::Set(_) => Value::Set(SetRep::Chunked(built.oid())),
+    }
 }
 
 /// Copies a range of an object's rows. `model` is a row of the new object; the last `own` bytes of a row are its own.

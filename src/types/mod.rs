@@ -7,4 +7,5 @@ pub mod object;
 pub mod receipt;
 pub mod reclaim;
 pub mod set;
+pub mod staged;
 pub mod string;

@@ -214,12 +214,18 @@ pub enum Fingerprint {
 /// Reads a key's fingerprint, serializably.
 pub async fn fingerprint(s: &Scope<'_>, key: &Bytes) -> Result<Fingerprint> {
     let slot = open(s, key, Read::Serializable).await?;
-    let Some(record) = slot.record() else {
-        return Ok(Fingerprint::Absent(s.space.absent.creations(s.number, key)));
-    };
+    Ok(match version(s, &slot, Read::Serializable).await? {
+        None => Fingerprint::Absent(s.space.absent.creations(s.number, key)),
+        Some((revision, n)) => Fingerprint::Present(revision, n),
+    })
+}
+
+/// Revision of the record and `N` of a chunked set, neither of which comes back once changed. None: no such key.
+pub async fn version(s: &Scope<'_>, slot: &Slot, read: Read) -> Result<Option<(u64, i128)>> {
+    let Some(record) = slot.record() else { return Ok(None) };
     let n = match record.value {
-        Value::Set(SetRep::Chunked(oid)) => count(s, oid, Read::Serializable).await?.0,
+        Value::Set(SetRep::Chunked(oid)) => count(s, oid, read).await?.0,
         _ => 0,
     };
-    Ok(Fingerprint::Present(record.revision, n))
+    Ok(Some((record.revision, n)))
 }

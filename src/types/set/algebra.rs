@@ -52,6 +52,17 @@ impl Found {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// With all integers among the ids.
+    pub(super) fn sorted(mut self) -> Self {
+        self.raw.retain(|m| match integer_id(m) {
+            Some(id) => {
+                self.ids.insert(id);
+                false
+            }
+            None => true,
+        });
+        self
+    }
     /// The members.
     pub async fn members(mut self, s: &Scope<'_>) -> Result<Vec<Bytes>> {
         let mut members = s.space.ids.resolve(s.tx, &Vec::from_iter(&self.ids)).await?;
@@ -227,28 +238,23 @@ async fn overlap(
 }
 
 /// Makes the key hold `found`, whatever it held, without expiry; removes it where nothing was found. Returns the
-/// number of members.
-pub async fn store(s: &Scope<'_>, slot: &mut Slot, mut found: Found) -> Result<u64> {
+/// number of members. [`StoreError::TooLarge`](crate::error::StoreError::TooLarge), before anything is written, where
+/// it does not fit one transaction: [`super::stage::combination`] builds it.
+pub async fn store(s: &Scope<'_>, slot: &mut Slot, found: Found) -> Result<u64> {
     let len = found.len();
     if len == 0 {
         object::remove(s, slot)?;
         return Ok(0);
     }
     object::check_name(&slot.key)?;
-    found.raw.retain(|m| match integer_id(m) {
-        Some(id) => {
-            found.ids.insert(id);
-            false
-        }
-        None => true,
-    });
+    let mut found = found.sorted();
     let rep = match small_rep(s, &found).await? {
         Some(rep) => rep,
         None => {
             chunked::check_room(found.ids.serialized_size())?;
             let interned = s.space.ids.intern(s.tx, &found.raw).await?;
             found.ids.extend(interned.iter().map(|i| i.id));
-            chunked::create_from_ids(s, found.ids)?
+            chunked::create_from_ids(s, found.ids)?.0
         }
     };
     object::put(s, slot, Value::Set(rep), None)?;

@@ -14,9 +14,9 @@
 
 use super::chunk;
 use super::rows::{self, Fold, delta_value, locate, rewrite};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
-use crate::keyspace::ids::{Interned, too_large};
+use crate::keyspace::ids::Interned;
 use crate::keyspace::keys::Oid;
 use crate::keyspace::reads::get_many;
 use crate::keyspace::record::SetRep;
@@ -59,21 +59,24 @@ pub struct Seen {
 /// Makes an object of `members`, which must be distinct and nobody else's: a record that points to it.
 pub async fn create(s: &Scope<'_>, members: &[Bytes]) -> Result<SetRep> {
     let ids = s.space.ids.intern(s.tx, members).await?;
-    create_from_ids(s, ids.iter().map(|i| i.id).collect())
+    Ok(create_from_ids(s, ids.iter().map(|i| i.id).collect())?.0)
 }
 
-/// Makes an object of `ids`. Refuses what does not fit one transaction before writing.
-pub fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<SetRep> {
+/// Makes an object of `ids`; also says how many there are. [`StoreError::TooLarge`], before anything is written, where
+/// it does not fit one transaction.
+pub fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<(SetRep, u64)> {
     check_room(ids.serialized_size())?;
-    let oid = s.space.fresh.oid();
-    s.tx.add(&s.db.count(oid), &Count::step(ids.len().cast_signed()))?;
-    rows::write_new(s, oid, ids)?;
-    Ok(SetRep::Chunked(oid))
+    let (oid, len) = (s.space.fresh.oid(), ids.len());
+    for row in rows::new_rows(s.db, oid, s.space.fresh.stamp(), ids) {
+        let (key, value) = row?;
+        s.tx.set(&key, &value)?;
+    }
+    Ok((SetRep::Chunked(oid), len))
 }
 
-/// Refuses a command that writes more than `bytes` of set rows.
+/// [`StoreError::TooLarge`] for a command that writes `bytes` of set rows, where they leave too little room for others.
 pub fn check_room(bytes: usize) -> Result<()> {
-    if bytes > MAX_TRANSACTION / 10 * 9 { Err(too_large(bytes)) } else { Ok(()) }
+    if bytes > MAX_TRANSACTION / 10 * 9 { Err(StoreError::TooLarge.into()) } else { Ok(()) }
 }
 
 /// Adds `members`. Returns how many were not in the set.
@@ -84,6 +87,13 @@ pub async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
     for Interned { id, .. } in interned.iter().filter(|i| i.fresh) {
         states.insert(*id, Seen::default());
     }
+    states.retain(|_, seen| !seen.member);
+    change(s, oid, &states, true).await
+}
+
+/// As [`add`], of members whose ids are known.
+pub async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Result<u64> {
+    let mut states = look(s, oid, &Vec::from_iter(ids), Read::Serializable).await?;
     states.retain(|_, seen| !seen.member);
     change(s, oid, &states, true).await
 }

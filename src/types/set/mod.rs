@@ -19,6 +19,7 @@ pub mod rows;
 pub mod sample;
 pub mod scan;
 pub mod small;
+pub mod stage;
 pub mod view;
 
 use crate::error::{Result, StoreError};
@@ -81,6 +82,21 @@ pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u6
     let expire_at = slot.expire_at();
     object::put(s, slot, Value::Set(rep), expire_at)?;
     Ok((after - before) as u64)
+}
+
+/// As [`add`], of members whose ids are known. Where the set may still be small, there are more than fit into its record.
+pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, ids: &stage::Ids) -> Result<u64> {
+    object::check_name(&slot.key)?;
+    let before = match Set::of(slot.set()?)? {
+        Set::Chunked(oid) => return chunked::add_ids(s, oid, &ids.0).await,
+        Set::Small(small) => small.members(),
+    };
+    let interned = s.space.ids.intern(s.tx, &before).await?;
+    let all = interned.iter().map(|i| i.id).chain(&ids.0).collect();
+    let (rep, after) = chunked::create_from_ids(s, all)?;
+    let expire_at = slot.expire_at();
+    object::put(s, slot, Value::Set(rep), expire_at)?;
+    Ok(after - before.len() as u64)
 }
 
 /// Reads what [`add`], [`remove`] and [`contains`] of these members will ask for; `calls` is the members of each call. For

@@ -30,6 +30,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, key_after};
+use crate::types::object::Count;
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 
@@ -156,9 +157,30 @@ pub async fn load(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<R
     }
 }
 
-/// Writes the rows of a new object: chunks and weights, not N.
-pub fn write_new(s: &Scope<'_>, oid: Oid, ids: RoaringTreemap) -> Result<()> {
-    replace(s, oid, &BTreeMap::new(), chunk::cut(0, ids), None)
+/// All rows of a new object that has `ids`: chunks, weights, their sums with `stamp`, N.
+pub fn new_rows(
+    db: Prefix,
+    oid: Oid,
+    stamp: u64,
+    ids: RoaringTreemap,
+) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {
+    let count = Count::step(ids.len().cast_signed()).to_vec();
+    let pieces = chunk::cut(0, ids);
+    let weights: Vec<(u64, u64)> = pieces.iter().map(|(first, ids)| (*first, ids.len() + SLACK)).collect();
+    let mut sums: BTreeMap<u8, u128> = BTreeMap::new();
+    for (first, weight) in &weights {
+        *sums.entry(bucket(*first)).or_insert(u128::from(stamp) << 64) += u128::from(*weight);
+    }
+    let nexts: Vec<Option<u64>> =
+        weights.iter().skip(1).map(|(first, _)| Some(*first)).chain([None]).collect();
+    let chunks = pieces.into_iter().zip(nexts);
+    let chunks = chunks.map(move |((first, ids), next)| Ok((db.chunk(oid, first), Row::encode(next, &ids)?)));
+    let weight =
+        move |(first, n): (u64, u64)| (db.weight(oid, bucket(first), first), n.to_le_bytes().to_vec());
+    let sum = move |(bucket, sum): (u8, u128)| (db.weight_sum(oid, bucket), sum.to_le_bytes().to_vec());
+    let small =
+        weights.into_iter().map(weight).chain(sums.into_iter().map(sum)).chain([(db.count(oid), count)]);
+    chunks.chain(small.map(Ok))
 }
 
 /// Which deltas a rewritten chunk takes in.

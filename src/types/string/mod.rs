@@ -16,9 +16,10 @@
 pub mod bits;
 mod stage;
 
-pub use stage::{Staged, abandon, stage, stage_change};
+pub use stage::{stage, stage_change, stage_copy};
 
 use super::object::{self, Slot};
+use super::staged::{Staged, overlay};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
@@ -112,7 +113,7 @@ pub async fn write(
     if value.len() <= INLINE_MAX {
         return object::put(s, slot, Value::Str(Str::Inline(value.clone())), expire_at);
     }
-    let oid = match stage::adopt(s, staged, value, None).await? {
+    let oid = match stage::adopt(s, staged, value).await? {
         Some(found) => found.oid(),
         None => write_new(s, value)?,
     };
@@ -146,8 +147,8 @@ pub async fn set_range(
     let old = slot.string()?.cloned().unwrap_or(Str::Inline(Bytes::new()));
     let expire_at = slot.expire_at();
     let new_len = len(&old).max(offset + patch.len() as u64);
-    let value = match (&old, stage::adopt(s, staged, patch, Some(slot)).await?) {
-        (_, Some(found)) => found.value(),
+    let value = match (&old, stage::adopt(s, staged, patch).await?) {
+        (_, Some(found)) => Str::Pieces { oid: found.oid(), len: found.len() },
         (Str::Inline(b) | Str::Made { bytes: b, .. }, None) if new_len <= INLINE_MAX as u64 => {
             Str::Made { bytes: overlay(b, offset as usize, patch).into(), raw: true }
         }
@@ -171,16 +172,6 @@ async fn patch_pieces(s: &Scope<'_>, old: &Str, offset: u64, patch: &[u8]) -> Re
         stage::write_piece(s.tx, &s.db.piece(oid, n), at, part).await?;
     }
     Ok(oid)
-}
-
-/// `old` with `patch` written at `at`.
-fn overlay(old: &[u8], at: usize, patch: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(old.len().max(at + patch.len()));
-    out.extend_from_slice(old.get(..at).unwrap_or(old));
-    out.resize(at, 0);
-    out.extend_from_slice(patch);
-    out.extend_from_slice(old.get(out.len()..).unwrap_or_default());
-    out
 }
 
 /// Cuts bytes that stand at `offset` at the borders of pieces: piece number, place in the piece, bytes.
@@ -207,13 +198,5 @@ mod tests {
         assert_eq!(of(PIECE as u64, 1), [(1, 0, 1)]);
         assert_eq!(of(5, PIECE), [(0, 5, PIECE - 5), (1, 0, 5)]);
         assert_eq!(of(1, 2 * PIECE), [(0, 1, PIECE - 1), (1, 0, PIECE), (2, 0, 1)]);
-    }
-
-    #[test]
-    fn overlays() {
-        assert_eq!(overlay(b"hello", 1, b"EL"), b"hELlo");
-        assert_eq!(overlay(b"hi", 3, b"x"), b"hi\0x");
-        assert_eq!(overlay(b"hi", 1, b"ello"), b"hello");
-        assert_eq!(overlay(b"", 0, b""), b"");
     }
 }

@@ -1,0 +1,65 @@
+//! What of a call may exceed a transaction: for exec, which prepares it before the call runs (`types::staged`).
+
+use super::args::parse_i64;
+use super::keys_moves;
+use crate::types::set::algebra::Op;
+use bytes::Bytes;
+
+/// What a call leaves under a key, and what that is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// These sets, combined.
+    Combined(Op, &'a [Bytes]),
+    /// This set, with the call's [`members`].
+    Added(&'a Bytes),
+    /// This key's value, in another database where one is named.
+    Copied(&'a Bytes, Option<u8>),
+}
+
+/// What a call of the command `name` leaves. None where that is never large, or the arguments are wrong.
+pub fn outcome<'a>(name: &str, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
+    let key = argv.get(1)?;
+    let sources = argv.get(2..)?;
+    let database = |raw: &Bytes| u8::try_from(parse_i64(raw)?).ok();
+    Some(match name {
+        "sinterstore" => Outcome::Combined(Op::Inter, sources),
+        "sunionstore" => Outcome::Combined(Op::Union, sources),
+        "sdiffstore" => Outcome::Combined(Op::Diff, sources),
+        "sadd" => Outcome::Added(key),
+        "copy" => Outcome::Copied(key, keys_moves::copy_options(argv.get(3..)?).ok()?.0.and_then(database)),
+        "move" => Outcome::Copied(key, Some(database(argv.get(2)?)?)),
+        _ => return None,
+    })
+}
+
+/// The members that a call of the command `name` adds.
+pub fn members<'a>(name: &str, argv: &'a [Bytes]) -> &'a [Bytes] {
+    if name == "sadd" { argv.get(2..).unwrap_or_default() } else { &[] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<Bytes> {
+        line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect()
+    }
+
+    #[test]
+    fn outcomes() {
+        let copied = |line: &str| match outcome("copy", &words(line)) {
+            Some(Outcome::Copied(key, db)) => Some((key.clone(), db)),
+            _ => None,
+        };
+        let a = Bytes::from_static(b"a");
+        assert_eq!(copied("copy a b"), Some((a.clone(), None)));
+        assert_eq!(copied("copy a b replace db 3"), Some((a.clone(), Some(3))));
+        assert_eq!(copied("copy a b db"), None);
+        assert_eq!(outcome("move", &words("move a 2")), Some(Outcome::Copied(&a, Some(2))));
+        assert_eq!(outcome("move", &words("move a b")), None);
+        let stored = words("sdiffstore d a b");
+        assert_eq!(outcome("sdiffstore", &stored), Some(Outcome::Combined(Op::Diff, &stored[2..])));
+        assert_eq!(outcome("set", &words("set a b")), None);
+        assert_eq!(members("sadd", &words("sadd a b c")).len(), 2);
+    }
+}

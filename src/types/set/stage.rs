@@ -1,0 +1,172 @@
+//! Sets larger than a transaction, built as [`crate::types::staged`] says.
+//!
+//! Members that a command names get their ids in blocks, each in a transaction of its own ([`intern`]): an id never changes,
+//! so nothing of that need be checked again, and ids that stay unused are garbage of the dictionary. What is left for the
+//! command is bitmaps, which are a hundred times smaller; mostly they fit its transaction, which then conflicts
+//! on members alone. Only what does not fit is built whole and swapped in.
+
+use super::algebra::{self, Op};
+use super::small::MAX_INTS;
+use super::{Set, chunked, rows};
+use crate::error::{Error, Result, StoreError};
+use crate::keyspace::keys::Prefix;
+use crate::keyspace::record::{SetRep, Value};
+use crate::keyspace::{Keyspace, Scope, ids};
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use crate::types::staged::{Builder, Object, Row, STEP, Source};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use roaring::RoaringTreemap;
+use std::borrow::Cow;
+
+/// Bytes that one transaction of interning writes.
+const BLOCK: usize = 3_000_000;
+/// Transactions of interning at once.
+const AT_ONCE: usize = 4;
+/// Attempts for one of them: others intern the same members.
+const ATTEMPTS: usize = 20;
+
+/// Ids of the members that a command names.
+#[derive(Debug, Clone)]
+pub struct Ids(pub(super) RoaringTreemap);
+
+/// The ids of `members`, which are more than fit into a record.
+pub async fn intern(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> {
+    if members.len() <= MAX_INTS {
+        return Ok(None);
+    }
+    let mut all = RoaringTreemap::new();
+    let blocks = blocks(members);
+    for some in blocks.chunks(AT_ONCE) {
+        for mut ids in try_join_all(some.iter().map(|block| intern_block(space, block))).await? {
+            ids.sort_unstable();
+            all.extend(ids);
+        }
+    }
+    Ok(Some(Ids(all)))
+}
+
+/// Cuts members into what one transaction interns.
+fn blocks(mut members: &[Bytes]) -> Vec<&[Bytes]> {
+    let mut blocks = Vec::new();
+    while !members.is_empty() {
+        let mut room = BLOCK;
+        let fits = members.iter().take_while(|m| {
+            let bytes = ids::room([*m]);
+            room.checked_sub(bytes).map(|left| room = left).is_some()
+        });
+        let (block, rest) = members.split_at(fits.count().max(1));
+        blocks.push(block);
+        members = rest;
+    }
+    blocks
+}
+
+async fn intern_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<u64>> {
+    let mut last = StoreError::Conflict;
+    for _ in 0..ATTEMPTS {
+        let tx = space.store.begin();
+        let done = match space.ids.intern(&tx, members).await {
+            Ok(ids) => tx.commit().await.map(|_| ids),
+            Err(Error::Store(e)) => Err(e),
+            Err(reply) => return Err(reply),
+        };
+        match done {
+            Ok(ids) => return Ok(ids.into_iter().map(|i| i.id).collect()),
+            // An unknown commit shows itself: the next attempt finds the ids.
+            Err(e) if e.is_retryable() || e == StoreError::Unknown => last = e,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(last.into())
+}
+
+/// Builds what a *STORE leaves in `db`. None where a key holds another type or the result fits into a record: let the
+/// command answer that.
+pub async fn combination(
+    space: &Keyspace,
+    db: Prefix,
+    op: Op,
+    keys: &[Bytes],
+    lease_ms: u64,
+) -> Result<Option<Object>> {
+    let tx = space.store.begin();
+    let s = space.scope(&tx, db);
+    let (mut slots, mut sources) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
+    for key in keys {
+        let slot = object::open(&s, key, Read::Snapshot).await?;
+        sources.push(Source::of(&s, &slot).await?);
+        slots.push(slot);
+    }
+    let Ok(sets) = slots.iter().map(|slot| slot.set()).collect::<Result<Vec<_>>>() else { return Ok(None) };
+    let mut found = algebra::combine(&s, op, &sets, None).await?.sorted();
+    if found.len() <= MAX_INTS as u64 {
+        return Ok(None);
+    }
+    let raw = intern(space, &found.raw).await?;
+    found.ids |= match raw {
+        Some(Ids(ids)) => ids,
+        None => intern_block(space, &found.raw).await?.into_iter().collect(),
+    };
+    build(space, db, found.ids, sources, lease_ms).await.map(Some)
+}
+
+/// Builds what SADD of `ids` makes of the set under `key`. None where it holds another type.
+pub async fn addition(
+    space: &Keyspace,
+    db: Prefix,
+    key: &Bytes,
+    ids: &Ids,
+    lease_ms: u64,
+) -> Result<Option<Object>> {
+    let tx = space.store.begin();
+    let s = space.scope(&tx, db);
+    let slot = object::open(&s, key, Read::Snapshot).await?;
+    let Ok(rep) = slot.set() else { return Ok(None) };
+    let sources = vec![Source::of(&s, &slot).await?];
+    let mut all = match Set::of(rep)? {
+        Set::Chunked(oid) => chunked::all(&s, oid).await?,
+        Set::Small(small) => intern_block(space, &small.members()).await?.into_iter().collect(),
+    };
+    all |= &ids.0;
+    build(space, db, all, sources, lease_ms).await.map(Some)
+}
+
+/// Makes the key hold the set that was built for it, without expiry; `adds`: the set is what the key held with new members
+/// added, and the expiry stays. Returns how many members it has, or how many are new. Conflict where it is stale.
+pub async fn put(s: &Scope<'_>, slot: &mut Slot, built: &Object, adds: bool) -> Result<u64> {
+    object::check_name(&slot.key)?;
+    built.take(s, s).await?;
+    let (before, expire_at) = match adds {
+        true => (super::card(s, slot.set()?).await?, slot.expire_at()),
+        false => (0, None),
+    };
+    object::put(s, slot, Value::Set(SetRep::Chunked(built.oid())), expire_at)?;
+    Ok(built.len() - before)
+}
+
+/// Builds, in `to`, an object of these members.
+pub(in crate::types) async fn build(
+    space: &Keyspace,
+    to: Prefix,
+    ids: RoaringTreemap,
+    sources: Vec<Source>,
+    lease_ms: u64,
+) -> Result<Object> {
+    let len = ids.len();
+    let mut builder = Builder::new(space, to, sources, lease_ms);
+    let (db, oid) = builder.place();
+    let (mut step, mut bytes) = (Vec::new(), 0);
+    for row in rows::new_rows(db, oid, space.fresh.stamp(), ids) {
+        let (key, value) = row?;
+        bytes += key.len() + value.len();
+        step.push(Row { key, at: None, bytes: Cow::Owned(value) });
+        if bytes >= STEP {
+            builder.write(&step).await?;
+            (step, bytes) = (Vec::new(), 0);
+        }
+    }
+    builder.write(&step).await?;
+    Ok(builder.done(len))
+}

@@ -1,0 +1,256 @@
+//! Values too large for a transaction are built, then swapped in.
+//!
+//! A [`Builder`] writes the rows under a fresh object id in transactions of their own, under a `g` row
+//! `Garbage::Building` with a lease (`types::reclaim` says by whose clock). The command that follows takes the object over in its own
+//! transaction ([`Object::take`]): it reads the `g` row serializably, clears it and writes the record. Nobody ever sees a half
+//! value, and a crash leaves a `g` row that any server reclaims once the builder is known to be gone.
+//!
+//! Invariants:
+//! * Every transaction here reads the `g` row serializably *and* writes it. So an attempt whose commit was unknown
+//!   cannot be applied after its retry, after the swap or after a reclaim, where it would bring the row back and have the
+//!   rows of a live object reclaimed.
+//! * An object that is made of other keys ([`Source`]) is taken over only where each of them is what it was when the
+//!   building began, read serializably: the revision of its record, and N of a chunked set. Both change with every change and
+//!   never come back. So what was read of them in between, in whatever transactions, was of one version. (That
+//!   holds of what a key *has*. Rows change place: a fold moves members from deltas into chunks. Who reads a set over
+//!   several transactions reads its members stretch by stretch, never its rows.)
+
+use super::object::{self, Slot};
+use super::reclaim;
+use super::set::stage::Ids;
+use crate::error::{Result, StoreError, StoreResult};
+use crate::keyspace::keys::{Oid, Prefix, root, root::Garbage};
+use crate::keyspace::{Keyspace, Scope};
+use crate::store::{Read, Tx};
+use bytes::Bytes;
+use std::borrow::Cow;
+
+/// Bytes of rows that one transaction of the building writes, about.
+pub const STEP: usize = 1 << 21;
+/// Attempts for one step. Only the reclaimer of an old lease and unknown commits can make one fail.
+const ATTEMPTS: usize = 20;
+
+/// What was prepared for a command before it runs.
+#[derive(Debug, Clone)]
+pub enum Staged {
+    /// A string for an argument. The argument is held, so that its address stays its name.
+    Argument(Bytes, Object),
+    /// What the command's destination becomes.
+    Result(Object),
+    /// The ids of the members that the command names.
+    Ids(Ids),
+}
+
+impl Staged {
+    /// What was built.
+    pub fn object(&self) -> Option<&Object> {
+        match self {
+            Staged::Argument(_, object) | Staged::Result(object) => Some(object),
+            Staged::Ids(_) => None,
+        }
+    }
+}
+
+/// The destination's new value, where one was built.
+pub fn result(staged: &[Staged]) -> Option<&Object> {
+    staged.iter().find_map(|staged| match staged {
+        Staged::Result(object) => Some(object),
+        _ => None,
+    })
+}
+
+/// The ids of the members that the command names, where they were found before.
+pub fn ids(staged: &[Staged]) -> Option<&Ids> {
+    staged.iter().find_map(|staged| match staged {
+        Staged::Ids(ids) => Some(ids),
+        _ => None,
+    })
+}
+
+/// A key that something was made of, as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    db: Prefix,
+    key: Bytes,
+    version: Option<(u64, i128)>,
+}
+
+impl Source {
+    /// What `slot` holds in this transaction. Snapshot: [`Object::take`] decides.
+    pub async fn of(s: &Scope<'_>, slot: &Slot) -> Result<Self> {
+        let version = object::version(s, slot, Read::Snapshot).await?;
+        Ok(Source { db: s.db, key: slot.key.clone(), version })
+    }
+
+    async fn is_unchanged(&self, s: &Scope<'_>, read: Read) -> Result<bool> {
+        let slot = object::open(s, &self.key, read).await?;
+        Ok(self.db == s.db && self.version == object::version(s, &slot, read).await?)
+    }
+}
+
+/// Rows built ahead of the command that takes them over.
+#[derive(Debug, Clone)]
+pub struct Object {
+    db: Prefix,
+    oid: Oid,
+    len: u64,
+    sources: Vec<Source>,
+}
+
+impl Object {
+    /// Whose rows they are.
+    pub fn oid(&self) -> Oid {
+        self.oid
+    }
+    /// Bytes of a string, members of a set.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+    /// True where there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    fn row(&self) -> Vec<u8> {
+        root::garbage(Garbage::Building(self.db, self.oid))
+    }
+
+    /// Takes the object over into `to`, made of keys in `from`: the caller writes the record.
+    /// [`StoreError::Conflict`], and nothing written, where it is stale: build it anew, then run again.
+    pub async fn take(&self, from: &Scope<'_>, to: &Scope<'_>) -> Result<()> {
+        if self.try_take(from, to).await? { Ok(()) } else { Err(StoreError::Conflict.into()) }
+    }
+
+    /// As [`Object::take`]. False where it is stale: a source has changed, the database was flushed, the lease has run
+    /// out.
+    pub async fn try_take(&self, from: &Scope<'_>, to: &Scope<'_>) -> Result<bool> {
+        for source in &self.sources {
+            if !source.is_unchanged(from, Read::Serializable).await? {
+                return Ok(false);
+            }
+        }
+        if self.db != to.db || to.tx.get(&self.row(), Read::Serializable).await?.is_none() {
+            return Ok(false);
+        }
+        to.tx.clear(&self.row())?;
+        Ok(true)
+    }
+}
+
+/// Gives up an object that no command took over; its rows are reclaimed soon instead of after the lease.
+pub async fn abandon(space: &Keyspace, object: &Object) -> Result<()> {
+    let tx = space.store.begin();
+    if tx.get(&object.row(), Read::Serializable).await?.is_some() {
+        tx.set(&object.row(), &reclaim::GIVEN_UP)?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+/// A row of an object under construction.
+#[derive(Debug)]
+pub struct Row<'a> {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// None: `bytes` is its value. Else they are laid over what it has from there on.
+    pub at: Option<usize>,
+    /// What is written.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// Builds an object.
+pub struct Builder<'a> {
+    space: &'a Keyspace,
+    lease_ms: u64,
+    object: Object,
+    begun: bool,
+}
+
+impl<'a> Builder<'a> {
+    /// Of an object in database `db`, made of `sources`. `lease_ms`: how long the command has to take it over
+    /// after the last step; choose it far longer than the command is tried.
+    pub fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
+        let object = Object { db, oid: space.fresh.oid(), len: 0, sources };
+        Builder { space, lease_ms, object, begun: false }
+    }
+
+    /// Where its rows are.
+    pub fn place(&self) -> (Prefix, Oid) {
+        (self.object.db, self.object.oid)
+    }
+
+    /// The object, of `len` bytes or members.
+    pub fn done(self, len: u64) -> Object {
+        Object { len, ..self.object }
+    }
+
+    /// [`StoreError::Conflict`] where a source has changed: what is built would not be taken over.
+    pub async fn check(&self, s: &Scope<'_>) -> Result<()> {
+        for source in &self.object.sources {
+            if !source.is_unchanged(s, Read::Snapshot).await? {
+                return Err(StoreError::Conflict.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes rows in one transaction, at most a few [`STEP`]s, and renews the lease.
+    pub async fn write(&mut self, rows: &[Row<'_>]) -> StoreResult<()> {
+        let mut last = StoreError::Conflict;
+        for _ in 0..ATTEMPTS {
+            match self.attempt(rows).await {
+                Ok(()) => {
+                    self.begun = true;
+                    return Ok(());
+                }
+                Err(e) if e.is_retryable() || e == StoreError::Unknown => last = e,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(last)
+    }
+
+    async fn attempt(&self, rows: &[Row<'_>]) -> StoreResult<()> {
+        let tx = self.space.store.begin();
+        let lease = self.object.row();
+        if tx.get(&lease, Read::Serializable).await?.is_none() && self.begun {
+            return Err(StoreError::Unavailable("the lease of a value under construction ran out".into()));
+        }
+        tx.set(&lease, &reclaim::lease(self.space, self.lease_ms))?;
+        for row in rows {
+            match row.at {
+                None => tx.set(&row.key, &row.bytes)?,
+                Some(at) => lay_over(&tx, &row.key, at, &row.bytes).await?,
+            }
+        }
+        tx.commit().await.map(|_| ())
+    }
+}
+
+/// Writes bytes into a row from `at` on.
+pub async fn lay_over(tx: &Tx, row: &[u8], at: usize, bytes: &[u8]) -> StoreResult<()> {
+    let old = tx.get(row, Read::Snapshot).await?.unwrap_or_default();
+    tx.set(row, &overlay(&old, at, bytes))
+}
+
+/// `old` with `patch` written at `at`.
+pub fn overlay(old: &[u8], at: usize, patch: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(old.len().max(at + patch.len()));
+    out.extend_from_slice(old.get(..at).unwrap_or(old));
+    out.resize(at, 0);
+    out.extend_from_slice(patch);
+    out.extend_from_slice(old.get(out.len()..).unwrap_or_default());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlays() {
+        assert_eq!(overlay(b"hello", 1, b"EL"), b"hELlo");
+        assert_eq!(overlay(b"hi", 3, b"x"), b"hi\0x");
+        assert_eq!(overlay(b"hi", 1, b"ello"), b"hello");
+        assert_eq!(overlay(b"", 0, b""), b"");
+    }
+}

@@ -1,0 +1,311 @@
+//! Sets larger than a transaction: members get their ids in blocks, results are built under a lease and swapped in. Nobody
+//! sees a half one, a result is that of one version of its sources, and what is not taken over is reclaimed.
+//!
+//! Integers 2^33 apart make large sets of few members: each is a container of its own, 22 bytes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod rig;
+
+use bytes::Bytes;
+use rig::Rig;
+use std::ops::Range;
+use std::sync::Arc;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::error::{Error, StoreError};
+use tern::exec::{Call, Unit};
+use tern::keyspace::keys::root;
+use tern::store::{RangeOptions, Read, key_after};
+use tern::types::object;
+use tern::types::reclaim::reclaim;
+use tern::types::set::algebra::Op;
+use tern::types::set::{self, stage};
+use tern::types::staged::Object;
+
+const LEASE: u64 = 60_000;
+/// Half of what makes a set too large for a transaction.
+const HALF: i64 = 220_000;
+
+/// Members in one command.
+fn many() -> usize {
+    if std::env::var_os("TERN_TEST_STORE").is_some() { 100_000 } else { 1_000_000 }
+}
+
+fn argv(words: &[&str], members: impl Iterator<Item = String>) -> Vec<Bytes> {
+    words.iter().map(|w| w.to_string()).chain(members).map(Bytes::from).collect()
+}
+
+fn sparse(range: Range<i64>) -> impl Iterator<Item = String> {
+    range.map(|n| (n << 33).to_string())
+}
+
+fn named(range: Range<usize>) -> impl Iterator<Item = String> {
+    range.map(|n| format!("at://did/{n:x}"))
+}
+
+/// Sets `a` and `b` of `HALF` members each, none in common.
+async fn halves() -> Rig {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.run_bytes(argv(&["SADD", "a"], sparse(0..HALF))).await, Reply::Int(HALF));
+    assert_eq!(rig.run_bytes(argv(&["SADD", "b"], sparse(HALF..2 * HALF))).await, Reply::Int(HALF));
+    rig
+}
+
+async fn int(rig: &mut Rig, line: &str) -> i64 {
+    match rig.line(line).await {
+        Reply::Int(n) => n,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// Rows of sets in the database, and garbage rows.
+async fn rows(rig: &Rig) -> (usize, usize) {
+    let tx = rig.server.store.begin();
+    let mut begin = rig.prefix().await.as_bytes().to_vec();
+    begin.push(b'S');
+    let end = tern::store::prefix_end(&begin);
+    let mut sets = 0;
+    loop {
+        let opts = RangeOptions { limit: 5_000, ..RangeOptions::default() };
+        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await.unwrap();
+        sets += page.pairs.len();
+        match page.pairs.last() {
+            Some((row, _)) if page.more => begin = key_after(row),
+            _ => break,
+        }
+    }
+    let (from, to) = root::garbage_range();
+    let garbage = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await.unwrap();
+    (sets, garbage.pairs.len())
+}
+
+async fn reclaim_all(rig: &Rig) {
+    while reclaim(rig.space(), None, 100).await.unwrap().rows > 0 {}
+}
+
+fn unit(rig: &Rig, calls: Vec<Vec<Bytes>>, exec: bool) -> Unit {
+    let call = |argv: Vec<Bytes>| {
+        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+        Call { row, argv, names, id: None }
+    };
+    let calls = calls.into_iter().map(call).collect();
+    Unit { calls, client: rig.client.clone(), watches: Vec::new(), exec, id: None }
+}
+
+fn line(line: &str) -> Vec<Bytes> {
+    argv(&line.split(' ').collect::<Vec<_>>(), std::iter::empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sadd_of_a_million_members_in_one_command() {
+    let mut rig = Rig::new().await;
+    let n = many();
+    rig.line("SADD k one two").await;
+    rig.line("EXPIRE k 1000").await;
+    assert_eq!(rig.run_bytes(argv(&["SADD", "k"], named(0..n))).await, Reply::Int(n as i64));
+    assert_eq!(int(&mut rig, "SCARD k").await, n as i64 + 2);
+    assert_eq!(int(&mut rig, "TTL k").await, 1000);
+    let some =
+        format!("SMISMEMBER k one {} {}", named(0..1).last().unwrap(), named(n - 1..n).last().unwrap());
+    assert_eq!(rig.line(&some).await, Reply::Array(vec![Reply::Int(1); 3]));
+    let shifted = rig.run_bytes(argv(&["SADD", "k"], named(n - n / 10..n + n / 10))).await;
+    assert_eq!(shifted, Reply::Int(n as i64 / 10));
+    let known = rig.run_bytes(argv(&["SADD", "l"], named(n / 2..n / 2 + n / 5))).await;
+    assert_eq!(known, Reply::Int(n as i64 / 5));
+    assert_eq!(int(&mut rig, "SINTERCARD 2 k l").await, n as i64 / 5);
+    rig.line("SET s text").await;
+    let refused = rig.run_bytes(argv(&["SADD", "s"], named(0..n))).await;
+    assert!(rig::error(&refused).starts_with("WRONGTYPE"));
+    assert_eq!(rows(&rig).await.1, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_named_twice_count_once() {
+    let mut rig = Rig::new().await;
+    let twice = named(0..50_000).chain(named(0..50_000));
+    assert_eq!(rig.run_bytes(argv(&["SADD", "k"], twice)).await, Reply::Int(50_000));
+    assert_eq!(int(&mut rig, "SCARD k").await, 50_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sadd_that_rewrites_a_set_all_over() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.run_bytes(argv(&["SADD", "k"], sparse(0..2 * HALF))).await, Reply::Int(2 * HALF));
+    rig.line("EXPIRE k 1000").await;
+    let again = (HALF..3 * HALF).step_by(4).flat_map(|n| sparse(n..n + 1));
+    assert_eq!(rig.run_bytes(argv(&["SADD", "k"], again)).await, Reply::Int(HALF / 4));
+    assert_eq!(int(&mut rig, "SCARD k").await, 2 * HALF + HALF / 4);
+    assert_eq!(int(&mut rig, "TTL k").await, 1000);
+    assert_eq!(int(&mut rig, &format!("SISMEMBER k {}", (2 * HALF) << 33)).await, 1);
+    assert_eq!(int(&mut rig, &format!("SISMEMBER k {}", (2 * HALF + 1) << 33)).await, 0);
+    reclaim_all(&rig).await;
+    rig.line("DEL k").await;
+    reclaim_all(&rig).await;
+    assert_eq!(rows(&rig).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_larger_than_a_transaction() {
+    let mut rig = halves().await;
+    rig.line("SET d text").await;
+    assert_eq!(int(&mut rig, "SUNIONSTORE d a b").await, 2 * HALF);
+    assert_eq!(int(&mut rig, "SINTERCARD 2 d a").await, HALF);
+    assert_eq!(int(&mut rig, "SINTERCARD 2 d b").await, HALF);
+    assert_eq!(int(&mut rig, "SDIFFCARD 3 d a b").await, 0);
+    assert_eq!(int(&mut rig, "SDIFFSTORE e d missing").await, 2 * HALF);
+    assert_eq!(int(&mut rig, "SINTERSTORE f d e").await, 2 * HALF);
+    rig.line("SADD words x y z").await;
+    assert_eq!(int(&mut rig, "SUNIONSTORE f f words").await, 2 * HALF + 3);
+    assert_eq!(rig.line("SMISMEMBER f x 0 1").await, Reply::Array([1, 1, 0].map(Reply::Int).into()));
+    assert_eq!(int(&mut rig, "COPY f g").await, 1);
+    assert_eq!(int(&mut rig, "COPY f g").await, 0);
+    assert_eq!(int(&mut rig, "COPY f g DB 3 REPLACE").await, 1);
+    assert_eq!(int(&mut rig, "SDIFFCARD 2 f g").await, 0);
+    assert_eq!(int(&mut rig, "MOVE g 4").await, 1);
+    assert_eq!(int(&mut rig, "EXISTS g").await, 0);
+    for db in ["3", "4"] {
+        rig.line(&format!("SELECT {db}")).await;
+        assert_eq!(int(&mut rig, "SCARD g").await, 2 * HALF + 3);
+        assert_eq!(int(&mut rig, "SREM g x").await, 1);
+    }
+    rig.line("FLUSHALL").await;
+    reclaim_all(&rig).await;
+    assert_eq!(rows(&rig).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_a_string_larger_than_a_transaction() {
+    let mut rig = Rig::new().await;
+    let value: Bytes = (0..11_000_000).map(|i| (i / 1000) as u8).collect::<Vec<_>>().into();
+    rig.run_bytes([line("SET k"), vec![value.clone()]].concat()).await;
+    assert_eq!(int(&mut rig, "COPY k l DB 1").await, 1);
+    rig.line("SETRANGE k 5 x").await;
+    rig.line("SELECT 1").await;
+    assert!(rig.line("GET l").await == Reply::Bulk(value));
+    assert_eq!(rows(&rig).await.1, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inside_a_transaction() {
+    let mut rig = halves().await;
+    let both = ["SUNIONSTORE d a b", "SUNIONSTORE e b a", "SCARD d"].map(line).to_vec();
+    let done = rig.exec.run(unit(&rig, both, true)).await;
+    assert_eq!(done.replies.unwrap(), vec![Reply::Int(2 * HALF); 3]);
+    let dependent = ["SADD a one", "SUNIONSTORE f a b", "SCARD a"].map(line).to_vec();
+    let replies = rig.exec.run(unit(&rig, dependent, true)).await.replies.unwrap();
+    assert_eq!([&replies[0], &replies[2]], [&Reply::Int(1), &Reply::Int(HALF + 1)]);
+    assert!(rig::error(&replies[1]).contains("limit 10 MB"), "{replies:?}");
+    assert_eq!(int(&mut rig, "EXISTS f").await, 0);
+    let adds = vec![argv(&["SADD", "m"], named(0..60_000)), argv(&["SADD", "n"], named(30_000..90_000))];
+    let replies = rig.exec.run(unit(&rig, adds, true)).await.replies.unwrap();
+    assert_eq!(replies, [Reply::Int(60_000), Reply::Int(60_000)]);
+    assert_eq!(int(&mut rig, "SINTERCARD 2 m n").await, 30_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sources_and_destination_that_change_meanwhile() {
+    let rig = Arc::new(halves().await);
+    let storing = {
+        let (rig, unit) = (rig.clone(), unit(&rig, vec![line("SUNIONSTORE d a b")], false));
+        tokio::spawn(async move { rig.exec.run(unit).await.replies.unwrap() })
+    };
+    let mut added = 0;
+    while !storing.is_finished() {
+        let calls = [format!("SADD a n{added}"), format!("SADD d half{added}"), "SCARD d".into()];
+        // The set under `d` is the one of this loop until the result is swapped in whole.
+        for call in calls {
+            let done = rig.exec.run(unit(&rig, vec![line(&call)], false)).await;
+            if let (true, Reply::Int(n)) = (call.starts_with("SCARD"), &done.replies.unwrap()[0]) {
+                assert!(*n <= added + 1 || *n >= 2 * HALF, "{n} members");
+            }
+        }
+        added += 1;
+        tokio::time::sleep(std::time::Duration::from_millis(100 + 50 * added as u64)).await;
+    }
+    let [Reply::Int(stored)] = storing.await.unwrap()[..] else { panic!("stored") };
+    let tx = rig.server.store.begin();
+    let s = rig.scope(&tx).await;
+    let slot = object::open(&s, &Bytes::from_static(b"d"), Read::Snapshot).await.unwrap();
+    let names: Vec<Bytes> = (0..added).map(|n| format!("n{n}").into()).collect();
+    let found = set::contains_many(&s, slot.set().unwrap(), &names).await.unwrap();
+    let seen = found.iter().take_while(|found| **found).count() as i64;
+    assert!(found.iter().skip(seen as usize).all(|found| !found), "not one version: {found:?}");
+    assert_eq!(stored, 2 * HALF + seen);
+    reclaim_all(&rig).await;
+    assert_eq!(rows(&rig).await.1, 0);
+}
+
+async fn built(rig: &Rig) -> Object {
+    let keys = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
+    stage::combination(rig.space(), rig.prefix().await, Op::Union, &keys, LEASE).await.unwrap().unwrap()
+}
+
+const TARGET: Bytes = Bytes::from_static(b"d");
+
+#[tokio::test]
+async fn the_last_transaction_verifies_sources_and_destination() {
+    let mut rig = halves().await;
+    for change in ["SADD a x", "SREM b 1", "DEL b", "SET d 1", "SPOP a"] {
+        let object = built(&rig).await;
+        let tx = rig.server.store.begin();
+        let s = rig.scope(&tx).await;
+        let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
+        assert_eq!(stage::put(&s, &mut slot, &object, false).await.unwrap(), object.len());
+        let changed = rig.line(change).await;
+        match changed {
+            Reply::Int(0) => tx.commit().await.map(|_| ()).unwrap(),
+            _ => assert_eq!(tx.commit().await.unwrap_err(), StoreError::Conflict, "{change}"),
+        }
+        if !change.contains('d') {
+            let tx = rig.server.store.begin();
+            let s = rig.scope(&tx).await;
+            let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
+            let late = stage::put(&s, &mut slot, &object, false).await;
+            assert!(late.is_err(), "{change}: it is stale, or has been taken");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in() {
+    let mut rig = halves().await;
+    let before = rows(&rig).await;
+    let object = built(&rig).await;
+    assert!(rows(&rig).await.0 > before.0);
+    rig.advance(LEASE - 1);
+    assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 0);
+    let tx = rig.server.store.begin();
+    let s = rig.scope(&tx).await;
+    let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
+    stage::put(&s, &mut slot, &object, false).await.unwrap();
+    rig.advance(1);
+    assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 1);
+    assert_eq!(tx.commit().await.unwrap_err(), StoreError::Conflict);
+    assert_eq!(rows(&rig).await, before);
+    let tx = rig.server.store.begin();
+    let s = rig.scope(&tx).await;
+    let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
+    let late = stage::put(&s, &mut slot, &object, false).await;
+    assert_eq!(late, Err(Error::Store(StoreError::Conflict)));
+    assert_eq!(int(&mut rig, "EXISTS d").await, 0);
+}
+
+/// A build is stopped wherever it stands: the key is what it was, and the rows go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_builder_that_is_stopped_leaves_nothing() {
+    let mut rig = halves().await;
+    rig.line("SADD d old").await;
+    let before = rows(&rig).await;
+    let mut left = 0;
+    for pause in [5, 20, 40, 60, 80, 120] {
+        let limit = std::time::Duration::from_millis(pause);
+        let _ = tokio::time::timeout(limit, built(&rig)).await;
+        left += rows(&rig).await.1;
+        assert_eq!(rig.line("SMEMBERS d").await, Reply::Set(vec![rig::bulk("old")]));
+        rig.advance(LEASE);
+        reclaim_all(&rig).await;
+        assert_eq!(rows(&rig).await, before);
+    }
+    assert!(left > 0, "none was stopped in the middle");
+}
