@@ -139,17 +139,27 @@ pub fn cut(first: u64, mut ids: RoaringTreemap) -> Vec<(u64, RoaringTreemap)> {
     pieces
 }
 
+/// So many members of a container are copied one by one; more are cut out.
+const FEW: usize = 256;
+
 /// The containers of `ids`, each in a treemap of its own.
 fn containers(ids: &RoaringTreemap) -> impl Iterator<Item = RoaringTreemap> {
-    let mut iter = ids.iter();
+    let mut iter = ids.iter().peekable();
     std::iter::from_fn(move || {
-        let base = container(iter.next()?);
-        let last = base | 0xffff;
+        let first = *iter.peek()?;
+        let last = first | 0xffff;
+        let few = Vec::from_iter(std::iter::from_fn(|| iter.next_if(|id| *id <= last)).take(FEW));
         let mut part = RoaringTreemap::new();
-        part.insert_range(base..=last);
-        part &= ids;
+        if iter.peek().is_some_and(|id| *id <= last) {
+            part.insert_range(container(first)..=last);
+            part &= ids;
+            let mut rest = ids.iter();
+            rest.advance_to(last.saturating_add(1));
+            iter = rest.peekable();
+        } else {
+            part.extend(few);
+        }
         part.optimize();
-        iter.advance_to(last.saturating_add(1));
         Some(part)
     })
 }
