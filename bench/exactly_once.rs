@@ -183,7 +183,8 @@ fn written(servers: &[u32]) -> u64 {
 
 /// The fdbservers of this machine that were started with `cluster_file`.
 fn servers(cluster_file: &str) -> Vec<u32> {
-    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|e| e.unwrap().file_name().into_string().ok());
+    let processes =
+        std::fs::read_dir("/proc").unwrap().filter_map(|e| e.unwrap().file_name().into_string().ok());
     let is_one = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|b| *b == 0).collect();
@@ -242,8 +243,14 @@ async fn main() {
     .unwrap();
     let database = Arc::new(Database::from_path(&file).unwrap());
     let servers = servers(&file);
-    println!("{} fdbserver processes, {} s a cell, medians of {rounds} rounds\n", servers.len(), time.as_secs_f64());
-    println!("| load | exactly once by | transactions/s | p50 ms | p99 ms | client CPU us | servers' CPU us (both) | bytes written |");
+    println!(
+        "{} fdbserver processes, {} s a cell, medians of {rounds} rounds\n",
+        servers.len(),
+        time.as_secs_f64()
+    );
+    println!(
+        "| load | exactly once by | transactions/s | p50 ms | p99 ms | client CPU us | servers' CPU us (both) | bytes written |"
+    );
     println!("|---|---|---:|---:|---:|---:|---:|---:|");
     for load in LOADS {
         let mut cells: [Vec<Cell>; WAYS.len()] = Default::default();

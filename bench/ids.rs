@@ -1,52 +1,68 @@
-//! How to name a new set member: five ways to get an id, beside each other.
+//! How to name a new set member: six ways to get an id, beside each other.
 //!
 //! ```text
-//! cargo run --release --example bench_ids [seconds a cell]
+//! cargo run --release [--features fdb] --example bench_ids [--store fdb:<cluster file>] [--ways n,n...] [seconds a cell]
 //! ```
-//! Every way but the last takes its id in a transaction of its own on the embedded store with `appendfsync always`, as
-//! a server would: so tasks share syncs, and conflicts cost whole commits. Leased blocks take 65 536 ids a transaction and hand
-//! them out from memory; each task holds its own lease, as each server of a cluster does.
-//! Writes `bench/results/ids.md` and `bench/results/ids.svg`.
+//! Every way but the last takes its id in a transaction of its own, on the embedded store with `appendfsync always` or on
+//! FoundationDB, as a server would: so tasks share syncs, and conflicts cost whole commits. Leased blocks take 65 536 ids a
+//! transaction and hand them out from memory; each task holds its own lease, as each server of a cluster does. FoundationDB's
+//! own allocator is that of its directory layer (`tuple::hca`), which ours follows.
+//!
+//! On FoundationDB several processes are measured too: this program, started again with `--worker`. `--ways` takes some ways
+//! only, by their number from 0. A run puts its figures into `bench/results/ids.csv`, and writes `ids.md` and `ids.svg` of
+//! all that is there.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, missing_docs)]
 
+#[cfg(feature = "fdb")]
+#[path = "ids/cluster.rs"]
+mod cluster;
+#[path = "ids/figures.rs"]
+mod figures;
+#[path = "ids/report.rs"]
+mod report;
+
 use bytes::Bytes;
-use roaring::RoaringTreemap;
-use std::collections::HashMap;
-use std::fmt::Write;
+use figures::{Cell, Figures, Place};
+use report::{PARTS, Part, machine, plot};
 use std::hint::black_box;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tern::env::{Clock, Env, Rng};
-use tern::error::{Error, StoreError};
+use tern::error::Error;
 use tern::keyspace::alloc;
-use tern::keyspace::ids::{BLOCK, Interner};
+use tern::keyspace::ids::Interner;
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Read, Store};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-const TASKS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Ids that a task takes from its lease at once: as many members as an SADD may bring.
 const TAKE: usize = 100;
 const SEED: u64 = 7;
+/// What processes have to start and open the store, in ms.
+const START_MS: u64 = 1500;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+pub enum Way {
     Counter,
     Hash,
     Sequences(u32),
     Allocator,
+    Native,
     Leases,
     Interned,
 }
 
-const WAYS: [Way; 7] = [
+const ALL_WAYS: [Way; 8] = [
     Way::Counter,
     Way::Hash,
     Way::Sequences(14),
     Way::Sequences(32),
     Way::Allocator,
+    Way::Native,
     Way::Leases,
     Way::Interned,
 ];
@@ -58,6 +74,7 @@ impl Way {
             Way::Hash => "64-bit xxHash, checked".into(),
             Way::Sequences(bits) => format!("random one of 2^{bits} sequences"),
             Way::Allocator => "high-contention allocator".into(),
+            Way::Native => "FoundationDB's own allocator".into(),
             Way::Leases => "leased blocks".into(),
             Way::Interned => "leased blocks, 100 members interned".into(),
         }
@@ -69,6 +86,7 @@ impl Way {
             Way::Sequences(14) => "#e67e22",
             Way::Sequences(_) => "#b7950b",
             Way::Allocator => "#2471a3",
+            Way::Native => "#85c1e9",
             Way::Leases => "#1e8449",
             Way::Interned => "#117a65",
         }
@@ -82,9 +100,40 @@ struct Tally {
     stop: AtomicBool,
 }
 
-struct Cell {
-    per_second: f64,
-    conflicts_per_id: f64,
+/// Where ids are taken: empty when it is opened, and gone when it is closed.
+struct Ground {
+    store: Store,
+    #[cfg(feature = "fdb")]
+    native: Option<Arc<cluster::Native>>,
+    _dir: Option<TempDir>,
+}
+
+impl Ground {
+    /// `fdb:<cluster file>` or `local`; who opens the same `name` on a cluster meets there.
+    async fn open(store: &str, name: &str) -> Self {
+        #[cfg(feature = "fdb")]
+        if let Some(file) = store.strip_prefix("fdb:") {
+            let (store, native) = cluster::open(file, name).await;
+            return Ground { store, native: Some(Arc::new(native)), _dir: None };
+        }
+        assert_eq!(store, "local", "{name} is on FoundationDB: build with --features fdb");
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let store = Store::Local(Local::open(dir.path(), LocalOptions::new(Clock::System)).unwrap());
+        Ground {
+            store,
+            #[cfg(feature = "fdb")]
+            native: None,
+            _dir: Some(dir),
+        }
+    }
+
+    async fn close(self) {
+        #[cfg(feature = "fdb")]
+        if let Some(native) = &self.native {
+            cluster::clear(&self.store, native).await;
+        }
+        self.store.close().await.unwrap();
+    }
 }
 
 /// One id in one transaction: its number, or why the transaction has to run again.
@@ -142,21 +191,30 @@ async fn leased(way: Way, store: &Store, ids: &Interner, rng: &mut Rng) -> Resul
     Ok(TAKE as u64)
 }
 
-async fn task(way: Way, store: Store, tally: Arc<Tally>, seed: u64) {
+/// Some ids by `way`: how many.
+async fn some(way: Way, ground: &Ground, ids: &Interner, rng: &mut Rng) -> Result<u64, Error> {
+    match way {
+        Way::Leases | Way::Interned => return leased(way, &ground.store, ids, rng).await,
+        #[cfg(feature = "fdb")]
+        Way::Native => {
+            let native = ground.native.as_ref().expect("FoundationDB's allocator needs FoundationDB");
+            black_box(native.one().await?);
+        }
+        _ => {
+            black_box(one(way, &ground.store, rng).await?);
+        }
+    }
+    Ok(1)
+}
+
+async fn task(way: Way, ground: Arc<Ground>, tally: Arc<Tally>, seed: u64) {
     let mut rng = Rng::seeded(seed);
-    let ids = Interner::new(store.clone(), &Env::seeded(0, seed));
+    let ids = Interner::new(ground.store.clone(), &Env::seeded(0, seed));
     let mut turn = 0u32;
     while !tally.stop.load(Relaxed) {
-        let done = match way {
-            Way::Leases | Way::Interned => leased(way, &store, &ids, &mut rng).await,
-            _ => one(way, &store, &mut rng).await.map(|id| {
-                black_box(id);
-                1
-            }),
-        };
-        match done {
+        match some(way, &ground, &ids, &mut rng).await {
             Ok(n) => tally.ids.fetch_add(n, Relaxed),
-            Err(Error::Store(StoreError::Conflict)) => tally.conflicts.fetch_add(1, Relaxed),
+            Err(Error::Store(e)) if e.is_retryable() => tally.conflicts.fetch_add(1, Relaxed),
             Err(e) => panic!("{e:?}"),
         };
         turn += 1;
@@ -167,20 +225,24 @@ async fn task(way: Way, store: Store, tally: Arc<Tally>, seed: u64) {
 }
 
 /// The median of three measurements, each on a new store.
-async fn median(way: Way, tasks: u64, time: Duration) -> Cell {
+async fn median(way: Way, store: &str, tasks: u64, time: Duration) -> Cell {
     let mut cells = Vec::new();
     for _ in 0..3 {
-        cells.push(measure(way, tasks, time).await);
+        let ground = Arc::new(Ground::open(store, &unused_name()).await);
+        cells.push(measure(way, &ground, tasks, time, SEED).await);
+        Arc::into_inner(ground).unwrap().close().await;
     }
     cells.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
     cells.swap_remove(1)
 }
 
-async fn measure(way: Way, tasks: u64, time: Duration) -> Cell {
-    let dir = tempfile::tempdir_in(".").unwrap();
-    let store = Store::Local(Local::open(dir.path(), LocalOptions::new(Clock::System)).unwrap());
+fn unused_name() -> String {
+    format!("bench-ids-{:016x}", Env::system().rng().u64())
+}
+
+async fn measure(way: Way, ground: &Arc<Ground>, tasks: u64, time: Duration, seed: u64) -> Cell {
     let tally = Arc::new(Tally::default());
-    let spawn = |n| tokio::spawn(task(way, store.clone(), tally.clone(), SEED + n));
+    let spawn = |n| tokio::spawn(task(way, ground.clone(), tally.clone(), seed + n));
     let handles: Vec<_> = (0..tasks).map(spawn).collect();
     tokio::time::sleep(time / 5).await;
     let (ids, conflicts) = (tally.ids.load(Relaxed), tally.conflicts.load(Relaxed));
@@ -193,208 +255,119 @@ async fn measure(way: Way, tasks: u64, time: Duration) -> Cell {
     for handle in handles {
         handle.await.unwrap();
     }
-    store.close().await.unwrap();
     Cell { per_second: ids as f64 / seconds, conflicts_per_id: conflicts as f64 / ids.max(1) as f64 }
 }
 
-/// `n` ids as this way numbers members that eight workers create at the same time.
-fn numbered(way: Way, n: u64) -> Vec<u64> {
-    let mut rng = Rng::seeded(SEED);
-    let mut counts: HashMap<u64, u64> = HashMap::new();
-    let leases: Vec<u64> = (0..8).map(|_| rng.below(256) << 54).collect();
-    let window = (0..).map(|k| 64u64 << k).find(|w| *w >= 2 * n.max(8192)).unwrap();
-    let mut numbers: Vec<u64> = (0..if way == Way::Allocator { window } else { 0 }).collect();
-    rng.shuffle(&mut numbers);
-    (0..n)
-        .map(|i| match way {
-            Way::Counter => i,
-            Way::Hash => xxh3_64(format!("member:{i}").as_bytes()),
-            Way::Sequences(bits) => {
-                let sequence = rng.u64() >> (64 - bits);
-                let next = counts.entry(sequence).or_default();
-                *next += 1;
-                sequence << (64 - bits) | *next
-            }
-            Way::Allocator => numbers[i as usize],
-            Way::Leases | Way::Interned => {
-                let (worker, nth) = (i as usize % 8, i / 8);
-                leases[worker] + ((nth / BLOCK) << 20) + nth % BLOCK
-            }
-        })
-        .collect()
-}
-
-fn bytes_a_member(ids: impl Iterator<Item = u64>) -> f64 {
-    let mut map: RoaringTreemap = ids.collect();
-    map.optimize();
-    map.serialized_size() as f64 / map.len() as f64
-}
-
-/// Bytes a member of a set of: the first 1 000 members, the first million, and every tenth of ten million at random.
-fn sizes(way: Way) -> [f64; 3] {
-    let mut rng = Rng::seeded(SEED);
-    let all = numbered(way, 10_000_000);
-    [
-        bytes_a_member(numbered(way, 1_000).into_iter()),
-        bytes_a_member(numbered(way, 1_000_000).into_iter()),
-        bytes_a_member(all.into_iter().filter(|_| rng.below(10) == 0)),
-    ]
-}
-
-fn human(n: f64) -> String {
-    match n {
-        n if n >= 1e6 => format!("{:.1} M", n / 1e6),
-        n if n >= 1e4 => format!("{:.0} k", n / 1e3),
-        n if n >= 1e3 => format!("{:.1} k", n / 1e3),
-        n => format!("{n:.0}"),
+/// The sum of `processes` that measure at the same time.
+async fn together(way: Way, store: &str, processes: u64, tasks: u64, time: Duration) -> Cell {
+    let name = unused_name();
+    let ground = Ground::open(store, &name).await;
+    let begin = Clock::System.now_ms() + START_MS;
+    let spawn = |n: u64| {
+        let number = ALL_WAYS.iter().position(|w| *w == way).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--store", store, "--worker", &name, "--ways", &number.to_string()]);
+        command.args([tasks, begin, SEED + n * 1000].map(|n| n.to_string()));
+        command.arg(time.as_secs_f64().to_string()).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let workers: Vec<Child> = (0..processes).map(spawn).collect();
+    let (mut ids, mut conflicts) = (0.0, 0.0);
+    for worker in workers {
+        let text = String::from_utf8(worker.wait_with_output().unwrap().stdout).unwrap();
+        let (per_second, per_id) = text.trim().split_once(' ').expect("a worker's figures");
+        let per_second: f64 = per_second.parse().unwrap();
+        ids += per_second;
+        conflicts += per_second * per_id.parse::<f64>().unwrap();
     }
+    ground.close().await;
+    Cell { per_second: ids, conflicts_per_id: conflicts / ids.max(1.0) }
 }
 
-/// Collisions of a hash of `bits` among `n` members, found and expected.
-fn birthday(bits: u32, n: u64) -> (u64, f64) {
-    let mut hashes: Vec<u64> =
-        (0..n).map(|i| xxh3_64(format!("member:{i}").as_bytes()) >> (64 - bits)).collect();
-    hashes.sort_unstable();
-    let found = hashes.windows(2).filter(|w| w[0] == w[1]).count() as u64;
-    (found, expected(bits, n as f64))
+/// One of several processes: measures from the given time on, and prints its figures.
+async fn work(arguments: &Arguments, name: &str) {
+    let [tasks, begin, seed, _] = arguments.numbers[..] else { panic!("a worker's numbers") };
+    let ground = Arc::new(Ground::open(&arguments.store, name).await);
+    let wait = (begin as u64).saturating_sub(Clock::System.now_ms());
+    tokio::time::sleep(Duration::from_millis(wait)).await;
+    let (way, time) = (arguments.ways[0], Duration::from_secs_f64(arguments.numbers[3]));
+    let cell = measure(way, &ground, tasks as u64, time, seed as u64).await;
+    println!("{} {}", cell.per_second, cell.conflicts_per_id);
 }
 
-fn expected(bits: u32, n: f64) -> f64 {
-    n * (n - 1.0) / 2.0 / 2f64.powi(bits as i32)
+struct Arguments {
+    store: String,
+    ways: Vec<Way>,
+    worker: Option<String>,
+    numbers: Vec<f64>,
 }
 
-fn report(cells: &[(Way, Vec<Cell>)], machine: &str, seconds: f64) -> String {
-    let mut out = String::from("# Ids for new members\n\n");
-    let _ = writeln!(
-        out,
-        "{machine}; {}; embedded store, `appendfsync always`; a cell is the median of three times {seconds} s.\n",
-        if cfg!(debug_assertions) { "development build" } else { "release build" }
-    );
-    out.push_str("![ids a second](ids.svg)\n\n## Ids a second (conflicts an id)\n\n| |");
-    for tasks in TASKS {
-        let _ = write!(out, " {tasks} task{} |", if tasks == 1 { "" } else { "s" });
-    }
-    let _ = writeln!(out, "\n|---|{}", "---:|".repeat(TASKS.len()));
-    for (way, row) in cells {
-        let _ = write!(out, "| {} |", way.name());
-        for cell in row {
-            let _ = write!(out, " {} ({:.2}) |", human(cell.per_second), cell.conflicts_per_id);
+fn arguments() -> Arguments {
+    let mut out =
+        Arguments { store: "local".into(), ways: ALL_WAYS.to_vec(), worker: None, numbers: Vec::new() };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().unwrap_or_else(|| panic!("{arg} of what?"));
+        match &arg[..] {
+            "--store" => out.store = value(),
+            "--worker" => out.worker = Some(value()),
+            "--ways" => {
+                out.ways = value().split(',').map(|n| ALL_WAYS[n.parse::<usize>().unwrap()]).collect()
+            }
+            number => out.numbers.push(number.parse().expect("seconds")),
         }
-        out.push('\n');
-    }
-    out.push_str(
-        "\n## Bytes a member in a Roaring bitmap\n\nEight workers create members at the same time.\n\n",
-    );
-    out.push_str("| | first 1 000 | first 1 M | 1 M of 10 M at random |\n|---|---:|---:|---:|\n");
-    for way in WAYS.into_iter().filter(|w| *w != Way::Interned) {
-        let [a, b, c] = sizes(way);
-        let _ = writeln!(out, "| {} | {a:.2} | {b:.2} | {c:.2} |", way.name());
-    }
-    out.push_str("\n## Birthdays\n\nPairs of members with one hash, and n(n-1)/2^(bits+1).\n\n");
-    out.push_str("| hash | members | found | expected |\n|---|---:|---:|---:|\n");
-    for (bits, n) in [(24, 10_000), (32, 100_000), (32, 1_000_000), (40, 2_000_000)] {
-        let (found, expected) = birthday(bits, n);
-        let _ = writeln!(out, "| xxHash, top {bits} bits | {} | {found} | {expected:.1} |", human(n as f64));
-    }
-    for n in [1e6, 1e9, 6e9] {
-        let _ = writeln!(out, "| xxHash, 64 bits | {n:.0e} | | {:.2e} |", expected(64, n));
     }
     out
 }
 
-/// Ids a second over tasks, both logarithmic.
-fn plot(cells: &[(Way, Vec<Cell>)]) -> String {
-    let (width, height, left, top) = (860.0, 460.0, 70.0, 40.0);
-    let (plot_width, plot_height) = (460.0, 370.0);
-    let x = |tasks: u64| left + (tasks as f64).log2() / 6.0 * plot_width;
-    let y = |v: f64| top + plot_height - (v.max(10.0).log10() - 1.0) / 8.0 * plot_height;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{left}\" y=\"22\" font-size=\"15\">Ids a second over concurrent tasks</text>\n"
+async fn column(part: &Part, way: Way, store: &str, (processes, tasks): (u64, u64), time: Duration) -> Cell {
+    let cell = match processes {
+        1 => median(way, store, tasks, time).await,
+        _ => together(way, store, processes, tasks, time * 3).await,
+    };
+    println!(
+        "{} {:<38} {processes} x {tasks:>3} tasks {:>12.0} ids/s {:>8.3} conflicts an id",
+        part.title,
+        way.name(),
+        cell.per_second,
+        cell.conflicts_per_id
     );
-    for power in 1..=9 {
-        let v = 10f64.powi(power);
-        let _ = writeln!(
-            out,
-            "<line x1=\"{left}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            left + plot_width,
-            left - 8.0,
-            y(v) + 4.0,
-            human(v),
-            y = y(v),
-        );
-    }
-    for tasks in TASKS {
-        let _ = writeln!(
-            out,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{tasks}</text>",
-            x(tasks),
-            top + plot_height + 20.0
-        );
-    }
-    for (n, (way, row)) in cells.iter().enumerate() {
-        let points: Vec<String> =
-            TASKS.iter().zip(row).map(|(t, c)| format!("{:.1},{:.1}", x(*t), y(c.per_second))).collect();
-        let (color, legend) = (way.color(), top + 14.0 + n as f64 * 22.0);
-        let _ = writeln!(
-            out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>\
-             <rect x=\"{}\" y=\"{}\" width=\"14\" height=\"4\" fill=\"{color}\"/>\
-             <text x=\"{}\" y=\"{legend}\">{}</text>",
-            points.join(" "),
-            left + plot_width + 24.0,
-            legend - 6.0,
-            left + plot_width + 46.0,
-            way.name()
-        );
-    }
-    out.push_str("</svg>\n");
-    out
-}
-
-/// What the figures were measured on.
-fn machine() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or(": unknown processor");
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    format!("{}, {cores} cores of {}", date(), model.trim_start_matches(['\t', ' ', ':']))
-}
-
-/// Today in UTC: year, month and day of the proleptic Gregorian calendar.
-fn date() -> String {
-    let days = Clock::System.now_ms() / 86_400_000 + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let (day, month) = (of_year - (153 * shifted + 2) / 5 + 1, (shifted + 2) % 12 + 1);
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02}")
+    cell
 }
 
 #[tokio::main]
 async fn main() {
-    let seconds = std::env::args().nth(1).map_or(1.0, |s| s.parse().expect("seconds"));
-    let mut cells = Vec::new();
-    for way in WAYS {
-        let mut row = Vec::new();
-        for tasks in TASKS {
-            let cell = median(way, tasks, Duration::from_secs_f64(seconds)).await;
-            println!(
-                "{:<38} {tasks:>3} tasks {:>12.0} ids/s {:>8.3} conflicts an id",
-                way.name(),
-                cell.per_second,
-                cell.conflicts_per_id
-            );
-            row.push(cell);
-        }
-        cells.push((way, row));
+    let arguments = arguments();
+    if let Some(name) = &arguments.worker {
+        return work(&arguments, name).await;
     }
-    let text = report(&cells, &machine(), seconds);
+    let seconds = arguments.numbers.first().copied().unwrap_or(1.0);
+    let kind = arguments.store.split(':').next().unwrap_or_default();
+    let part = PARTS.iter().find(|part| part.store == kind).expect("local or fdb:<cluster file>");
+    let mut figures = Figures::load();
+    for way in arguments.ways.iter().filter(|way| kind == "fdb" || **way != Way::Native) {
+        for (processes, tasks) in part.columns() {
+            let time = Duration::from_secs_f64(seconds);
+            let cell = column(part, *way, &arguments.store, (processes, tasks), time).await;
+            let place = Place { store: kind.into(), way: way.name(), processes, tasks };
+            figures.cells.insert(place, cell);
+        }
+    }
+    figures.notes.insert(kind.into(), note(part, seconds));
+    figures.save();
+    let text = report::report(&figures);
     println!("{text}");
-    std::fs::create_dir_all("bench/results").unwrap();
     std::fs::write("bench/results/ids.md", text).unwrap();
-    std::fs::write("bench/results/ids.svg", plot(&cells)).unwrap();
+    std::fs::write("bench/results/ids.svg", plot(&figures)).unwrap();
+}
+
+fn note(part: &Part, seconds: f64) -> String {
+    let build = if cfg!(debug_assertions) { "development build" } else { "release build" };
+    let how = match part.store {
+        "local" => "`appendfsync always`".to_owned(),
+        _ => format!(
+            "cluster and load on one machine; n x m: n processes with m tasks each, once {} s",
+            seconds * 3.0
+        ),
+    };
+    format!("{}; {build}; {how}; a cell is the median of three times {seconds} s.", machine())
 }

@@ -36,14 +36,14 @@ fn failed(e: FdbError) -> Error {
 
 /// Opens what `name` stands for on the cluster of `file`.
 pub async fn open(file: &str, name: &str) -> (Store, Native) {
-    let fdb = Fdb::open(&FdbOptions {
+    let options = FdbOptions {
         cluster_file: file.into(),
         namespace: name.into(),
         timeout: Duration::from_secs(10),
         tls: FdbTls::default(),
         clock: Clock::System,
-    });
-    let store = Store::Fdb(fdb.await.unwrap());
+    };
+    let store = Store::Fdb(Fdb::open(&options).await.unwrap());
     let native = Native { database: Database::from_path(file).unwrap(), subspace: Subspace::from(name) };
     (store, native)
 }

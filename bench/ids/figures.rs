@@ -63,8 +63,7 @@ impl Figures {
         for (place, cell) in &self.cells {
             let Place { store, way, processes, tasks } = place;
             let Cell { per_second, conflicts_per_id } = cell;
-            let _ =
-                writeln!(out, "{store},{processes},{tasks},{per_second:.0},{conflicts_per_id:.4},{way}");
+            let _ = writeln!(out, "{store},{processes},{tasks},{per_second:.0},{conflicts_per_id:.4},{way}");
         }
         std::fs::create_dir_all("bench/results").unwrap();
         std::fs::write(FILE, out).unwrap();

@@ -52,7 +52,7 @@ fn numbered(way: Way, n: u64) -> Vec<u64> {
                 *next += 1;
                 sequence << (64 - bits) | *next
             }
-            Way::Allocator => numbers[i as usize],
+            Way::Allocator | Way::Native => numbers[i as usize],
             Way::Leases | Way::Interned => {
                 let (worker, nth) = (i as usize % 8, i / 8);
                 leases[worker] + ((nth / BLOCK) << 20) + nth % BLOCK
@@ -247,4 +247,3 @@ fn date() -> String {
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     format!("{year}-{month:02}-{day:02}")
 }
-
