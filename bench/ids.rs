@@ -1,7 +1,8 @@
 //! How to name a new set member: six ways to get an id, beside each other.
 //!
 //! ```text
-//! cargo run --release [--features fdb] --example bench_ids [--store fdb:<cluster file>] [--ways n,n...] [seconds a cell]
+//! cargo run --release [--features fdb] --example bench_ids [--store fdb:<cluster file>] [--ways n,n...] \
+//!     [--note <of the cluster>] [--report] [seconds a cell]
 //! ```
 //! Every way but the last takes its id in a transaction of its own, on the embedded store with `appendfsync always` or on
 //! FoundationDB, as a server would: so tasks share syncs, and conflicts cost whole commits. Leased blocks take 65 536 ids a
@@ -10,7 +11,7 @@
 //!
 //! On FoundationDB several processes are measured too: this program, started again with `--worker`. `--ways` takes some ways
 //! only, by their number from 0. A run puts its figures into `bench/results/ids.csv`, and writes `ids.md` and `ids.svg` of
-//! all that is there.
+//! all that is there, with what has been written under "What it says" kept; `--report` only writes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, missing_docs)]
 
@@ -42,6 +43,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Ids that a task takes from its lease at once: as many members as an SADD may bring.
 const TAKE: usize = 100;
 const SEED: u64 = 7;
+const REPORT: &str = "bench/results/ids.md";
 /// What processes have to start and open the store, in ms.
 const START_MS: u64 = 1500;
 
@@ -298,18 +300,29 @@ struct Arguments {
     store: String,
     ways: Vec<Way>,
     worker: Option<String>,
+    /// Said of the store beside its figures.
+    note: Option<String>,
+    report: bool,
     numbers: Vec<f64>,
 }
 
 fn arguments() -> Arguments {
-    let mut out =
-        Arguments { store: "local".into(), ways: ALL_WAYS.to_vec(), worker: None, numbers: Vec::new() };
+    let mut out = Arguments {
+        store: "local".into(),
+        ways: ALL_WAYS.to_vec(),
+        worker: None,
+        note: None,
+        report: false,
+        numbers: Vec::new(),
+    };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().unwrap_or_else(|| panic!("{arg} of what?"));
         match &arg[..] {
             "--store" => out.store = value(),
             "--worker" => out.worker = Some(value()),
+            "--note" => out.note = Some(value()),
+            "--report" => out.report = true,
             "--ways" => {
                 out.ways = value().split(',').map(|n| ALL_WAYS[n.parse::<usize>().unwrap()]).collect()
             }
@@ -340,10 +353,21 @@ async fn main() {
     if let Some(name) = &arguments.worker {
         return work(&arguments, name).await;
     }
+    let mut figures = Figures::load();
+    if !arguments.report {
+        run(&arguments, &mut figures).await;
+        figures.save();
+    }
+    let text = report::report(&figures, &std::fs::read_to_string(REPORT).unwrap_or_default());
+    println!("{text}");
+    std::fs::write(REPORT, text).unwrap();
+    std::fs::write("bench/results/ids.svg", plot(&figures)).unwrap();
+}
+
+async fn run(arguments: &Arguments, figures: &mut Figures) {
     let seconds = arguments.numbers.first().copied().unwrap_or(1.0);
     let kind = arguments.store.split(':').next().unwrap_or_default();
     let part = PARTS.iter().find(|part| part.store == kind).expect("local or fdb:<cluster file>");
-    let mut figures = Figures::load();
     for way in arguments.ways.iter().filter(|way| kind == "fdb" || **way != Way::Native) {
         for (processes, tasks) in part.columns() {
             let time = Duration::from_secs_f64(seconds);
@@ -352,12 +376,8 @@ async fn main() {
             figures.cells.insert(place, cell);
         }
     }
-    figures.notes.insert(kind.into(), note(part, seconds));
-    figures.save();
-    let text = report::report(&figures);
-    println!("{text}");
-    std::fs::write("bench/results/ids.md", text).unwrap();
-    std::fs::write("bench/results/ids.svg", plot(&figures)).unwrap();
+    let said = arguments.note.iter().fold(note(part, seconds), |all, note| format!("{all} {note}"));
+    figures.notes.insert(kind.into(), said);
 }
 
 fn note(part: &Part, seconds: f64) -> String {

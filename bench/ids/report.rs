@@ -100,8 +100,11 @@ fn expected(bits: u32, n: f64) -> f64 {
     n * (n - 1.0) / 2.0 / 2f64.powi(bits as i32)
 }
 
-/// The whole report.
-pub fn report(figures: &Figures) -> String {
+/// Begins what people write into the report.
+const REMARKS: &str = "\n## What it says";
+
+/// The whole report; remarks stay as they are in `before`.
+pub fn report(figures: &Figures, before: &str) -> String {
     let mut out = String::from("# Ids for new members\n\n![ids a second](ids.svg)\n");
     PARTS.iter().for_each(|part| table(&mut out, part, figures));
     out.push_str(
@@ -121,6 +124,7 @@ pub fn report(figures: &Figures) -> String {
     for n in [1e6, 1e9, 6e9] {
         let _ = writeln!(out, "| xxHash, 64 bits | {n:.0e} | | {:.2e} |", expected(64, n));
     }
+    out.push_str(before.find(REMARKS).and_then(|at| before.get(at..)).unwrap_or_default());
     out
 }
 
