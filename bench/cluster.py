@@ -28,7 +28,7 @@ CASES = [
     ("GET", ["-t", "get", "-r", "100000"], FILL),
     ("SET", ["-t", "set", "-r", "100000"], None),
     ("INCR one key", ["incr", "hot:counter"], None),
-    ("SADD one set, fresh members", ["-r", "1000000000000", "sadd", "hot:set", "member:__rand_int__"], None),
+    ("SADD one set, fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:__rand_int__"], None),
     ("SADD one set, known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 

@@ -4,12 +4,15 @@
 //!   ends (`types::set::rows`): so a hint that is wrong costs a search, never an answer.
 //! * Which ids this server wrote deltas for. A fold reads each of those rows, instead of a range full of the tombstones of
 //!   folded ones. What is forgotten here (a crash, an attempt that conflicted) is found by the folds that read ranges.
+//! * What this server last wrote as a chunk. Who rewrites a chunk and finds another server's bytes there shares it with
+//!   that one, and rewrites it less often from then on: two that rewrite one chunk at a time conflict. Up to
+//!   2^[`MOST_SHARED`] times as many deltas wait then.
 //! * Sampling weights of a bucket of chunks, with the bucket's stamp: they hold in any transaction that reads that stamp.
 //!
 //! Hints may come from transactions that were never committed, and from sets that are gone: object ids are not reused.
 //! All are dropped together when there are too many.
 
-use super::keys::Oid;
+use super::keys::{Oid, hash};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,6 +22,9 @@ const MAX_SIZE: usize = 1 << 19;
 const OBJECT: usize = 16;
 /// So many hints come between two counts: a count of the most there can be takes a few milliseconds.
 const CALLS: usize = 1 << 16;
+
+/// The most that sharing a chunk doubles the deltas that wait under it.
+const MOST_SHARED: u32 = 8;
 
 /// Sampling weights of a bucket's chunks: their first ids, and the sum of the weights up to and with each.
 pub type Weights = Vec<(u64, u64)>;
@@ -35,15 +41,24 @@ struct Hints {
 
 #[derive(Debug, Default)]
 struct Object {
-    /// First ids of chunks, without the one at 0 that every set has, and ids with deltas under each.
-    chunks: BTreeMap<u64, Vec<u64>>,
+    /// By first id, without the one at 0 that every set has as long as nothing is known of it.
+    chunks: BTreeMap<u64, Chunk>,
     buckets: HashMap<u8, (u128, Arc<Weights>)>,
+}
+
+#[derive(Debug, Default)]
+struct Chunk {
+    /// Ids that this server wrote deltas for.
+    deltas: Vec<u64>,
+    /// A hash of the bytes that this server last wrote.
+    written: Option<u64>,
+    shared: u32,
 }
 
 impl Object {
     fn size(&self) -> usize {
         let weights: usize = self.buckets.values().map(|(_, weights)| weights.len()).sum();
-        OBJECT + weights + self.chunks.values().map(|ids| 1 + ids.len()).sum::<usize>()
+        OBJECT + weights + self.chunks.values().map(|chunk| 3 + chunk.deltas.len()).sum::<usize>()
     }
     fn chunk_of(&self, id: u64) -> u64 {
         self.chunks.range(..=id).next_back().map_or(0, |(first, _)| *first)
@@ -66,22 +81,52 @@ impl SetHints {
     /// No chunk starts at `first`.
     pub fn forget_chunk(&self, oid: Oid, first: u64) {
         if let Some(object) = self.0.lock().objects.get_mut(&oid)
-            && let Some(ids) = object.chunks.remove(&first)
-            && !ids.is_empty()
+            && let Some(chunk) = object.chunks.remove(&first)
+            && !chunk.deltas.is_empty()
         {
             let before = object.chunk_of(first);
-            object.chunks.entry(before).or_default().extend(ids);
+            object.chunks.entry(before).or_default().deltas.extend(chunk.deltas);
         }
     }
 
-    /// A delta of `id` was written. Once there are `enough` under its chunk, they are forgotten and returned.
+    /// The chunk at `first` is written, with these bytes.
+    pub fn wrote_chunk(&self, oid: Oid, first: u64, bytes: &[u8]) {
+        let mut hints = self.0.lock();
+        let object = hints.object(oid);
+        let shared = object.chunks.get(&object.chunk_of(first)).map_or(0, |chunk| chunk.shared);
+        let chunk = object.chunks.entry(first).or_default();
+        (chunk.written, chunk.shared) = (Some(hash(bytes)), shared);
+    }
+
+    /// The chunk at `first` is about to be rewritten, and these are its bytes.
+    pub fn rewrites_chunk(&self, oid: Oid, first: u64, bytes: &[u8]) {
+        if let Some(object) = self.0.lock().objects.get_mut(&oid)
+            && let Some(chunk) = object.chunks.get_mut(&first)
+            && let Some(written) = chunk.written
+        {
+            chunk.shared = match written == hash(bytes) {
+                true => chunk.shared.saturating_sub(1),
+                false => (chunk.shared + 2).min(MOST_SHARED),
+            };
+        }
+    }
+
+    /// How many times as many changes as usual are to wait before the chunk at `first` is rewritten.
+    pub fn patience(&self, oid: Oid, first: u64) -> usize {
+        let hints = self.0.lock();
+        let chunk = hints.objects.get(&oid).and_then(|object| object.chunks.get(&first));
+        chunk.map_or(1, |chunk| 1 << chunk.shared)
+    }
+
+    /// A delta of `id` was written. Once there are `enough` under its chunk (more if it is shared), they are forgotten and
+    /// returned.
     pub fn note_delta(&self, oid: Oid, id: u64, enough: usize) -> Option<Vec<u64>> {
         let mut hints = self.0.lock();
         let object = hints.object(oid);
         let first = object.chunk_of(id);
-        let ids = object.chunks.entry(first).or_default();
-        ids.push(id);
-        (ids.len() >= enough).then(|| std::mem::take(ids))
+        let chunk = object.chunks.entry(first).or_default();
+        chunk.deltas.push(id);
+        (chunk.deltas.len() >= enough << chunk.shared).then(|| std::mem::take(&mut chunk.deltas))
     }
 
     /// The weights that a bucket had when its stamp was `stamp`.
@@ -132,6 +177,32 @@ mod tests {
     }
 
     #[test]
+    fn a_shared_chunk_is_rewritten_less_often() {
+        let hints = SetHints::default();
+        let oid = Oid(1);
+        assert_eq!(hints.patience(oid, 0), 1);
+        hints.rewrites_chunk(oid, 0, b"of another server, before this one wrote");
+        hints.wrote_chunk(oid, 0, b"own");
+        hints.rewrites_chunk(oid, 0, b"own");
+        assert_eq!(hints.patience(oid, 0), 1);
+        hints.rewrites_chunk(oid, 0, b"another server's");
+        assert_eq!(hints.patience(oid, 0), 4);
+        assert_eq!([1, 2, 3].map(|id| hints.note_delta(oid, id, 1)), [None, None, None]);
+        assert_eq!(hints.note_delta(oid, 4, 1), Some(vec![1, 2, 3, 4]));
+        hints.wrote_chunk(oid, 100, b"a piece of it");
+        assert_eq!(hints.patience(oid, 100), 4);
+        for _ in 0..20 {
+            hints.rewrites_chunk(oid, 0, b"another server's");
+        }
+        assert_eq!(hints.patience(oid, 0), 1 << MOST_SHARED);
+        hints.wrote_chunk(oid, 0, b"own");
+        for _ in 0..20 {
+            hints.rewrites_chunk(oid, 0, b"own");
+        }
+        assert_eq!(hints.patience(oid, 0), 1);
+    }
+
+    #[test]
     fn weights_hold_for_their_stamp() {
         let hints = SetHints::default();
         hints.keep_weights(Oid(1), 3, 7, Arc::new(vec![(0, 5)]));
@@ -147,6 +218,6 @@ mod tests {
             hints.note_delta(Oid(n % 50_000), n as u64, usize::MAX);
         }
         let held = hints.0.lock();
-        assert!(held.objects.values().map(Object::size).sum::<usize>() <= MAX_SIZE + (1 + OBJECT) * CALLS);
+        assert!(held.objects.values().map(Object::size).sum::<usize>() <= MAX_SIZE + (4 + OBJECT) * CALLS);
     }
 }

@@ -280,7 +280,7 @@ async fn under_faults_every_increment_takes_a_place_of_its_own() {
             *sum += n;
         }
     }
-    // Of one seed alone the odds of none are a few in a thousand.
+    // One seed alone may meet none of a kind.
     assert!(met.iter().all(|n| *n > 0), "applied, lost, conflicts: {met:?}");
 }
 

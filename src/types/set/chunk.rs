@@ -57,6 +57,10 @@ impl Row {
         append(&mut out, ids)?;
         Ok(out)
     }
+    /// The stored bytes of this one.
+    pub fn bytes(&self) -> &[u8] {
+        &self.raw
+    }
     /// True where `id` belongs into this chunk.
     pub fn covers(&self, id: u64) -> bool {
         id >= self.first && self.next.is_none_or(|next| id < next)

@@ -237,7 +237,8 @@ async fn change_many(
     while let Some(id) = at {
         let row = locate(s, oid, id).await?;
         let under = || states.range(row.first..).take_while(|(id, _)| row.covers(**id));
-        if under().nth(DIRECT - 1).is_some() {
+        let many = DIRECT * s.space.hints.patience(oid, row.first);
+        if under().nth(many - 1).is_some() {
             let changes = under().map(|(id, _)| (*id, adds)).collect();
             let old: Vec<u64> = under().filter(|(_, seen)| seen.delta).map(|(id, _)| *id).collect();
             let seen = Fold::Of(&old).deltas(s, oid, &row).await?;

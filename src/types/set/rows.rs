@@ -219,6 +219,7 @@ pub async fn rewrite(
     if changes.is_empty() && seen.is_empty() {
         return Ok(());
     }
+    s.space.hints.rewrites_chunk(oid, row.first, row.bytes());
     let mut ids = row.ids()?;
     let mut old = BTreeMap::from([(row.first, ids.len())]);
     take_deltas(s, oid, &seen)?;
@@ -315,8 +316,9 @@ fn replace(
     }
     let mut next = end;
     for (first, ids) in new.into_iter().rev() {
-        s.tx.set(&s.db.chunk(oid, first), &Row::encode(next, &ids)?)?;
-        s.space.hints.learn_chunk(oid, first);
+        let bytes = Row::encode(next, &ids)?;
+        s.tx.set(&s.db.chunk(oid, first), &bytes)?;
+        s.space.hints.wrote_chunk(oid, first, &bytes);
         if old.get(&first) != Some(&ids.len()) {
             let weight = ids.len() + SLACK;
             *sums.entry(bucket(first)).or_default() += weight.cast_signed();
