@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const START: Duration = Duration::from_secs(90);
+/// What fdbcli says when a configuration has been reached.
+const SUCCESSES: [&str; 4] =
+    ["Database created", "already exists", "Coordination state changed", "No change"];
 
 /// How the cluster is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,9 +121,7 @@ impl Cluster {
             Layout::Double => {
                 cluster.configure("configure new double ssd");
                 // Each process is a coordinator, so that the cluster outlives any one of them.
-                let (done, output) = cluster.cli("coordinators auto");
-                assert!(done, "{output}");
-                cluster.wait_until_available();
+                cluster.configure("coordinators auto");
             }
         }
         Some(cluster)
@@ -142,7 +143,7 @@ impl Cluster {
         let since = Instant::now();
         while since.elapsed() < START {
             let (done, output) = self.cli(line);
-            if done && (output.contains("Database created") || output.contains("already exists")) {
+            if done && SUCCESSES.iter().any(|line| output.contains(line)) {
                 self.wait_until_available();
                 return;
             }
@@ -179,6 +180,10 @@ impl Cluster {
     /// Number of processes.
     pub fn len(&self) -> usize {
         self.processes.len()
+    }
+    /// Whether process `n` runs.
+    pub fn is_running(&mut self, n: usize) -> bool {
+        self.processes[n].child.try_wait().unwrap().is_none()
     }
     /// SIGKILL to process `n`, which is then started again on its files.
     pub fn restart(&mut self, n: usize) {

@@ -118,12 +118,17 @@ fn fault(cluster: &mut Cluster, rng: &mut Rng) -> &'static str {
     }
 }
 
+/// One fault after the other. Most of them meet a cluster that is at work: it can take 20 s to recover from some.
 fn make_trouble(cluster: &mut Cluster, rng: &mut Rng, time: Duration) -> Faults {
     let since = Instant::now();
     let mut faults = Faults::new();
     while since.elapsed() < time {
         std::thread::sleep(Duration::from_millis(300 + rng.below(2000) as u64));
+        (0..cluster.len()).for_each(|n| assert!(cluster.is_running(n), "process {n} ended by itself"));
         *faults.entry(fault(cluster, rng)).or_default() += 1;
+        if !rng.one_in(3) {
+            cluster.wait_until_available();
+        }
     }
     faults
 }
@@ -140,7 +145,7 @@ fn every_command_is_applied_once_while_processes_die_and_hang() {
         let workers: Vec<_> = (0..CLIENTS).map(|n| scope.spawn(move || worker(n).run())).collect();
         let faults = make_trouble(&mut world.cluster, &mut Rng::new(seed), time);
         let recovered = world.recovered();
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(3));
         shared.stop.store(true, Ordering::Relaxed);
         let events: Vec<Event> = workers.into_iter().flat_map(|w| w.join().unwrap()).collect();
         (events, faults, recovered)
