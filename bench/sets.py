@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Large sets on Tern and on redis-server, in turn, in one run: medians and ratios.
+
+    cargo build --release
+    python3 bench/sets.py --tern target/release/tern [--members 1000000] [--rounds 5] [--out bench/results/NAME.md]
+
+Two sets of `--members` members of one length, half of them in both. Redis keeps nothing on disk; Tern syncs every commit.
+A reply is read to its last byte: its length is known beforehand, so that no parser is measured. Only ratios of one run
+mean something. Needs redis-server.
+"""
+import argparse
+import datetime
+import hashlib
+import os
+import platform
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+
+BATCH = 1000  # members of a SADD
+WINDOW = 8  # SADDs on their way
+SMALL = 100  # members of the small set
+COPIES = 9  # further sets of the same members, for memory and disk
+# What is to be reached: Redis' time divided by Tern's, or (None) something that the text says.
+TARGETS = {"SINTERCARD": 50, "SINTERSTORE": 50, "SUNIONSTORE": 50, "SDIFFSTORE": 50, "SINTER": 1, "SMEMBERS": 1,
+           "SISMEMBER": 0.5}
+
+
+def member(n):
+    digits = hashlib.blake2b(n.to_bytes(8, "big"), digest_size=19).hexdigest()
+    return f"at://did:plc:{digits[:24]}/app.bsky.feed.like/{digits[24:37]}".encode()
+
+
+def request(*words):
+    words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+class Server:
+    def __init__(self, name, argv, directory):
+        os.makedirs(directory)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        self.name, self.directory = name, directory
+        self.log = open(directory + ".log", "w")
+        argv = [*argv, "--port", str(port), "--dir", directory]
+        self.process = subprocess.Popen(argv, stdout=self.log, stderr=self.log)
+        for _ in range(400):
+            try:
+                self.socket = socket.create_connection(("127.0.0.1", port), 120)
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.buffer = memoryview(bytearray(1 << 20))
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise SystemExit(f"{name} did not start: see {directory}.log")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+    def line(self):
+        out = b""
+        while not out.endswith(b"\r\n"):
+            out += self.socket.recv(1)
+        if out.startswith(b"-"):
+            raise SystemExit(f"{self.name}: {out.decode()}")
+        return out
+
+    def integer(self, *words):
+        self.socket.sendall(request(*words))
+        return int(self.line()[1:])
+
+    def members(self, length, *words):
+        """Members of a reply, read to its end; `length`: bytes of each in the reply."""
+        self.socket.sendall(request(*words))
+        count = int(self.line()[1:])
+        left = count * length
+        while left > 0:
+            left -= self.socket.recv_into(self.buffer, min(left, len(self.buffer)))
+        return count
+
+    def resident(self):
+        with open(f"/proc/{self.process.pid}/statm") as f:
+            return int(f.read().split()[1]) * 4096
+
+    def disk(self):
+        out = subprocess.run(["du", "-sb", self.directory], capture_output=True, text=True).stdout
+        return int(out.split()[0])
+
+
+def load(server, requests):
+    """Seconds that the requests take, WINDOW of them on their way."""
+    begin = time.perf_counter()
+    for n, raw in enumerate(requests):
+        if n >= WINDOW:
+            server.line()
+        server.socket.sendall(raw)
+    for _ in range(min(WINDOW, len(requests))):
+        server.line()
+    return time.perf_counter() - begin
+
+
+def batches(key, members):
+    return [request("SADD", key, *members[n:n + BATCH]) for n in range(0, len(members), BATCH)]
+
+
+def timed(run, want):
+    begin = time.perf_counter()
+    got = run()
+    took = time.perf_counter() - begin
+    if got != want:
+        raise SystemExit(f"{got} instead of {want}")
+    return took
+
+
+def store(server, *words):
+    server.integer("UNLINK", "stored")
+    return lambda: server.integer(*words)
+
+
+def is_member(server, some):
+    requests = b"".join(request("SISMEMBER", "a", m) for m in some)
+
+    def run():
+        server.socket.sendall(requests)
+        replies = b""
+        while len(replies) < 4 * len(some):
+            replies += server.socket.recv(4096)
+        return replies.count(b":1\r\n")
+    return run
+
+
+def processor():
+    with open("/proc/cpuinfo") as f:
+        names = re.findall(r"model name\s*:\s*(.*)", f.read())
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
+
+
+def cases(n, members):
+    """Name, what makes the run, its answer, how often in a round."""
+    length = len(members[0]) + len(b"$%d\r\n\r\n" % len(members[0]))
+    both = ("a", "b")
+    return [
+        ("SINTERCARD", lambda s: lambda: s.integer("SINTERCARD", 2, *both), n // 2, 1),
+        ("SINTERSTORE", lambda s: store(s, "SINTERSTORE", "stored", *both), n // 2, 1),
+        ("SUNIONSTORE", lambda s: store(s, "SUNIONSTORE", "stored", *both), n + n // 2, 1),
+        ("SDIFFSTORE", lambda s: store(s, "SDIFFSTORE", "stored", *both), n // 2, 1),
+        ("SINTER", lambda s: lambda: s.members(length, "SINTER", *both), n // 2, 1),
+        ("SMEMBERS", lambda s: lambda: s.members(length, "SMEMBERS", "a"), n, 1),
+        ("SINTER 100 with all", lambda s: lambda: s.members(length, "SINTER", "small", "a"), SMALL, 50),
+        ("SISMEMBER", lambda s: is_member(s, members[::n // 100][:100]), 100, 50),
+    ]
+
+
+def measure(server, make, want, times):
+    return statistics.median(timed(make(server), want) for _ in range(times))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tern", required=True)
+    parser.add_argument("--members", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="redis,tern")
+    parser.add_argument("--out")
+    a = parser.parse_args()
+    n = a.members
+    members = [member(k) for k in range(n + n // 2)]
+    binary = os.path.abspath(a.tern)
+    lines = [f"# Large sets: Tern beside redis-server, {datetime.date.today()}", "",
+             f"Machine: {processor()}, Linux {platform.release()}. Two sets of {n:,} members of {len(members[0])} bytes, "
+             f"half of them in both. `python3 bench/sets.py`: medians of {a.rounds} rounds, the servers in turn, in one run; "
+             "server and load share the machine. Times in ms; the ratio is Redis' time divided by Tern's.", ""]
+
+    def say(line):
+        lines.append(line)
+        print(line, flush=True)
+
+    print("\n".join(lines))
+    with tempfile.TemporaryDirectory() as directory:
+        argv = {"redis": ["redis-server", "--save", "", "--appendonly", "no", "--daemonize", "no"], "tern": [binary]}
+        servers = [Server(k, argv[k], os.path.join(directory, k)) for k in a.only.split(",")]
+        try:
+            say("| loading | " + " | ".join(s.name for s in servers) + " | ratio |")
+            say("|---|" + "---|" * (len(servers) + 1))
+            for key, part, name in [("a", members[:n], "new members/s"), ("b", members[n // 2:], "half of them known: members/s"),
+                                    ("small", members[:n:n // SMALL][:SMALL], None)]:
+                requests = batches(key, part)
+                rates = [len(part) / load(s, requests) for s in servers]
+                if name:
+                    say(f"| SADD of {BATCH}, {name} | " + " | ".join(f"{r:,.0f}" for r in rates)
+                        + f" | **{rates[-1] / rates[0]:.2f}** |")
+            say("")
+            say("| command | " + " | ".join(s.name for s in servers) + " | ratio | min-max | to reach |")
+            say("|---|" + "---|" * (len(servers) + 3))
+            for name, make, want, times in cases(n, members):
+                rounds = [[measure(s, make, want, times) * 1000 for s in servers] for _ in range(a.rounds)]
+                medians = [statistics.median(r[k] for r in rounds) for k in range(len(servers))]
+                ratios = [r[0] / r[-1] for r in rounds]
+                target = TARGETS.get(name, "under 1 ms")
+                say(f"| {name} | " + " | ".join(f"{m:,.2f}" for m in medians) + f" | **{statistics.median(ratios):.2f}** | "
+                    f"{min(ratios):.2f}-{max(ratios):.2f} | {target} |")
+            say("")
+            say("| bytes | " + " | ".join(s.name for s in servers) + " |")
+            say("|---|" + "---|" * len(servers))
+            for s in servers:
+                s.integer("UNLINK", "stored")
+                for k in range(COPIES):
+                    s.integer("SUNIONSTORE", f"copy{k}", "a")
+            sets = n * (COPIES + 2)
+            say("| resident | " + " | ".join(f"{s.resident():,}" for s in servers) + " |")
+            say("| on disk | " + " | ".join(f"{s.disk():,}" for s in servers) + " |")
+            both = [s.resident() + (s.disk() if s.name == "tern" else 0) for s in servers]
+            say(f"| both, for a member and set ({COPIES + 2} sets) | " + " | ".join(f"{b / sets:.1f}" for b in both) + " |")
+        finally:
+            for s in servers:
+                s.stop()
+    if a.out:
+        with open(a.out, "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
