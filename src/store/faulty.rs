@@ -5,17 +5,19 @@
 //! * short delays anywhere, which turn orders around;
 //! * an [`Outage`], while it is switched on.
 //!
-//! It also counts what passes through it ([`Traffic`]).
+//! It also counts what passes through it ([`Traffic`]), and a test can have it break the contract ([`Tamper`]).
 //!
 //! Only what the contract allows: a transaction that wrote nothing never conflicts and its commit is never unknown.
 //! Faults are drawn from one seeded generator in the order of `begin`; with several threads that order is the scheduler's, so
 //! a seed repeats the mix of faults and not the run.
 
+use super::tamper::{Seen, Tamper, Tampering};
 use super::{ClusterStatus, Fsync, Pairs, RangeOptions, Read, Store, StoreStats, Tx, Version, Watch};
 use crate::env::Rng;
 use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,11 +111,15 @@ struct Shared {
     counts: Mutex<FaultCounts>,
     traffic: Mutex<Traffic>,
     outage: Mutex<Outage>,
+    tampering: Tampering,
 }
 
 /// A transaction with faults.
 pub struct FaultyTx {
     inner: Tx,
+    /// What point reads see instead of `inner`'s version, and the keys that this transaction has written.
+    torn: Option<(Tx, Mutex<HashSet<Vec<u8>>>)>,
+    tamper: Option<Arc<dyn Tamper>>,
     rng: Mutex<Rng>,
     shared: Arc<Shared>,
     /// How long it waits at most in a silence.
@@ -131,6 +137,7 @@ impl Faulty {
             counts: Mutex::default(),
             traffic: Mutex::default(),
             outage: Mutex::default(),
+            tampering: Tampering::default(),
         };
         Faulty { inner: Box::new(inner), shared: Arc::new(shared) }
     }
@@ -141,6 +148,10 @@ impl Faulty {
     /// Begins or ends an outage, also for running transactions.
     pub fn set_outage(&self, outage: Outage) {
         *self.shared.outage.lock() = outage;
+    }
+    /// Breaks the contract from now on, for transactions that begin; None: no longer.
+    pub fn set_tamper(&self, tamper: Option<Arc<dyn Tamper>>) {
+        self.shared.tampering.set(tamper);
     }
     /// What has passed so far.
     pub fn traffic(&self) -> Traffic {
@@ -154,7 +165,13 @@ impl Faulty {
         let rng = Mutex::new(self.shared.rng.lock().fork());
         self.shared.traffic.lock().transactions += 1;
         let limit = Mutex::new(Duration::MAX);
-        FaultyTx { inner: self.inner.begin(), rng, shared: self.shared.clone(), limit }
+        let (tamper, seen) = self.shared.tampering.begin(&self.inner);
+        let (inner, torn) = match seen {
+            Seen::Now => (self.inner.begin(), None),
+            Seen::Older(old) => (old, None),
+            Seen::Torn(old) => (self.inner.begin(), Some((old, Mutex::default()))),
+        };
+        FaultyTx { inner, torn, tamper, rng, shared: self.shared.clone(), limit }
     }
     pub(super) fn stats(&self) -> StoreStats {
         self.inner.stats()
@@ -184,6 +201,12 @@ impl FaultyTx {
             *count(&mut self.shared.counts.lock()) += 1;
         }
         hit
+    }
+
+    fn note_write(&self, key: &[u8]) {
+        if let Some((_, written)) = &self.torn {
+            written.lock().insert(key.to_vec());
+        }
     }
 
     async fn delay(&self) {
@@ -224,7 +247,16 @@ impl FaultyTx {
     pub(super) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         self.before_read().await?;
         self.shared.traffic.lock().reads += 1;
-        Box::pin(self.inner.get(key, read)).await
+        let Some(tamper) = &self.tamper else { return Box::pin(self.inner.get(key, read)).await };
+        let mode = tamper.read(key, read);
+        let value = match &self.torn {
+            Some((old, written)) if !written.lock().contains(key) => {
+                Box::pin(self.inner.get(key, mode)).await?;
+                Box::pin(old.get(key, Read::Snapshot)).await?
+            }
+            _ => Box::pin(self.inner.get(key, mode)).await?,
+        };
+        Ok(tamper.answer(key, read, value))
     }
     pub(super) async fn get_range(
         &self,
@@ -238,21 +270,26 @@ impl FaultyTx {
         Box::pin(self.inner.get_range(begin, end, options, read)).await
     }
     pub(super) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        self.note_write(key);
         self.inner.set(key, value)
     }
     pub(super) fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        self.note_write(key);
         self.inner.set_without_conflict(key, value)
     }
     pub(super) fn clear(&self, key: &[u8]) -> StoreResult<()> {
+        self.note_write(key);
         self.inner.clear(key)
     }
     pub(super) fn clear_range(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         self.inner.clear_range(begin, end)
     }
     pub(super) fn add(&self, key: &[u8], delta: &[u8]) -> StoreResult<()> {
+        self.note_write(key);
         self.inner.add(key, delta)
     }
     pub(super) fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
+        self.note_write(key);
         self.inner.max(key, operand)
     }
     pub(super) fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
@@ -294,6 +331,14 @@ impl FaultyTx {
     async fn commit_with_faults(self: Box<Self>) -> StoreResult<Version> {
         if !self.inner.is_write() {
             return Box::pin(self.inner.commit()).await;
+        }
+        if self.tamper.as_ref().is_some_and(|tamper| tamper.answers_early()) {
+            let read = Box::pin(self.inner.read_version()).await?;
+            tokio::spawn(async move {
+                self.sleep().await;
+                let _ = Box::pin(self.inner.commit()).await;
+            });
+            return Ok(read + 1);
         }
         self.reach(true).await?;
         self.delay().await;

@@ -22,6 +22,7 @@ pub mod faulty;
 #[cfg(feature = "fdb")]
 pub mod fdb;
 pub mod local;
+pub mod tamper;
 mod writes;
 
 use crate::error::{StoreError, StoreResult};

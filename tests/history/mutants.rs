@@ -1,0 +1,160 @@
+//! Breaches of what strict serializability rests on, one at a time. Each must turn some history red.
+
+use super::generate::Group;
+use super::world::{Plan, Sweep};
+use crate::cluster::Cluster;
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt};
+use std::sync::Arc;
+use std::time::Duration;
+use tern::keyspace::Scope;
+use tern::keyspace::keys::Prefix;
+use tern::store::faulty::FaultRates;
+use tern::store::tamper::{Sight, Tamper};
+use tern::store::{RangeOptions, Read};
+use tern::types::object;
+
+/// The tag of a row below a database's prefix, or of a row of the store.
+fn tag(key: &[u8]) -> u8 {
+    match Prefix::of_row(key) {
+        Some(prefix) => key.get(prefix.as_bytes().len()).copied().unwrap_or(0),
+        None => key.first().copied().unwrap_or(0),
+    }
+}
+
+/// Records are read without a conflict.
+struct NoReadConflict;
+impl Tamper for NoReadConflict {
+    fn read(&self, key: &[u8], read: Read) -> Read {
+        if tag(key) == b'K' { Read::Snapshot } else { read }
+    }
+}
+
+/// A version is published before the snapshot that belongs to it.
+struct VersionBeforeSnapshot;
+impl Tamper for VersionBeforeSnapshot {
+    fn sight(&self) -> Sight {
+        Sight::Torn
+    }
+}
+
+/// After an unknown commit nobody looks whether it was applied.
+struct LaneKeySkipped;
+impl Tamper for LaneKeySkipped {
+    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
+        value.filter(|_| tag(key) != b'l')
+    }
+}
+
+/// A fold (it alone reads deltas one by one as snapshots) takes added members for removed ones.
+struct FoldLosesDeltas;
+impl Tamper for FoldLosesDeltas {
+    fn answer(&self, key: &[u8], read: Read, value: Option<Bytes>) -> Option<Bytes> {
+        let delta = tag(key) == b'S' && read == Read::Snapshot && value.as_deref() == Some(b"+");
+        if delta { Some(Bytes::from_static(b"-")) } else { value }
+    }
+}
+
+/// WATCH compares whether a key is there, not its revision.
+struct WatchWithoutRevision;
+impl Tamper for WatchWithoutRevision {
+    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
+        let value = value?;
+        if tag(key) != b'K' {
+            return Some(value);
+        }
+        let mut raw = value.to_vec();
+        raw[3..11].fill(0);
+        Some(raw.into())
+    }
+}
+
+/// Transactions begin at a version that is not the last one committed.
+struct StaleReadVersion;
+impl Tamper for StaleReadVersion {
+    fn sight(&self) -> Sight {
+        Sight::Older
+    }
+}
+
+/// Commits are answered before they are done.
+struct AnswerBeforeSync;
+impl Tamper for AnswerBeforeSync {
+    fn answers_early(&self) -> bool {
+        true
+    }
+}
+
+/// The sweep of expired keys as it is.
+pub fn honest_sweep(cluster: Arc<Cluster>, server: usize, shard: u8) -> BoxFuture<'static, ()> {
+    async move {
+        // Where the store is in the way, the next sweep does it.
+        let _ = tern::types::expire::sweep(cluster.space(server), 0, shard, 10).await;
+    }
+    .boxed()
+}
+
+/// A sweep that removes what the index named a moment ago, without asking the record again.
+fn sweep_without_recheck(cluster: Arc<Cluster>, server: usize, shard: u8) -> BoxFuture<'static, ()> {
+    async move {
+        let space = cluster.space(server);
+        let tx = space.store.begin();
+        let Ok(catalog) = space.catalog.load(&tx).await else { return };
+        let db = catalog.prefixes[0];
+        let now = space.clock.now_ms();
+        let (from, to) = (db.expiry_from(shard, 0), db.expiry_from(shard, now + 1));
+        let Ok(due) = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await else { return };
+        tokio::time::sleep(Duration::from_micros(700)).await;
+        let tx = space.store.begin();
+        let s = Scope { tx: &tx, db, number: 0, now, space };
+        for (row, _) in &due.pairs {
+            let (_, key) = db.decode_expiry(row).unwrap();
+            let Ok(mut slot) = object::open(&s, &key, Read::Serializable).await else { return };
+            if slot.exists() || slot.stored_expiry().is_some() {
+                object::remove(&s, &mut slot).unwrap();
+            }
+        }
+        let _ = tx.commit().await;
+    }
+    .boxed()
+}
+
+/// A mutation, and a plan under which it should show.
+pub fn all() -> Vec<(&'static str, Plan)> {
+    let plan = |groups: &'static [Group], tamper: Option<Arc<dyn Tamper>>, sweep: Sweep| Plan {
+        servers: 2,
+        clients: 4,
+        steps: 40,
+        pipeline: 1,
+        groups,
+        rates: FaultRates { delay: 0.2, ..FaultRates::default() },
+        give_up: 0,
+        tamper,
+        sweep,
+        embedded: true,
+    };
+    let with = |groups, tamper: Arc<dyn Tamper>| plan(groups, Some(tamper), honest_sweep);
+    let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
+    vec![
+        ("a read conflict is dropped", with(&[Group::Counters], Arc::new(NoReadConflict))),
+        (
+            "a version is published before its snapshot",
+            with(&[Group::Counters], Arc::new(VersionBeforeSnapshot)),
+        ),
+        (
+            "the lane key is skipped on unknown commits",
+            Plan { rates: unknown, ..with(&[Group::Counters], Arc::new(LaneKeySkipped)) },
+        ),
+        (
+            "a fold loses deltas",
+            Plan { clients: 3, steps: 120, ..with(&[Group::Chunked], Arc::new(FoldLosesDeltas)) },
+        ),
+        ("WATCH does without the revision", with(&[Group::Watched], Arc::new(WatchWithoutRevision))),
+        (
+            "expiry does without asking the record again",
+            Plan { steps: 150, ..plan(&[Group::Expiring], None, sweep_without_recheck) },
+        ),
+        ("the read version is stale", with(&[Group::Registers], Arc::new(StaleReadVersion))),
+        ("commits are answered before they are done", with(&[Group::Registers], Arc::new(AnswerBeforeSync))),
+    ]
+}

@@ -1,0 +1,183 @@
+//! Is there an order in which a history's operations could have run one by one, each between its call and its return?
+//!
+//! Wing and Gong's search with Lowe's memory of (set of operations done, state): depth first, next among those that were called
+//! before the first return of one that is not done. An operation whose outcome nobody knows may be done at any time after
+//! its call, or never. What only reads, may be next and answers rightly, is next: in any order that has it later it could as well
+//! stand here, so nothing else need be tried. Histories are cut by keys: what never meets in one operation is checked alone, which is the same as
+//! checking it together, because strict serializability is local to parts that share no transaction.
+
+use super::model::{Answer, Op, State};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::{Hash, Hasher};
+
+/// Return time of an operation whose outcome is not known.
+pub const NEVER: u64 = u64::MAX;
+/// Steps before a search gives up.
+const PATIENCE: u64 = 200_000;
+
+/// What a client did. Calls and returns are numbered in the order in which they happened.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub client: usize,
+    pub op: Op,
+    /// None: not known.
+    pub answer: Option<Answer>,
+    pub called: u64,
+    pub returned: u64,
+    /// It comes after that event of the same client, though it was sent with it.
+    pub after: Option<usize>,
+    /// What clocks said meanwhile: ms, each once.
+    pub clocks: Vec<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is such an order.
+    Serializable,
+    /// There is none; how many operations the longest attempt did, and what could not follow.
+    Broken(usize, Vec<String>),
+    /// The search gave up.
+    Undecided,
+}
+
+/// Judges a history, part by part.
+pub fn judge(events: &[Event]) -> Verdict {
+    for part in parts(events) {
+        let verdict = Search::new(part).run();
+        if verdict != Verdict::Serializable {
+            return verdict;
+        }
+    }
+    Verdict::Serializable
+}
+
+/// The events by keys that meet, each part in the order of its calls. What a client watches is a key of its next EXEC.
+pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
+    let mut group: BTreeMap<String, usize> = BTreeMap::new();
+    for (n, event) in events.iter().enumerate() {
+        let keys: Vec<String> = event.op.keys().into_iter().map(str::to_owned).collect();
+        let joined: BTreeSet<usize> = keys.iter().filter_map(|k| group.get(k).copied()).collect();
+        group.values_mut().filter(|g| joined.contains(g)).for_each(|g| *g = n);
+        group.extend(keys.into_iter().map(|k| (k, n)));
+    }
+    let mut parts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (n, event) in events.iter().enumerate() {
+        parts.entry(group[event.op.keys()[0]]).or_default().push(n);
+    }
+    let one = |mut ids: Vec<usize>| {
+        ids.sort_by_key(|n| (events[*n].called, *n));
+        let at: BTreeMap<usize, usize> = ids.iter().enumerate().map(|(at, n)| (*n, at)).collect();
+        // The one before it in the pipeline may be of another part: then the next one before that counts.
+        let before = |n: &usize| events[*n].after;
+        let after =
+            |n: usize| std::iter::successors(events[n].after, before).find_map(|b| at.get(&b).copied());
+        ids.iter().map(|n| Event { after: after(*n), ..events[*n].clone() }).collect()
+    };
+    parts.into_values().map(one).collect()
+}
+
+struct Search {
+    events: Vec<Event>,
+    done: Vec<bool>,
+    seen: HashSet<(u64, u64)>,
+    steps: u64,
+    /// Hash of the set of events done: the sum of their hashes.
+    sum: u64,
+    best: usize,
+    stuck: Vec<String>,
+}
+
+fn hash(value: &impl Hash, salt: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (salt, value).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Search {
+    fn new(events: Vec<Event>) -> Self {
+        let done = vec![false; events.len()];
+        Search { events, done, seen: HashSet::new(), steps: 0, sum: 0, best: 0, stuck: Vec::new() }
+    }
+
+    fn run(mut self) -> Verdict {
+        match self.deeper(&State::default(), 0, 0) {
+            Some(true) => Verdict::Serializable,
+            Some(false) => Verdict::Broken(self.best, self.stuck),
+            None => Verdict::Undecided,
+        }
+    }
+
+    /// Whether what is not done can follow `state`; None where it takes too long. `from`: all before it is done.
+    fn deeper(&mut self, state: &State, mut from: usize, done: usize) -> Option<bool> {
+        while self.done.get(from) == Some(&true) {
+            from += 1;
+        }
+        let candidates = self.candidates(from);
+        if candidates.iter().all(|n| self.events[*n].returned == NEVER) && !self.any_returned(from) {
+            return Some(true);
+        }
+        let key = (self.sum ^ hash(state, 1), self.sum.rotate_left(17) ^ hash(state, 2));
+        if !self.seen.insert(key) {
+            return Some(false);
+        }
+        self.steps += 1;
+        if self.steps > PATIENCE {
+            return None;
+        }
+        if done >= self.best {
+            self.best = done;
+            self.stuck = candidates.iter().map(|n| format!("{:?}", self.events[*n])).collect();
+        }
+        for n in candidates {
+            let event = self.events[n].clone();
+            let mut nexts: Vec<State> = Vec::new();
+            for now in &event.clocks {
+                for next in state.step(event.client, &event.op, event.answer.as_ref(), *now) {
+                    if !nexts.contains(&next) {
+                        nexts.push(next);
+                    }
+                }
+            }
+            let id = hash(&n, 3);
+            let settled = event.op.only_reads() && !nexts.is_empty();
+            for next in nexts {
+                self.done[n] = true;
+                self.sum = self.sum.wrapping_add(id);
+                let found = self.deeper(&next, from, done + 1);
+                self.sum = self.sum.wrapping_sub(id);
+                self.done[n] = false;
+                if found != Some(false) || settled {
+                    return found;
+                }
+            }
+        }
+        Some(false)
+    }
+
+    fn any_returned(&self, from: usize) -> bool {
+        (from..self.events.len()).any(|n| !self.done[n] && self.events[n].returned != NEVER)
+    }
+
+    /// What may be next, those that returned first in front.
+    fn candidates(&self, from: usize) -> Vec<usize> {
+        let mut first_return = NEVER;
+        let mut found = Vec::new();
+        for n in from..self.events.len() {
+            let event = &self.events[n];
+            if event.called > first_return {
+                break;
+            }
+            if self.done[n] {
+                continue;
+            }
+            first_return = first_return.min(event.returned);
+            if event.after.is_none_or(|before| self.done[before]) {
+                found.push(n);
+            }
+        }
+        found.retain(|n| self.events[*n].called < first_return || self.events[*n].returned == first_return);
+        found.sort_by_key(|n| self.events[*n].returned);
+        found
+    }
+}

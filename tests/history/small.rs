@@ -1,0 +1,124 @@
+//! Histories written by hand: the search says yes and no where it should.
+
+use super::model::{Answer, Op};
+use super::search::{Event, NEVER, Verdict, judge, parts};
+
+fn one(client: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
+    let op = Op::One(line.split(' ').map(str::to_owned).collect());
+    Event { client, op, answer, called, returned, after: None, clocks: vec![0] }
+}
+
+fn text(value: &str) -> Option<Answer> {
+    Some(Answer::Text(value.into()))
+}
+
+const OK: Option<Answer> = Some(Answer::Ok);
+
+fn is_good(events: &[Event]) -> bool {
+    match judge(events) {
+        Verdict::Serializable => true,
+        Verdict::Broken(..) => false,
+        Verdict::Undecided => panic!("undecided"),
+    }
+}
+
+#[test]
+fn a_read_after_a_write_sees_it() {
+    let write = one(0, "SET k 1", OK, 1, 2);
+    assert!(is_good(&[write.clone(), one(1, "GET k", text("1"), 3, 4)]));
+    assert!(!is_good(&[write, one(1, "GET k", Some(Answer::Nil), 3, 4)]));
+}
+
+#[test]
+fn what_overlaps_may_go_either_way_but_only_one() {
+    let write = one(0, "SET k 1", OK, 1, 10);
+    let new = one(1, "GET k", text("1"), 2, 3);
+    let old = |called| one(1, "GET k", Some(Answer::Nil), called, called + 1);
+    assert!(is_good(&[write.clone(), old(2), one(1, "GET k", text("1"), 4, 5)]));
+    assert!(!is_good(&[write, new, old(4)]), "back to the old value");
+}
+
+#[test]
+fn a_lost_update_is_seen() {
+    let add = |client, answer| one(client, "INCRBY c 1", Some(Answer::Int(answer)), 1, 10);
+    assert!(is_good(&[add(0, 1), add(1, 2)]));
+    assert!(!is_good(&[add(0, 1), add(1, 1)]));
+    assert!(!is_good(&[add(0, 1), one(1, "GET c", text("2"), 11, 12)]), "applied twice");
+}
+
+#[test]
+fn an_open_operation_may_have_happened_or_not_or_later() {
+    let open = one(0, "SET k 1", None, 1, NEVER);
+    let nil = |at| one(1, "GET k", Some(Answer::Nil), at, at + 1);
+    let there = |at| one(1, "GET k", text("1"), at, at + 1);
+    assert!(is_good(&[open.clone(), nil(5)]));
+    assert!(is_good(&[open.clone(), nil(5), there(7)]));
+    assert!(!is_good(&[open.clone(), there(5), nil(7)]));
+    assert!(!is_good(&[nil(0), there(2), one(0, "SET k 1", None, 5, NEVER)]), "seen before it was sent");
+}
+
+#[test]
+fn a_pipeline_keeps_its_order() {
+    let first = one(0, "SET k 1", OK, 1, 10);
+    let second = Event { after: Some(0), ..one(0, "SET k 2", OK, 1, 10) };
+    let then = |value| one(1, "GET k", text(value), 11, 12);
+    assert!(is_good(&[first.clone(), second.clone(), then("2")]));
+    assert!(!is_good(&[first, second, then("1")]));
+}
+
+#[test]
+fn an_exec_is_one_step_and_watch_guards_it() {
+    let exec = |answer, called| {
+        let calls = ["GET k", "SET k 2"].map(|l| l.split(' ').map(str::to_owned).collect()).to_vec();
+        Event { op: Op::Exec(calls), answer: Some(answer), ..one(0, "GET k", None, called, called + 1) }
+    };
+    let all = |first: Answer| Answer::All(vec![first, Answer::Ok]);
+    let watch = |at| Event { op: Op::Watch("k".into()), ..one(0, "GET k", OK, at, at + 1) };
+    let set = |at| one(1, "SET k 1", OK, at, at + 1);
+    let one_text = || Answer::Text("1".into());
+    assert!(is_good(&[set(1), watch(3), exec(all(one_text()), 5)]));
+    assert!(is_good(&[set(1), watch(3), set(5), exec(Answer::Aborted, 7)]), "a SET of equal bytes");
+    assert!(!is_good(&[set(1), watch(3), set(5), exec(all(one_text()), 7)]));
+    assert!(!is_good(&[set(1), watch(3), exec(Answer::Aborted, 5)]), "aborted for nothing");
+    let reader = one(1, "GET k", text("1"), 20, 21);
+    assert!(!is_good(&[set(1), exec(all(one_text()), 5), reader]), "the EXEC's write is lost");
+}
+
+#[test]
+fn expiry_goes_by_the_clock_of_the_operation() {
+    let set = one(0, "SET k 1 PX 10", OK, 1, 2);
+    let at = |clocks: &[u64], answer| Event { clocks: clocks.to_vec(), ..one(1, "GET k", answer, 3, 4) };
+    assert!(is_good(&[set.clone(), at(&[9], text("1"))]));
+    assert!(!is_good(&[set.clone(), at(&[9], Some(Answer::Nil))]), "gone too early");
+    assert!(!is_good(&[set.clone(), at(&[10], text("1"))]), "there too long");
+    assert!(
+        is_good(&[set.clone(), at(&[9, 10], text("1"))]) && is_good(&[set, at(&[9, 10], Some(Answer::Nil))])
+    );
+}
+
+#[test]
+fn a_popped_member_was_there() {
+    let add = one(0, "SADD s a b", Some(Answer::Int(2)), 1, 2);
+    let pop = |member: &str, at| one(0, "SPOP s", text(member), at, at + 1);
+    assert!(is_good(&[add.clone(), pop("a", 3), pop("b", 5), one(0, "SPOP s", Some(Answer::Nil), 7, 8)]));
+    assert!(!is_good(&[add.clone(), pop("a", 3), pop("a", 5)]));
+    let open = one(1, "SPOP s", None, 3, NEVER);
+    assert!(is_good(&[
+        add,
+        open,
+        one(0, "SMEMBERS s", Some(Answer::Members(["b".to_owned()].into())), 5, 6)
+    ]));
+}
+
+#[test]
+fn parts_are_what_shares_keys() {
+    let events = [
+        one(0, "GET a", Some(Answer::Nil), 1, 2),
+        one(0, "MSET b 1 c 1", OK, 3, 4),
+        one(0, "GET c", text("1"), 5, 6),
+        one(0, "RENAME a d", Some(Answer::Error("ERR no such key".into())), 7, 8),
+    ];
+    let sizes: Vec<usize> = parts(&events).iter().map(Vec::len).collect();
+    assert_eq!(sizes, [2, 2]);
+    assert!(is_good(&events));
+}
