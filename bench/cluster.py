@@ -2,12 +2,14 @@
 """Several Terns on one FoundationDB cluster: throughput, conflicts and fairness, beside one Tern on the embedded store and
 redis-server, in one run.
 
-    cargo build --release --features fdb
-    python3 bench/cluster.py --tern target/release/tern [--servers 1,3,8] [--out bench/results/NAME.md]
+    cargo build --release --features fdb --bin tern --example bench_ceiling
+    python3 bench/cluster.py --tern target/release/tern [--ceiling target/release/examples/bench_ceiling]
+                             [--servers 1,3,8] [--out bench/results/NAME.md]
 
 Starts a cluster of one fdbserver process (ssd) on 127.0.0.1 in a temporary directory; fdbserver and fdbcli are taken from
 $FDB_HOME/bin, /opt/fdb/bin or PATH. The load is one redis-benchmark a server, all at once; --clients is for all together.
-Cluster, servers and load share the machine, so only figures of one run can be compared.
+Cluster, servers and load share the machine, so only figures of one run can be compared. --ceiling: what the client library
+reaches on the same cluster without Redis.
 """
 import argparse
 import datetime
@@ -108,6 +110,13 @@ def measure(servers, case, pipeline, a):
     return rate, p50, worst, share
 
 
+def ceilings(program, cluster):
+    """Rows of what the client library reaches alone."""
+    run = subprocess.run([program, cluster.file], capture_output=True, text=True, check=True, timeout=120)
+    for name, keys, rate in map(str.split, run.stdout.splitlines()):
+        yield f"| FoundationDB, client library alone | - | {keys} | {name} | {int(rate):,} | - | - | - |"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tern", required=True)
@@ -116,6 +125,7 @@ def main():
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--requests", type=int, default=40000)
     parser.add_argument("--pipelines", default="1,16")
+    parser.add_argument("--ceiling")
     parser.add_argument("--out")
     a = parser.parse_args()
     binary = os.path.abspath(a.tern)
@@ -138,6 +148,9 @@ def main():
         kinds = [("FoundationDB", fleet[:int(n)]) for n in a.servers.split(",")]
         kinds += [("redis-server, everysec", alone[:1]), ("embedded, always", alone[1:])]
         try:
+            for line in ceilings(os.path.abspath(a.ceiling), cluster) if a.ceiling else []:
+                lines.append(line)
+                print(line, flush=True)
             for kind, servers in kinds:
                 for pipeline in map(int, a.pipelines.split(",")):
                     for case in CASES:
