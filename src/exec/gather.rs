@@ -18,6 +18,8 @@ use tokio::task::yield_now;
 const LONG: Duration = Duration::from_micros(100);
 /// The longest wait.
 const PATIENCE: Duration = Duration::from_micros(300);
+/// The most turns that others get in one wait, where the clock stands still.
+const TURNS: usize = 1000;
 /// Batches without a wait after one that was for nothing.
 const REST: u32 = 16;
 
@@ -72,12 +74,57 @@ impl Gather {
         }
         let (found, until) = (jobs.len(), self.clock.monotonic() + (self.took / 2).min(PATIENCE));
         let wanted = (found + self.answered).min(self.limit);
-        while jobs.len() < wanted && self.clock.monotonic() < until {
+        for _ in 0..TURNS {
+            if jobs.len() >= wanted || self.clock.monotonic() >= until {
+                break;
+            }
             yield_now().await;
             self.take(queue, jobs);
         }
         if (jobs.len() - found) * 2 < wanted - found {
             self.rest = REST;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::cx::ClientState;
+    use crate::exec::{Forced, Unit};
+    use std::sync::Arc;
+    use tokio::sync::{mpsc, oneshot};
+
+    fn job() -> Job {
+        let client = ClientState::new(Default::default(), true);
+        let unit = Unit { calls: Vec::new(), client, watches: Vec::new(), exec: false, id: None };
+        Job { unit, since: Duration::ZERO, forced: Forced::default(), answer: oneshot::channel().0 }
+    }
+
+    #[tokio::test]
+    async fn a_wait_ends_though_the_clock_stands_still_and_nobody_comes() {
+        let (queue, mut receiver) = mpsc::unbounded_channel();
+        let mut gather = Gather::new(Clock::Manual(Arc::default()), 100);
+        (gather.took, gather.answered) = (LONG, 5);
+        let mut jobs = Vec::new();
+        assert!(queue.send(job()).is_ok() && gather.collect(&mut receiver, &mut jobs).await);
+        assert_eq!((jobs.len(), gather.answered, gather.rest), (1, 1, REST));
+    }
+
+    #[tokio::test]
+    async fn who_was_answered_is_waited_for() {
+        let (queue, mut receiver) = mpsc::unbounded_channel();
+        let mut gather = Gather::new(Clock::Manual(Arc::default()), 100);
+        (gather.took, gather.answered) = (LONG, 2);
+        let mut jobs = Vec::new();
+        let late = async {
+            for _ in 0..20 {
+                yield_now().await;
+            }
+            assert!(queue.send(job()).is_ok() && queue.send(job()).is_ok());
+        };
+        assert!(queue.send(job()).is_ok());
+        assert!(tokio::join!(gather.collect(&mut receiver, &mut jobs), late).0);
+        assert_eq!((jobs.len(), gather.rest), (3, 0));
     }
 }
