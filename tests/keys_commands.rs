@@ -87,6 +87,13 @@ async fn copies_are_independent() {
         ("COPY none x", int(0)),
     ];
     check(&mut rig, &steps).await;
+    for (line, text) in [
+        ("COPY none x DB abc REPLACE DB 2", "ERR value is not an integer or out of range"),
+        ("COPY none x DB 2 DB 16 EX", "ERR DB index is out of range"),
+        ("COPY none x DB 2 EX DB 16", "ERR syntax error"),
+    ] {
+        assert_eq!(error(&rig.line(line).await), text, "{line}");
+    }
     rig.client.db = 1;
     assert_eq!(rig.line("STRLEN copy").await, int(100_001));
     for (line, want) in [

@@ -179,7 +179,7 @@ async fn too_long_and_too_many_are_refused_before_writing() {
     assert_eq!(error.0, "ERR a set member of 100001 bytes exceeds the store's limit of 100000");
     let many: Vec<Bytes> = (0..200_000).map(word).collect();
     let error = world.space.ids.intern(&tx, &many).await.unwrap_err().into_reply();
-    assert!(error.0.contains("limit of 10000000 bytes a transaction"), "{}", error.0);
+    assert!(error.0.contains("limit 10 MB"), "{}", error.0);
     assert!(!tx.is_write());
 }
 

@@ -56,15 +56,18 @@ pub(super) fn existing_database(cx: &Cx<'_>, n: i32) -> ArgResult<u8> {
     db.ok_or(ReplyError::new("ERR DB index is out of range"))
 }
 
-/// What follows COPY's keys: the database's number, and whether REPLACE is there.
-pub(super) fn copy_options(options: &[Bytes]) -> ArgResult<(Option<&Bytes>, bool)> {
+/// What follows COPY's keys: the database, and whether REPLACE is there. Options are judged one by one, each `database` too.
+pub(super) fn copy_options(
+    options: &[Bytes],
+    database: impl Fn(&Bytes) -> ArgResult<u8>,
+) -> ArgResult<(Option<u8>, bool)> {
     let mut args = Args::new(options);
     let (mut db, mut replace) = (None, false);
     while !args.is_empty() {
         if args.keyword("REPLACE") {
             replace = true;
         } else if args.keyword("DB") {
-            db = Some(args.next()?);
+            db = Some(database(args.next()?)?);
         } else {
             return Err(SYNTAX);
         }
@@ -74,8 +77,8 @@ pub(super) fn copy_options(options: &[Bytes]) -> ArgResult<(Option<&Bytes>, bool
 
 pub(super) async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (from, to) = (args.next()?, args.next()?);
-    let (db, replace) = copy_options(args.rest())?;
-    let db = db.map_or(Ok(cx.client.db), |db| database(cx, db))?;
+    let (db, replace) = copy_options(args.rest(), |raw| database(cx, raw))?;
+    let db = db.unwrap_or(cx.client.db);
     if db == cx.client.db && from == to {
         return Err(SAME_OBJECT.into());
     }

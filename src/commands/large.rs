@@ -2,6 +2,7 @@
 
 use super::args::parse_i64;
 use super::keys_moves;
+use crate::error::SYNTAX;
 use crate::types::set::algebra::Op;
 use bytes::Bytes;
 
@@ -26,7 +27,10 @@ pub fn outcome<'a>(name: &str, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
         "sunionstore" => Outcome::Combined(Op::Union, sources),
         "sdiffstore" => Outcome::Combined(Op::Diff, sources),
         "sadd" => Outcome::Added(key),
-        "copy" => Outcome::Copied(key, keys_moves::copy_options(argv.get(3..)?).ok()?.0.and_then(database)),
+        "copy" => {
+            let options = keys_moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
+            Outcome::Copied(key, options.ok()?.0)
+        }
         "move" => Outcome::Copied(key, Some(database(argv.get(2)?)?)),
         _ => return None,
     })
