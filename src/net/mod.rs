@@ -53,9 +53,11 @@ async fn close_idle(server: &crate::commands::cx::Server) {
         }
         let now = server.env.clock.monotonic();
         for client in server.clients.all() {
+            // Whole milliseconds are kept of when a client was seen: it was up to one later.
+            let silent = now.saturating_sub(client.last_seen() + Duration::from_millis(1));
             if client.is_busy() {
                 client.touch(now);
-            } else if now.saturating_sub(client.last_seen()) > limit && !client.is_subscribed() {
+            } else if silent > limit && !client.is_subscribed() {
                 tracing::debug!(client = client.id, "idle client closed");
                 client.kill();
             }
