@@ -185,6 +185,8 @@ fn getkeys_reads_the_row() {
         ("COMMAND GETKEYS GET k", &["k"][..]),
         ("COMMAND GETKEYS mset a 1 b 2", &["a", "b"]),
         ("COMMAND GETKEYS sintercard 2 a b limit 3", &["a", "b"]),
+        ("COMMAND GETKEYS sintercard +1 a b", &["a"]),
+        ("COMMAND GETKEYS sintercard 01x a b", &["a"]),
         ("COMMAND GETKEYS object encoding k", &["k"]),
     ] {
         assert_eq!(strings(&c.line(line)), want, "{line}");

@@ -319,7 +319,8 @@ pub fn keys_at<'a>(
             (argv.get(spec.begin..end)?, step)
         }
         FindKeys::Keynum => {
-            let n = usize::try_from(super::args::parse_i64(argv.get(spec.begin)?)?).ok()?;
+            // As Redis reads it here: the command itself then refuses what is not a number.
+            let n = usize::try_from(super::args::atoi(argv.get(spec.begin)?)).ok()?;
             (argv.get(spec.begin + 1..)?.get(..n)?, 1)
         }
     };
