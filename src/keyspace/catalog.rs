@@ -12,7 +12,7 @@ use super::alloc;
 use super::keys::{Prefix, root, root::Garbage};
 use crate::env::{Env, Rng};
 use crate::error::{Error, ReplyError, Result, StoreError};
-use crate::store::{Read, Store, Tx};
+use crate::store::{RangeOptions, Read, Store, Tx};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
@@ -118,13 +118,15 @@ async fn assign(tx: &Tx, rng: &mut Rng, db: u8) -> Result<Prefix> {
     Ok(prefix)
 }
 
+/// In one range read: on a cluster whoever moves the metadata version makes every server look here.
 async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     let version = tx.metadata_version().await?;
-    let mut prefixes = Vec::with_capacity(usize::from(databases));
-    for db in 0..databases {
-        let row = tx.get(&root::database(db), Read::Serializable).await?;
-        let prefix = row.as_deref().and_then(Prefix::decode);
-        prefixes.push(prefix.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")))?);
-    }
-    Ok(Catalog { version, prefixes })
+    let (begin, end) = (root::database(0), root::database(databases));
+    let rows = tx.get_range(&begin, &end, RangeOptions::default(), Read::Serializable).await?.pairs;
+    let prefixes = (0..databases).map(|db| {
+        let row = rows.iter().find(|(key, _)| key[..] == root::database(db));
+        let prefix = row.and_then(|(_, prefix)| Prefix::decode(prefix));
+        prefix.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")).into())
+    });
+    Ok(Catalog { version, prefixes: prefixes.collect::<Result<_>>()? })
 }

@@ -13,7 +13,7 @@ fn harness(fsync: Fsync) -> Harness {
     let dir = tempfile::tempdir().unwrap();
     let (clock, disk) = (Clock::manual(1_000_000), Default::default());
     let store = Store::Local(Local::open(dir.path(), options(&clock, &disk, fsync)).unwrap());
-    Harness { store, namespace: None, clock, disk, dir }
+    Harness { store, namespace: None, reopened: Default::default(), clock, disk, dir }
 }
 
 /// A commit of `key` that is on its way.

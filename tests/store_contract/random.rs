@@ -153,8 +153,7 @@ async fn programs_alone_equal_the_model() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn programs_alone_equal_the_model_on_fdb() {
     for seed in seeds(10) {
-        let Some(h) = Harness::fdb().await else { return };
-        alone(&h, seed).await;
+        crate::on_cluster(async |h: &Harness| alone(h, seed).await).await;
     }
 }
 
