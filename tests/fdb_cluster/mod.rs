@@ -36,6 +36,16 @@ pub struct Cluster {
     processes: Vec<Process>,
     binaries: PathBuf,
     home: TempDir,
+    tls: Option<Tls>,
+}
+
+/// PEM files with which all speak TLS.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// Who signed the certificates.
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 struct Process {
@@ -102,6 +112,11 @@ fn binaries() -> Option<PathBuf> {
 impl Cluster {
     /// A cluster of its own, or None after saying loudly that there is no fdbserver.
     pub fn start(layout: Layout, what_needs_it: &str) -> Option<Self> {
+        Self::start_with(layout, None, what_needs_it)
+    }
+
+    /// One that speaks TLS where files for that are given.
+    pub fn start_with(layout: Layout, tls: Option<Tls>, what_needs_it: &str) -> Option<Self> {
         let Some(binaries) = binaries() else {
             let how = "install the server 7.3 into /opt/fdb, or set FDB_HOME";
             let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {what_needs_it}: no FoundationDB ({how})");
@@ -110,8 +125,9 @@ impl Cluster {
         let home = tempfile::tempdir().unwrap();
         let ports: Vec<u16> =
             (0..if layout == Layout::Single { 1 } else { 3 }).map(|_| free_port()).collect();
-        std::fs::write(home.path().join("fdb.cluster"), format!("tern:tern@127.0.0.1:{}", ports[0])).unwrap();
-        let mut cluster = Cluster { processes: Vec::new(), binaries, home };
+        let mut cluster = Cluster { processes: Vec::new(), binaries, home, tls };
+        let coordinator = cluster.address(ports[0]);
+        std::fs::write(cluster.cluster_file(), format!("tern:tern@{coordinator}")).unwrap();
         for port in ports {
             let child = cluster.spawn(port);
             cluster.processes.push(Process { child, port });
@@ -131,7 +147,8 @@ impl Cluster {
         let data = self.home.path().join(port.to_string());
         std::fs::create_dir_all(&data).unwrap();
         let mut command = Command::new(self.binaries.join("fdbserver"));
-        command.args(["-p", &format!("127.0.0.1:{port}"), "--parentpid", &std::process::id().to_string()]);
+        command.args(["-p", &self.address(port), "--parentpid", &std::process::id().to_string()]);
+        self.add_tls(&mut command);
         command.arg("-C").arg(self.cluster_file()).arg("-d").arg(&data).arg("-L").arg(self.home.path());
         // Each process is a zone, so that three of them can keep two copies.
         command.args(["-i", &format!("{port:032x}"), "--knob_disable_posix_kernel_aio=1"]);
@@ -139,7 +156,19 @@ impl Cluster {
         command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
-    fn configure(&self, line: &str) {
+    fn address(&self, port: u16) -> String {
+        format!("127.0.0.1:{port}{}", if self.tls.is_some() { ":tls" } else { "" })
+    }
+
+    fn add_tls(&self, command: &mut Command) {
+        if let Some(tls) = &self.tls {
+            command.arg("--tls_certificate_file").arg(&tls.certificate);
+            command.arg("--tls_key_file").arg(&tls.key).arg("--tls_ca_file").arg(&tls.authority);
+        }
+    }
+
+    /// Runs a line of fdbcli that changes the cluster, until it has succeeded.
+    pub fn configure(&self, line: &str) {
         let since = Instant::now();
         while since.elapsed() < START {
             let (done, output) = self.cli(line);
@@ -156,6 +185,7 @@ impl Cluster {
     pub fn cli(&self, line: &str) -> (bool, String) {
         let mut command = Command::new(self.binaries.join("fdbcli"));
         command.arg("-C").arg(self.cluster_file()).args(["--timeout", "5", "--exec", line]);
+        self.add_tls(&mut command);
         let output = command.stdin(Stdio::null()).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -180,6 +210,10 @@ impl Cluster {
     /// Number of processes.
     pub fn len(&self) -> usize {
         self.processes.len()
+    }
+    /// Where process `n` listens.
+    pub fn address_of(&self, n: usize) -> String {
+        self.address(self.processes[n].port)
     }
     /// Whether process `n` runs.
     pub fn is_running(&mut self, n: usize) -> bool {

@@ -21,9 +21,11 @@ mod network;
 mod reads;
 mod scan;
 mod status;
+mod tls;
 mod tx;
 
 pub use network::stop;
+pub use tls::FdbTls;
 pub use tx::FdbTx;
 
 use super::{ClusterStatus, NetworkStats, StoreStats};
@@ -63,21 +65,6 @@ pub struct FdbOptions {
     pub tls: FdbTls,
     /// Clock for the 5 s limit.
     pub clock: Clock,
-}
-
-/// TLS to the cluster; empty means none, or FoundationDB's default.
-#[derive(Debug, Clone, Default)]
-pub struct FdbTls {
-    /// File of the certificate chain, PEM.
-    pub certificate: String,
-    /// File of the private key, PEM.
-    pub key: String,
-    /// File of the certificates that are trusted, PEM.
-    pub authorities: String,
-    /// Password of the private key.
-    pub password: String,
-    /// FoundationDB's conditions on the peer's certificate, such as `Check.Valid=1,S.O=Example`.
-    pub verify_peers: String,
 }
 
 /// What transactions share.
@@ -127,7 +114,9 @@ impl Fdb {
         for option in [DatabaseOption::TransactionTimeout(millis), DatabaseOption::TransactionRetryLimit(0)] {
             database.set_option(option).map_err(unavailable)?;
         }
-        let prefix = root(&database, &["tern".to_owned(), options.namespace.clone()]).await?;
+        let path = ["tern".to_owned(), options.namespace.clone()];
+        let opened = root(&database, &path).await;
+        let prefix = opened.map_err(|e| tls::explain(e, &options.cluster_file))?;
         if prefix.len() > MAX_PREFIX {
             return Err(StoreError::Unavailable(format!("a prefix of {} bytes is too long", prefix.len())));
         }

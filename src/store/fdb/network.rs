@@ -10,7 +10,6 @@ use super::FdbOptions;
 use super::errors::unavailable;
 use crate::error::{StoreError, StoreResult};
 use foundationdb::api::{FdbApiBuilder, NetworkAutoStop, NetworkBuilder};
-use foundationdb::options::NetworkOption;
 use parking_lot::Mutex;
 
 /// The API version that the engine is written for.
@@ -36,7 +35,7 @@ pub(super) fn boot(options: &FdbOptions) -> StoreResult<()> {
     }
     *network = Network::Stopped; // what holds where a step fails: the library selects its version only once
     let builder = FdbApiBuilder::default().set_runtime_version(API_VERSION).build().map_err(unavailable)?;
-    if let Some(guard) = until_exit(Some(with_tls(builder, options)?))? {
+    if let Some(guard) = until_exit(Some(options.tls.apply(builder)?))? {
         *network = Network::Running(guard);
     }
     Ok(())
@@ -74,19 +73,4 @@ pub fn stop() {
         let stopping = std::thread::Builder::new().spawn(|| drop(guard));
         let _ = stopping.map(std::thread::JoinHandle::join);
     }
-}
-
-fn with_tls(builder: NetworkBuilder, options: &FdbOptions) -> StoreResult<NetworkBuilder> {
-    let tls = &options.tls;
-    let wanted = [
-        (&tls.certificate, NetworkOption::TLSCertPath(tls.certificate.clone())),
-        (&tls.key, NetworkOption::TLSKeyPath(tls.key.clone())),
-        (&tls.authorities, NetworkOption::TLSCaPath(tls.authorities.clone())),
-        (&tls.password, NetworkOption::TLSPassword(tls.password.clone())),
-        (&tls.verify_peers, NetworkOption::TLSVerifyPeers(tls.verify_peers.clone().into_bytes())),
-    ];
-    let given = wanted.into_iter().filter(|(value, _)| !value.is_empty());
-    given
-        .into_iter()
-        .try_fold(builder, |builder, (_, option)| builder.set_option(option).map_err(unavailable))
 }

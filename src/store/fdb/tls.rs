@@ -1,0 +1,63 @@
+//! TLS to the cluster, spoken to addresses that end in `:tls` in the cluster file.
+//!
+//! The library says what is wrong with a certificate only in its own log, and goes on trying: to who waits, a cluster that does
+//! not let this client in is one that is silent. So files are looked at before it gets them, and a silence names TLS.
+
+use super::errors::unavailable;
+use crate::error::{StoreError, StoreResult};
+use foundationdb::api::NetworkBuilder;
+use foundationdb::options::NetworkOption;
+use std::path::Path;
+
+/// Files and rules for encrypted connections; empty means none, or FoundationDB's default.
+#[derive(Debug, Clone, Default)]
+pub struct FdbTls {
+    /// File of the certificate chain, PEM.
+    pub certificate: String,
+    /// File of the private key, PEM.
+    pub key: String,
+    /// File of the certificates that are trusted, PEM.
+    pub authorities: String,
+    /// Password of the private key.
+    pub password: String,
+    /// FoundationDB's conditions on the peer's certificate, such as `Check.Valid=1,S.O=Example`.
+    pub verify_peers: String,
+}
+
+impl FdbTls {
+    /// Hands it all to the library.
+    pub(super) fn apply(&self, builder: NetworkBuilder) -> StoreResult<NetworkBuilder> {
+        self.check_files()?;
+        let options = [
+            (&self.certificate, NetworkOption::TLSCertPath(self.certificate.clone())),
+            (&self.key, NetworkOption::TLSKeyPath(self.key.clone())),
+            (&self.authorities, NetworkOption::TLSCaPath(self.authorities.clone())),
+            (&self.password, NetworkOption::TLSPassword(self.password.clone())),
+            (&self.verify_peers, NetworkOption::TLSVerifyPeers(self.verify_peers.clone().into_bytes())),
+        ];
+        let mut given = options.into_iter().filter(|(value, _)| !value.is_empty());
+        given.try_fold(builder, |builder, (_, option)| builder.set_option(option).map_err(unavailable))
+    }
+
+    fn check_files(&self) -> StoreResult<()> {
+        for file in [&self.certificate, &self.key, &self.authorities] {
+            if !file.is_empty()
+                && let Err(e) = std::fs::File::open(file)
+            {
+                return Err(StoreError::Unavailable(format!("cannot read {file} for TLS: {e}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a store that could not be opened failed with, and where else to look if its cluster speaks TLS.
+pub(super) fn explain(e: StoreError, cluster_file: &Path) -> StoreError {
+    let speaks = || std::fs::read_to_string(cluster_file).is_ok_and(|text| text.contains(":tls"));
+    match e {
+        StoreError::Unavailable(why) if speaks() => StoreError::Unavailable(format!(
+            "{why}; the cluster speaks TLS: are store-tls-ca-cert-file, store-tls-cert-file and store-tls-key-file right?"
+        )),
+        e => e,
+    }
+}
