@@ -5,8 +5,8 @@
 //!
 //! Where a commit takes long, because it is synced or crosses a network, more pays. The clients that were just
 //! answered are about to ask again, while others have queued meanwhile: two halves would take turns, with a sync each.
-//! So the lane waits for as many as it has just answered, half the time that a commit takes. A wait that brings few
-//! (one client alone, clients that went away) is not repeated for a while.
+//! So the lane waits until as many as it has just answered have joined those that were queued by then, at most as long as
+//! a commit takes. A wait that brings nobody (clients that went away, or think) is not repeated for a while.
 
 use super::Job;
 use crate::env::Clock;
@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 /// Shorter commits are not waited for: those that are not synced.
 const LONG: Duration = Duration::from_micros(100);
 /// The longest wait.
-const PATIENCE: Duration = Duration::from_micros(300);
+const PATIENCE: Duration = Duration::from_micros(500);
 /// The most turns that others get in one wait, where the clock stands still.
 const TURNS: usize = 1000;
 /// Batches without a wait after one that was for nothing.
@@ -40,6 +40,8 @@ impl Gather {
 
     /// Waits for jobs; false once the queue has ended.
     pub(super) async fn collect(&mut self, queue: &mut UnboundedReceiver<Job>, jobs: &mut Vec<Job>) -> bool {
+        // None of those just answered can have asked again yet.
+        let wanted = (queue.len() + self.answered).min(self.limit);
         if queue.recv_many(jobs, self.limit).await == 0 {
             return false;
         }
@@ -47,7 +49,7 @@ impl Gather {
             yield_now().await;
             self.take(queue, jobs);
             if self.took >= LONG {
-                self.wait(queue, jobs).await;
+                self.wait(queue, jobs, wanted).await;
             }
         }
         self.answered = jobs.len();
@@ -67,13 +69,15 @@ impl Gather {
         }
     }
 
-    async fn wait(&mut self, queue: &mut UnboundedReceiver<Job>, jobs: &mut Vec<Job>) {
+    async fn wait(&mut self, queue: &mut UnboundedReceiver<Job>, jobs: &mut Vec<Job>, wanted: usize) {
+        if jobs.len() >= wanted {
+            return;
+        }
         if self.rest > 0 {
             self.rest -= 1;
             return;
         }
-        let (found, until) = (jobs.len(), self.clock.monotonic() + (self.took / 2).min(PATIENCE));
-        let wanted = (found + self.answered).min(self.limit);
+        let (found, until) = (jobs.len(), self.clock.monotonic() + self.took.min(PATIENCE));
         for _ in 0..TURNS {
             if jobs.len() >= wanted || self.clock.monotonic() >= until {
                 break;
@@ -81,7 +85,7 @@ impl Gather {
             yield_now().await;
             self.take(queue, jobs);
         }
-        if (jobs.len() - found) * 2 < wanted - found {
+        if jobs.len() == found {
             self.rest = REST;
         }
     }
@@ -126,5 +130,19 @@ mod tests {
         assert!(queue.send(job()).is_ok());
         assert!(tokio::join!(gather.collect(&mut receiver, &mut jobs), late).0);
         assert_eq!((jobs.len(), gather.rest), (3, 0));
+    }
+
+    #[tokio::test]
+    async fn a_client_alone_is_not_kept_waiting() {
+        let (queue, mut receiver) = mpsc::unbounded_channel();
+        let mut gather = Gather::new(Clock::Manual(Arc::default()), 100);
+        (gather.took, gather.answered) = (LONG, 1);
+        let mut jobs = Vec::new();
+        let alone = async {
+            yield_now().await;
+            assert!(queue.send(job()).is_ok());
+        };
+        assert!(tokio::join!(gather.collect(&mut receiver, &mut jobs), alone).0);
+        assert_eq!((jobs.len(), gather.rest), (1, 0), "neither waited nor counted as a wait for nothing");
     }
 }

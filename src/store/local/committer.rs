@@ -4,8 +4,11 @@
 //! holds what was admitted before it in the same batch), writes one batch, syncs the log once, publishes version and
 //! snapshot as one pointer, then answers everybody. While it syncs, the next batch fills: group commit without a timer.
 //!
-//! It has a thread of its own. Where no sync is asked for, a caller that finds it idle does the work at once on its own thread
-//! ([`run_here`]): handing over and back costs more than a small write.
+//! It has a thread of its own. A caller that finds it idle does the work of a small transaction at once on its own thread
+//! ([`run_here`]), the sync too: handing over and back costs more than a small write, and with a sync of 0.3 ms about as
+//! much again (50 clients, SET and INCR with `appendfsync always` on two cores: 0.80 of redis-server instead of 0.68, one client 0.86
+//! instead of 0.72). Others on that thread wait meanwhile, as all of Redis' clients do; so a disk that was slow is left to the
+//! committer's thread for a while.
 //!
 //! The write and the sync are two calls, so that their times and their failures are told apart; nobody sees the batch
 //! before both are done. After a failure of either, `reopen.rs` takes over.
@@ -33,7 +36,7 @@ use tokio::sync::oneshot;
 /// A batch takes no further transaction once it has so many bytes: what waits behind it should not wait long.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// A write that takes longer is not done on a caller's thread again for [`SLOW_FOR`]: others want that thread.
+/// After a write and sync that took longer, none is done on a caller's thread for [`SLOW_FOR`]: others want that thread.
 const SLOW: Duration = Duration::from_millis(2);
 const SLOW_FOR: Duration = Duration::from_millis(100);
 
@@ -223,20 +226,18 @@ impl Committer {
         self.core.disk(DiskFaults::on_write)?;
         self.engine.write(batch.seal()).map_err(|e| e.into_string())?;
         let written = self.core.now();
-        let took = written.saturating_sub(start);
-        if took > SLOW {
-            self.slow_until = written + SLOW_FOR;
-        }
-        add_micros(&counters.write_micros, took);
+        add_micros(&counters.write_micros, written.saturating_sub(start));
         counters.batches.fetch_add(1, Ordering::Relaxed);
         match self.core.fsync() {
-            Fsync::Always => self.core.sync(&self.engine),
-            Fsync::EverySec => {
-                self.core.unsynced.store(true, Ordering::Release);
-                Ok(())
-            }
-            Fsync::No => Ok(()),
+            Fsync::Always => self.core.sync(&self.engine)?,
+            Fsync::EverySec => self.core.unsynced.store(true, Ordering::Release),
+            Fsync::No => {}
         }
+        let done = self.core.now();
+        if done.saturating_sub(start) > SLOW {
+            self.slow_until = done + SLOW_FOR;
+        }
+        Ok(())
     }
 
     /// Publishes a written batch and answers.

@@ -264,7 +264,7 @@ impl Core {
         {
             return Err(StoreError::ReadOnly(String::clone(&reason)));
         }
-        let here = request.writes.size() < SMALL && self.fsync() != Fsync::Always;
+        let here = request.writes.size() < SMALL;
         let mut queue = self.queue.lock();
         if queue.closing {
             return Err(Offline::Closed.into());
