@@ -42,6 +42,7 @@ fn render() -> String {
     let groups = [
         ("strings", Group::String),
         ("bitmaps", Group::Bitmap),
+        ("HyperLogLogs", Group::HyperLogLog),
         ("sets", Group::Set),
         ("keys", Group::Generic),
         ("transactions", Group::Transactions),

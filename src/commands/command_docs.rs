@@ -61,6 +61,7 @@ fn group(group: Group) -> &'static str {
     match group {
         Group::String => "string",
         Group::Bitmap => "bitmap",
+        Group::HyperLogLog => "hyperloglog",
         Group::Set => "set",
         Group::Generic => "generic",
         Group::Connection => "connection",

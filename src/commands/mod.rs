@@ -30,6 +30,7 @@ pub mod memory;
 pub mod server;
 
 pub mod expire;
+pub mod hyperloglog;
 pub mod keys;
 mod keys_moves;
 mod keys_object;
@@ -51,6 +52,7 @@ pub const REDIS_VERSION: &str = "7.4.0";
 pub static FAMILIES: &[&[table::Row]] = &[
     strings::ROWS,
     bitmaps::ROWS,
+    hyperloglog::ROWS,
     keys::ROWS,
     keys_object::ROWS,
     expire::ROWS,

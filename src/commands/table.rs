@@ -69,6 +69,8 @@ impl Flags {
     pub const NO_ASYNC_LOADING: Flags = Flags(1 << 14);
     /// Pub/Sub.
     pub const PUBSUB: Flags = Flags(1 << 15);
+    /// Ours, not in COMMAND's list: for clients it only reads, but it may keep in the key what it found out.
+    pub const KEEPS: Flags = Flags(1 << 28);
     /// Not in COMMAND's list: only where `enable-debug-command` allows it.
     pub const PROTECTED: Flags = Flags(1 << 29);
     /// Ours, not in COMMAND's list: never rides in a lane, runs in a transaction of its own.
@@ -116,6 +118,8 @@ pub enum Group {
     String,
     /// Bits of strings.
     Bitmap,
+    /// HyperLogLogs.
+    HyperLogLog,
     /// Sets.
     Set,
     /// Any key.
@@ -204,7 +208,7 @@ impl Row {
     }
     /// Must go through a lane.
     pub fn is_write(&self) -> bool {
-        self.flags.has(Flags::WRITE)
+        self.flags.has(Flags::WRITE) || self.flags.has(Flags::KEEPS)
     }
 }
 

@@ -174,6 +174,8 @@ options! {
     set_max_listpack_entries: usize = "set-max-listpack-entries" "128" Fixed Int(0, 1024);
     /// Longest member in such a set, in bytes. Part of the stored format.
     set_max_listpack_value: usize = "set-max-listpack-value" "64" Fixed Int(0, 64);
+    /// Longest string of a HyperLogLog that keeps runs of registers, in bytes; what would be longer gets bits for each of them.
+    hll_sparse_max_bytes: usize = "hll-sparse-max-bytes" "3000" Runtime Memory(0, i64::MAX as u64);
 
     /// What is logged: `debug`, `verbose`, `notice`, `warning` or `nothing`.
     loglevel: LogLevel = "loglevel" "notice" Runtime LEVEL;

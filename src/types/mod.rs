@@ -3,6 +3,7 @@
 pub mod check;
 pub mod copy;
 pub mod expire;
+pub mod hyperloglog;
 pub mod object;
 pub mod receipt;
 pub mod reclaim;

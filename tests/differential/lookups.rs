@@ -13,6 +13,8 @@ const STATE: &[&str] = &[
     "SADD set1 a b c",
     "SADD set2 b c 5",
     "SADD ints 1 2 3",
+    "PFADD h1 a b",
+    "PFADD h2 b c",
 ];
 
 /// A key that has expired, for the lines that name it. The others would meet it or not, as the servers' sweeps come.
@@ -83,6 +85,17 @@ const LINES: &[&str] = &[
     "INCRBYFLOAT n 2",
     "DECR n",
     "DECRBY n 2",
+    "PFADD h1 c",
+    "PFADD x c",
+    "PFCOUNT h1",
+    "PFCOUNT x",
+    "PFCOUNT s",
+    "PFCOUNT h1 x h2",
+    "PFCOUNT h1 s h2",
+    "PFMERGE h1 h2 x",
+    "PFMERGE x h2",
+    "PFMERGE x h2 s y",
+    "PFDEBUG ENCODING h1",
     "SADD set1 d",
     "SADD x d",
     "SREM set1 a",

@@ -12,6 +12,7 @@ mod support;
 
 mod differences;
 mod generate;
+mod hyperloglog;
 mod lookups;
 mod run;
 mod table;

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 const NOT_GENERATED: &[(&str, &str)] = &[
     ("SDIFFCARD", "since 8.10, the oracle is 7.0"),
     ("SUNIONCARD", "since 8.10, the oracle is 7.0"),
+    ("PFSELFTEST", "takes the oracle seconds"),
     ("IDEMPOTENT", "Redis has no such command"),
     ("BGREWRITEAOF", "about Redis' own files"),
     ("BGSAVE", "about Redis' own files"),

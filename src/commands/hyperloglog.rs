@@ -1,0 +1,269 @@
+//! HyperLogLogs: strings that count different elements without keeping them. Semantics and texts are Redis 7.0's.
+//!
+//! PFCOUNT of one key keeps the number in the string ([`Flags::KEEPS`]), as Redis does: the next one only reads it, and
+//! whoever WATCHes the key sees a change.
+
+use super::args::Args;
+use super::cx::Cx;
+use super::reply::Reply;
+use super::table::{FindKeys, Flags, Group, KeySpec, Row, all, one};
+use crate::error::{ReplyError, Result};
+use crate::handler;
+use crate::keyspace::Scope;
+use crate::keyspace::record::{Str, Value};
+use crate::store::Read;
+use crate::types::hyperloglog::{Corrupt, HyperLogLog, REGISTERS, Registers};
+use crate::types::object::{self, Slot};
+use crate::types::string;
+use bytes::Bytes;
+
+const ADDED: &[KeySpec] = &[one(&["RW", "insert"])];
+const COUNTED: &[KeySpec] = &[all(&["RW", "access"])];
+const MERGED: &[KeySpec] = &[
+    one(&["RW", "access", "insert"]),
+    KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Range { last: -1, step: 1 } },
+];
+const DEBUGGED: &[KeySpec] =
+    &[KeySpec { flags: &["RW", "access"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
+const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "pfadd",
+        arity: -2,
+        flags: WRITES.or(Flags::FAST),
+        keys: ADDED,
+        group: Group::HyperLogLog,
+        since: "2.8.9",
+        syntax: "key [element [element ...]]",
+        summary: "Counts elements in a HyperLogLog, which is created where the key is missing.",
+        run: handler!(pfadd),
+        subs: &[],
+    },
+    Row {
+        name: "pfcount",
+        arity: -2,
+        flags: Flags::READONLY.or(Flags::KEEPS),
+        keys: COUNTED,
+        group: Group::HyperLogLog,
+        since: "2.8.9",
+        syntax: "key [key ...]",
+        summary: "Estimates how many different elements HyperLogLogs have counted together.",
+        run: handler!(pfcount),
+        subs: &[],
+    },
+    Row {
+        name: "pfdebug",
+        arity: 3,
+        flags: WRITES.or(Flags::ADMIN),
+        keys: DEBUGGED,
+        group: Group::HyperLogLog,
+        since: "2.8.9",
+        syntax: "<DECODE | ENCODING | GETREG | TODENSE> key",
+        summary: "Shows how a HyperLogLog is stored, for tests.",
+        run: handler!(pfdebug),
+        subs: &[],
+    },
+    Row {
+        name: "pfmerge",
+        arity: -2,
+        flags: WRITES,
+        keys: MERGED,
+        group: Group::HyperLogLog,
+        since: "2.8.9",
+        syntax: "destkey [sourcekey [sourcekey ...]]",
+        summary: "Adds to a HyperLogLog what others have counted.",
+        run: handler!(pfmerge),
+        subs: &[],
+    },
+    Row {
+        name: "pfselftest",
+        arity: 1,
+        flags: Flags::ADMIN,
+        keys: &[],
+        group: Group::HyperLogLog,
+        since: "2.8.9",
+        syntax: "",
+        summary: "Tests the estimates with random elements.",
+        run: handler!(pfselftest),
+        subs: &[],
+    },
+];
+
+const NOT_ONE: ReplyError = ReplyError::new("WRONGTYPE Key is not a valid HyperLogLog string value.");
+const BROKEN: ReplyError = ReplyError::new("INVALIDOBJ Corrupted HLL object detected");
+
+impl From<Corrupt> for crate::error::Error {
+    fn from(_: Corrupt) -> Self {
+        BROKEN.into()
+    }
+}
+
+/// The HyperLogLog under a key. None: no such key.
+async fn read(s: &Scope<'_>, slot: &Slot) -> Result<Option<HyperLogLog>> {
+    let Some(value) = slot.string()? else { return Ok(None) };
+    let bytes = string::read(s, value).await?;
+    Ok(Some(HyperLogLog::parse(&bytes).ok_or(NOT_ONE)?))
+}
+
+/// Redis leaves it `raw`.
+async fn write(s: &Scope<'_>, slot: &mut Slot, hll: &HyperLogLog) -> Result<()> {
+    let (bytes, expiry) = (Bytes::from(hll.bytes()), slot.expire_at());
+    if bytes.len() > string::INLINE_MAX {
+        return string::write(s, &[], slot, &bytes, expiry).await;
+    }
+    object::put(s, slot, Value::Str(Str::Made { bytes, raw: true }), expiry)
+}
+
+fn sparse_max(cx: &Cx<'_>) -> usize {
+    cx.server.config.get().hll_sparse_max_bytes
+}
+
+/// Elements before the one at which it turns out to be corrupt stay counted, as in Redis.
+async fn pfadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, args.next()?, Read::Serializable).await?;
+    let old = read(&s, &slot).await?;
+    let mut changed = old.is_none();
+    let mut hll = old.unwrap_or_default();
+    let mut added = Ok(());
+    for element in args.rest() {
+        match hll.add(element, sparse_max(cx)) {
+            Ok(grew) => changed |= grew,
+            Err(e) => {
+                added = Err(e);
+                break;
+            }
+        }
+    }
+    if changed {
+        if added.is_ok() {
+            hll.invalidate();
+        }
+        write(&s, &mut slot, &hll).await?;
+    }
+    added?;
+    Ok(changed.into())
+}
+
+async fn pfcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    if let [key] = args.rest() {
+        return count_one(cx, &s, key).await;
+    }
+    let mut registers = Registers::default();
+    for key in args.rest() {
+        let slot = cx.look_up(&s, key).await?;
+        if let Some(hll) = read(&s, &slot).await? {
+            hll.merge_into(&mut registers)?;
+        }
+    }
+    Ok(Reply::Int(registers.estimate() as i64))
+}
+
+async fn count_one(cx: &Cx<'_>, s: &Scope<'_>, key: &Bytes) -> Result<Reply> {
+    let mut slot = cx.look_up(s, key).await?;
+    let Some(mut hll) = read(s, &slot).await? else { return Ok(Reply::Int(0)) };
+    let number = match hll.cached() {
+        Some(number) => number,
+        None => {
+            let number = hll.count()?;
+            write(s, &mut slot, &hll).await?;
+            number
+        }
+    };
+    Ok(Reply::Int(number as i64))
+}
+
+async fn pfmerge(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let (mut registers, mut dense, mut target) = (Registers::default(), false, None);
+    for key in args.rest() {
+        let slot = cx.look_up(&s, key).await?;
+        let hll = read(&s, &slot).await?;
+        if let Some(hll) = &hll {
+            dense |= hll.is_dense();
+            hll.merge_into(&mut registers)?;
+        }
+        target.get_or_insert((slot, hll));
+    }
+    let Some((mut slot, old)) = target else { return Ok(Reply::Ok) };
+    object::check_name(&slot.key)?;
+    let mut hll = old.unwrap_or_default();
+    if dense {
+        hll.make_dense()?;
+    }
+    hll.merge(&registers, sparse_max(cx))?;
+    write(&s, &mut slot, &hll).await?;
+    Ok(Reply::Ok)
+}
+
+async fn pfdebug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (what, key) = (args.next()?, args.next()?);
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    let found = read(&s, &slot).await?;
+    let mut hll = found.ok_or(ReplyError::new("ERR The specified key does not exist"))?;
+    Ok(match what.to_ascii_lowercase().as_slice() {
+        b"encoding" => Reply::Simple(if hll.is_dense() { "dense" } else { "sparse" }.into()),
+        b"decode" => {
+            let text = hll.decode().ok_or(ReplyError::new("ERR HLL encoding is not sparse"))?;
+            Reply::text(text)
+        }
+        b"todense" => densify(&s, &mut slot, &mut hll).await?.into(),
+        b"getreg" => {
+            densify(&s, &mut slot, &mut hll).await?;
+            let mut registers = Registers::default();
+            hll.merge_into(&mut registers)?;
+            Reply::Array(registers.ranks().map(|rank| Reply::Int(rank.into())).collect())
+        }
+        _ => {
+            let what = String::from_utf8_lossy(what);
+            return Err(ReplyError::of(format!("ERR Unknown PFDEBUG subcommand '{what}'")).into());
+        }
+    })
+}
+
+/// True where it was sparse.
+async fn densify(s: &Scope<'_>, slot: &mut Slot, hll: &mut HyperLogLog) -> Result<bool> {
+    let was_sparse = hll.make_dense()?;
+    if was_sparse {
+        write(s, slot, hll).await?;
+    }
+    Ok(was_sparse)
+}
+
+/// Elements of the self-test. Redis takes ten million, and stands still for seconds.
+const TESTED: u64 = 100_000;
+
+/// Sparse and dense must agree, and be as exact as they promise: a standard error of 1.04 / sqrt(registers).
+async fn pfselftest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let (mut sparse, mut dense) = (HyperLogLog::new(), HyperLogLog::new());
+    dense.make_dense()?;
+    let (seed, sparse_max) = (cx.rng.u64(), sparse_max(cx));
+    let mut checkpoint = 1;
+    for n in 1..=TESTED {
+        let element = (n ^ seed).to_le_bytes();
+        sparse.add(&element, sparse_max)?;
+        dense.add(&element, sparse_max)?;
+        if n == checkpoint {
+            check_estimates(n, sparse.count()?, dense.count()?)?;
+            checkpoint *= 10;
+        }
+    }
+    Ok(Reply::Ok)
+}
+
+/// Six standard errors, and one element where those are less: two of ten elements may share a register.
+fn check_estimates(elements: u64, sparse: u64, dense: u64) -> Result<()> {
+    let allowed = (elements as f64 * 6.0 * 1.04 / (REGISTERS as f64).sqrt()).ceil() as u64;
+    if sparse != dense {
+        return Err(ReplyError::new("ERR TESTFAILED dense/sparse disagree").into());
+    }
+    if dense.abs_diff(elements) > allowed.max(1) {
+        let line = format!("ERR TESTFAILED Too big error: {dense} for {elements} elements");
+        return Err(ReplyError::of(line).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The number of elements from the histogram of ranks, without the bias of the original estimator for small and large
+//! numbers: Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", arXiv:1702.01284.
+//!
+//! The order of the floating-point operations is Redis', so that the last digit is the same.
+
+use super::REGISTERS;
+
+/// The highest rank.
+const HIGHEST: usize = 51;
+/// What a number that a C `long long` cannot hold becomes: 2^63.
+const TOO_MANY: f64 = 9_223_372_036_854_775_808.0;
+/// 1 / (2 ln 2).
+const ALPHA: f64 = 0.721_347_520_444_481_7;
+
+/// Estimates from ranks, each with the number of registers that have it.
+pub(super) fn cardinality(ranks: impl Iterator<Item = (u8, u32)>) -> u64 {
+    let mut histogram = [0u32; HIGHEST + 1];
+    for (rank, registers) in ranks {
+        // Higher ones are in broken strings only.
+        if let Some(count) = histogram.get_mut(usize::from(rank)) {
+            *count += registers;
+        }
+    }
+    let m = REGISTERS as f64;
+    let [none, ranks @ .., highest] = &histogram;
+    let mut z = m * tau((m - f64::from(*highest)) / m);
+    for count in ranks.iter().rev() {
+        z = (z + f64::from(*count)) * 0.5;
+    }
+    z += m * sigma(f64::from(*none) / m);
+    let estimated = (ALPHA * m * m / z).round();
+    if estimated < TOO_MANY { estimated as u64 } else { TOO_MANY as u64 }
+}
+
+/// x + sum over k of x^(2^k) * 2^(k-1).
+fn sigma(mut x: f64) -> f64 {
+    if x >= 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut power, mut sum) = (1.0, x);
+    loop {
+        x *= x;
+        let before = sum;
+        sum += x * power;
+        power += power;
+        if before == sum {
+            return sum;
+        }
+    }
+}
+
+/// (1 - x - sum over k of (1 - x^(2^-k))^2 * 2^-k) / 3.
+fn tau(mut x: f64) -> f64 {
+    if x <= 0.0 || x >= 1.0 {
+        return 0.0;
+    }
+    let (mut power, mut sum) = (1.0, 1.0 - x);
+    loop {
+        x = x.sqrt();
+        let before = sum;
+        power *= 0.5;
+        sum -= (1.0 - x) * (1.0 - x) * power;
+        if before == sum {
+            return sum / 3.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extremes() {
+        let all = REGISTERS as u32;
+        assert_eq!(cardinality([(0, all)].into_iter()), 0);
+        assert_eq!(cardinality([(0, all - 1), (1, 1)].into_iter()), 1);
+        assert_eq!(cardinality([(0, all - 100), (3, 100)].into_iter()), 100);
+        assert_eq!(cardinality([(51, all)].into_iter()), 1 << 63);
+        assert_eq!(cardinality([(63, all)].into_iter()), 1 << 63, "a rank that no element has");
+    }
+}
