@@ -6,7 +6,7 @@ use super::syntax::{self, Argument, Kind};
 use super::table::{Group, Row};
 
 /// Values that are keys. Everything else is told apart by its name, too: the notation has no types.
-const KEYS: &[&str] = &["key", "source", "destination", "newkey", "key1", "key2"];
+const KEYS: &[&str] = &["key", "source", "destination", "destkey", "sourcekey", "newkey", "key1", "key2"];
 const INTEGERS: &[&str] = &[
     "seconds",
     "milliseconds",

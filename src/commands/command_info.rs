@@ -213,7 +213,9 @@ fn key_spec(spec: &KeySpec) -> Reply {
         FindKeys::Range { last, step } => {
             ("range", [("lastkey", i64::from(last)), ("keystep", step as i64), ("limit", 0)])
         }
-        FindKeys::Keynum => ("keynum", [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)]),
+        FindKeys::Keynum { step } => {
+            ("keynum", [("keynumidx", 0), ("firstkey", 1), ("keystep", step as i64)])
+        }
     };
     let numbers = numbers.into_iter().map(|(name, n)| (name, Reply::Int(n))).collect();
     let index = map(vec![("index", Reply::Int(spec.begin as i64))]);

@@ -86,9 +86,39 @@ fn rounded(text: &str, mantissa: &str) -> Option<X87DoubleExtended> {
     number.is_finite_non_zero().then_some(number)
 }
 
+impl PartialEq for LongDouble {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl PartialOrd for LongDouble {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        self.0.partial_cmp(&other.0)
+    }
+}
+
 impl LongDouble {
     /// Zero.
     pub const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
+    /// The largest finite number.
+    pub fn highest() -> LongDouble {
+        LongDouble(X87DoubleExtended::largest())
+    }
+    /// The lowest finite number.
+    pub fn lowest() -> LongDouble {
+        LongDouble::highest().negated()
+    }
+
+    /// True for a number that is not infinite.
+    pub fn is_finite(self) -> bool {
+        self.0.is_finite()
+    }
+
+    /// The number with the other sign.
+    pub fn negated(self) -> LongDouble {
+        LongDouble(-self.0)
+    }
 
     /// The sum; None where it is infinite or no number.
     pub fn plus(self, other: LongDouble) -> Option<LongDouble> {

@@ -39,6 +39,10 @@ pub mod scan;
 pub mod set_algebra;
 pub mod sets;
 pub mod strings;
+mod strings_compare;
+mod strings_increx;
+mod strings_lcs;
+mod strings_newer;
 mod strings_numbers;
 mod strings_set;
 pub mod transactions;
@@ -51,6 +55,7 @@ pub const REDIS_VERSION: &str = "7.4.0";
 /// A static, not a constant: rows are told apart by their address ([`table::index_of`]).
 pub static FAMILIES: &[&[table::Row]] = &[
     strings::ROWS,
+    strings_newer::ROWS,
     bitmaps::ROWS,
     hyperloglog::ROWS,
     keys::ROWS,

@@ -19,7 +19,8 @@ const READS: Flags = Flags::READONLY.or(Flags::HEAVY);
 const COUNTS: Flags = READS.or(Flags::MOVABLEKEYS);
 const STORES: Flags = Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY);
 
-const NUMBERED: &[KeySpec] = &[KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Keynum }];
+const NUMBERED: &[KeySpec] =
+    &[KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Keynum { step: 1 } }];
 const SOURCES: KeySpec =
     KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Range { last: -1, step: 1 } };
 const STORED: &[KeySpec] = &[one(&["OW", "update"]), SOURCES];

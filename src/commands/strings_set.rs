@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Units and base of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+pub(super) enum Unit {
     Ex,
     Px,
     ExAt,
@@ -21,9 +21,10 @@ enum Unit {
 }
 
 /// What becomes of the key's expiry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ttl<'a> {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Ttl<'a> {
     /// The default: SET removes it, GETEX leaves it.
+    #[default]
     Default,
     /// KEEPTTL.
     Keep,
@@ -36,7 +37,7 @@ enum Ttl<'a> {
 impl<'a> Ttl<'a> {
     /// Reads one option into `self`; false where the next argument is none. An option may be repeated, the last one
     /// counts; two different ones are a syntax error.
-    fn option(&mut self, args: &mut Args<'a>, own: (&str, Ttl<'a>)) -> ArgResult<bool> {
+    pub(super) fn option(&mut self, args: &mut Args<'a>, own: (&str, Ttl<'a>)) -> ArgResult<bool> {
         if args.keyword(own.0) {
             return self.become_if(matches!(self, Ttl::Default) || *self == own.1, own.1);
         }
@@ -61,6 +62,14 @@ impl<'a> Ttl<'a> {
         *self = to;
         Ok(true)
     }
+
+    /// When a key expires that is given this: None where it names no time.
+    pub(super) fn resolve(self, now: u64, command: &str) -> ArgResult<Option<u64>> {
+        match self {
+            Ttl::Set(unit, amount) => moment(unit, amount, now, command).map(Some),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// The moment in ms since the epoch. Refused: no integer, not positive, too large.
@@ -82,7 +91,7 @@ pub(super) fn invalid_expire(command: &str) -> ReplyError {
 
 /// What must hold for a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When<'a> {
+pub(super) enum When<'a> {
     Always,
     Absent,
     Present,
@@ -93,21 +102,33 @@ enum When<'a> {
 }
 
 impl<'a> When<'a> {
+    /// Reads NX or XX; None where the next argument is neither.
+    pub(super) fn existence(args: &mut Args<'a>) -> Option<Self> {
+        match () {
+            () if args.keyword("NX") => Some(When::Absent),
+            () if args.keyword("XX") => Some(When::Present),
+            () => None,
+        }
+    }
+
+    /// Reads a comparison with its operand; None where the next argument is none.
+    pub(super) fn comparison(args: &mut Args<'a>) -> ArgResult<Option<Self>> {
+        Ok(Some(match () {
+            () if args.keyword("IFEQ") => When::Equal(true, args.next()?),
+            () if args.keyword("IFNE") => When::Equal(false, args.next()?),
+            () if args.keyword("IFDEQ") => When::Digest(true, digest_argument(args)?),
+            () if args.keyword("IFDNE") => When::Digest(false, digest_argument(args)?),
+            () => return Ok(None),
+        }))
+    }
+
     fn option(&mut self, args: &mut Args<'a>) -> ArgResult<bool> {
-        let to = if args.keyword("NX") {
-            When::Absent
-        } else if args.keyword("XX") {
-            When::Present
-        } else if args.keyword("IFEQ") {
-            When::Equal(true, args.next()?)
-        } else if args.keyword("IFNE") {
-            When::Equal(false, args.next()?)
-        } else if args.keyword("IFDEQ") {
-            When::Digest(true, digest_argument(args)?)
-        } else if args.keyword("IFDNE") {
-            When::Digest(false, digest_argument(args)?)
-        } else {
-            return Ok(false);
+        let to = match When::existence(args) {
+            Some(when) => when,
+            None => match When::comparison(args)? {
+                Some(when) => when,
+                None => return Ok(false),
+            },
         };
         let again = *self == to && matches!(to, When::Absent | When::Present);
         if *self != When::Always && !again {
@@ -117,18 +138,23 @@ impl<'a> When<'a> {
         Ok(true)
     }
 
-    async fn holds(&self, s: &Scope<'_>, slot: &Slot) -> Result<bool> {
+    pub(super) async fn holds(&self, s: &Scope<'_>, slot: &Slot) -> Result<bool> {
         Ok(match self {
             When::Always => true,
             When::Absent => !slot.exists(),
             When::Present => slot.exists(),
             When::Equal(want, bytes) => (read(s, slot).await?.as_ref() == Some(bytes)) == *want,
             When::Digest(want, hex) => {
-                let digest = read(s, slot).await?.map(|b| format!("{:016x}", xxh3_64(&b)));
+                let digest = read(s, slot).await?.map(|bytes| digest(&bytes));
                 digest.is_some_and(|d| hex.eq_ignore_ascii_case(d.as_bytes())) == *want
             }
         })
     }
+}
+
+/// DIGEST's answer: XXH3 with 64 bits, in hex.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    format!("{:016x}", xxh3_64(bytes))
 }
 
 fn digest_argument<'a>(args: &mut Args<'a>) -> ArgResult<&'a Bytes> {
@@ -140,7 +166,7 @@ fn digest_argument<'a>(args: &mut Args<'a>) -> ArgResult<&'a Bytes> {
 }
 
 /// The string under a key, or WRONGTYPE.
-async fn read(s: &Scope<'_>, slot: &Slot) -> Result<Option<Bytes>> {
+pub(super) async fn read(s: &Scope<'_>, slot: &Slot) -> Result<Option<Bytes>> {
     match slot.string()? {
         None => Ok(None),
         Some(value) => Ok(Some(string::read(s, value).await?)),
@@ -157,7 +183,7 @@ pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             return Err(SYNTAX.into());
         }
     }
-    let expiry = resolve(ttl, cx.now, "set")?;
+    let expiry = ttl.resolve(cx.now, "set")?;
     let s = cx.scope()?;
     let mut slot =
         if get { cx.look_up(&s, key).await? } else { object::open(&s, key, Read::Serializable).await? };
@@ -174,15 +200,8 @@ pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     })
 }
 
-fn resolve(ttl: Ttl<'_>, now: u64, command: &str) -> ArgResult<Option<u64>> {
-    match ttl {
-        Ttl::Set(unit, amount) => moment(unit, amount, now, command).map(Some),
-        _ => Ok(None),
-    }
-}
-
 /// Writes the value; one whose expiry is past leaves no key.
-async fn store(cx: &Cx<'_>, slot: &mut Slot, value: &Bytes, expiry: Option<u64>) -> Result<()> {
+pub(super) async fn store(cx: &Cx<'_>, slot: &mut Slot, value: &Bytes, expiry: Option<u64>) -> Result<()> {
     let s = cx.scope()?;
     if expiry.is_some_and(|at| at <= cx.now) {
         // Redis creates it and lets it expire: who WATCHes the key must notice.
@@ -250,11 +269,51 @@ pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     let s = cx.scope()?;
     let mut slot = cx.look_up(&s, key).await?;
     let Some(value) = read(&s, &slot).await? else { return Ok(Reply::Nil) };
-    let expiry = resolve(ttl, cx.now, "getex")?;
+    let expiry = ttl.resolve(cx.now, "getex")?;
     match expiry {
         Some(at) if at <= cx.now => object::remove(&s, &mut slot).map(|_| ())?,
         None if ttl != Ttl::Persist => {}
         at => object::set_expiry(&s, &mut slot, at)?,
     }
     Ok(Reply::Bulk(value))
+}
+
+/// Pairs and options of MSETEX.
+type Pairs<'a> = (&'a [Bytes], When<'a>, Ttl<'a>);
+
+fn msetex_arguments<'a>(mut args: Args<'a>) -> ArgResult<Pairs<'a>> {
+    let number = parse_i64(args.next()?).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    let number = number.ok_or(ReplyError::new("ERR invalid numkeys value"))?;
+    let pairs = number.checked_mul(2).and_then(|n| args.take(n).ok());
+    let pairs = pairs.ok_or(ReplyError::new("ERR wrong number of key-value pairs"))?;
+    let (mut when, mut ttl) = (When::Always, Ttl::Default);
+    while !args.is_empty() {
+        match When::existence(&mut args) {
+            Some(to) if when == When::Always || when == to => when = to,
+            None if ttl.option(&mut args, ("KEEPTTL", Ttl::Keep))? => {}
+            _ => return Err(SYNTAX),
+        }
+    }
+    Ok((pairs, when, ttl))
+}
+
+/// All pairs or none: NX wants that none of the keys exists, XX that all do.
+pub(super) async fn msetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let (pairs, when, ttl) = msetex_arguments(args)?;
+    let expiry = ttl.resolve(cx.now, "msetex")?;
+    let pairs = || pairs.chunks_exact(2).filter_map(|pair| pair.first().zip(pair.get(1)));
+    let s = cx.scope()?;
+    for (key, _) in pairs() {
+        let slot = object::open(&s, key, Read::Serializable).await?;
+        if !when.holds(&s, &slot).await? {
+            return Ok(Reply::Int(0));
+        }
+    }
+    pairs().try_for_each(|(key, _)| object::check_name(key))?;
+    for (key, value) in pairs() {
+        let mut slot = object::open(&s, key, Read::Serializable).await?;
+        let expiry = if ttl == Ttl::Keep { slot.expire_at() } else { expiry };
+        store(cx, &mut slot, value, expiry).await?;
+    }
+    Ok(Reply::Int(1))
 }

@@ -108,7 +108,10 @@ pub enum FindKeys {
         step: usize,
     },
     /// The argument at `begin` is their number, they follow it.
-    Keynum,
+    Keynum {
+        /// As in a range.
+        step: usize,
+    },
 }
 
 /// Groups of COMMAND DOCS.
@@ -322,10 +325,10 @@ pub fn keys_at<'a>(
             };
             (argv.get(spec.begin..end)?, step)
         }
-        FindKeys::Keynum => {
+        FindKeys::Keynum { step } => {
             // As Redis reads it here: the command itself then refuses what is not a number.
             let n = usize::try_from(super::args::atoi(argv.get(spec.begin)?)).ok()?;
-            (argv.get(spec.begin + 1..)?.get(..n)?, 1)
+            (argv.get(spec.begin + 1..)?.get(..n.checked_mul(step)?)?, step)
         }
     };
     Some(keys.iter().step_by(step))

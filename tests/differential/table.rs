@@ -9,6 +9,11 @@ use std::collections::BTreeSet;
 const NOT_GENERATED: &[(&str, &str)] = &[
     ("SDIFFCARD", "since 8.10, the oracle is 7.0"),
     ("SUNIONCARD", "since 8.10, the oracle is 7.0"),
+    ("DELEX", "since 8.4"),
+    ("DELIFEQ", "Valkey's"),
+    ("DIGEST", "since 8.4"),
+    ("INCREX", "since 8.8"),
+    ("MSETEX", "since 8.4"),
     ("PFSELFTEST", "takes the oracle seconds"),
     ("IDEMPOTENT", "Redis has no such command"),
     ("BGREWRITEAOF", "about Redis' own files"),
