@@ -25,6 +25,7 @@ const FLAGS: &[(&str, Flags)] = &[
     ("skip_slowlog", Flags::SKIP_SLOWLOG),
     ("blocking", Flags::BLOCKING),
     ("no_async_loading", Flags::NO_ASYNC_LOADING),
+    ("asking", Flags::ASKING),
 ];
 
 #[test]

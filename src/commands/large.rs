@@ -15,6 +15,8 @@ pub enum Outcome<'a> {
     Added(&'a Bytes),
     /// This key's value, in another database where one is named.
     Copied(&'a Bytes, Option<u8>),
+    /// What DUMP has made this of.
+    Restored(&'a Bytes),
 }
 
 /// What a call of the command `name` leaves. None where that is never large, or the arguments are wrong.
@@ -31,6 +33,7 @@ pub fn outcome<'a>(name: &str, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
             let options = keys_moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
             Outcome::Copied(key, options.ok()?.0)
         }
+        "restore" | "restore-asking" => Outcome::Restored(argv.get(3)?),
         "move" => Outcome::Copied(key, Some(database(argv.get(2)?)?)),
         _ => return None,
     })

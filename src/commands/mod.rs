@@ -29,6 +29,7 @@ mod info_sections;
 pub mod memory;
 pub mod server;
 
+pub mod dump;
 pub mod expire;
 pub mod hyperloglog;
 pub mod keys;
@@ -60,6 +61,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     hyperloglog::ROWS,
     keys::ROWS,
     keys_object::ROWS,
+    dump::ROWS,
     expire::ROWS,
     scan::ROWS,
     sets::ROWS,

@@ -69,6 +69,8 @@ impl Flags {
     pub const NO_ASYNC_LOADING: Flags = Flags(1 << 14);
     /// Pub/Sub.
     pub const PUBSUB: Flags = Flags(1 << 15);
+    /// A cluster's node takes it also for a slot that it is still getting.
+    pub const ASKING: Flags = Flags(1 << 16);
     /// Ours, not in COMMAND's list: for clients it only reads, but it may keep in the key what it found out.
     pub const KEEPS: Flags = Flags(1 << 28);
     /// Not in COMMAND's list: only where `enable-debug-command` allows it.

@@ -2,7 +2,7 @@
 //!
 //! * Arguments: strings are built, members of SADD get their ids. Only where a unit's arguments exceed one transaction
 //!   together.
-//! * Outcomes (of *STORE, COPY, MOVE, of SADD into a set that is rewritten all over): built once an attempt has found that
+//! * Outcomes (of *STORE, COPY, MOVE, RESTORE, of SADD into a set that is rewritten all over): built once an attempt has found that
 //!   they do not fit. Not where an earlier command of the unit may change what one is made of: that command gets the
 //!   error that names the limit, before anything is written.
 //!
@@ -17,10 +17,10 @@ use crate::error::{Error, Result, StoreError};
 use crate::keyspace::ids;
 use crate::keyspace::keys::Prefix;
 use crate::store::MAX_TRANSACTION;
-use crate::types::copy;
 use crate::types::set::stage as sets;
 use crate::types::staged::{self, Object, Staged};
 use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
+use crate::types::{copy, dump};
 use bytes::Bytes;
 
 /// How long what was built waits for its command, in ms: longer than any unit is tried.
@@ -150,6 +150,10 @@ async fn build(
             Some(to) => copy::stage(space, (db, *to), key, LEASE_MS).await,
             None => Ok(None),
         },
+        Outcome::Restored(payload) => {
+            let longest = server.config.get().proto_max_bulk_len;
+            dump::stage(space, db, payload, longest, LEASE_MS).await
+        }
     }
 }
 

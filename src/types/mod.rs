@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod copy;
+pub mod dump;
 pub mod expire;
 pub mod hyperloglog;
 pub mod object;

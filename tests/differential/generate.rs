@@ -8,7 +8,7 @@
 //! are steps of their own that wait until they have.
 
 use crate::support::rng::Rng;
-use crate::words::{GLOBS, HOSTILE, KEYS, MEMBERS, VALUES, WORDS};
+use crate::words::{GLOBS, HOSTILE, KEYS, MEMBERS, PAYLOADS, VALUES, WORDS};
 
 /// A command and its arguments.
 pub type Argv = Vec<Vec<u8>>;
@@ -93,6 +93,10 @@ const TEMPLATES: &[(usize, &str)] = &[
     (10, "BITFIELD $k OVERFLOW SAT {SET $e $x $i|INCRBY $e $x $i|GET $e $x}"),
     (10, "BITFIELD $k OVERFLOW FAIL {SET $e $x $i|INCRBY $e $x $i|GET $e $x}"),
     (5, "BITFIELD_RO $k {GET $e $x|GET $e $x|SET $e $x $i}"),
+    (6, "DUMP $k"),
+    (12, "RESTORE $k $p $D {REPLACE|ABSTTL|IDLETIME $n|FREQ $n|FOO}"),
+    (12, "RESTORE $k 0 $D REPLACE"),
+    (4, "RESTORE $k $P $D ABSTTL {REPLACE|REPLACE|IDLETIME $n}"),
     (6, "LCS $k $k"),
     (4, "LCS $k $k LEN"),
     (8, "LCS $k $k IDX {MINMATCHLEN $n|WITHMATCHLEN|LEN|FOO}"),
@@ -379,6 +383,7 @@ fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'g' => fixed(rng, GLOBS),
         b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"nosuch"]),
         b'L' => fixed(rng, &[b"ge[t]", b"sadd", b"nosuch*", b"sintercard", b"msetn?"]),
+        b'D' => fixed(rng, PAYLOADS),
         b'u' => fixed(
             rng,
             &[
@@ -523,7 +528,7 @@ fn harmless(argv: &mut Argv) {
 
 /// A damaged line must not give a key a life that ends during the test.
 fn far_expiry(argv: &mut Argv) {
-    let timed: &[&[u8]] = &[b"SET", b"GETEX", b"SETEX", b"PSETEX", b"EXPIRE", b"PEXPIRE"];
+    let timed: &[&[u8]] = &[b"SET", b"GETEX", b"SETEX", b"PSETEX", b"EXPIRE", b"PEXPIRE", b"RESTORE"];
     if !timed.contains(&argv[0].as_slice()) {
         return;
     }

@@ -11,6 +11,7 @@
 mod support;
 
 mod differences;
+mod dump;
 mod generate;
 mod hyperloglog;
 mod lookups;

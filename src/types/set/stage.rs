@@ -112,6 +112,14 @@ pub async fn combination(
     build(space, db, found.ids, sources, lease_ms).await.map(Some)
 }
 
+/// Builds the set of `members` in `db`. None where they fit into a record.
+pub async fn whole(space: &Keyspace, db: Prefix, members: &[Bytes], lease_ms: u64) -> Result<Option<Object>> {
+    match intern(space, members).await? {
+        Some(Ids(ids)) => build(space, db, ids, Vec::new(), lease_ms).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Builds what SADD of `ids` makes of the set under `key`. None where it holds another type.
 pub async fn addition(
     space: &Keyspace,

@@ -1,0 +1,95 @@
+//! DUMP here and RESTORE in redis-server, and the other way round: what arrives is what left.
+
+use crate::support::resp::{Client, text};
+use crate::support::rng::Rng;
+use crate::support::server::{redis, tern};
+use crate::support::{env_number, say};
+
+/// Strings and sets of every encoding, random ones among them.
+fn fill(client: &mut Client, rng: &mut Rng) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut key = |name: &str| {
+        keys.push(format!("{name} {}", keys.len()));
+        keys.last().unwrap().clone()
+    };
+    for length in [0, 1, 11, 20, 21, 63, 64, 1000, 16_384, 20_000, 70_000] {
+        let noise: Vec<u8> = (0..length).map(|_| rng.next() as u8).collect();
+        client.run(&[b"SET", key("noise").as_bytes(), &noise]);
+        let dull: Vec<u8> = (0..length).map(|n| b"abcabcabd"[n % 9]).collect();
+        client.run(&[b"SET", key("dull").as_bytes(), &dull]);
+        let words: Vec<u8> = (0..length).map(|_| b"ab "[rng.below(3)]).collect();
+        client.run(&[b"SET", key("words").as_bytes(), &words]);
+    }
+    for shift in 0..63 {
+        let n = (1i64 << shift) - (rng.below(3) as i64 - 1);
+        client.run(&["SET", &key("number"), &n.to_string()]);
+        client.run(&["SET", &key("number"), &(-n).to_string()]);
+    }
+    for text in ["007", "+1", "-0", " 1", "1.0", "9223372036854775808"] {
+        client.run(&["SET", &key("text"), text]);
+    }
+    for (name, count) in [("few", 5), ("some", 100), ("more", 200), ("many", 3000)] {
+        for width in [8, 30, 60] {
+            let number =
+                |rng: &mut Rng| ((rng.next() >> (64 - width)) as i64 - (1 << (width - 1))).to_string();
+            let members = (0..count).map(|_| number(rng));
+            let argv: Vec<String> = ["SADD".into(), key(name)].into_iter().chain(members).collect();
+            client.run(&argv);
+        }
+        let words = (0..count).map(|n| format!("{} {n}", "member ".repeat(rng.below(12))));
+        let argv: Vec<String> = ["SADD".into(), key(name)].into_iter().chain(words).collect();
+        client.run(&argv);
+    }
+    keys
+}
+
+fn content(client: &mut Client, key: &str) -> Vec<Vec<u8>> {
+    let found = client.run(&["GET", key]).value;
+    if !found.is_error() {
+        return vec![found.bytes().unwrap().to_vec()];
+    }
+    let members = client.run(&["SMEMBERS", key]).value;
+    let mut members: Vec<Vec<u8>> =
+        members.items().unwrap().iter().map(|m| m.bytes().unwrap().to_vec()).collect();
+    members.sort();
+    members
+}
+
+fn carry(from: &mut Client, to: &mut Client, keys: &[String]) {
+    for key in keys {
+        let payload = from.run(&["DUMP", key]).value.bytes().unwrap().to_vec();
+        let done = to.run(&[b"RESTORE", key.as_bytes(), b"0", &payload, b"REPLACE"]).value;
+        assert_eq!(
+            done.bytes(),
+            Some(b"OK".as_slice()),
+            "{key}: {}",
+            text(&payload[..payload.len().min(200)])
+        );
+        let (left, arrived) = (content(from, key), content(to, key));
+        assert!(left == arrived, "{key}: {} members or {} bytes left", left.len(), left[0].len());
+    }
+}
+
+#[test]
+fn values_move_to_redis_and_back() {
+    let Some(redis) = redis("DUMP and RESTORE with a real server") else { return };
+    let tern = tern(&["--appendfsync", "no"]);
+    let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    say(&format!("DUMP and RESTORE: TERN_SEED={seed}"));
+    let (mut redis, mut tern) = (redis.client(), tern.client());
+    let keys = fill(&mut redis, &mut Rng::new(seed));
+    assert_eq!(fill(&mut tern, &mut Rng::new(seed)), keys);
+    // The same bytes, but for what Redis compresses and the order in a hash table.
+    let (mut same, mut packed) = (0, 0);
+    for key in &keys {
+        let dumps = [&mut redis, &mut tern].map(|c| c.run(&["DUMP", key]).value.bytes().unwrap().to_vec());
+        same += usize::from(dumps[0] == dumps[1]);
+        packed += usize::from(dumps[0].get(1) == Some(&0xc3));
+        assert!(dumps[0] == dumps[1] || dumps[0][1] == 0xc3 || dumps[0][0] == 2, "{key}");
+    }
+    assert!(same > 140 && packed > 10, "{same} payloads are the same, {packed} are compressed");
+    tern.line("FLUSHALL");
+    carry(&mut redis, &mut tern, &keys);
+    redis.line("FLUSHALL");
+    carry(&mut tern, &mut redis, &keys);
+}

@@ -1,0 +1,157 @@
+//! DUMP and RESTORE here: every form of a value, options, what is refused. Payloads of a real server, and ours there, are in
+//! `tests/differential`; hostile ones beside the decoder.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod rig;
+
+use bytes::Bytes;
+use rig::{Rig, bulk, error};
+use tern::commands::reply::Reply;
+
+const HELLO: &[u8] = b"\x00\x05hello\x0a\x00cr\xdfve4 \x0a";
+const LIST: &[u8] =
+    b"\x12\x01\x02\x0a\x0a\x00\x00\x00\x01\x00\x81a\x02\xff\x0a\x00\x09\xb9\xed\xf5\x94\xde\xd9\x95";
+
+async fn dump(rig: &mut Rig, key: &str) -> Bytes {
+    match rig.line(&format!("DUMP {key}")).await {
+        Reply::Bulk(payload) => payload,
+        other => panic!("no payload: {other:?}"),
+    }
+}
+
+async fn restore(rig: &mut Rig, key: &str, ttl: &str, payload: &[u8], options: &[&str]) -> Reply {
+    let head: [&[u8]; 4] = [b"RESTORE", key.as_bytes(), ttl.as_bytes(), payload];
+    let argv: Vec<&[u8]> = head.into_iter().chain(options.iter().map(|o| o.as_bytes())).collect();
+    rig.run(&argv).await
+}
+
+async fn members(rig: &mut Rig, key: &str) -> Vec<Bytes> {
+    let Reply::Set(members) = rig.line(&format!("SMEMBERS {key}")).await else { panic!("no set") };
+    let mut members: Vec<Bytes> = members
+        .into_iter()
+        .map(|m| match m {
+            Reply::Bulk(b) => b,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    members.sort();
+    members
+}
+
+#[tokio::test]
+async fn strings_come_back() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.line("DUMP missing").await, Reply::Nil);
+    for length in [0, 1, 100, 16 * 1024, 16 * 1024 + 1, 40_000, 9_000_000] {
+        let value: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+        rig.run(&[b"SET", &b"k"[..], &value]).await;
+        let payload = dump(&mut rig, "k").await;
+        assert_eq!(restore(&mut rig, "copy", "0", &payload, &["REPLACE"]).await, Reply::Ok, "{length}");
+        assert_eq!(rig.line("GET copy").await, bulk(&value), "{length}");
+    }
+    for text in ["12", "-1", "007", "2147483648", "9223372036854775807"] {
+        rig.line(&format!("SET k {text}")).await;
+        let payload = dump(&mut rig, "k").await;
+        assert_eq!(restore(&mut rig, "copy", "0", &payload, &["REPLACE"]).await, Reply::Ok);
+        assert_eq!(rig.line("GET copy").await, bulk(text));
+    }
+}
+
+#[tokio::test]
+async fn sets_come_back() {
+    let mut rig = Rig::new().await;
+    let numbers = |n: i64| (0..n).map(|i| (i * 1_000_003 - 7).to_string()).collect::<Vec<_>>();
+    let words = |n: i64| (0..n).map(|i| format!("word {i}")).collect::<Vec<_>>();
+    let wide = vec!["-9223372036854775808".to_owned(), "9223372036854775807".to_owned(), "1".to_owned()];
+    for (all, encoding) in [
+        (numbers(3), "intset"),
+        (numbers(512), "intset"),
+        (numbers(513), "hashtable"),
+        (words(1), "listpack"),
+        (words(128), "listpack"),
+        (words(129), "hashtable"),
+        (words(30_000), "hashtable"),
+        (wide, "listpack"),
+    ] {
+        rig.line("DEL k").await;
+        let argv: Vec<String> = ["SADD".to_owned(), "k".to_owned()].into_iter().chain(all).collect();
+        rig.run(&argv).await;
+        let payload = dump(&mut rig, "k").await;
+        let done = restore(&mut rig, "copy", "100000", &payload, &["REPLACE"]).await;
+        assert_eq!(done, Reply::Ok, "{} {encoding}", argv.len());
+        assert_eq!(members(&mut rig, "copy").await, members(&mut rig, "k").await);
+        assert_eq!(rig.line("OBJECT ENCODING copy").await, bulk(encoding));
+        assert_eq!(rig.line("PTTL copy").await, Reply::Int(100_000));
+    }
+}
+
+/// A set whose rows exceed a transaction.
+#[tokio::test]
+async fn a_set_larger_than_a_transaction() {
+    let mut rig = Rig::new().await;
+    const MEMBERS: i64 = 60_000;
+    for batch in 0..10 {
+        let some = (0..MEMBERS / 10)
+            .map(|i| format!("a member of some length, number {}", batch * MEMBERS / 10 + i));
+        let argv: Vec<String> = ["SADD".to_owned(), "k".to_owned()].into_iter().chain(some).collect();
+        rig.run(&argv).await;
+    }
+    let payload = dump(&mut rig, "k").await;
+    rig.line("FLUSHALL").await;
+    assert_eq!(restore(&mut rig, "k", "0", &payload, &[]).await, Reply::Ok);
+    assert_eq!(rig.line("SCARD k").await, Reply::Int(MEMBERS));
+    assert_eq!(rig.line("SISMEMBER k 3").await, Reply::Int(0));
+}
+
+#[tokio::test]
+async fn options() {
+    let mut rig = Rig::new().await;
+    assert_eq!(restore(&mut rig, "k", "5000", HELLO, &[]).await, Reply::Ok);
+    assert_eq!(rig.line("PTTL k").await, Reply::Int(5000));
+    let busy = restore(&mut rig, "k", "0", HELLO, &[]).await;
+    assert_eq!(error(&busy), "BUSYKEY Target key name already exists.");
+    assert_eq!(restore(&mut rig, "k", "0", HELLO, &["replace", "IDLETIME", "7"]).await, Reply::Ok);
+    assert_eq!(rig.line("PTTL k").await, Reply::Int(-1));
+    let at = (rig::START + 7000).to_string();
+    assert_eq!(restore(&mut rig, "k", &at, HELLO, &["ABSTTL", "REPLACE", "FREQ", "255"]).await, Reply::Ok);
+    assert_eq!(rig.line("PTTL k").await, Reply::Int(7000));
+    assert_eq!(rig.line("GET k").await, bulk("hello"));
+    assert_eq!(restore(&mut rig, "new", "1", HELLO, &["ABSTTL"]).await, Reply::Ok, "in the past");
+    assert_eq!(rig.line("EXISTS new").await, Reply::Int(0));
+    assert_eq!(restore(&mut rig, "k", "1", HELLO, &["ABSTTL", "REPLACE"]).await, Reply::Ok);
+    assert_eq!(rig.line("EXISTS k").await, Reply::Int(0));
+    rig.line("SADD k a").await;
+    assert_eq!(restore(&mut rig, "k", "0", HELLO, &["REPLACE"]).await, Reply::Ok, "of another type");
+    assert_eq!(rig.line("GET k").await, bulk("hello"));
+}
+
+#[tokio::test]
+async fn refused() {
+    let mut rig = Rig::new().await;
+    let mut broken = HELLO.to_vec();
+    broken[3] = b'x';
+    let sum = "ERR DUMP payload version or checksum are wrong";
+    for (ttl, payload, options, want) in [
+        ("0", &broken[..], &[][..], sum),
+        ("0", b"", &[], sum),
+        ("x", HELLO, &[], "ERR value is not an integer or out of range"),
+        ("-1", HELLO, &[], "ERR Invalid TTL value, must be >= 0"),
+        ("0", HELLO, &["IDLETIME", "-1"], "ERR Invalid IDLETIME value, must be >= 0"),
+        ("0", HELLO, &["FREQ", "256"], "ERR Invalid FREQ value, must be >= 0 and <= 255"),
+        ("0", HELLO, &["FREQ", "1", "IDLETIME", "1"], "ERR syntax error"),
+        ("0", HELLO, &["IDLETIME"], "ERR syntax error"),
+        ("0", HELLO, &["FOO"], "ERR syntax error"),
+        (
+            "0",
+            LIST,
+            &[],
+            "ERR the payload holds a value of RDB type 18: this server has strings and sets only",
+        ),
+    ] {
+        assert_eq!(error(&restore(&mut rig, "k", ttl, payload, options).await), want, "{ttl} {options:?}");
+    }
+    assert_eq!(rig.line("EXISTS k").await, Reply::Int(0));
+    let long = "k".repeat(9000);
+    assert_eq!(error(&restore(&mut rig, &long, "0", HELLO, &[]).await), "ERR key is longer than 8192 bytes");
+}
