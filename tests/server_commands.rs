@@ -297,12 +297,18 @@ fn what_has_no_meaning_here_says_so() {
     ] {
         assert_eq!(string(&c.line(line)), error, "{line}");
     }
-    for line in ["SAVE", "BGSAVE", "BGREWRITEAOF", "REPLICAOF host 1", "SLAVEOF NO ONE", "SENTINEL MASTERS"] {
+    for line in ["SAVE", "BGSAVE", "BGREWRITEAOF", "REPLICAOF host 1", "SLAVEOF host 1", "SENTINEL MASTERS"] {
         assert!(c.line(line).is_error(), "{line}");
     }
     assert_eq!(string(&c.line("FUNCTION FLUSH")), "OK");
     assert_eq!(string(&c.line("FUNCTION FLUSH x")), "ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
     assert_eq!(c.line("WAIT 1 1000").int(), Some(0));
+    let acknowledged: Vec<_> = c.line("WAITAOF 1 0 1000").items().unwrap().iter().map(|n| n.int()).collect();
+    assert_eq!(acknowledged, [Some(1), Some(0)]);
+    assert!(c.line("WAITAOF 2 0 0").is_error() && c.line("WAITAOF 1 0 -1").is_error());
+    assert!(string(&c.line("LOLWUT")).contains("Redis ver. "));
+    assert_eq!(string(&c.line("REPLICAOF no one")), "OK", "what it is");
+    assert_eq!(string(&c.line("SLAVEOF NO ONE")), "OK");
     assert_eq!(c.line("MEMORY USAGE nosuch"), Value::Nil(b'$'));
     c.line("SET k 0123456789");
     assert!((10..100).contains(&c.line("MEMORY USAGE k SAMPLES 0").int().unwrap()));

@@ -84,7 +84,7 @@ fn reach(row: &Row, argc: usize) -> usize {
     let ends = row.keys.iter().map(|spec| match spec.find {
         FindKeys::Range { last, .. } if last >= 0 => spec.begin + last as usize,
         FindKeys::Range { last, .. } => argc - last.unsigned_abs() as usize,
-        FindKeys::Keynum { .. } => spec.begin,
+        FindKeys::Keynum { .. } | FindKeys::Unknown => spec.begin,
     });
     ends.max().unwrap_or(0)
 }
@@ -102,7 +102,8 @@ fn keys_are_inside_the_arity() {
         let writes = row.keys.iter().any(|s| !s.flags.contains(&"RO"));
         assert!(!writes || row.is_write(), "{label} changes keys and is not a write");
         let prefix = matches!(row.run, Run::Prefix);
-        let movable = prefix || row.keys.iter().any(|s| matches!(s.find, FindKeys::Keynum { .. }));
+        let movable =
+            prefix || row.keys.iter().any(|s| matches!(s.find, FindKeys::Keynum { .. } | FindKeys::Unknown));
         assert_eq!(movable, row.flags.has(Flags::MOVABLEKEYS), "{label}: movablekeys");
     }
 }

@@ -30,6 +30,8 @@ const CATEGORIES: &[&str] = &[
     "read",
     "write",
     "set",
+    "sortedset",
+    "list",
     "string",
     "bitmap",
     "hyperloglog",
@@ -61,8 +63,11 @@ const MORE_CATEGORIES: &[(&str, &[&str])] = &[
     ("restore", &["dangerous"]),
     ("restore-asking", &["keyspace", "dangerous"]),
     ("role", &["admin", "dangerous"]),
+    ("sort", &["set", "sortedset", "list", "dangerous"]),
+    ("sort_ro", &["set", "sortedset", "list", "dangerous"]),
     ("swapdb", &["keyspace", "dangerous"]),
     ("wait", &["connection"]),
+    ("waitaof", &["connection"]),
 ];
 
 /// What a cluster client may want to know about a command: where to send it and how to combine the answers.
@@ -167,7 +172,9 @@ pub(super) fn categories(label: &str, row: &Row) -> Vec<&'static str> {
         Group::Bitmap => Some("bitmap"),
         Group::HyperLogLog => Some("hyperloglog"),
         Group::Set => Some("set"),
-        Group::Generic => Some("keyspace").filter(|_| label != "wait"),
+        Group::Generic => {
+            Some("keyspace").filter(|_| !["sort", "sort_ro", "wait", "waitaof"].contains(&label))
+        }
         Group::Connection => Some("connection"),
         Group::Transactions => Some("transaction"),
         Group::Scripting => Some("scripting"),
@@ -215,17 +222,21 @@ fn map(pairs: Vec<(&'static str, Reply)>) -> Reply {
 fn key_spec(spec: &KeySpec) -> Reply {
     let (kind, numbers) = match spec.find {
         FindKeys::Range { last, step } => {
-            ("range", [("lastkey", i64::from(last)), ("keystep", step as i64), ("limit", 0)])
+            ("range", vec![("lastkey", i64::from(last)), ("keystep", step as i64), ("limit", 0)])
         }
         FindKeys::Keynum { step } => {
-            ("keynum", [("keynumidx", 0), ("firstkey", 1), ("keystep", step as i64)])
+            ("keynum", vec![("keynumidx", 0), ("firstkey", 1), ("keystep", step as i64)])
         }
+        FindKeys::Unknown => ("unknown", vec![]),
+    };
+    let (begin, index) = match spec.find {
+        FindKeys::Unknown => ("unknown", vec![]),
+        _ => ("index", vec![("index", Reply::Int(spec.begin as i64))]),
     };
     let numbers = numbers.into_iter().map(|(name, n)| (name, Reply::Int(n))).collect();
-    let index = map(vec![("index", Reply::Int(spec.begin as i64))]);
     map(vec![
         ("flags", flag_words(spec.flags.iter().copied())),
-        ("begin_search", map(vec![("type", Reply::bulk_static("index")), ("spec", index)])),
+        ("begin_search", map(vec![("type", Reply::bulk_static(begin)), ("spec", map(index))])),
         ("find_keys", map(vec![("type", Reply::bulk_static(kind)), ("spec", map(numbers))])),
     ])
 }

@@ -26,6 +26,7 @@ pub mod connection;
 pub mod debug;
 pub mod info;
 mod info_sections;
+pub mod lolwut;
 pub mod memory;
 pub mod server;
 
@@ -39,6 +40,7 @@ pub mod large;
 pub mod scan;
 pub mod set_algebra;
 pub mod sets;
+pub mod sort;
 pub mod strings;
 mod strings_compare;
 mod strings_increx;
@@ -62,6 +64,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     keys::ROWS,
     keys_object::ROWS,
     dump::ROWS,
+    sort::ROWS,
     expire::ROWS,
     scan::ROWS,
     sets::ROWS,
@@ -73,6 +76,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     client::ROWS,
     cluster::ROWS,
     server::ROWS,
+    lolwut::ROWS,
     debug::ROWS,
     memory::ROWS,
     config::ROWS,

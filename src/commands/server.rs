@@ -4,8 +4,11 @@ use super::args::Args;
 use super::cx::{AfterReply, Cx};
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
+use crate::config::AppendFsync;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
+use crate::store::Store;
+use bytes::Bytes;
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
 const SAVES: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::NO_ASYNC_LOADING);
@@ -25,7 +28,8 @@ const BASE: Row = Row {
 const NO_SNAPSHOTS: Run = Run::Refuse(
     "ERR There are no snapshot files: every write is in the store before it is acknowledged, as appendfsync says",
 );
-const NO_REPLICAS: Run = Run::Refuse("ERR This server has no replicas: replication is the store's work");
+const NO_REPLICAS: ReplyError =
+    ReplyError::new("ERR This server has no replicas: replication is the store's work");
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     Row {
@@ -76,8 +80,8 @@ pub const ROWS: &[Row] = &[
         flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING),
         since: "5.0.0",
         syntax: "<host port | NO ONE>",
-        summary: "Follows another server. There are no replicas.",
-        run: NO_REPLICAS,
+        summary: "NO ONE, which this server follows, is OK; another one is refused.",
+        run: handler!(replicaof),
         ..BASE
     },
     Row {
@@ -110,7 +114,7 @@ pub const ROWS: &[Row] = &[
         flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING),
         syntax: "<host port | NO ONE>",
         summary: "Is REPLICAOF's old name.",
-        run: NO_REPLICAS,
+        run: handler!(replicaof),
         ..BASE
     },
     Row {
@@ -130,6 +134,17 @@ pub const ROWS: &[Row] = &[
         syntax: "numreplicas timeout",
         summary: "Returns how many replicas have all writes: none, at once.",
         run: handler!(wait),
+        ..BASE
+    },
+    Row {
+        name: "waitaof",
+        arity: 4,
+        flags: Flags::BLOCKING,
+        group: Group::Generic,
+        since: "7.2.0",
+        syntax: "numlocal numreplicas timeout",
+        summary: "Returns on how many disks all writes are for certain: this server's, and its replicas', at once.",
+        run: handler!(waitaof),
         ..BASE
     },
 ];
@@ -186,6 +201,10 @@ async fn lastsave(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 /// Redis would wait until the timeout; no replica will ever come, so nothing is gained by it.
+async fn replicaof(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    if args.keyword("NO") && args.keyword("ONE") { Ok(Reply::Ok) } else { Err(NO_REPLICAS.into()) }
+}
+
 async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     args.int()?;
     let timeout = args.int().map_err(|_| ReplyError::new("ERR timeout is not an integer or out of range"))?;
@@ -193,6 +212,20 @@ async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         return Err(ReplyError::new("ERR timeout is negative").into());
     }
     Ok(Reply::Int(0))
+}
+
+/// A write is acknowledged when it is durable, but for what `appendfsync` allows the embedded engine. Nothing is waited
+/// for: what is not durable then becomes so by itself.
+async fn waitaof(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (local, replicas) = (args.int()?, args.int()?);
+    if !(0..=1).contains(&local) || replicas < 0 {
+        return Err(ReplyError::new("ERR value is out of range").into());
+    }
+    wait(cx, Args::new(&[Bytes::from_static(b"0"), args.next()?.clone()])).await?;
+    let server = cx.server;
+    let lags =
+        matches!(server.store, Store::Local(_)) && server.config.get().appendfsync != AppendFsync::Always;
+    Ok(Reply::Array(vec![Reply::Int(i64::from(!lags)), Reply::Int(0)]))
 }
 
 async fn nothing(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {

@@ -114,6 +114,8 @@ pub enum FindKeys {
         /// As in a range.
         step: usize,
     },
+    /// Nobody can tell without doing the work (SORT BY).
+    Unknown,
 }
 
 /// Groups of COMMAND DOCS.
@@ -327,6 +329,7 @@ pub fn keys_at<'a>(
             };
             (argv.get(spec.begin..end)?, step)
         }
+        FindKeys::Unknown => (&[][..], 1),
         FindKeys::Keynum { step } => {
             // As Redis reads it here: the command itself then refuses what is not a number.
             let n = usize::try_from(super::args::atoi(argv.get(spec.begin)?)).ok()?;

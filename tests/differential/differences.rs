@@ -109,7 +109,9 @@ pub const DELIBERATE: &[Difference] = &[
 ];
 
 /// Commands whose replies have no order.
-const UNORDERED: &[&str] = &["SMEMBERS", "SINTER", "SUNION", "SDIFF", "KEYS", "COMMAND LIST"];
+/// Of SORT it is the order of equals and of members that are not sorted: `sort.rs` compares what has one.
+const UNORDERED: &[&str] =
+    &["SMEMBERS", "SINTER", "SUNION", "SDIFF", "KEYS", "COMMAND LIST", "SORT", "SORT_RO"];
 
 /// Replies in seconds or milliseconds that count from a server's own clock, and how far they may be apart.
 const CLOCKED: &[(&str, i64)] = &[("TTL", 2), ("PTTL", 5000), ("EXPIRETIME", 2), ("PEXPIRETIME", 5000)];

@@ -16,6 +16,7 @@ mod generate;
 mod hyperloglog;
 mod lookups;
 mod run;
+mod sort;
 mod table;
 mod wire;
 mod words;

@@ -10,6 +10,8 @@ const NOT_GENERATED: &[(&str, &str)] = &[
     ("SDIFFCARD", "since 8.10, the oracle is 7.0"),
     ("SUNIONCARD", "since 8.10, the oracle is 7.0"),
     ("RESTORE-ASKING", "RESTORE by another name"),
+    ("LOLWUT", "a picture"),
+    ("WAITAOF", "since 7.2"),
     ("DELEX", "since 8.4"),
     ("DELIFEQ", "Valkey's"),
     ("DIGEST", "since 8.4"),

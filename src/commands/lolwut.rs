@@ -1,0 +1,63 @@
+//! LOLWUT: a picture, as Redis has one for each of its versions. Ours is terns above the sea.
+
+use super::REDIS_VERSION;
+use super::args::Args;
+use super::cx::Cx;
+use super::reply::Reply;
+use super::table::{Flags, Group, Row};
+use crate::env::Rng;
+use crate::error::Result;
+use crate::handler;
+
+/// The row.
+pub const ROWS: &[Row] = &[Row {
+    name: "lolwut",
+    arity: -1,
+    flags: Flags::READONLY.or(Flags::FAST),
+    keys: &[],
+    group: Group::Server,
+    since: "5.0.0",
+    syntax: "[VERSION version]",
+    summary: "Draws a picture and tells the version.",
+    run: handler!(lolwut),
+    subs: &[],
+}];
+
+const WIDTH: usize = 60;
+const SKY: usize = 8;
+const SEA: usize = 3;
+
+/// Redis chooses the picture by its version, and takes numbers that mean something else for each.
+async fn lolwut(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    if args.keyword("VERSION") && !args.is_empty() {
+        args.int()?;
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!("{}\nTern ver. {version}, answers as Redis ver. {REDIS_VERSION}\n", picture(cx.rng));
+    Ok(Reply::Verbatim(text.into()))
+}
+
+fn picture(rng: &mut Rng) -> String {
+    let sky = (0..SKY).map(|_| line(rng, &[(" ", 30), ("v", 1), ("~v~", 1)]));
+    let lines: Vec<String> = sky.collect();
+    let sea = (0..SEA).map(|_| line(rng, &[("~", 6), ("-", 3), ("^", 1)]));
+    lines.into_iter().chain(sea).map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// A line of strokes, each as often as its weight says.
+fn line(rng: &mut Rng, strokes: &[(&str, u64)]) -> String {
+    let total = strokes.iter().map(|(_, weight)| weight).sum();
+    let mut line = String::new();
+    while line.len() < WIDTH {
+        let mut at = rng.below(total);
+        let stroke = strokes.iter().find(|(_, weight)| match at.checked_sub(*weight) {
+            Some(rest) => {
+                at = rest;
+                false
+            }
+            None => true,
+        });
+        line.push_str(stroke.map_or(" ", |(stroke, _)| stroke));
+    }
+    line
+}
