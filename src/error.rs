@@ -12,7 +12,9 @@ pub enum StoreError {
     #[error("conflict with another transaction")]
     Conflict,
     /// The transaction is older than 5 s, or its read version is no longer held. Run it again.
-    #[error("transaction too old (limit 5 s)")]
+    #[error(
+        "transaction too old: the command takes longer than one may last, or the store is overloaded (limit 5 s)"
+    )]
     TooOld,
     /// The transaction's writes and conflict ranges exceed 10 MB.
     #[error("the command writes more than a transaction of the store can hold (limit 10 MB)")]

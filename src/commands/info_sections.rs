@@ -227,13 +227,13 @@ pub(super) fn keyspace(out: &mut String, rows: &[KeyspaceRow]) {
 pub(super) fn tern(out: &mut String, server: &Server) {
     let (t, store, settings) = (&server.telemetry, server.store.stats(), server.config.get());
     let (batches, units) = (t.batches.count(), t.units.get());
-    let each = if batches > 0 { units as f64 / batches as f64 } else { 0.0 };
+    let ratio = |some: u64, all: u64| if all > 0 { some as f64 / all as f64 } else { 0.0 };
     lines!(out, "Tern",
         "store": settings.store,
         "lanes": settings.lane_count(),
         "batches": batches,
         "batched_units": units,
-        "units_per_batch": format!("{each:.2}"),
+        "units_per_batch": format!("{:.2}", ratio(units, batches)),
         "batch_usec_p50": t.batches.percentile(50.0) / 1000,
         "batch_usec_p99": t.batches.percentile(99.0) / 1000,
         "batch_retries": t.retries.get(),
@@ -242,6 +242,7 @@ pub(super) fn tern(out: &mut String, server: &Server) {
         "panics": t.panics.get(),
         "store_commits": store.commits,
         "store_conflicts": store.conflicts,
+        "store_conflicts_per_commit": format!("{:.4}", ratio(store.conflicts, store.commits)),
         "store_batches": store.batches,
         "store_syncs": store.syncs,
         "store_write_usec": store.write_micros,

@@ -138,7 +138,7 @@ impl Attempts {
     /// Runs jobs from the front until at least one is answered.
     async fn some(&mut self, jobs: &mut VecDeque<Job>) {
         let Some(oldest) = jobs.front() else { return };
-        let patience = Patience::new(&self.server, oldest.since);
+        let mut patience = Patience::new(&self.server, oldest.since);
         let mut width = jobs.len();
         let mut open = Vec::new();
         for tries in 1u32.. {
@@ -157,6 +157,7 @@ impl Attempts {
                 },
                 Err(Halt::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
+                    patience.goes_on(&e);
                     if splits(&e, tries) {
                         width = 1;
                     }
@@ -174,7 +175,7 @@ impl Attempts {
                 Err(Halt::Store(e)) => {
                     let over = |job: &&Job| patience.is_over_for(job.since, &e);
                     let n = jobs.iter().take(width).take_while(over).count().max(1);
-                    return refuse(jobs, n, e.into());
+                    return refuse(jobs, n, patience.verdict(e).into());
                 }
             }
         }

@@ -2,6 +2,9 @@
 //! that got no answer counts too. Their error then comes after about that time (an eighth more at most), not after each one's
 //! turn.
 //!
+//! A command too slow for a transaction is first too old, and then, with less time, not answered in time: it hears what is the
+//! matter with it, not that the store is silent.
+//!
 //! What only runs into others (conflicts, a transaction too old) has that time from its first attempt: a server that was itself
 //! stopped for a while still does what it finds in its queues.
 
@@ -20,6 +23,8 @@ pub(super) struct Patience {
     began: Duration,
     /// When the oldest unit came.
     since: Duration,
+    /// An attempt was too old.
+    slow: bool,
 }
 
 impl Patience {
@@ -27,7 +32,7 @@ impl Patience {
     pub(super) fn new(server: &Server, since: Duration) -> Self {
         let clock = server.env.clock.clone();
         let began = clock.monotonic();
-        Patience { clock, whole: server.config.get().patience(), began, since }
+        Patience { clock, whole: server.config.get().patience(), began, since, slow: false }
     }
 
     /// Whether there is no time for another attempt after one that failed with `e`.
@@ -39,6 +44,19 @@ impl Patience {
     /// Whether a unit that came at `since` is to hear that the attempt failed with `e`.
     pub(super) fn is_over_for(&self, since: Duration, e: &StoreError) -> bool {
         !unanswered(e) || self.clock.monotonic() >= since + self.whole
+    }
+
+    /// Another attempt follows one that failed with `e`.
+    pub(super) fn goes_on(&mut self, e: &StoreError) {
+        self.slow |= matches!(e, StoreError::TooOld);
+    }
+
+    /// What a client hears after the last attempt failed with `e`.
+    pub(super) fn verdict(&self, e: StoreError) -> StoreError {
+        match e {
+            StoreError::Unavailable(_) if self.slow => StoreError::TooOld,
+            e => e,
+        }
     }
 
     /// Keeps an attempt inside what is left, where that is notably less than the store gives each. It always has an eighth
@@ -53,4 +71,22 @@ impl Patience {
 
 fn unanswered(e: &StoreError) -> bool {
     matches!(e, StoreError::Unavailable(_) | StoreError::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn who_was_too_slow_is_not_told_that_the_store_is_silent() {
+        let (clock, whole, zero) = (Clock::Manual(Arc::default()), Duration::from_secs(10), Duration::ZERO);
+        let mut patience = Patience { clock, whole, began: zero, since: zero, slow: false };
+        let silent = || StoreError::Unavailable("no answer within store-timeout".into());
+        patience.goes_on(&StoreError::Conflict);
+        assert_eq!(patience.verdict(silent()), silent());
+        patience.goes_on(&StoreError::TooOld);
+        assert_eq!(patience.verdict(silent()), StoreError::TooOld);
+        assert_eq!(patience.verdict(StoreError::TooLarge), StoreError::TooLarge);
+    }
 }

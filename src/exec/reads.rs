@@ -67,7 +67,7 @@ pub(super) async fn run(
     mut first: Option<Result<Batch<'_>, Halt>>,
 ) -> Done {
     let mut forced = Forced::default();
-    let patience = Patience::new(server, since);
+    let mut patience = Patience::new(server, since);
     for tries in 1.. {
         let mut client = unit.client.clone();
         let result = match first.take() {
@@ -80,6 +80,7 @@ pub(super) async fn run(
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) if e.is_retryable() && (tries < MAX_ATTEMPTS || !patience.is_over(&e)) => {
                 server.telemetry.on_retry(&e);
+                patience.goes_on(&e);
                 if tries > 1 {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -87,7 +88,7 @@ pub(super) async fn run(
             Err(Halt::Store(e @ StoreError::Unavailable(_))) if !patience.is_over(&e) => {
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(Halt::Store(e)) => return failed(unit, e),
+            Err(Halt::Store(e)) => return failed(unit, patience.verdict(e)),
             // Only who commits can be forgotten.
             Err(Halt::Forgotten) => break,
         }

@@ -22,6 +22,7 @@ use crate::types::staged::{self, Object, Staged};
 use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
 use crate::types::{copy, dump};
 use bytes::Bytes;
+use std::collections::HashSet;
 
 /// How long what was built waits for its command, in ms: longer than any unit is tried.
 const LEASE_MS: u64 = 60_000;
@@ -69,12 +70,14 @@ pub(super) async fn prepare(
     drop(tx);
     let mut db = unit.client.db;
     prepared.resize_with(unit.calls.len(), Vec::new);
-    for (n, (call, staged)) in unit.calls.iter().zip(prepared).enumerate() {
+    let mut written = Written::default();
+    for (call, staged) in unit.calls.iter().zip(prepared) {
         if let Some(selected) = selected(call) {
             db = selected;
         }
-        let plan = Plan { outcomes: plan.outcomes && is_independent(unit, n), ..plan };
+        let plan = Plan { outcomes: plan.outcomes && written.spares(call), ..plan };
         for_call(server, &catalog.prefixes, db, call, plan, staged).await?;
+        written.by(call);
     }
     Ok(())
 }
@@ -97,13 +100,29 @@ fn selected(call: &Call) -> Option<u8> {
     u8::try_from(parse_i64(index)?).ok()
 }
 
-/// Whether no call before call `n` can change its keys. The names decide, whatever database they are in.
-fn is_independent(unit: &Unit, n: usize) -> bool {
-    let own = unit.calls.get(n).and_then(|c| table::keys_of(c.row, &c.argv)).unwrap_or_default();
-    unit.calls.iter().take(n).filter(|c| c.row.is_write()).all(|earlier| {
-        let written = table::written_keys(earlier.row, &earlier.argv);
-        !written.is_empty() && !written.iter().any(|key| own.contains(key))
-    })
+/// What the calls so far may change. The names decide, whatever database they are in.
+#[derive(Default)]
+struct Written<'a> {
+    keys: HashSet<&'a Bytes>,
+    /// A call that names no key, such as FLUSHALL.
+    anything: bool,
+}
+
+impl<'a> Written<'a> {
+    /// None of the call's keys.
+    fn spares(&self, call: &Call) -> bool {
+        let own = || table::keys_of(call.row, &call.argv).unwrap_or_default();
+        !self.anything && !own().iter().any(|key| self.keys.contains(key))
+    }
+
+    /// One more call.
+    fn by(&mut self, call: &'a Call) {
+        if call.row.is_write() {
+            let written = table::written_keys(call.row, &call.argv);
+            self.anything |= written.is_empty();
+            self.keys.extend(written);
+        }
+    }
 }
 
 async fn for_call(

@@ -11,6 +11,10 @@
 //! * a row that every creator of a key reads, to learn whether somebody watches: costs each creation a read, for what
 //!   hardly any client does;
 //! * the store's watches: they may miss a value that changed and changed back, which is the very case;
+//! * a count of births beside each shard's number of keys (`Z`, to which every creation adds anyhow, in two halves as `N` has
+//!   them): free, and nothing is missed, but every creation in the shard aborts. With 10 000 of them a second in 16 shards
+//!   and 5 ms from WATCH to EXEC that is 95 of 100 EXECs: who takes locks so would live-lock under others' load. 2^16
+//!   counters instead are a row and an atomic add more for each creation;
 //! * the read version of WATCH as EXEC's: exact, but only for five seconds.
 //! * **Ghosts** would be exact and free for everybody else. WATCH of an absent key writes a record of no type with a revision
 //!   into the key's own row, in a transaction of its own. Who creates the key reads that row anyhow and marks its
