@@ -8,6 +8,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use support::fdb_cluster::{self, Cluster};
@@ -17,6 +18,8 @@ use tempfile::TempDir;
 
 /// The machine is measured with one test's load at a time.
 static ALONE: Mutex<()> = Mutex::new(());
+/// Of the next client.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 const SERVERS: usize = 3;
 /// Of each kind on each server.
 const COUNTING: usize = 8;
@@ -67,6 +70,7 @@ impl Timed {
 fn client(kind: Kind, server: usize, n: usize, port: u16, until: Instant) -> Seen {
     let mut timed = Timed { client: Client::connect(port).unwrap(), latencies: Vec::new() };
     let (mut done, mut aborted) = (0, 0);
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
     for turn in 0.. {
         if Instant::now() >= until {
             break;
@@ -75,9 +79,7 @@ fn client(kind: Kind, server: usize, n: usize, port: u16, until: Instant) -> See
             Kind::Counting => i64::from(timed.line("INCR counter").int().unwrap() > 0),
             // Every other one is common to all, and was interned by whoever came first.
             Kind::Adding if turn % 2 == 1 => timed.line(&format!("SADD set shared:{turn}")).int().unwrap(),
-            Kind::Adding | Kind::AddingOwn => {
-                timed.line(&format!("SADD set {server}:{n}:{turn}")).int().unwrap()
-            }
+            Kind::Adding | Kind::AddingOwn => timed.line(&format!("SADD set {id}:{turn}")).int().unwrap(),
             Kind::Moving => match transfer(&mut timed, turn + n, turn + n + 1 + server) {
                 true => 1,
                 false => {
