@@ -63,23 +63,35 @@ fn blocks(mut members: &[Bytes]) -> Vec<&[Bytes]> {
     blocks
 }
 
+/// In one transaction, or in smaller ones where a busy store does not manage that in its time.
 async fn intern_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<u64>> {
-    let mut last = StoreError::Conflict;
-    for _ in 0..ATTEMPTS {
-        let tx = space.store.begin();
-        let done = match space.ids.intern(&tx, members).await {
-            Ok(ids) => tx.commit().await.map(|_| ids),
-            Err(Error::Store(e)) => Err(e),
-            Err(reply) => return Err(reply),
-        };
-        match done {
-            Ok(ids) => return Ok(ids.into_iter().map(|i| i.id).collect()),
+    let (mut ids, mut rest, mut width) = (Vec::with_capacity(members.len()), members, members.len());
+    let mut tries = 0;
+    while !rest.is_empty() {
+        let (some, later) = rest.split_at(width.clamp(1, rest.len()));
+        match intern_some(space, some).await {
+            Ok(found) => {
+                ids.extend(found);
+                (rest, tries) = (later, 0);
+            }
             // An unknown commit shows itself: the next attempt finds the ids.
-            Err(e) if e.is_retryable() || e == StoreError::Unknown => last = e,
-            Err(e) => return Err(e.into()),
+            Err(Error::Store(e)) if (e.is_retryable() || e == StoreError::Unknown) && tries < ATTEMPTS => {
+                tries += 1;
+                if e == StoreError::TooOld {
+                    width = some.len() / 2;
+                }
+            }
+            Err(e) => return Err(e),
         }
     }
-    Err(last.into())
+    Ok(ids)
+}
+
+async fn intern_some(space: &Keyspace, members: &[Bytes]) -> Result<Vec<u64>> {
+    let tx = space.store.begin();
+    let ids = space.ids.intern(&tx, members).await?;
+    tx.commit().await?;
+    Ok(ids.into_iter().map(|i| i.id).collect())
 }
 
 /// Builds what a *STORE leaves in `db`. None where a key holds another type or the result fits into a record: let the
