@@ -183,6 +183,8 @@ pub struct Cx<'a> {
     /// What was prepared for this command because it exceeds a transaction (`exec::staging`). Where an attempt ends with a
     /// conflict, it may have become stale.
     pub staged: &'a [Staged],
+    /// Whether the reply may be a [`Reply::Members`](super::reply::Reply::Members): not where it is kept under a client's id.
+    pub may_stream: bool,
     /// Keys that this attempt looked up.
     pub lookups: &'a LookupTally,
 }

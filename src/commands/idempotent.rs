@@ -132,9 +132,10 @@ impl<'a> Keyed<'a> {
         Ok(Some(Known { reply: decode(&receipt)?, db: receipt.db }))
     }
 
-    /// Keeps the encoded `reply` of a command that ran at `now` and after which `db` was selected. Only after
+    /// Keeps the encoded `reply` (None: it cannot be) of a command that ran at `now` and after which `db` was selected. Only after
     /// [`Keyed::recall`] has found nothing in `tx`.
-    pub fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Vec<u8>) -> Result<()> {
+    pub fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Option<Vec<u8>>) -> Result<()> {
+        let reply = reply.ok_or(StoreError::Corrupt("a reply that is read while it is sent".into()))?;
         let len = u32::try_from(reply.len()).map_err(|_| StoreError::ReplyTooLarge(reply.len()))?;
         let receipt = Receipt { fingerprint: self.fingerprint, at: now, db, len, reply: reply.into() };
         Ok(receipt::keep(tx, self.id, receipt)?)

@@ -250,6 +250,10 @@ pub(super) fn tern(out: &mut String, server: &Server) {
         "store_disk_bytes": store.disk_bytes,
         "store_memory_bytes": store.memory_bytes,
         "store_read_only": u8::from(store.read_only),
+        "streams": server.space.streams.count(),
+        "streams_oldest_ms": server.space.streams.oldest().map_or(0, |since| {
+            server.env.clock.monotonic().saturating_sub(since).as_millis()
+        }),
         "instance": format_args!("{:016x}", server.space.instances.id()),
         "instances_alive": server.space.instances.living(),
     );

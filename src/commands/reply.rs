@@ -1,6 +1,7 @@
 //! What a command answers: what is meant, not the wire. `net/resp.rs` encodes it for RESP2 and RESP3.
 
 use crate::error::ReplyError;
+use crate::types::set::stream::Members;
 use bytes::Bytes;
 use std::borrow::Cow;
 
@@ -25,6 +26,8 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// Unordered distinct elements: an array in RESP2, `~` in RESP3.
     Set(Vec<Reply>),
+    /// As `Set`, of bulk strings that are read while they are sent. Only where [`super::cx::Cx::may_stream`].
+    Members(Members),
     /// Pairs: a flat array in RESP2, `%` in RESP3.
     Map(Vec<(Reply, Reply)>),
     /// A double: a bulk string in RESP2, `,` in RESP3.
@@ -65,6 +68,7 @@ impl Reply {
             Reply::Array(a) | Reply::Set(a) | Reply::Push(a) => {
                 16 + a.iter().map(Reply::weight).sum::<usize>()
             }
+            Reply::Members(members) => 64 + members.held(),
             Reply::Map(m) => 16 + m.iter().map(|(k, v)| k.weight() + v.weight()).sum::<usize>(),
             _ => 16,
         }

@@ -3,7 +3,7 @@
 use super::args::{Args, parse_i64};
 use super::cx::Cx;
 use super::reply::Reply;
-use super::sets::{positive, set_reply};
+use super::sets::{found_reply, positive};
 use super::table::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Row, one};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
@@ -158,7 +158,7 @@ async fn combine(cx: &Cx<'_>, s: &Scope<'_>, op: Op, keys: &[Bytes], limit: Opti
 async fn answer(cx: &mut Cx<'_>, args: Args<'_>, op: Op) -> Result<Reply> {
     let s = cx.scope()?;
     let found = combine(cx, &s, op, args.rest(), None).await?;
-    Ok(set_reply(found.members(&s).await?))
+    found_reply(cx, &s, found).await
 }
 
 async fn store_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Reply> {

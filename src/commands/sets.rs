@@ -9,6 +9,8 @@ use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::types::object::{self, Slot};
+use crate::types::receipt::MAX_REPLY;
+use crate::types::set::algebra::Found;
 use crate::types::set::{self, sample, scan as walk};
 use crate::types::staged;
 use bytes::Bytes;
@@ -27,6 +29,9 @@ const MOVED: &[KeySpec] = &[
 
 /// Most members that SRANDMEMBER repeats in one answer: what fits in memory, not in Redis' 63 bits.
 const MAX_REPEATED: u64 = 10_000_000;
+
+/// Members that an answer reads in the command's own transaction; of more it keeps the ids and reads them as they are sent.
+const AT_ONCE: u64 = 256;
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
@@ -196,11 +201,22 @@ async fn smismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 async fn smembers(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, args.next()?).await?;
-    Ok(set_reply(set::members(&s, slot.set()?).await?))
+    found_reply(cx, &s, set::members(&s, slot.set()?).await?).await
+}
+
+/// The answer of members that a command has found: many are read while they are sent.
+pub(super) async fn found_reply(cx: &Cx<'_>, s: &Scope<'_>, found: Found) -> Result<Reply> {
+    if found.ids.len() <= AT_ONCE {
+        return Ok(set_reply(found.members(s).await?));
+    }
+    if cx.may_stream {
+        return Ok(Reply::Members(found.stream(s.space)));
+    }
+    Ok(set_reply(found.members_within(s, MAX_REPLY).await?))
 }
 
 /// An unordered answer of members.
-pub(super) fn set_reply(members: Vec<Bytes>) -> Reply {
+fn set_reply(members: Vec<Bytes>) -> Reply {
     Reply::Set(members.into_iter().map(Reply::Bulk).collect())
 }
 

@@ -49,6 +49,8 @@ pub(super) struct Batch<'a> {
     pub(super) now: u64,
     rng: Rng,
     lookups: LookupTally,
+    /// False while a unit runs whose answers are kept under its id.
+    may_stream: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -62,13 +64,14 @@ impl<'a> Batch<'a> {
             now: server.env.clock.now_ms(),
             rng,
             lookups: LookupTally::default(),
+            may_stream: true,
         })
     }
 
     /// Another one on the same transaction, for units that run beside each other.
     pub(super) fn sibling(&self, rng: Rng) -> Self {
         let (catalog, lookups) = (self.catalog.clone(), LookupTally::default());
-        Batch { server: self.server, tx: self.tx, catalog, now: self.now, rng, lookups }
+        Batch { server: self.server, tx: self.tx, catalog, now: self.now, rng, lookups, may_stream: true }
     }
 
     /// Reads what the handlers are going to ask for, all at once, so that they are answered from the transaction: the
@@ -134,6 +137,7 @@ impl<'a> Batch<'a> {
             return Ok(None);
         }
         client.in_exec = unit.exec;
+        self.may_stream = unit.id.is_none();
         let mut replies = Vec::with_capacity(unit.calls.len());
         for (n, call) in unit.calls.iter().enumerate() {
             let reply = match forced.call(n) {
@@ -177,6 +181,7 @@ impl<'a> Batch<'a> {
             now: self.now,
             rng: &mut self.rng,
             staged,
+            may_stream: self.may_stream && call.id.is_none(),
             lookups: &self.lookups,
         };
         let args = Args::new(call.argv.get(call.names..).unwrap_or_default());

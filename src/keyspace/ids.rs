@@ -19,7 +19,7 @@ use super::keys::{MAX_INLINE_MEMBER, root};
 use super::reads::get_many;
 use crate::env::{Env, Rng};
 use crate::error::{ReplyError, Result, StoreError};
-use crate::store::{MAX_TRANSACTION, MAX_VALUE, RangeOptions, Read, Store, Tx};
+use crate::store::{MAX_TRANSACTION, MAX_VALUE, Read, Store, Tx};
 use bytes::Bytes;
 use std::collections::HashMap;
 use tokio::sync::{Mutex, MutexGuard};
@@ -191,22 +191,9 @@ impl Interner {
         Ok(())
     }
 
-    /// The members of `ids`, in their order. An id that nobody interned is corrupt data.
-    pub async fn resolve(&self, tx: &Tx, ids: &[u64]) -> Result<Vec<Bytes>> {
-        let mut out: Vec<Bytes> = ids.iter().map(|id| integer_text(*id).unwrap_or_default()).collect();
-        let words: Vec<u64> = ids.iter().copied().filter(|id| *id < FIRST_INTEGER).collect();
-        let mut found = Vec::with_capacity(words.len());
-        for run in runs(&words) {
-            match run {
-                Run::Near(ids) => read_range(tx, ids, &mut found).await?,
-                Run::Far(ids) => read_points(tx, ids, &mut found).await?,
-            }
-        }
-        let mut found = found.into_iter();
-        for (member, _) in out.iter_mut().zip(ids).filter(|(_, id)| **id < FIRST_INTEGER) {
-            *member = found.next().unwrap_or_default();
-        }
-        Ok(out)
+    /// Whether reading several things at once is faster than one after the other.
+    pub(super) fn is_remote(&self) -> bool {
+        self.store.prefers_prefetch()
     }
 }
 
@@ -268,93 +255,5 @@ async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
             Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
             Err(e) => return Err(e.into()),
         }
-    }
-}
-
-#[derive(Debug, PartialEq)]
-enum Run<'a> {
-    /// Ascending, with small gaps: one range read.
-    Near(&'a [u64]),
-    /// Point reads.
-    Far(&'a [u64]),
-}
-
-/// Rows that a range read may skip, per row it wants.
-const GAP: u64 = 4;
-/// Shorter runs are read as points.
-const SHORTEST_RUN: usize = 8;
-
-/// Cuts `ids` into runs for [`read_range`] and the rest.
-fn runs(ids: &[u64]) -> Vec<Run<'_>> {
-    let mut out = Vec::new();
-    let mut rest = ids;
-    let mut far = 0;
-    while let Some((head, tail)) = rest.split_at_checked(far).filter(|(_, tail)| !tail.is_empty()) {
-        let near = tail.windows(2).take_while(|w| matches!(w, [a, b] if b > a && b - a <= GAP)).count() + 1;
-        if near < SHORTEST_RUN {
-            far += near;
-            continue;
-        }
-        if !head.is_empty() {
-            out.push(Run::Far(head));
-        }
-        let Some((run, after)) = tail.split_at_checked(near) else { break };
-        out.push(Run::Near(run));
-        (rest, far) = (after, 0);
-    }
-    if !rest.is_empty() {
-        out.push(Run::Far(rest));
-    }
-    out
-}
-
-async fn read_points(tx: &Tx, ids: &[u64], out: &mut Vec<Bytes>) -> Result<()> {
-    let keys: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
-    for (id, member) in ids.iter().zip(get_many(tx, &keys, Read::Snapshot).await?) {
-        out.push(member.ok_or_else(|| unknown(*id))?);
-    }
-    Ok(())
-}
-
-async fn read_range(tx: &Tx, ids: &[u64], out: &mut Vec<Bytes>) -> Result<()> {
-    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
-    let mut wanted = ids;
-    let end = root::member(last + 1);
-    let mut begin = root::member(*first).to_vec();
-    loop {
-        let opts = RangeOptions { bytes: 1 << 18, ..RangeOptions::default() };
-        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-        for (key, member) in &page.pairs {
-            if let Some((id, rest)) = wanted.split_first()
-                && root::member(*id)[..] == key[..]
-            {
-                out.push(member.clone());
-                wanted = rest;
-            }
-        }
-        match page.pairs.last() {
-            Some((key, _)) if page.more => begin = crate::store::key_after(key),
-            _ => break,
-        }
-    }
-    wanted.first().map_or(Ok(()), |id| Err(unknown(*id).into()))
-}
-
-fn unknown(id: u64) -> StoreError {
-    StoreError::Corrupt(format!("no member for id {id:#x}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_are_read_as_ranges() {
-        let near: Vec<u64> = (10..20).collect();
-        assert_eq!(runs(&near), [Run::Near(&near)]);
-        let mixed: Vec<u64> = [1, 500].into_iter().chain(600..610).chain([5, 700]).collect();
-        assert_eq!(runs(&mixed), [Run::Far(&mixed[..2]), Run::Near(&mixed[2..12]), Run::Far(&mixed[12..])]);
-        assert_eq!(runs(&[3, 2, 1]), [Run::Far(&[3, 2, 1])]);
-        assert_eq!(runs(&[]), []);
     }
 }

@@ -7,7 +7,7 @@
 //!   d <db u8>            -> prefix          which prefix a database has now                        catalog.rs
 //!   q <shard u8>         -> next block      member-id leases                                       ids.rs
 //!   f <member>           -> id              forward dictionary                                     ids.rs
-//!   b <id BE u64>        -> member          reverse dictionary                                     ids.rs
+//!   b <id BE u64>        -> member          reverse dictionary                                     resolve.rs
 //!   i <instance>         -> heartbeat       servers                                                instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
@@ -33,6 +33,8 @@ pub mod keys;
 pub mod reads;
 pub mod receipt;
 pub mod record;
+pub mod resolve;
+pub mod streams;
 pub mod transfer;
 
 use crate::env::{Clock, Env};
@@ -46,6 +48,7 @@ use instances::Instances;
 use keys::{Oid, Prefix};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use streams::Streams;
 
 /// Numbers that no other object or record of the store has had.
 ///
@@ -99,6 +102,8 @@ pub struct Keyspace {
     pub hints: SetHints,
     /// Watched keys that were absent.
     pub absent: Arc<AbsentKeys>,
+    /// Replies that still read the dictionary.
+    pub streams: Arc<Streams>,
     /// This server among the others.
     pub instances: Instances,
     /// The clock, for leases and garbage rows.
@@ -117,6 +122,7 @@ impl Keyspace {
             catalog,
             hints: SetHints::default(),
             absent: Arc::default(),
+            streams: Arc::new(Streams::new(env.clock.clone())),
             clock: env.clock.clone(),
             store,
         })

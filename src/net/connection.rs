@@ -2,6 +2,7 @@
 //!
 //! * Memory is bounded: requests by `client-query-buffer-limit`, replies by the window (see `session`) and one small
 //!   buffer. While the client does not read, nothing of it runs.
+//!   Members that a reply has as ids are read as the client takes them, never ahead of it.
 //! * In the usual case a round costs one read and one write call, and no timer, lock or allocation of this module.
 //! * A panic ends this connection only: dropping its socket says so in the log, and counts it.
 
@@ -10,8 +11,10 @@ use super::resp::Decoder;
 use super::scan::{Limits, ProtocolError};
 use super::socket::ClientSocket;
 use crate::commands::cx::{ClientState, Server};
+use crate::error::{Error, StoreError};
 use crate::exec::Executor;
 use crate::session::{Room, Session};
+use crate::telemetry::clients::ClientHandle;
 use bytes::BytesMut;
 use std::io;
 use std::net::SocketAddr;
@@ -23,6 +26,8 @@ use tokio::net::TcpStream;
 const FULL: usize = 64 * 1024;
 /// Largest buffer of replies that an idle connection keeps.
 const KEEP: usize = 16 * 1024;
+/// Before a store that did not answer is asked again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What ended a window.
 enum Ended {
@@ -154,7 +159,8 @@ impl Connection {
         let protocol = self.session.protocol();
         let mut left = self.session.waiting();
         let large = left > FULL;
-        let Connection { socket, encoder, out, session, .. } = self;
+        let Connection { socket, encoder, out, session, server, .. } = self;
+        let handle = socket.handle().clone();
         let mut replies = session.replies();
         while let Some(reply) = replies.next() {
             let weight = if large { reply.weight() } else { 0 };
@@ -170,6 +176,7 @@ impl Connection {
                     Step::Done => break,
                     Step::Direct(bytes) => socket.write(&bytes).await?,
                     Step::Full => {}
+                    Step::Empty => read_members(server, &handle, encoder).await?,
                 }
                 step = encoder.go_on(protocol, out, FULL);
             }
@@ -211,4 +218,32 @@ impl Connection {
         self.decoder.filled(n);
         Ok(n)
     }
+}
+
+/// Reads the members that are to be sent next. A store that cannot be reached is asked again as long as a command would; then
+/// the reply cannot be ended, so the connection is.
+async fn read_members(server: &Server, client: &ClientHandle, encoder: &mut Encoder) -> io::Result<()> {
+    let clock = &server.env.clock;
+    if client.is_killed() {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    let began = clock.monotonic();
+    client.touch(began);
+    loop {
+        match encoder.read(&server.space).await {
+            Ok(()) => return Ok(()),
+            Err(e) if may_pass(&e) && clock.monotonic() < began + server.config.get().patience() => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(e) => {
+                let why = e.into_reply().0;
+                tracing::warn!(client = client.id, %why, "connection closed: the rest of a reply cannot be read");
+                return Err(io::Error::other("the rest of a reply cannot be read"));
+            }
+        }
+    }
+}
+
+fn may_pass(e: &Error) -> bool {
+    matches!(e, Error::Store(e) if e.is_retryable() || matches!(e, StoreError::Unavailable(_)))
 }

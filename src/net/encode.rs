@@ -3,9 +3,14 @@
 //! The encoder walks a reply with a stack of its own, writes into a buffer until that is full, and drops what it has
 //! written: a reply of any size and depth needs one small buffer, and long strings are handed out to be written as they
 //! are. A scalar allocates nothing.
+//!
+//! Members that have yet to be read are asked for piece by piece ([`Step::Empty`]): the encoder itself waits for nothing.
 
 use crate::commands::cx::Protocol;
 use crate::commands::reply::Reply;
+use crate::error::Result;
+use crate::keyspace::Keyspace;
+use crate::types::set::stream::Members;
 use bytes::{Bytes, BytesMut};
 use std::vec::IntoIter;
 
@@ -21,6 +26,8 @@ pub enum Step {
     Full,
     /// Write the buffer, then these bytes, go on.
     Direct(Bytes),
+    /// [`Encoder::read`], go on.
+    Empty,
 }
 
 /// What is left of an aggregate.
@@ -28,6 +35,14 @@ pub enum Step {
 enum Rest {
     Items(IntoIter<Reply>),
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
+    /// A piece that was read, and what is not read.
+    Members(IntoIter<Bytes>, Members),
+}
+
+impl Rest {
+    fn is_unread(&self) -> bool {
+        matches!(self, Rest::Members(_, unread) if !unread.is_done())
+    }
 }
 
 impl Iterator for Rest {
@@ -41,6 +56,7 @@ impl Iterator for Rest {
                 *value = Some(next);
                 Some(key)
             }),
+            Rest::Members(piece, _) => piece.next().map(Reply::Bulk),
         }
     }
 }
@@ -70,6 +86,7 @@ impl Encoder {
         }
         while let Some(rest) = self.stack.last_mut() {
             match rest.next() {
+                None if rest.is_unread() => return Step::Empty,
                 None => drop(self.stack.pop()),
                 Some(reply) => {
                     if let Some(bytes) = self.write(reply, protocol, out) {
@@ -82,6 +99,14 @@ impl Encoder {
             }
         }
         Step::Done
+    }
+
+    /// Reads what [`Step::Empty`] asks for. May be called again after an error.
+    pub async fn read(&mut self, space: &Keyspace) -> Result<()> {
+        if let Some(Rest::Members(piece, unread)) = self.stack.last_mut() {
+            *piece = unread.read(space).await?.into_iter();
+        }
+        Ok(())
     }
 
     /// Writes a scalar, or the head of an aggregate. Returns a string too long to copy, whose head is written.
@@ -104,6 +129,10 @@ impl Encoder {
             Reply::Bool(b) => out.extend_from_slice(if b { b":1\r\n" } else { b":0\r\n" }),
             Reply::Array(items) => self.items(out, b'*', items),
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
+            Reply::Members(members) => {
+                head(out, if resp3 { b'~' } else { b'*' }, members.len());
+                self.stack.push(Rest::Members(Vec::new().into_iter(), members));
+            }
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
             Reply::Map(pairs) => {
                 head(out, if resp3 { b'%' } else { b'*' }, pairs.len() << usize::from(!resp3));
@@ -139,7 +168,7 @@ fn line(out: &mut BytesMut, kind: u8, text: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn head(out: &mut BytesMut, kind: u8, n: usize) {
+fn head(out: &mut BytesMut, kind: u8, n: impl itoa::Integer) {
     line(out, kind, itoa::Buffer::new().format(n).as_bytes());
 }
 
@@ -177,6 +206,7 @@ mod tests {
                 Step::Done => return sent,
                 Step::Direct(bytes) => sent.extend_from_slice(&bytes),
                 Step::Full => {}
+                Step::Empty => panic!("nothing is to be read"),
             }
             step = encoder.go_on(protocol, &mut out, full);
         }

@@ -11,12 +11,13 @@
 
 use super::chunked::{self, look};
 use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small, is_intset, rebuild};
+use super::stream::Members;
 use super::{Set, contains_many, rows};
-use crate::error::Result;
-use crate::keyspace::Scope;
+use crate::error::{Result, StoreError};
 use crate::keyspace::ids::integer_id;
 use crate::keyspace::keys::Oid;
 use crate::keyspace::record::{SetRep, Value};
+use crate::keyspace::{Keyspace, Scope};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
@@ -68,6 +69,26 @@ impl Found {
         let mut members = s.space.ids.resolve(s.tx, &Vec::from_iter(&self.ids)).await?;
         members.append(&mut self.raw);
         Ok(members)
+    }
+    /// The members, where they make up at most `bytes`; else [`StoreError::ReplyTooLarge`].
+    pub async fn members_within(mut self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
+        let ids = Vec::from_iter(self.ids.iter().take(bytes + 1));
+        let mut held = self.raw.iter().map(Bytes::len).sum::<usize>();
+        let mut members = Vec::new();
+        while let Some((_, rest)) = ids.split_at_checked(members.len()).filter(|(_, rest)| !rest.is_empty()) {
+            let some = s.space.ids.resolve_some(s.tx, rest, bytes.saturating_sub(held) + 1).await?;
+            held += some.iter().map(Bytes::len).sum::<usize>();
+            if held > bytes {
+                return Err(StoreError::ReplyTooLarge(held).into());
+            }
+            members.extend(some);
+        }
+        members.append(&mut self.raw);
+        Ok(members)
+    }
+    /// The members, to be read later. The transaction that found them must not be older than it may be.
+    pub fn stream(self, space: &Keyspace) -> Members {
+        Members::new(space.streams.begin(), self.ids, self.raw)
     }
 }
 

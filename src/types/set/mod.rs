@@ -20,6 +20,7 @@ pub mod sample;
 pub mod scan;
 pub mod small;
 pub mod stage;
+pub mod stream;
 pub mod view;
 
 use crate::error::{Result, StoreError};
@@ -28,6 +29,7 @@ use crate::keyspace::keys::Oid;
 use crate::keyspace::record::{SetRep, Value};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
+use algebra::Found;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use small::{Grown, Small};
@@ -171,12 +173,9 @@ pub async fn card(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<u64> {
 }
 
 /// All members: in the order of their ids, of a listpack in the order they came.
-pub async fn members(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Vec<Bytes>> {
-    match Set::of(rep)? {
-        Set::Small(small) => Ok(small.members()),
-        Set::Chunked(oid) => {
-            let ids = Vec::from_iter(chunked::all(s, oid).await?);
-            s.space.ids.resolve(s.tx, &ids).await
-        }
-    }
+pub async fn members(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Found> {
+    Ok(match Set::of(rep)? {
+        Set::Small(small) => Found { raw: small.members(), ..Found::default() },
+        Set::Chunked(oid) => Found { ids: chunked::all(s, oid).await?, ..Found::default() },
+    })
 }

@@ -1,0 +1,189 @@
+//! From ids back to members.
+//!
+//! Ids are cut into runs: neighbours are read as one range of the rows `b`, others as points. Where a network is between, several
+//! runs are read side by side.
+
+use super::ids::{FIRST_INTEGER, Interner, integer_text};
+use super::keys::root;
+use super::reads::get_many;
+use crate::error::{Result, StoreError};
+use crate::store::{RangeOptions, Read, Tx};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+
+/// Rows that a range read may walk over for each that it wants, and so many more.
+const GAP: u64 = 4;
+const SLACK: u64 = 16;
+/// Shorter runs of neighbours are read as points.
+const SHORTEST: usize = 8;
+/// Ids of one range read at most, and of one group of point reads.
+const LONGEST: usize = 1024;
+const POINTS: usize = 64;
+/// Runs that are read at once over a network.
+const AT_ONCE: usize = 8;
+/// Bytes of a part of a long answer that is wanted as a whole.
+const PART: usize = 1 << 18;
+
+#[derive(Debug, PartialEq, Clone, Copy)]
+enum Run<'a> {
+    /// Nothing to read.
+    Integers(&'a [u64]),
+    /// Ascending, with small gaps: one range read.
+    Near(&'a [u64]),
+    /// Point reads.
+    Far(&'a [u64]),
+}
+
+impl<'a> Run<'a> {
+    /// The first run of `ids`, which are not empty.
+    fn first(ids: &'a [u64]) -> Self {
+        let integers = ids.iter().take_while(|id| **id >= FIRST_INTEGER).count().min(LONGEST);
+        if integers > 0 {
+            return Run::Integers(head(ids, integers));
+        }
+        let near = neighbours(ids);
+        if near >= SHORTEST {
+            return Run::Near(head(ids, near));
+        }
+        let mut far = near;
+        while far < POINTS
+            && let Some((_, rest)) = ids.split_at_checked(far)
+            && let near @ 1..SHORTEST = neighbours(rest)
+        {
+            far += near;
+        }
+        Run::Far(head(ids, far))
+    }
+
+    fn ids(self) -> &'a [u64] {
+        match self {
+            Run::Integers(ids) | Run::Near(ids) | Run::Far(ids) => ids,
+        }
+    }
+
+    /// Its members; of a range, only the first where they reach `bytes`.
+    async fn read(self, tx: &Tx, bytes: usize) -> Result<Vec<Bytes>> {
+        match self {
+            Run::Integers(ids) => Ok(ids.iter().filter_map(|id| integer_text(*id)).collect()),
+            Run::Near(ids) => read_range(tx, ids, bytes).await,
+            Run::Far(ids) => read_points(tx, ids).await,
+        }
+    }
+}
+
+fn head(ids: &[u64], n: usize) -> &[u64] {
+    ids.get(..n).unwrap_or(ids)
+}
+
+/// How many of the first ids are so near to each other that one range read is cheapest.
+fn neighbours(ids: &[u64]) -> usize {
+    let Some(first) = ids.first().filter(|id| **id < FIRST_INTEGER) else { return 0 };
+    let near = |(n, pair): &(usize, &[u64])| matches!(pair, [a, b] if b > a && *b < FIRST_INTEGER && b - first <= GAP * (*n as u64 + 1) + SLACK);
+    ids.windows(2).enumerate().take_while(near).take(LONGEST - 1).count() + 1
+}
+
+impl Interner {
+    /// The members of `ids`, in their order. An id that nobody interned is corrupt data.
+    pub async fn resolve(&self, tx: &Tx, ids: &[u64]) -> Result<Vec<Bytes>> {
+        let mut out = Vec::with_capacity(ids.len());
+        while let Some((_, rest)) = ids.split_at_checked(out.len()).filter(|(_, rest)| !rest.is_empty()) {
+            out.append(&mut self.resolve_some(tx, rest, PART).await?);
+        }
+        Ok(out)
+    }
+
+    /// The members of the first of `ids`: at least one where there are any, and few more than make up `bytes`.
+    pub async fn resolve_some(&self, tx: &Tx, ids: &[u64], bytes: usize) -> Result<Vec<Bytes>> {
+        let (mut out, mut held) = (Vec::new(), 0);
+        let mut rest = ids;
+        while !rest.is_empty() && held < bytes {
+            let mut group = Vec::new();
+            while !rest.is_empty() && group.len() < if self.is_remote() { AT_ONCE } else { 1 } {
+                let run = Run::first(rest);
+                rest = rest.get(run.ids().len()..).unwrap_or_default();
+                group.push(run);
+            }
+            let parts = try_join_all(group.iter().map(|run| run.read(tx, bytes - held))).await?;
+            for (run, mut part) in group.iter().zip(parts) {
+                let whole = part.len() == run.ids().len();
+                held += part.iter().map(Bytes::len).sum::<usize>();
+                out.append(&mut part);
+                if !whole {
+                    return Ok(out);
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+async fn read_points(tx: &Tx, ids: &[u64]) -> Result<Vec<Bytes>> {
+    let keys: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
+    let found = get_many(tx, &keys, Read::Snapshot).await?;
+    ids.iter().zip(found).map(|(id, member)| Ok(member.ok_or_else(|| unknown(*id))?)).collect()
+}
+
+async fn read_range(tx: &Tx, ids: &[u64], bytes: usize) -> Result<Vec<Bytes>> {
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(Vec::new()) };
+    let opts = RangeOptions { bytes, ..RangeOptions::default() };
+    let (begin, end) = (root::member(*first), root::member(last + 1));
+    let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
+    let mut out = Vec::with_capacity(ids.len().min(page.pairs.len()));
+    let mut wanted = ids.iter().map(|id| root::member(*id));
+    let mut next = wanted.next();
+    for (key, member) in page.pairs {
+        if next.is_some_and(|id| id[..] == key[..]) {
+            out.push(member);
+            next = wanted.next();
+        }
+    }
+    let missing = ids.get(out.len()).filter(|_| !page.more || out.is_empty());
+    missing.map_or(Ok(out), |id| Err(unknown(*id).into()))
+}
+
+fn unknown(id: u64) -> StoreError {
+    StoreError::Corrupt(format!("no member for id {id:#x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(mut ids: &[u64]) -> Vec<Run<'_>> {
+        let mut out = Vec::new();
+        while !ids.is_empty() {
+            let run = Run::first(ids);
+            ids = &ids[run.ids().len()..];
+            out.push(run);
+        }
+        out
+    }
+
+    #[test]
+    fn neighbours_are_read_as_ranges() {
+        let near: Vec<u64> = (10..20).collect();
+        assert_eq!(runs(&near), [Run::Near(&near)]);
+        let mixed: Vec<u64> = [1, 500].into_iter().chain(600..610).chain([5, 700]).collect();
+        assert_eq!(runs(&mixed), [Run::Far(&mixed[..2]), Run::Near(&mixed[2..12]), Run::Far(&mixed[12..])]);
+        assert_eq!(runs(&[3, 2, 1]), [Run::Far(&[3, 2, 1])]);
+        assert_eq!(runs(&[]), []);
+        // Gaps count together: a large one among small ones does not end a run.
+        let uneven: Vec<u64> = (0..400).flat_map(|n| [n * 9, n * 9 + 1, n * 9 + 2]).collect();
+        assert_eq!(runs(&uneven).len(), 2);
+        let sparse: Vec<u64> = (0..100).map(|n| n * 100).collect();
+        assert_eq!(runs(&sparse), [Run::Far(&sparse[..POINTS]), Run::Far(&sparse[POINTS..])]);
+    }
+
+    #[test]
+    fn integers_are_runs_of_their_own() {
+        let ids: Vec<u64> = (0..10).chain(FIRST_INTEGER..FIRST_INTEGER + 9).chain([4]).collect();
+        assert_eq!(runs(&ids), [Run::Near(&ids[..10]), Run::Integers(&ids[10..19]), Run::Far(&ids[19..])]);
+    }
+
+    #[test]
+    fn runs_have_an_end() {
+        let ids: Vec<u64> = (0..3000).collect();
+        let lengths: Vec<usize> = runs(&ids).iter().map(|run| run.ids().len()).collect();
+        assert_eq!(lengths, [LONGEST, LONGEST, 3000 - 2 * LONGEST]);
+    }
+}

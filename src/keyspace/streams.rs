@@ -1,0 +1,92 @@
+//! Replies on their way out whose members are still ids: how many there are, and since when.
+//!
+//! A reply of many members is a bitmap of the ids that its command found. They become members piece by piece, each read in a
+//! transaction of its own, as fast as the client takes them: that may be hours after the command. No set need hold
+//! them any more by then, but their rows `b` must still be there.
+//!
+//! **For whoever removes rows of the dictionary:** what read an id before the moment at which no set held it any more is a
+//! transaction, at most [`MAX_AGE`](crate::store::MAX_AGE) old, or a stream that such a transaction began. So the id may be
+//! removed once that time has passed since, and [`Streams::oldest`] is later than its end, or None. Every server knows its
+//! own streams only. Where several share a store, each has to tell the others its oldest, and a silent one counts with what
+//! it last told until it is known to be gone.
+
+use crate::env::Clock;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Streams {
+    clock: Clock,
+    running: Mutex<Running>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    begun: u64,
+    /// When each began, by the monotonic clock: later numbers are not earlier.
+    since: BTreeMap<u64, Duration>,
+}
+
+/// One running stream, until it is dropped.
+#[derive(Debug)]
+pub struct Stream {
+    streams: Arc<Streams>,
+    number: u64,
+}
+
+impl Streams {
+    /// None running.
+    pub fn new(clock: Clock) -> Self {
+        Streams { clock, running: Mutex::default() }
+    }
+
+    /// One more runs.
+    pub fn begin(self: &Arc<Self>) -> Stream {
+        let mut running = self.running.lock();
+        let number = running.begun;
+        running.begun += 1;
+        running.since.insert(number, self.clock.monotonic());
+        Stream { streams: self.clone(), number }
+    }
+
+    /// How many run.
+    pub fn count(&self) -> usize {
+        self.running.lock().since.len()
+    }
+
+    /// When the oldest that runs began, by the monotonic clock.
+    pub fn oldest(&self) -> Option<Duration> {
+        self.running.lock().since.values().next().copied()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.streams.running.lock().since.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Env;
+
+    #[test]
+    fn the_oldest_that_runs_counts() {
+        let clock = Env::seeded(1_000, 1).clock;
+        let streams = Arc::new(Streams::new(clock.clone()));
+        assert_eq!((streams.count(), streams.oldest()), (0, None));
+        let start = clock.monotonic();
+        let first = streams.begin();
+        clock.advance(Duration::from_secs(1));
+        let second = streams.begin();
+        assert_eq!((streams.count(), streams.oldest()), (2, Some(start)));
+        drop(first);
+        assert_eq!((streams.count(), streams.oldest()), (1, Some(start + Duration::from_secs(1))));
+        drop(second);
+        assert_eq!((streams.count(), streams.oldest()), (0, None));
+    }
+}

@@ -1,0 +1,287 @@
+//! Replies of many members are read while they are sent: what a server holds for them is bounded, whatever the client does,
+//! and what comes is the set as it was when the command ran.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::resp::{Client, Value, request};
+use support::server::{Server, tern};
+use tern::commands::cx;
+use tern::config::{ConfigStore, Settings};
+use tern::env::{Clock, Env};
+use tern::exec::Executor;
+use tern::keyspace::ids::FIRST_INTEGER;
+use tern::keyspace::keys::root;
+use tern::store::faulty::{FaultRates, Faulty};
+use tern::store::local::{Local, LocalOptions};
+use tern::store::{Fsync, RangeOptions, Read as Reading, Store};
+
+fn member(n: usize) -> String {
+    format!("at://did:plc:{n:024x}/app.bsky.feed.like/{n:013x}")
+}
+
+fn fill(client: &mut Client, key: &str, members: impl Iterator<Item = String>) {
+    let members: Vec<String> = members.collect();
+    for some in members.chunks(20_000) {
+        let argv = ["SADD", key].into_iter().chain(some.iter().map(String::as_str));
+        assert_eq!(client.run(&argv.collect::<Vec<_>>()).value, Value::Int(some.len() as i64));
+    }
+}
+
+/// A client that reads a reply line by line.
+struct Reader(BufReader<TcpStream>);
+
+impl Reader {
+    fn new(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Reader(BufReader::with_capacity(1 << 16, stream))
+    }
+    fn send(&mut self, line: &str) {
+        let argv: Vec<&str> = line.split(' ').collect();
+        self.0.get_mut().write_all(&request(&argv)).unwrap();
+    }
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+    fn bulk(&mut self) -> Vec<u8> {
+        let head = self.line();
+        let len: usize = head.strip_prefix('$').unwrap_or_else(|| panic!("{head}")).parse().unwrap();
+        let mut body = vec![0; len + 2];
+        self.0.read_exact(&mut body).unwrap();
+        assert_eq!(body.split_off(len), b"\r\n");
+        body
+    }
+    fn members(&mut self, kind: char) -> BTreeSet<Vec<u8>> {
+        let head = self.line();
+        let n: usize = head.strip_prefix(kind).unwrap_or_else(|| panic!("{head}")).parse().unwrap();
+        let members: BTreeSet<Vec<u8>> = (0..n).map(|_| self.bulk()).collect();
+        assert_eq!(members.len(), n, "members are distinct");
+        members
+    }
+}
+
+fn wanted(range: std::ops::Range<usize>) -> BTreeSet<Vec<u8>> {
+    range.map(|n| member(n).into_bytes()).collect()
+}
+
+fn streams(client: &mut Client) -> u64 {
+    let info = client.line("INFO tern");
+    let info = String::from_utf8_lossy(info.bytes().unwrap()).into_owned();
+    let line = info.lines().find_map(|line| line.strip_prefix("streams:")).unwrap();
+    line.parse().unwrap()
+}
+
+fn wait_for_streams(client: &mut Client, want: u64) {
+    let since = Instant::now();
+    while streams(client) != want {
+        assert!(since.elapsed() < Duration::from_secs(20), "not {want} streams");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Members of a set whose reply takes more than the kernel buffers for a socket.
+const MANY: usize = 300_000;
+
+fn with_large_set() -> (Server, Client) {
+    let tern = tern(&[]);
+    let mut client = tern.client();
+    fill(&mut client, "s", (0..MANY).map(member));
+    (tern, client)
+}
+
+#[test]
+fn a_reader_that_waits_costs_little_and_gets_the_set_as_it_was() {
+    let (tern, mut client) = with_large_set();
+    assert_eq!(client.line("SET k v"), Value::Simple(b"OK".to_vec()));
+    let before = tern.resident();
+    let mut readers: Vec<Reader> = (0..3).map(|_| Reader::new(tern.port)).collect();
+    readers.iter_mut().for_each(|reader| reader.send("SMEMBERS s"));
+    wait_for_streams(&mut client, 3);
+    let mut slowest = Duration::ZERO;
+    for _ in 0..200 {
+        let asked = Instant::now();
+        assert_eq!(client.line("GET k"), Value::Bulk(b"v".to_vec()));
+        slowest = slowest.max(asked.elapsed());
+    }
+    let grown = tern.resident().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes for three readers of {} bytes each", MANY * 76);
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    // What becomes of the set meanwhile is not theirs.
+    let some: Vec<String> = (0..1000).map(member).collect();
+    let argv: Vec<&str> = ["SREM", "s"].into_iter().chain(some.iter().map(String::as_str)).collect();
+    assert_eq!(client.run(&argv).value, Value::Int(1000));
+    assert_eq!(client.line("DEL s"), Value::Int(1));
+    assert_eq!(client.line("FLUSHALL"), Value::Simple(b"OK".to_vec()));
+    for reader in &mut readers {
+        assert!(reader.members('*') == wanted(0..MANY));
+    }
+    wait_for_streams(&mut client, 0);
+}
+
+#[test]
+fn who_leaves_or_is_killed_leaves_nothing() {
+    let (tern, mut client) = with_large_set();
+    let mut leaves = Reader::new(tern.port);
+    leaves.send("SMEMBERS s");
+    let mut killed = Reader::new(tern.port);
+    killed.send("CLIENT ID");
+    let id = killed.line();
+    killed.send("SUNION s s");
+    wait_for_streams(&mut client, 2);
+    drop(leaves);
+    wait_for_streams(&mut client, 1);
+    assert_eq!(client.line(&format!("CLIENT KILL ID {}", &id[1..])), Value::Int(1));
+    wait_for_streams(&mut client, 0);
+    let mut rest = Vec::new();
+    let _ = killed.0.read_to_end(&mut rest);
+    assert!(rest.len() < MANY * 76, "all of it came");
+}
+
+#[test]
+fn replies_keep_their_order_and_their_kind() {
+    let tern = tern(&[]);
+    let mut client = tern.client();
+    fill(&mut client, "a", (0..3000).map(member));
+    fill(&mut client, "b", (1000..5000).map(member));
+    fill(&mut client, "n", (0..2000).map(|n| n.to_string()));
+    let mut reader = Reader::new(tern.port);
+    for line in ["PING", "SMEMBERS a", "PING", "SINTER a b", "SUNION a b", "SDIFF a b", "SMEMBERS n", "PING"]
+    {
+        reader.send(line);
+    }
+    assert_eq!(reader.line(), "+PONG");
+    assert!(reader.members('*') == wanted(0..3000));
+    assert_eq!(reader.line(), "+PONG");
+    assert!(reader.members('*') == wanted(1000..3000));
+    assert!(reader.members('*') == wanted(0..5000));
+    assert!(reader.members('*') == wanted(0..1000));
+    assert!(reader.members('*') == (0..2000).map(|n| n.to_string().into_bytes()).collect());
+    assert_eq!(reader.line(), "+PONG");
+    // Words and integers, some of them not interned.
+    reader.send("SADD few 7 word");
+    reader.send("SUNION a n few");
+    assert_eq!(reader.line(), ":2");
+    let mut all = wanted(0..3000);
+    all.extend((0..2000).map(|n| n.to_string().into_bytes()).chain([b"word".to_vec()]));
+    assert!(reader.members('*') == all);
+    for line in
+        ["CLIENT REPLY SKIP", "SMEMBERS a", "PING", "MULTI", "SMEMBERS a", "PING", "SINTER a b", "EXEC"]
+    {
+        reader.send(line);
+    }
+    for want in ["+PONG", "+OK", "+QUEUED", "+QUEUED", "+QUEUED", "*3"] {
+        assert_eq!(reader.line(), want);
+    }
+    assert!(reader.members('*') == wanted(0..3000));
+    assert_eq!(reader.line(), "+PONG");
+    assert!(reader.members('*') == wanted(1000..3000));
+    let mut client = tern.client();
+    client.line("HELLO 3");
+    assert!(matches!(client.line("SMEMBERS a"), Value::Set(items) if items.len() == 3000));
+    wait_for_streams(&mut client, 0);
+}
+
+#[test]
+fn under_an_id_the_members_are_kept() {
+    let tern = tern(&[]);
+    let mut client = tern.client();
+    fill(&mut client, "s", (0..3000).map(member));
+    let mut reader = Reader::new(tern.port);
+    let once = "IDEMPOTENT 0123456789abcdef SMEMBERS s";
+    reader.send(once);
+    let first = reader.members('*');
+    assert!(first == wanted(0..3000));
+    for line in ["MULTI", "SMEMBERS s", "IDEMPOTENT exec-456789abcdef EXEC"] {
+        reader.send(line);
+    }
+    for want in ["+OK", "+QUEUED", "*1"] {
+        assert_eq!(reader.line(), want);
+    }
+    assert!(reader.members('*') == first);
+    assert_eq!(client.line("DEL s"), Value::Int(1));
+    reader.send(once);
+    assert!(reader.members('*') == first);
+    // What is too large to be kept is refused before all of it is read.
+    fill(&mut client, "s", (0..130_000).map(member));
+    let refused = client.line("IDEMPOTENT fedcba9876543210 SMEMBERS s");
+    assert!(matches!(&refused, Value::Error(e) if e.starts_with(b"ERR reply of 8")), "{refused:?}");
+}
+
+/// A server in this process, on a store that the test can spoil.
+struct Inside {
+    runtime: tokio::runtime::Runtime,
+    store: Store,
+    faults: Faulty,
+    port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Inside {
+    fn new() -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = LocalOptions::new(Clock::System);
+        options.fsync = Fsync::No;
+        let entered = runtime.enter();
+        let store = Store::Local(Local::open(dir.path(), options).unwrap());
+        drop(entered);
+        let faults = Faulty::new(store.clone(), 7, FaultRates::default());
+        let settings = Settings { bind: vec!["127.0.0.1".into()], ..Settings::default() };
+        let faulty = Store::Faulty(faults.clone());
+        let port = runtime.block_on(async {
+            let listener = tern::net::listen(&settings, 0).await.unwrap();
+            let port = listener.addresses()[0].port();
+            let server = cx::Server::open(faulty, Env::system(), ConfigStore::new(settings)).await.unwrap();
+            tokio::spawn(tern::net::serve(listener, Arc::new(Executor::new(Arc::new(server)))));
+            port
+        });
+        Inside { runtime, store, faults, port, _dir: dir }
+    }
+}
+
+#[test]
+fn a_store_that_fails_now_and_then_is_asked_again() {
+    let inside = Inside::new();
+    let mut client = Client::connect(inside.port).unwrap();
+    fill(&mut client, "s", (0..20_000).map(member));
+    inside.faults.set_rates(FaultRates { too_old_read: 0.05, ..FaultRates::default() });
+    let mut reader = Reader::new(inside.port);
+    for _ in 0..5 {
+        reader.send("SMEMBERS s");
+        assert!(reader.members('*') == wanted(0..20_000));
+    }
+}
+
+/// A reply that has begun cannot become an error: nobody must take what came for the whole set.
+#[test]
+fn a_reply_that_cannot_be_ended_ends_the_connection() {
+    let inside = Inside::new();
+    let mut client = Client::connect(inside.port).unwrap();
+    fill(&mut client, "s", (0..20_000).map(member));
+    inside.runtime.block_on(async {
+        let tx = inside.store.begin();
+        let (begin, end) = (root::member(0), root::member(FIRST_INTEGER));
+        let rows = tx.get_range(&begin, &end, RangeOptions::default(), Reading::Snapshot).await.unwrap();
+        let keys: Vec<Bytes> = rows.pairs.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys.len(), 20_000);
+        tx.clear(&keys[15_000]).unwrap();
+        tx.commit().await.unwrap();
+    });
+    client.send(&["SMEMBERS", "s"]).unwrap();
+    let (came, closed) = client.drain();
+    assert!(closed && came.starts_with(b"*20000\r\n") && !came.ends_with(b"corrupt"), "{}", came.len());
+    assert!((500_000..1_500_000).contains(&came.len()), "{}", came.len());
+    let mut client = Client::connect(inside.port).unwrap();
+    assert_eq!(client.line("SCARD s"), Value::Int(20_000));
+}
