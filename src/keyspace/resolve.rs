@@ -5,6 +5,7 @@
 
 use super::ids::{FIRST_INTEGER, Interner, integer_text};
 use super::keys::root;
+use super::packed::Packed;
 use super::reads::get_many;
 use crate::error::{Result, StoreError};
 use crate::store::{RangeOptions, Read, Tx};
@@ -61,12 +62,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Its members; of a range, only the first where they reach `bytes`.
-    async fn read(self, tx: &Tx, bytes: usize) -> Result<Vec<Bytes>> {
+    /// Its members, behind those in `out`; of a range, only the first where they reach `bytes`.
+    async fn read(self, tx: &Tx, bytes: usize, out: &mut Packed) -> Result<()> {
         match self {
-            Run::Integers(ids) => Ok(ids.iter().filter_map(|id| integer_text(*id)).collect()),
-            Run::Near(ids) => read_range(tx, ids, bytes).await,
-            Run::Far(ids) => read_points(tx, ids).await,
+            Run::Integers(ids) => {
+                ids.iter().filter_map(|id| integer_text(*id)).for_each(|text| out.push(&text));
+                Ok(())
+            }
+            Run::Near(ids) => read_range(tx, ids, bytes, out).await,
+            Run::Far(ids) => read_points(tx, ids, out).await,
         }
     }
 }
@@ -86,59 +90,93 @@ impl Interner {
     /// The members of `ids`, in their order. An id that nobody interned is corrupt data.
     pub async fn resolve(&self, tx: &Tx, ids: &[u64]) -> Result<Vec<Bytes>> {
         let mut out = Vec::with_capacity(ids.len());
+        let mut part = Packed::default();
         while let Some((_, rest)) = ids.split_at_checked(out.len()).filter(|(_, rest)| !rest.is_empty()) {
-            out.append(&mut self.resolve_some(tx, rest, PART).await?);
+            part.clear();
+            self.resolve_some(tx, rest, PART, &mut part).await?;
+            while let Some(member) = part.take() {
+                out.push(Bytes::copy_from_slice(member));
+            }
         }
         Ok(out)
     }
 
-    /// The members of the first of `ids`: at least one where there are any, and few more than make up `bytes`.
-    pub async fn resolve_some(&self, tx: &Tx, ids: &[u64], bytes: usize) -> Result<Vec<Bytes>> {
-        let (mut out, mut held) = (Vec::new(), 0);
+    /// Puts the members of the first of `ids` into `out`, which is empty: at least one where there are any, and few more than make
+    /// up `bytes`.
+    pub async fn resolve_some(&self, tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Result<()> {
+        let at_once = if self.is_remote() { AT_ONCE } else { 1 };
         let mut rest = ids;
-        while !rest.is_empty() && held < bytes {
-            let mut group = Vec::new();
-            while !rest.is_empty() && group.len() < if self.is_remote() { AT_ONCE } else { 1 } {
-                let run = Run::first(rest);
-                rest = rest.get(run.ids().len()..).unwrap_or_default();
-                group.push(run);
+        while !rest.is_empty() && out.size() < bytes {
+            let (group, after) = runs(rest, at_once);
+            rest = after;
+            let left = bytes - out.size();
+            match group[..] {
+                [run] => run.read(tx, left, out).await?,
+                _ => side_by_side(tx, &group, left, out).await?,
             }
-            let parts = try_join_all(group.iter().map(|run| run.read(tx, bytes - held))).await?;
-            for (run, mut part) in group.iter().zip(parts) {
-                let whole = part.len() == run.ids().len();
-                held += part.iter().map(Bytes::len).sum::<usize>();
-                out.append(&mut part);
-                if !whole {
-                    return Ok(out);
-                }
+            if out.len() + rest.len() < ids.len() {
+                break;
             }
         }
-        Ok(out)
+        Ok(())
     }
 }
 
-async fn read_points(tx: &Tx, ids: &[u64]) -> Result<Vec<Bytes>> {
+/// The first runs of `ids`, at most `n`, and the ids behind them.
+fn runs(mut ids: &[u64], n: usize) -> (Vec<Run<'_>>, &[u64]) {
+    let mut runs = Vec::with_capacity(n);
+    while runs.len() < n && !ids.is_empty() {
+        let run = Run::first(ids);
+        ids = ids.get(run.ids().len()..).unwrap_or_default();
+        runs.push(run);
+    }
+    (runs, ids)
+}
+
+/// Reads runs at once; the first of them where one is not read to its end.
+async fn side_by_side(tx: &Tx, runs: &[Run<'_>], bytes: usize, out: &mut Packed) -> Result<()> {
+    let each = runs.iter().map(|run| async move {
+        let mut members = Packed::default();
+        run.read(tx, bytes, &mut members).await.map(|()| members)
+    });
+    for (run, mut members) in runs.iter().zip(try_join_all(each).await?) {
+        let whole = members.len() == run.ids().len();
+        while let Some(member) = members.take() {
+            out.push(member);
+        }
+        if !whole {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn read_points(tx: &Tx, ids: &[u64], out: &mut Packed) -> Result<()> {
     let keys: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
     let found = get_many(tx, &keys, Read::Snapshot).await?;
-    ids.iter().zip(found).map(|(id, member)| Ok(member.ok_or_else(|| unknown(*id))?)).collect()
+    for (id, member) in ids.iter().zip(found) {
+        out.push(&member.ok_or_else(|| unknown(*id))?);
+    }
+    Ok(())
 }
 
-async fn read_range(tx: &Tx, ids: &[u64], bytes: usize) -> Result<Vec<Bytes>> {
-    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(Vec::new()) };
+async fn read_range(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Result<()> {
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
     let opts = RangeOptions { bytes, ..RangeOptions::default() };
     let (begin, end) = (root::member(*first), root::member(last + 1));
-    let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-    let mut out = Vec::with_capacity(ids.len().min(page.pairs.len()));
-    let mut wanted = ids.iter().map(|id| root::member(*id));
-    let mut next = wanted.next();
-    for (key, member) in page.pairs {
-        if next.is_some_and(|id| id[..] == key[..]) {
+    let mut wanted = ids.iter().copied();
+    let mut next = wanted.next().map(root::member);
+    let mut found = 0;
+    let mut each = |key: &[u8], member: &[u8]| {
+        if next.is_some_and(|next| next[..] == *key) {
             out.push(member);
-            next = wanted.next();
+            found += 1;
+            next = wanted.next().map(root::member);
         }
-    }
-    let missing = ids.get(out.len()).filter(|_| !page.more || out.is_empty());
-    missing.map_or(Ok(out), |id| Err(unknown(*id).into()))
+    };
+    let more = tx.visit(&begin, &end, opts, &mut each).await?;
+    let missing = ids.get(found).filter(|_| !more || found == 0);
+    missing.map_or(Ok(()), |id| Err(unknown(*id).into()))
 }
 
 fn unknown(id: u64) -> StoreError {
@@ -149,14 +187,8 @@ fn unknown(id: u64) -> StoreError {
 mod tests {
     use super::*;
 
-    fn runs(mut ids: &[u64]) -> Vec<Run<'_>> {
-        let mut out = Vec::new();
-        while !ids.is_empty() {
-            let run = Run::first(ids);
-            ids = &ids[run.ids().len()..];
-            out.push(run);
-        }
-        out
+    fn runs(ids: &[u64]) -> Vec<Run<'_>> {
+        super::runs(ids, ids.len()).0
     }
 
     #[test]

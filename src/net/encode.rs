@@ -10,6 +10,7 @@ use crate::commands::cx::Protocol;
 use crate::commands::reply::Reply;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
+use crate::keyspace::packed::Packed;
 use crate::types::set::stream::Members;
 use bytes::{Bytes, BytesMut};
 use std::vec::IntoIter;
@@ -36,28 +37,41 @@ enum Rest {
     Items(IntoIter<Reply>),
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
     /// A piece that was read, and what is not read.
-    Members(IntoIter<Bytes>, Members),
+    Members(Packed, Members),
+}
+
+/// What comes next of an aggregate.
+enum Next {
+    Reply(Reply),
+    /// A piece of members, or as much of it as fits, is written.
+    Written,
+    /// A piece has to be read.
+    Unread,
+    End,
 }
 
 impl Rest {
-    fn is_unread(&self) -> bool {
-        matches!(self, Rest::Members(_, unread) if !unread.is_done())
-    }
-}
-
-impl Iterator for Rest {
-    type Item = Reply;
-
-    fn next(&mut self) -> Option<Reply> {
-        match self {
+    fn next(&mut self, out: &mut BytesMut, full: usize) -> Next {
+        let reply = match self {
             Rest::Items(items) => items.next(),
             Rest::Pairs(pairs, value) => value.take().or_else(|| {
                 let (key, next) = pairs.next()?;
                 *value = Some(next);
                 Some(key)
             }),
-            Rest::Members(piece, _) => piece.next().map(Reply::Bulk),
-        }
+            Rest::Members(piece, unread) => {
+                while let Some(member) = piece.take() {
+                    head(out, b'$', member.len());
+                    out.extend_from_slice(member);
+                    out.extend_from_slice(b"\r\n");
+                    if out.len() >= full {
+                        return Next::Written;
+                    }
+                }
+                return if unread.is_done() { Next::End } else { Next::Unread };
+            }
+        };
+        reply.map_or(Next::End, Next::Reply)
     }
 }
 
@@ -85,10 +99,11 @@ impl Encoder {
             out.extend_from_slice(b"\r\n");
         }
         while let Some(rest) = self.stack.last_mut() {
-            match rest.next() {
-                None if rest.is_unread() => return Step::Empty,
-                None => drop(self.stack.pop()),
-                Some(reply) => {
+            match rest.next(out, full) {
+                Next::Unread => return Step::Empty,
+                Next::Written => {}
+                Next::End => drop(self.stack.pop()),
+                Next::Reply(reply) => {
                     if let Some(bytes) = self.write(reply, protocol, out) {
                         return Step::Direct(bytes);
                     }
@@ -104,7 +119,7 @@ impl Encoder {
     /// Reads what [`Step::Empty`] asks for. May be called again after an error.
     pub async fn read(&mut self, space: &Keyspace) -> Result<()> {
         if let Some(Rest::Members(piece, unread)) = self.stack.last_mut() {
-            *piece = unread.read(space).await?.into_iter();
+            unread.read(space, piece).await?;
         }
         Ok(())
     }
@@ -131,7 +146,7 @@ impl Encoder {
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
             Reply::Members(members) => {
                 head(out, if resp3 { b'~' } else { b'*' }, members.len());
-                self.stack.push(Rest::Members(Vec::new().into_iter(), members));
+                self.stack.push(Rest::Members(Packed::default(), members));
             }
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
             Reply::Map(pairs) => {

@@ -260,6 +260,22 @@ impl Tx {
     ) -> StoreResult<Pairs> {
         each!(self, t => t.get_range(begin, end, opts, read).await)
     }
+    /// As a snapshot [`Tx::get_range`], for long ranges: hands every key and value to `each` instead of collecting them, which on
+    /// the embedded engine copies nothing. Returns [`Pairs::more`].
+    pub async fn visit(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        opts: RangeOptions,
+        each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
+    ) -> StoreResult<bool> {
+        if let Tx::Local(t) = self {
+            return t.visit(begin, end, opts, each).await;
+        }
+        let page = self.get_range(begin, end, opts, Read::Snapshot).await?;
+        page.pairs.iter().for_each(|(key, value)| each(key, value));
+        Ok(page.more)
+    }
     /// Writes `key`. Size errors surface here, before anything is committed.
     pub fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         check_pair(key, value)?;

@@ -34,6 +34,36 @@ pub(super) fn scan(
     Ok(out.pairs)
 }
 
+/// Hands pairs in `begin..end` (stored keys, `begin < end`) to `each`, with user keys. Returns their number and whether a bound
+/// ended it.
+pub(super) fn visit(
+    view: &View,
+    begin: &[u8],
+    end: &[u8],
+    options: RangeOptions,
+    each: &mut dyn FnMut(&[u8], &[u8]),
+) -> StoreResult<(usize, bool)> {
+    let mut rows = Rows::open(view.iterator(begin, end), options.reverse);
+    let (mut seen, mut bytes) = (0, 0);
+    while let Some((stored, value)) = rows.iterator.item() {
+        let key = stored.get(1..).unwrap_or_default();
+        each(key, value);
+        seen += 1;
+        bytes += key.len() + value.len();
+        if is_full(options, seen, bytes) {
+            return Ok((seen, true));
+        }
+        rows.step();
+    }
+    rows.iterator.status().map_err(read_error)?;
+    Ok((seen, false))
+}
+
+/// Whether so many pairs of so many bytes reach a bound.
+fn is_full(options: RangeOptions, pairs: usize, bytes: usize) -> bool {
+    (options.limit > 0 && pairs >= options.limit) || (options.bytes > 0 && bytes >= options.bytes)
+}
+
 fn copy(rows: &mut Rows<'_>, out: &mut Collector) {
     while let Some((key, value)) = rows.iterator.item() {
         if out.push(key, Bytes::copy_from_slice(value)) {
@@ -135,12 +165,10 @@ struct Collector {
 impl Collector {
     /// True where a bound is reached.
     fn push(&mut self, stored: &[u8], value: Bytes) -> bool {
-        let RangeOptions { limit, bytes, .. } = self.options;
         let key = layout::user(stored);
         self.bytes += key.len() + value.len();
         self.pairs.pairs.push((key, value));
-        self.pairs.more =
-            (limit > 0 && self.pairs.pairs.len() >= limit) || (bytes > 0 && self.bytes >= bytes);
+        self.pairs.more = is_full(self.options, self.pairs.pairs.len(), self.bytes);
         self.pairs.more
     }
     fn resolved(&mut self, key: &[u8], op: &Op, base: Option<Bytes>) -> bool {

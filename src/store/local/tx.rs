@@ -122,6 +122,26 @@ impl LocalTx {
         Ok(pairs)
     }
 
+    pub(in crate::store) async fn visit(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        options: RangeOptions,
+        each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
+    ) -> StoreResult<bool> {
+        if begin >= end || self.overlaid.load(Ordering::Acquire) {
+            let page = self.get_range(begin, end, options, Read::Snapshot).await?;
+            page.pairs.iter().for_each(|(key, value)| each(key, value));
+            return Ok(page.more);
+        }
+        let view = self.view().await?;
+        let (rows, more) = scan::visit(view, &stored(begin), &stored(end), options, each)?;
+        if rows > LONG_PAGE {
+            tokio::task::yield_now().await;
+        }
+        Ok(more)
+    }
+
     fn write(&self, f: impl FnOnce(&mut Writes) -> StoreResult<()>) -> StoreResult<()> {
         let mut state = self.state.lock();
         f(&mut state.writes)?;

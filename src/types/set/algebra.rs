@@ -16,6 +16,7 @@ use super::{Set, contains_many, rows};
 use crate::error::{Result, StoreError};
 use crate::keyspace::ids::integer_id;
 use crate::keyspace::keys::Oid;
+use crate::keyspace::packed::Packed;
 use crate::keyspace::record::{SetRep, Value};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::Read;
@@ -74,14 +75,17 @@ impl Found {
     pub async fn members_within(mut self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
         let ids = Vec::from_iter(self.ids.iter().take(bytes + 1));
         let mut held = self.raw.iter().map(Bytes::len).sum::<usize>();
-        let mut members = Vec::new();
+        let (mut members, mut some) = (Vec::new(), Packed::default());
         while let Some((_, rest)) = ids.split_at_checked(members.len()).filter(|(_, rest)| !rest.is_empty()) {
-            let some = s.space.ids.resolve_some(s.tx, rest, bytes.saturating_sub(held) + 1).await?;
-            held += some.iter().map(Bytes::len).sum::<usize>();
+            some.clear();
+            s.space.ids.resolve_some(s.tx, rest, bytes.saturating_sub(held) + 1, &mut some).await?;
+            held += some.size();
             if held > bytes {
                 return Err(StoreError::ReplyTooLarge(held).into());
             }
-            members.extend(some);
+            while let Some(member) = some.take() {
+                members.push(Bytes::copy_from_slice(member));
+            }
         }
         members.append(&mut self.raw);
         Ok(members)

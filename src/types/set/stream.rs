@@ -4,8 +4,9 @@
 //! transaction of its own, whenever the client has taken the one before: what is held is the bitmap and one piece, and
 //! a client that does not read pins no snapshot. That the rows stay as long is [`crate::keyspace::streams`].
 
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::keyspace::Keyspace;
+use crate::keyspace::packed::Packed;
 use crate::keyspace::streams::Stream;
 use bytes::Bytes;
 use roaring::RoaringTreemap;
@@ -17,6 +18,8 @@ const PIECE: usize = 64 << 10;
 const REMOTE_PIECE: usize = 1 << 20;
 /// A member counts as so many bytes at least.
 const SHORTEST: usize = 16;
+/// Ids that the first piece may use.
+const FIRST: usize = 1024;
 
 /// See the module. A clone begins where this one stands.
 #[derive(Debug, Clone)]
@@ -26,6 +29,8 @@ pub struct Members {
     next: Option<u64>,
     raw: Vec<Bytes>,
     len: u64,
+    /// Ids to take for the next piece: about as many as it will hold.
+    ahead: usize,
     _running: Arc<Stream>,
 }
 
@@ -39,7 +44,7 @@ impl Members {
     /// The members of `ids`, and `raw`.
     pub(super) fn new(running: Stream, ids: RoaringTreemap, raw: Vec<Bytes>) -> Self {
         let len = ids.len() + raw.len() as u64;
-        Members { next: ids.min(), ids: Arc::new(ids), raw, len, _running: Arc::new(running) }
+        Members { next: ids.min(), ids: Arc::new(ids), raw, len, ahead: FIRST, _running: Arc::new(running) }
     }
 
     /// How many there were at the beginning.
@@ -62,24 +67,20 @@ impl Members {
         self.ids.serialized_size() + self.raw.iter().map(|m| m.len() + 16).sum::<usize>()
     }
 
-    /// The next piece, empty at the end; nothing is lost where it cannot be read.
-    pub async fn read(&mut self, space: &Keyspace) -> Result<Vec<Bytes>> {
+    /// Reads the next piece into `out`, instead of what is there. Nothing is lost where it cannot be read.
+    pub async fn read(&mut self, space: &Keyspace, out: &mut Packed) -> Result<()> {
+        out.clear();
         let bytes = if space.store.prefers_prefetch() { REMOTE_PIECE } else { PIECE };
-        let ids = self.ahead(bytes / SHORTEST);
-        let Some(last) = ids.last() else {
-            self.next = None;
-            return Ok(std::mem::take(&mut self.raw));
-        };
-        let tx = space.store.begin();
-        let members = space.ids.resolve_some(&tx, &ids, bytes).await?;
-        self.next = match ids.get(members.len()) {
-            Some(next) => Some(*next),
-            None => last.checked_add(1).filter(|next| self.ids.max().is_some_and(|max| *next <= max)),
-        };
-        if members.is_empty() {
-            return Err(StoreError::Corrupt("ids without members".into()).into());
+        let ids = self.ahead(self.ahead.min(bytes / SHORTEST));
+        if ids.is_empty() {
+            std::mem::take(&mut self.raw).iter().for_each(|member| out.push(member));
+            return Ok(());
         }
-        Ok(members)
+        let tx = space.store.begin();
+        space.ids.resolve_some(&tx, &ids, bytes, out).await?;
+        self.ahead = out.len() * 2;
+        self.next = ids.get(out.len()).copied().or_else(|| ids.last().and_then(|last| self.behind(*last)));
+        Ok(())
     }
 
     /// The next ids, at most `n`.
@@ -88,5 +89,12 @@ impl Members {
         let mut ids = self.ids.iter();
         ids.advance_to(from);
         ids.take(n).collect()
+    }
+
+    /// The id that follows `id`.
+    fn behind(&self, id: u64) -> Option<u64> {
+        let mut ids = self.ids.iter();
+        ids.advance_to(id.checked_add(1)?);
+        ids.next()
     }
 }

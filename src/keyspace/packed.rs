@@ -1,0 +1,70 @@
+//! Many strings in one allocation, read once from the first to the last.
+
+/// See the module.
+#[derive(Debug, Default, Clone)]
+pub struct Packed {
+    bytes: Vec<u8>,
+    /// Where each ends in `bytes`.
+    ends: Vec<usize>,
+    /// How many have been taken.
+    taken: usize,
+}
+
+impl Packed {
+    /// Adds a string.
+    pub fn push(&mut self, string: &[u8]) {
+        self.bytes.extend_from_slice(string);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// How many there are, taken or not.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// True where there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Bytes of them all.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The next one.
+    pub fn take(&mut self) -> Option<&[u8]> {
+        let end = *self.ends.get(self.taken)?;
+        let start = self.taken.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end);
+        self.taken += 1;
+        self.bytes.get(start..end)
+    }
+
+    /// Forgets all; the memory stays for others.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.taken = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let strings = [&b"a"[..], b"", b"long", b""];
+        let mut packed = Packed::default();
+        for _ in 0..2 {
+            strings.iter().for_each(|s| packed.push(s));
+            assert_eq!((packed.len(), packed.size()), (4, 5));
+            for s in strings {
+                assert_eq!(packed.take(), Some(s));
+            }
+            assert_eq!(packed.take(), None);
+            packed.clear();
+            assert!(packed.is_empty() && packed.take().is_none());
+        }
+    }
+}
