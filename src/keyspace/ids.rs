@@ -131,25 +131,18 @@ impl Interner {
     /// member that is too long, or (as [`StoreError::TooLarge`]) more new members than a transaction holds.
     pub async fn intern(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Interned>> {
         check_length(members)?;
-        let mut ids = self.lookup(tx, members, Read::Serializable).await?;
-        let mut missing: HashMap<&Bytes, u64> = HashMap::new();
-        let mut order = Vec::new();
-        for (member, id) in members.iter().zip(&ids) {
-            if id.is_none() && missing.insert(member, 0).is_none() {
-                order.push(member);
-            }
-        }
-        check_room(&order)?;
-        for (member, id) in order.iter().zip(self.take(order.len()).await?) {
-            missing.insert(member, id);
-        }
-        self.write(tx, &order, &missing).await?;
-        let mut out = Vec::with_capacity(ids.len());
-        for (member, id) in members.iter().zip(ids.drain(..)) {
-            let fresh = id.is_none();
-            out.push(Interned { id: id.or_else(|| missing.get(member).copied()).unwrap_or_default(), fresh });
-        }
-        Ok(out)
+        let known = self.lookup(tx, members, Read::Serializable).await?;
+        let (new, places) =
+            distinct(members.iter().zip(&known).filter(|(_, id)| id.is_none()).map(|(m, _)| m));
+        check_room(&new)?;
+        let ids = self.take(new.len()).await?;
+        self.write(tx, &new, &ids).await?;
+        let mut fresh = places.into_iter().filter_map(|place| ids.get(place).copied());
+        let interned = known.into_iter().filter_map(|id| match id {
+            Some(id) => Some(Interned { id, fresh: false }),
+            None => Some(Interned { id: fresh.next()?, fresh: true }),
+        });
+        Ok(interned.collect())
     }
 
     /// The ids of `members` as far as they have one. Writes nothing.
@@ -175,9 +168,8 @@ impl Interner {
         Ok(ids)
     }
 
-    async fn write(&self, tx: &Tx, order: &[&Bytes], ids: &HashMap<&Bytes, u64>) -> Result<()> {
-        for member in order {
-            let Some(id) = ids.get(*member) else { continue };
+    async fn write(&self, tx: &Tx, members: &[&Bytes], ids: &[u64]) -> Result<()> {
+        for (member, id) in members.iter().zip(ids) {
             let key = root::forward(member);
             if member.len() <= MAX_INLINE_MEMBER {
                 tx.set(&key, &id.to_be_bytes())?;
@@ -209,6 +201,19 @@ async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
         }
     }
     Ok(None)
+}
+
+/// The members without repetitions, and for each the place of its first appearance among them.
+fn distinct<'a>(members: impl Iterator<Item = &'a Bytes>) -> (Vec<&'a Bytes>, Vec<usize>) {
+    let (mut places, mut firsts) = (HashMap::new(), Vec::new());
+    let place = |member| {
+        *places.entry(member).or_insert_with(|| {
+            firsts.push(member);
+            firsts.len() - 1
+        })
+    };
+    let all = members.map(place).collect();
+    (firsts, all)
 }
 
 fn check_length(members: &[Bytes]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Many point reads at once: a networked engine answers them in one round trip.
+//! Many point reads: a networked engine answers them in one round trip, the embedded one at once, one after the other.
 
 use crate::error::StoreResult;
 use crate::store::{Read, Tx};
@@ -14,6 +14,12 @@ pub async fn get_many<K: AsRef<[u8]>>(tx: &Tx, keys: &[K], read: Read) -> StoreR
         return Ok(vec![tx.get(only.as_ref(), read).await?]);
     }
     let mut out = Vec::with_capacity(keys.len());
+    if !tx.prefers_prefetch() {
+        for key in keys {
+            out.push(tx.get(key.as_ref(), read).await?);
+        }
+        return Ok(out);
+    }
     for part in keys.chunks(IN_FLIGHT) {
         out.extend(try_join_all(part.iter().map(|k| tx.get(k.as_ref(), read))).await?);
     }

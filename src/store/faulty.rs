@@ -258,6 +258,9 @@ impl FaultyTx {
         };
         Ok(tamper.answer(key, read, value))
     }
+    pub(super) fn prefers_prefetch(&self) -> bool {
+        self.inner.prefers_prefetch()
+    }
     pub(super) async fn get_range(
         &self,
         begin: &[u8],

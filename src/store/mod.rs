@@ -245,6 +245,15 @@ macro_rules! each {
 }
 
 impl Tx {
+    /// As [`Store::prefers_prefetch`].
+    pub fn prefers_prefetch(&self) -> bool {
+        match self {
+            Tx::Local(_) => false,
+            Tx::Faulty(t) => t.prefers_prefetch(),
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(_) => true,
+        }
+    }
     /// The value under `key`.
     pub async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         each!(self, t => t.get(key, read).await)

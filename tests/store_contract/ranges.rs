@@ -12,6 +12,7 @@ contract! {
     clears_small_and_large
     clear_then_set_inside_one_transaction
     clears_meet_writes_of_the_same_batch
+    a_visit_meets_what_a_range_read_returns
 }
 
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
@@ -177,4 +178,32 @@ async fn clears_meet_writes_of_the_same_batch(h: &Harness) {
         tidy.clear_range(b"", b"z").unwrap();
         tidy.commit().await.unwrap();
     }
+}
+
+async fn a_visit_meets_what_a_range_read_returns(h: &Harness) {
+    h.put(&[("a", "1"), ("b", "22"), ("c", "333"), ("d", "4")]).await;
+    let (clean, changed) = (h.begin(), h.begin());
+    changed.set(b"bb", b"own").unwrap();
+    changed.clear(b"c").unwrap();
+    for tx in [&clean, &changed] {
+        for (limit, bytes, reverse) in
+            [(0, 0, false), (0, 0, true), (2, 0, false), (0, 3, true), (9, 99, false)]
+        {
+            let options = RangeOptions { limit, bytes, reverse };
+            for (begin, end) in [("a", "d"), ("b", "z"), ("d", "a"), ("x", "y")] {
+                let (begin, end) = (begin.as_bytes(), end.as_bytes());
+                let found = tx.get_range(begin, end, options, Read::Snapshot).await.unwrap();
+                let mut seen = Vec::new();
+                let mut each = |key: &[u8], value: &[u8]| seen.push((key.to_vec(), value.to_vec()));
+                assert_eq!(tx.visit(begin, end, options, &mut each).await.unwrap(), found.more);
+                let found: Vec<_> = found.pairs.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+                assert_eq!(seen, found);
+            }
+        }
+    }
+    // It conflicts with nobody.
+    let other = h.begin();
+    other.set(b"a", b"other").unwrap();
+    other.commit().await.unwrap();
+    changed.commit().await.unwrap();
 }

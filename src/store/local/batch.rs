@@ -9,7 +9,7 @@
 //! giving up after some tombstones (queues leave many).
 
 use super::committer::{Request, Waiter};
-use super::conflicts::Conflicts;
+use super::conflicts::{Conflicts, Identity};
 use super::engine::Engine;
 use super::layout::{METADATA, VERSION};
 use super::recent::Recent;
@@ -19,6 +19,7 @@ use crate::store::writes::{Effect, Own, Writes, apply_all};
 use bytes::Bytes;
 use rocksdb::WriteBatch;
 use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
 use tokio::sync::oneshot;
 
 /// A cleared range with at most so many rows is deleted row by row.
@@ -70,7 +71,7 @@ pub(super) struct Batch {
     /// Watches that something before them has changed already: to be woken once this batch is published.
     pub(super) outdated: Vec<Waiter>,
     /// Hashes of keys written without a conflict: the conflict table does not know them.
-    quiet: HashSet<u64>,
+    quiet: HashSet<u64, BuildHasherDefault<Identity>>,
     rocks: WriteBatch,
     metadata: Option<Version>,
 }

@@ -125,6 +125,15 @@ impl Recent {
         }
     }
 
+    /// A commit of `version` wrote a key that is not kept: one that nobody reads serializably is hardly read as a point. Only
+    /// for the committer, before it publishes the version.
+    pub(super) fn outdated(&self, hash: u64, version: Version) {
+        let Some(shard) = self.shard(hash) else { return };
+        let mut shard = shard.lock();
+        shard.written = version;
+        shard.entries.remove(&hash);
+    }
+
     /// A commit of `version` removed all keys in `begin..end`. Only for the committer, before it publishes the version.
     pub(super) fn cleared(&self, begin: &Bytes, end: &Bytes, version: Version) {
         if self.shards.is_empty() {
@@ -197,6 +206,18 @@ mod tests {
         assert_eq!(recent.get(8, b"neighbour", 6), None, "its shard was written after that reader's version");
         recent.read(8, b"neighbour", 6, Some(&bytes("read")));
         assert_eq!(recent.get(8, b"neighbour", 6), Some(Some(bytes("read"))));
+    }
+
+    #[test]
+    fn what_is_outdated_answers_nobody() {
+        let recent = Recent::new(1 << 20);
+        recent.wrote(7, &bytes("key"), 5, None);
+        recent.outdated(7, 6);
+        assert_eq!(recent.get(7, K, 6), None);
+        recent.read(7, K, 5, None);
+        assert_eq!(recent.get(7, K, 6), None, "read before it was written");
+        recent.read(7, K, 6, Some(&bytes("new")));
+        assert_eq!(recent.get(7, K, 6), Some(Some(bytes("new"))));
     }
 
     #[test]
