@@ -149,6 +149,77 @@ async fn sadd_that_rewrites_a_set_all_over() {
     assert_eq!(rows(&rig).await, (0, 0));
 }
 
+/// Words are looked up in transactions of their own; then their chunks fit into the command's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn srem_of_a_million_members_in_one_command() {
+    let mut rig = Rig::new().await;
+    let n = many();
+    assert_eq!(rig.run_bytes(argv(&["SADD", "k"], named(0..n))).await, Reply::Int(n as i64));
+    rig.line("EXPIRE k 1000").await;
+    // Some are in the set, some were never anywhere, some are named twice.
+    let words = named(n / 4..n / 4 * 5).chain(named(n / 4..n / 2));
+    assert_eq!(rig.run_bytes(argv(&["SREM", "k"], words)).await, Reply::Int((n - n / 4) as i64));
+    assert_eq!(int(&mut rig, "SCARD k").await, n as i64 / 4);
+    assert_eq!(int(&mut rig, "TTL k").await, 1000);
+    let some = format!("SMISMEMBER k {} {}", named(0..1).last().unwrap(), named(n - 1..n).last().unwrap());
+    assert_eq!(rig.line(&some).await, Reply::Array(vec![Reply::Int(1), Reply::Int(0)]));
+    assert_eq!(rig.run_bytes(argv(&["SREM", "none"], named(0..n))).await, Reply::Int(0));
+    rig.line("SADD small one two").await;
+    let named_too = argv(&["SREM", "small"], named(0..n).chain(["one".into()]));
+    assert_eq!(rig.run_bytes(named_too).await, Reply::Int(1));
+    rig.line("SET s v").await;
+    let refused = rig.run_bytes(argv(&["SREM", "s"], named(0..n))).await;
+    assert!(rig::error(&refused).starts_with("WRONGTYPE"), "{refused:?}");
+    assert_eq!(rig.run_bytes(argv(&["SREM", "k"], named(0..n))).await, Reply::Int(n as i64 / 4));
+    assert_eq!(int(&mut rig, "EXISTS k").await, 0);
+}
+
+/// Every chunk changes, so what is left is built and swapped in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn srem_that_rewrites_a_set_all_over() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.run_bytes(argv(&["SADD", "k"], sparse(0..2 * HALF))).await, Reply::Int(2 * HALF));
+    rig.line("EXPIRE k 1000").await;
+    let half = (0..2 * HALF).step_by(2).map(|n| (n << 33).to_string());
+    assert_eq!(rig.run_bytes(argv(&["SREM", "k"], half.chain(named(0..10)))).await, Reply::Int(HALF));
+    assert_eq!(int(&mut rig, "SCARD k").await, HALF);
+    assert_eq!(int(&mut rig, "TTL k").await, 1000);
+    assert_eq!(rig.line("SMISMEMBER k 0 8589934592").await, Reply::Array(vec![Reply::Int(0), Reply::Int(1)]));
+    reclaim_all(&rig).await;
+    let all = sparse(0..2 * HALF);
+    assert_eq!(rig.run_bytes(argv(&["SREM", "k"], all)).await, Reply::Int(HALF));
+    assert_eq!(int(&mut rig, "EXISTS k").await, 0);
+    reclaim_all(&rig).await;
+    assert_eq!(rows(&rig).await, (0, 0));
+}
+
+/// A member that had no id when it was looked up is removed, where it is in the set by the time the command is through.
+#[tokio::test]
+async fn who_is_added_behind_the_look_up_is_removed_too() {
+    let mut rig = Rig::new().await;
+    let members: Vec<Bytes> = named(0..2000).map(Bytes::from).collect();
+    for direct in [true, false] {
+        let key = Bytes::from(format!("k{direct}"));
+        let words = [&members[..1000], &argv(&[&format!("late{direct}")], std::iter::empty())].concat();
+        rig.run_bytes([&argv(&["SADD"], std::iter::empty()), &[key.clone()][..], &members].concat()).await;
+        let ids = stage::find(rig.space(), &words).await.unwrap().unwrap();
+        rig.line(&format!("SADD k{direct} late{direct}")).await;
+        let db = rig.prefix().await;
+        let built = stage::removal(rig.space(), db, &key, &ids, LEASE).await.unwrap().unwrap();
+        let tx = rig.server.store.begin();
+        let s = rig.scope(&tx).await;
+        let mut slot = object::open(&s, &key, Read::Serializable).await.unwrap();
+        let removed = match direct {
+            true => set::remove_ids(&s, &mut slot, &words, &ids).await.unwrap(),
+            false => stage::put_changed(&s, &mut slot, &built).await.unwrap(),
+        };
+        tx.commit().await.unwrap();
+        assert_eq!(removed, 1001);
+        assert_eq!(int(&mut rig, &format!("SCARD k{direct}")).await, 1000);
+        assert_eq!(int(&mut rig, &format!("SISMEMBER k{direct} late{direct}")).await, 0);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_larger_than_a_transaction() {
     let mut rig = halves().await;
@@ -255,7 +326,7 @@ async fn the_last_transaction_verifies_sources_and_destination() {
         let tx = rig.server.store.begin();
         let s = rig.scope(&tx).await;
         let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
-        assert_eq!(stage::put(&s, &mut slot, &object, false).await.unwrap(), object.len());
+        assert_eq!(stage::put(&s, &mut slot, &object).await.unwrap(), object.len());
         let changed = rig.line(change).await;
         match changed {
             Reply::Int(0) => tx.commit().await.map(|_| ()).unwrap(),
@@ -265,7 +336,7 @@ async fn the_last_transaction_verifies_sources_and_destination() {
             let tx = rig.server.store.begin();
             let s = rig.scope(&tx).await;
             let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
-            let late = stage::put(&s, &mut slot, &object, false).await;
+            let late = stage::put(&s, &mut slot, &object).await;
             assert!(late.is_err(), "{change}: it is stale, or has been taken");
         }
     }
@@ -282,7 +353,7 @@ async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in()
     let tx = rig.server.store.begin();
     let s = rig.scope(&tx).await;
     let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
-    stage::put(&s, &mut slot, &object, false).await.unwrap();
+    stage::put(&s, &mut slot, &object).await.unwrap();
     rig.advance(1);
     assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 1);
     assert_eq!(tx.commit().await.unwrap_err(), StoreError::Conflict);
@@ -290,7 +361,7 @@ async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in()
     let tx = rig.server.store.begin();
     let s = rig.scope(&tx).await;
     let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
-    let late = stage::put(&s, &mut slot, &object, false).await;
+    let late = stage::put(&s, &mut slot, &object).await;
     assert_eq!(late, Err(Error::Store(StoreError::Conflict)));
     assert_eq!(int(&mut rig, "EXISTS d").await, 0);
 }

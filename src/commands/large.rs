@@ -13,6 +13,8 @@ pub enum Outcome<'a> {
     Combined(Op, &'a [Bytes]),
     /// This set, with the call's [`members`].
     Added(&'a Bytes),
+    /// This set, without the call's [`members`].
+    Removed(&'a Bytes),
     /// This key's value, in another database where one is named.
     Copied(&'a Bytes, Option<u8>),
     /// What DUMP has made this of.
@@ -29,6 +31,7 @@ pub fn outcome<'a>(name: &str, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
         "sunionstore" => Outcome::Combined(Op::Union, sources),
         "sdiffstore" => Outcome::Combined(Op::Diff, sources),
         "sadd" => Outcome::Added(key),
+        "srem" => Outcome::Removed(key),
         "copy" => {
             let options = keys_moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
             Outcome::Copied(key, options.ok()?.0)
@@ -39,9 +42,9 @@ pub fn outcome<'a>(name: &str, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
     })
 }
 
-/// The members that a call of the command `name` adds.
+/// The members that a call of the command `name` adds or removes.
 pub fn members<'a>(name: &str, argv: &'a [Bytes]) -> &'a [Bytes] {
-    if name == "sadd" { argv.get(2..).unwrap_or_default() } else { &[] }
+    if matches!(name, "sadd" | "srem") { argv.get(2..).unwrap_or_default() } else { &[] }
 }
 
 #[cfg(test)]
@@ -66,7 +69,9 @@ mod tests {
         assert_eq!(outcome("move", &words("move a b")), None);
         let stored = words("sdiffstore d a b");
         assert_eq!(outcome("sdiffstore", &stored), Some(Outcome::Combined(Op::Diff, &stored[2..])));
+        assert_eq!(outcome("srem", &words("srem a b")), Some(Outcome::Removed(&a)));
         assert_eq!(outcome("set", &words("set a b")), None);
         assert_eq!(members("sadd", &words("sadd a b c")).len(), 2);
+        assert_eq!(members("srem", &words("srem a b c")).len(), 2);
     }
 }

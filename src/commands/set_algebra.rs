@@ -166,7 +166,7 @@ async fn store_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Re
     let target = args.next()?;
     let mut slot = object::open(&s, target, Read::Serializable).await?;
     if let Some(built) = staged::result(cx.staged) {
-        return Ok(Reply::Int(stage::put(&s, &mut slot, built, false).await?.cast_signed()));
+        return Ok(Reply::Int(stage::put(&s, &mut slot, built).await?.cast_signed()));
     }
     let found = combine(cx, &s, op, args.rest(), None).await?;
     Ok(Reply::Int(algebra::store(&s, &mut slot, found).await?.cast_signed()))

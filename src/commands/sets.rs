@@ -165,7 +165,7 @@ async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = open(&s, args.next()?).await?;
     let added = match (staged::result(cx.staged), staged::ids(cx.staged)) {
-        (Some(built), _) => set::stage::put(&s, &mut slot, built, true).await?,
+        (Some(built), _) => set::stage::put_changed(&s, &mut slot, built).await?,
         (None, Some(ids)) => set::add_ids(&s, &mut slot, ids).await?,
         (None, None) => set::add(&s, &mut slot, args.rest()).await?,
     };
@@ -175,7 +175,12 @@ async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = open(&s, args.next()?).await?;
-    Ok(Reply::Int(set::remove(&s, &mut slot, args.rest()).await?.cast_signed()))
+    let removed = match (staged::result(cx.staged), staged::ids(cx.staged)) {
+        (Some(built), _) => set::stage::put_changed(&s, &mut slot, built).await?,
+        (None, Some(ids)) => set::remove_ids(&s, &mut slot, args.rest(), ids).await?,
+        (None, None) => set::remove(&s, &mut slot, args.rest()).await?,
+    };
+    Ok(Reply::Int(removed.cast_signed()))
 }
 
 async fn scard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

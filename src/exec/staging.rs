@@ -1,9 +1,9 @@
 //! What exceeds a transaction is prepared before the unit that needs it runs.
 //!
-//! * Arguments: strings are built, members of SADD get their ids. Only where a unit's arguments exceed one transaction
-//!   together.
-//! * Outcomes (of *STORE, COPY, MOVE, RESTORE, of SADD into a set that is rewritten all over): built once an attempt has found that
-//!   they do not fit. Not where an earlier command of the unit may change what one is made of: that command gets the
+//! * Arguments: strings are built, members of SADD get their ids, those of SREM are looked up. Only where a unit's arguments
+//!   exceed one transaction together.
+//! * Outcomes (of *STORE, COPY, MOVE, RESTORE, of SADD and SREM of a set that is rewritten all over): built once an attempt has
+//!   found that they do not fit. Not where an earlier command of the unit may change what one is made of: that command gets the
 //!   error that names the limit, before anything is written.
 //!
 //! What no command took over is given up, so that its rows are reclaimed soon.
@@ -140,7 +140,11 @@ async fn for_call(
     let Some(outcome) = large::outcome(call.row.name, &call.argv) else { return Ok(()) };
     if (plan.members || plan.outcomes) && staged::ids(staged).is_none() {
         let members = large::members(call.row.name, &call.argv);
-        staged.extend(sets::intern(&server.space, members).await?.map(Staged::Ids));
+        let ids = match outcome {
+            Outcome::Removed(_) => sets::find(&server.space, members).await?,
+            _ => sets::intern(&server.space, members).await?,
+        };
+        staged.extend(ids.map(Staged::Ids));
     }
     for _ in 0..if plan.outcomes { MAX_ATTEMPTS } else { 0 } {
         match build(server, databases, *prefix, outcome, staged).await {
@@ -163,6 +167,10 @@ async fn build(
         Outcome::Combined(op, keys) => sets::combination(space, db, op, keys, LEASE_MS).await,
         Outcome::Added(key) => match staged::ids(staged) {
             Some(ids) => sets::addition(space, db, key, ids, LEASE_MS).await,
+            None => Ok(None),
+        },
+        Outcome::Removed(key) => match staged::ids(staged) {
+            Some(ids) => sets::removal(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
         },
         Outcome::Copied(key, to) => match to.map_or(Some(&db), |to| databases.get(usize::from(to))) {

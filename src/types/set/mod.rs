@@ -90,11 +90,11 @@ pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u6
 pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, ids: &stage::Ids) -> Result<u64> {
     object::check_name(&slot.key)?;
     let before = match Set::of(slot.set()?)? {
-        Set::Chunked(oid) => return chunked::add_ids(s, oid, &ids.0).await,
+        Set::Chunked(oid) => return chunked::add_ids(s, oid, &ids.known).await,
         Set::Small(small) => small.members(),
     };
     let interned = s.space.ids.intern(s.tx, &before).await?;
-    let all = interned.iter().map(|i| i.id).chain(&ids.0).collect();
+    let all = interned.iter().map(|i| i.id).chain(&ids.known).collect();
     let (rep, after) = chunked::create_from_ids(s, all)?;
     let expire_at = slot.expire_at();
     object::put(s, slot, Value::Set(rep), expire_at)?;
@@ -136,6 +136,16 @@ pub async fn remove(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result
         put_small(s, slot, &small)?;
     }
     Ok(gone as u64)
+}
+
+/// As [`remove`], of members that were looked up. Those that had no id then are looked up again: a later writer may have given them
+/// one.
+pub async fn remove_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &stage::Ids) -> Result<u64> {
+    let Some(SetRep::Chunked(oid)) = slot.set()? else { return remove(s, slot, members).await };
+    let oid = *oid;
+    let late = s.space.ids.find(s.tx, &ids.unknown).await?;
+    let ids: Vec<u64> = ids.known.iter().chain(late.into_iter().flatten()).collect();
+    chunked::remove(s, slot, oid, &ids).await
 }
 
 /// Writes what is left of a small set, or removes the key.

@@ -4,6 +4,10 @@
 //! so nothing of that need be checked again, and ids that stay unused are garbage of the dictionary. What is left for the
 //! command is bitmaps, which are a hundred times smaller; mostly they fit its transaction, which then conflicts
 //! on members alone. Only what does not fit is built whole and swapped in.
+//!
+//! Members to be removed are only looked up ([`find`]). One that has no id is in no set; but somebody may give it one and add it
+//! before the command is through. So the command looks it up again: in its own transaction, serializably, or, where the set is
+//! built, after the version that the last transaction verifies.
 
 use super::algebra::{self, Op};
 use super::small::MAX_INTS;
@@ -28,23 +32,56 @@ const AT_ONCE: usize = 4;
 const ATTEMPTS: usize = 20;
 
 /// Ids of the members that a command names.
-#[derive(Debug, Clone)]
-pub struct Ids(pub(super) RoaringTreemap);
+#[derive(Debug, Clone, Default)]
+pub struct Ids {
+    pub(super) known: RoaringTreemap,
+    /// Members that had none when they were looked up.
+    pub(super) unknown: Vec<Bytes>,
+}
 
 /// The ids of `members`, which are more than fit into a record.
 pub async fn intern(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> {
     if members.len() <= MAX_INTS {
         return Ok(None);
     }
-    let mut all = RoaringTreemap::new();
+    let mut known = RoaringTreemap::new();
     let blocks = blocks(members);
     for some in blocks.chunks(AT_ONCE) {
         for mut ids in try_join_all(some.iter().map(|block| intern_block(space, block))).await? {
             ids.sort_unstable();
-            all.extend(ids);
+            known.extend(ids);
         }
     }
-    Ok(Some(Ids(all)))
+    Ok(Some(Ids { known, ..Ids::default() }))
+}
+
+/// The ids of `members` that have one, and the others. None where there are so few that the command does better.
+pub async fn find(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> {
+    if members.len() <= MAX_INTS {
+        return Ok(None);
+    }
+    let mut ids = Ids::default();
+    for some in blocks(members).chunks(AT_ONCE) {
+        let found = try_join_all(some.iter().map(|block| find_block(space, block))).await?;
+        for (member, id) in some.iter().copied().flatten().zip(found.into_iter().flatten()) {
+            match id {
+                Some(id) => drop(ids.known.insert(id)),
+                None => ids.unknown.push(member.clone()),
+            }
+        }
+    }
+    Ok(Some(ids))
+}
+
+async fn find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
+    let mut last = StoreError::TooOld;
+    for _ in 0..ATTEMPTS {
+        match space.ids.find(&space.store.begin(), members).await {
+            Err(Error::Store(e)) if e.is_retryable() => last = e,
+            done => return done,
+        }
+    }
+    Err(last.into())
 }
 
 /// Cuts members into what one transaction interns.
@@ -118,7 +155,7 @@ pub async fn combination(
     }
     let raw = intern(space, &found.raw).await?;
     found.ids |= match raw {
-        Some(Ids(ids)) => ids,
+        Some(ids) => ids.known,
         None => intern_block(space, &found.raw).await?.into_iter().collect(),
     };
     build(space, db, found.ids, sources, lease_ms).await.map(Some)
@@ -127,7 +164,7 @@ pub async fn combination(
 /// Builds the set of `members` in `db`. None where they fit into a record.
 pub async fn whole(space: &Keyspace, db: Prefix, members: &[Bytes], lease_ms: u64) -> Result<Option<Object>> {
     match intern(space, members).await? {
-        Some(Ids(ids)) => build(space, db, ids, Vec::new(), lease_ms).await.map(Some),
+        Some(ids) => build(space, db, ids.known, Vec::new(), lease_ms).await.map(Some),
         None => Ok(None),
     }
 }
@@ -149,21 +186,55 @@ pub async fn addition(
         Set::Chunked(oid) => chunked::all(&s, oid).await?,
         Set::Small(small) => intern_block(space, &small.members()).await?.into_iter().collect(),
     };
-    all |= &ids.0;
+    all |= &ids.known;
     build(space, db, all, sources, lease_ms).await.map(Some)
 }
 
-/// Makes the key hold the set that was built for it, without expiry; `adds`: the set is what the key held with new members
-/// added, and the expiry stays. Returns how many members it has, or how many are new. Conflict where it is stale.
-pub async fn put(s: &Scope<'_>, slot: &mut Slot, built: &Object, adds: bool) -> Result<u64> {
+/// Builds what SREM of `ids` leaves of the set under `key`. None where nothing is left, or the key holds a small set or another
+/// type: the command does that.
+pub async fn removal(
+    space: &Keyspace,
+    db: Prefix,
+    key: &Bytes,
+    ids: &Ids,
+    lease_ms: u64,
+) -> Result<Option<Object>> {
+    let tx = space.store.begin();
+    let s = space.scope(&tx, db);
+    let slot = object::open(&s, key, Read::Snapshot).await?;
+    let Ok(Some(SetRep::Chunked(oid))) = slot.set() else { return Ok(None) };
+    let sources = vec![Source::of(&s, &slot).await?];
+    let mut left = chunked::all(&s, *oid).await? - &ids.known;
+    drop(tx);
+    // After the version of the source: who got an id later is not in that.
+    for block in blocks(&ids.unknown) {
+        let late = find_block(space, block).await?;
+        late.into_iter().flatten().for_each(|id| drop(left.remove(id)));
+    }
+    if left.is_empty() {
+        return Ok(None);
+    }
+    build(space, db, left, sources, lease_ms).await.map(Some)
+}
+
+/// Makes the key hold the set that was built for it, whatever it held, without expiry. Returns how many members it has.
+/// Conflict where it is stale.
+pub async fn put(s: &Scope<'_>, slot: &mut Slot, built: &Object) -> Result<u64> {
+    swap_in(s, slot, built, None).await?;
+    Ok(built.len())
+}
+
+/// As [`put`], of what the key held with members added or removed: the expiry stays. Returns how many they are.
+pub async fn put_changed(s: &Scope<'_>, slot: &mut Slot, built: &Object) -> Result<u64> {
+    let (before, expire_at) = (super::card(s, slot.set()?).await?, slot.expire_at());
+    swap_in(s, slot, built, expire_at).await?;
+    Ok(built.len().abs_diff(before))
+}
+
+async fn swap_in(s: &Scope<'_>, slot: &mut Slot, built: &Object, expire_at: Option<u64>) -> Result<()> {
     object::check_name(&slot.key)?;
     built.take(s, s).await?;
-    let (before, expire_at) = match adds {
-        true => (super::card(s, slot.set()?).await?, slot.expire_at()),
-        false => (0, None),
-    };
-    object::put(s, slot, Value::Set(SetRep::Chunked(built.oid())), expire_at)?;
-    Ok(built.len() - before)
+    object::put(s, slot, Value::Set(SetRep::Chunked(built.oid())), expire_at)
 }
 
 /// Builds, in `to`, an object of these members.
