@@ -150,6 +150,17 @@ impl Interner {
         self.lookup(tx, members, Read::Serializable).await
     }
 
+    /// The id of one member, if it has one.
+    pub async fn find_one(&self, tx: &Tx, member: &Bytes) -> Result<Option<u64>> {
+        if let Some(id) = integer_id(member) {
+            return Ok(Some(id));
+        }
+        match tx.get(&root::forward(member), Read::Serializable).await? {
+            Some(row) => pick(tx, member, &row).await,
+            None => Ok(None),
+        }
+    }
+
     async fn lookup(&self, tx: &Tx, members: &[Bytes], read: Read) -> Result<Vec<Option<u64>>> {
         let mut ids: Vec<Option<u64>> = members.iter().map(|m| integer_id(m)).collect();
         let words: Vec<&Bytes> =

@@ -129,6 +129,14 @@ pub async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BT
     Ok(ids.iter().map(|id| (*id, state(id))).collect())
 }
 
+/// Whether `id` is a member, with a conflict on every change of that.
+pub async fn contains(s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
+    match s.tx.get(&s.db.delta(oid, id), Read::Serializable).await? {
+        Some(delta) => Ok(delta[..] == *delta_value(true)),
+        None => locate(s, oid, id).await?.contains(id),
+    }
+}
+
 /// The deltas of `ids`. Neighbours are read as one range, with conflicts on the ids alone.
 async fn look_deltas(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, bool>> {
     let mut found = BTreeMap::new();

@@ -101,7 +101,7 @@ pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, ids: &stage::Ids) -> Result
     Ok(after - before.len() as u64)
 }
 
-/// Reads what [`add`], [`remove`] and [`contains`] of these members will ask for; `calls` is the members of each call. For
+/// Reads what [`add`], [`remove`] and [`contains_many`] of these members will ask for; `calls` is the members of each call. For
 /// engines behind a network: the transaction answers again what it has read.
 pub async fn prefetch(s: &Scope<'_>, key: &Bytes, calls: &[&[Bytes]]) -> Result<()> {
     let slot = object::open(s, key, Read::Snapshot).await?;
@@ -156,6 +156,17 @@ fn put_small(s: &Scope<'_>, slot: &mut Slot, small: &Small) -> Result<()> {
     }
     let expire_at = slot.expire_at();
     object::put(s, slot, Value::Set(small.encode()?), expire_at)
+}
+
+/// Whether `member` is in the set: as [`contains_many`], without the lists.
+pub async fn contains(s: &Scope<'_>, rep: Option<&SetRep>, member: &Bytes) -> Result<bool> {
+    let Some(SetRep::Chunked(oid)) = rep else {
+        return Ok(contains_many(s, rep, std::slice::from_ref(member)).await?.contains(&true));
+    };
+    match s.space.ids.find_one(s.tx, member).await? {
+        Some(id) => chunked::contains(s, *oid, id).await,
+        None => Ok(false),
+    }
 }
 
 /// Which of `members` are in the set.
