@@ -65,7 +65,9 @@ pub async fn find(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> {
         let found = try_join_all(some.iter().map(|block| find_block(space, block))).await?;
         for (member, id) in some.iter().copied().flatten().zip(found.into_iter().flatten()) {
             match id {
-                Some(id) => drop(ids.known.insert(id)),
+                Some(id) => {
+                    ids.known.insert(id);
+                }
                 None => ids.unknown.push(member.clone()),
             }
         }
@@ -209,7 +211,9 @@ pub async fn removal(
     // After the version of the source: who got an id later is not in that.
     for block in blocks(&ids.unknown) {
         let late = find_block(space, block).await?;
-        late.into_iter().flatten().for_each(|id| drop(left.remove(id)));
+        for id in late.into_iter().flatten() {
+            left.remove(id);
+        }
     }
     if left.is_empty() {
         return Ok(None);
