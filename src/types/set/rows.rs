@@ -133,6 +133,8 @@ pub async fn window(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>, bytes: us
             ids |= row.ids()?;
             next = row.next;
         }
+        // A page takes about a millisecond, and a large set has thousands: others come in between.
+        tokio::task::yield_now().await;
     }
     let next = next.into_iter().chain(hi).min();
     apply(&mut ids, &deltas(s, oid, lo, next).await?);
