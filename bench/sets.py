@@ -11,6 +11,7 @@ mean something. Needs redis-server.
 import argparse
 import datetime
 import hashlib
+import multiprocessing
 import os
 import platform
 import re
@@ -59,6 +60,13 @@ class Server:
             except OSError:
                 time.sleep(0.05)
         raise SystemExit(f"{name} did not start: see {directory}.log")
+
+    @classmethod
+    def connected(cls, address):
+        """Only a connection to one that runs."""
+        server = cls.__new__(cls)
+        server.name, server.socket, server.buffer = "reader", socket.create_connection(address, 120), memoryview(bytearray(1 << 20))
+        return server
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -136,6 +144,35 @@ def is_member(server, some):
     return run
 
 
+def peak(server):
+    """Most bytes resident since the last reset."""
+    with open(f"/proc/{server.process.pid}/status") as f:
+        return int(re.search(r"VmHWM:\s*(\d+)", f.read())[1]) * 1024
+
+
+def read_all(address, length, times):
+    reader = Server.connected(address)
+    for _ in range(times):
+        reader.members(length, "SMEMBERS", "a")
+
+
+def beside(server, length, times):
+    """Latencies in ms of another client's GETs while SMEMBERS is read, and how much the server grows."""
+    with open(f"/proc/{server.process.pid}/clear_refs", "w") as f:
+        f.write("5")
+    before, took = server.resident(), []
+    reader = multiprocessing.Process(target=read_all, args=(server.socket.getpeername(), length, times))
+    reader.start()
+    while reader.is_alive():
+        begin = time.perf_counter()
+        server.socket.sendall(request("GET", "k"))
+        server.line()
+        took.append((time.perf_counter() - begin) * 1000)
+        time.sleep(0.001)
+    took.sort()
+    return took[len(took) // 2], took[len(took) * 99 // 100], took[-1], max(0, peak(server) - before)
+
+
 def processor():
     with open("/proc/cpuinfo") as f:
         names = re.findall(r"model name\s*:\s*(.*)", f.read())
@@ -206,6 +243,14 @@ def main():
                 target = TARGETS.get(name, "under 1 ms")
                 say(f"| {name} | " + " | ".join(f"{m:,.2f}" for m in medians) + f" | **{statistics.median(ratios):.2f}** | "
                     f"{min(ratios):.2f}-{max(ratios):.2f} | {target} |")
+            say("")
+            say("| beside SMEMBERS | " + " | ".join(s.name for s in servers) + " |")
+            say("|---|" + "---|" * len(servers))
+            length = len(members[0]) + len(b"$%d\r\n\r\n" % len(members[0]))
+            seen = [beside(s, length, 2 * a.rounds) for s in servers]
+            for k, name in enumerate(["GET of another client, p50", "p99", "max"]):
+                say(f"| {name}, ms | " + " | ".join(f"{row[k]:.2f}" for row in seen) + " |")
+            say("| growth of resident memory | " + " | ".join(f"{row[3]:,}" for row in seen) + " |")
             say("")
             say("| bytes | " + " | ".join(s.name for s in servers) + " |")
             say("|---|" + "---|" * len(servers))
