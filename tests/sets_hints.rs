@@ -48,7 +48,7 @@ async fn check_members(s: &Scope<'_>, all: &[Bytes], is_member: impl Fn(usize) -
         assert_eq!(found, [is_member(n)], "member {n}");
     }
     let expected = (0..all.len()).filter(|n| is_member(*n)).count();
-    assert_eq!(set::members(s, rep).await.unwrap().len(), expected as u64);
+    assert_eq!(set::members(s, rep).await.unwrap().len(), expected);
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn single_members_are_folded() {
     let waiting = rows::deltas(&s, oid, 0, None).await.unwrap().len();
     let chunks = firsts(&s, oid).await.len();
     assert!(waiting < chunked::FOLD_AT * chunks, "{waiting} deltas under {chunks} chunks");
-    assert_eq!(set::members(&s, slot(&s, "k").await.set().unwrap()).await.unwrap().len(), words.len() as u64);
+    assert_eq!(set::members(&s, slot(&s, "k").await.set().unwrap()).await.unwrap().len(), words.len());
 }
 
 /// A server that forgets its deltas (it stopped, its attempts were refused) leaves them to folds that read ranges.

@@ -37,7 +37,7 @@ async fn fill(world: &World, add: &[Bytes], remove: &[Bytes], fold: bool) -> Vec
     }
     let tx = world.store.begin();
     let s = world.scope(&tx);
-    set::members(&s, slot(&s, "k").await.set().unwrap()).await.unwrap().members(&s).await.unwrap()
+    set::members(&s, slot(&s, "k").await.set().unwrap()).await.unwrap()
 }
 
 async fn check_draws(world: &World, members: usize, draws: u64, name: &str) {

@@ -205,7 +205,7 @@ async fn smismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 async fn smembers(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, args.next()?).await?;
-    found_reply(cx, &s, set::members(&s, slot.set()?).await?).await
+    found_reply(cx, &s, set::found(&s, slot.set()?).await?).await
 }
 
 /// The answer of members that a command has found: many are read while they are sent.

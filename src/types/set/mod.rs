@@ -194,7 +194,12 @@ pub async fn card(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<u64> {
 }
 
 /// All members: in the order of their ids, of a listpack in the order they came.
-pub async fn members(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Found> {
+pub async fn members(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Vec<Bytes>> {
+    found(s, rep).await?.members(s).await
+}
+
+/// As [`members`], as ids where the set has them.
+pub async fn found(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Found> {
     Ok(match Set::of(rep)? {
         Set::Small(small) => Found { raw: small.members(), ..Found::default() },
         Set::Chunked(oid) => Found { ids: chunked::all(s, oid).await?, ..Found::default() },
