@@ -297,3 +297,22 @@ fn a_long_queue_runs_whole() {
     let Value::Array(replies) = client.read().unwrap().value else { panic!("EXEC answers an array") };
     assert_eq!(replies, (1..=5000).map(Value::Int).collect::<Vec<_>>());
 }
+
+#[test]
+fn an_exec_larger_than_a_transaction_leaves_nothing() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    c.line("MULTI");
+    let value = "v".repeat(8000);
+    for n in 0..1500 {
+        assert_eq!(c.run(&["SET", &format!("k{n}"), &value]).value, Value::Simple("QUEUED".into()));
+    }
+    let replies = match c.line("EXEC") {
+        Value::Array(replies) => replies,
+        other => vec![other],
+    };
+    for reply in replies {
+        assert!(matches!(&reply, Value::Error(e) if text(e).contains("10 MB")), "{reply:?}");
+    }
+    assert_eq!(c.line("DBSIZE"), Value::Int(0), "nothing of it");
+}

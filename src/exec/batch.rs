@@ -146,7 +146,8 @@ impl<'a> Batch<'a> {
                     Some(Ok(reply)) => reply,
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
                     Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
-                    Some(Err(Error::Store(e @ StoreError::TooLarge))) if forced.may_build => {
+                    // An EXEC that exceeds a transaction is refused whole.
+                    Some(Err(Error::Store(e @ StoreError::TooLarge))) if forced.may_build || unit.exec => {
                         return Err(e.into());
                     }
                     // What it wrote must not be committed: the others run again without it.
