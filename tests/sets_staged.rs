@@ -188,6 +188,12 @@ async fn srem_that_rewrites_a_set_all_over() {
     let shorter = rows(&rig).await;
     reclaim_all(&rig).await;
     assert!(rows(&rig).await < shorter, "the rows that it had are reclaimed");
+    let all = sparse(0..2 * HALF);
+    assert_eq!(rig.run_bytes(argv(&["SREM", "k"], all)).await, Reply::Int(HALF));
+    assert_eq!(int(&mut rig, "EXISTS k").await, 0);
+    assert_eq!(int(&mut rig, "DBSIZE").await, 0);
+    reclaim_all(&rig).await;
+    assert_eq!(rows(&rig).await, (0, 0));
 }
 
 /// A member that had no id when it was looked up is removed, where it is in the set by the time the command is through.

@@ -4,6 +4,7 @@ use super::staging::Prepared;
 use super::{Call, Done, Forced, Job, Unit, Watched};
 use crate::commands::args::Args;
 use crate::commands::cx::{ClientState, Cx, Server};
+use crate::commands::large;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Run};
 use crate::env::Rng;
@@ -20,6 +21,9 @@ use futures_util::future::{FutureExt, join_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+
+/// Calls of one EXEC that are refused alone, at most.
+const MOST_REFUSED: usize = 16;
 
 /// Why a transaction is given up.
 #[derive(Debug, Clone)]
@@ -146,8 +150,9 @@ impl<'a> Batch<'a> {
                     Some(Ok(reply)) => reply,
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
                     Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
-                    // An EXEC that exceeds a transaction is refused whole.
-                    Some(Err(Error::Store(e @ StoreError::TooLarge))) if forced.may_build || unit.exec => {
+                    Some(Err(Error::Store(e @ StoreError::TooLarge)))
+                        if forced.may_build || (unit.exec && refuses_all(call, forced)) =>
+                    {
                         return Err(e.into());
                     }
                     // What it wrote must not be committed: the others run again without it.
@@ -213,6 +218,12 @@ fn members_of(call: &Call) -> Option<&[Bytes]> {
         "sadd" | "srem" | "sismember" | "smismember" => call.argv.get(2..),
         _ => None,
     }
+}
+
+/// Whether an EXEC is refused whole because `call` exceeds what is left of its transaction. A call that no transaction may hold is
+/// refused alone, where there are few of them: each costs another run of all.
+fn refuses_all(call: &Call, forced: &Forced) -> bool {
+    large::outcome(call.row.name, &call.argv).is_none() || forced.calls.len() >= MOST_REFUSED
 }
 
 /// Whether an error is about the transaction rather than about one command.

@@ -192,8 +192,8 @@ pub async fn addition(
     build(space, db, all, sources, lease_ms).await.map(Some)
 }
 
-/// Builds what SREM of `ids` leaves of the set under `key`. None where nothing is left, or the key holds a small set or another
-/// type: the command does that.
+/// Builds what SREM of `ids` leaves of the set under `key`, if only an empty object. None where the key holds a small set or
+/// another type: the command does that.
 pub async fn removal(
     space: &Keyspace,
     db: Prefix,
@@ -215,9 +215,6 @@ pub async fn removal(
             left.remove(id);
         }
     }
-    if left.is_empty() {
-        return Ok(None);
-    }
     build(space, db, left, sources, lease_ms).await.map(Some)
 }
 
@@ -238,6 +235,10 @@ pub async fn put_changed(s: &Scope<'_>, slot: &mut Slot, built: &Object) -> Resu
 async fn swap_in(s: &Scope<'_>, slot: &mut Slot, built: &Object, expire_at: Option<u64>) -> Result<()> {
     object::check_name(&slot.key)?;
     built.take(s, s).await?;
+    if built.is_empty() {
+        object::remove(s, slot)?;
+        return object::discard_object(s, built.oid());
+    }
     object::put(s, slot, Value::Set(SetRep::Chunked(built.oid())), expire_at)
 }
 
