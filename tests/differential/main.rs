@@ -53,7 +53,7 @@ fn differential(protocol: u8) {
     let Some(redis) = redis("differential test") else { return };
     let mut tern = tern(&["--appendfsync", "no"]);
     let ports = Ports { redis: redis.port, tern: tern.port, protocol };
-    let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    let seed = env_number("TERN_SEED").or(env_number("TERN_DIFF_SEED")).unwrap_or_else(Rng::any_seed);
     say(&format!("differential RESP{protocol}: TERN_SEED={seed}"));
     let commands = env_number("TERN_DIFF_COMMANDS").unwrap_or(COMMANDS) as usize / 2;
     let only = env_number("TERN_SEQUENCE");
