@@ -386,6 +386,8 @@ async fn a_busy_store_is_sound_after_every_round() {
         busy(&cluster, seed + round * 100, 60).await;
         cluster.advance(Duration::from_millis(700));
         cluster.faulty.set_rates(FaultRates::default());
+        // The round may have ended with a FLUSHDB; a check of nothing would prove nothing.
+        cluster.run(0, ["SADD", "kept", "a", "b", "7"].map(Bytes::from).to_vec()).await;
         for half in ["before", "after"] {
             let report = read(&cluster.store).await;
             assert!(
