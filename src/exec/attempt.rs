@@ -117,16 +117,15 @@ impl Attempts {
         Ok(())
     }
 
-    /// Builds the outcomes of the job in front, which exceeds a transaction; once. False where that was tried or cannot be.
-    async fn build(&mut self, jobs: &mut VecDeque<Job>) -> Result<bool, Error> {
-        let may_build = |job: &mut Job| std::mem::take(&mut job.forced.may_build);
-        if !jobs.front_mut().is_some_and(may_build) {
-            return Ok(false);
+    /// Builds the outcomes of the job in front, which exceeds a transaction; once.
+    async fn build(&mut self, jobs: &mut VecDeque<Job>) -> Result<(), Error> {
+        if let Some(job) = jobs.front_mut() {
+            job.forced.may_build = false;
         }
         self.outcomes = true;
         self.stage(jobs).await?;
         self.restart(jobs);
-        Ok(true)
+        Ok(())
     }
 
     /// What it took to build is not time in which the store was silent.
@@ -148,13 +147,13 @@ impl Attempts {
                 Err(Halt::Forgotten) => {
                     return refuse(jobs, doubtful(&open, width), StoreError::Unknown.into());
                 }
-                Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => match self.build(jobs).await {
+                Err(Halt::Store(e)) if width == 1 && outgrows(jobs, &e) => match self.build(jobs).await {
                     // Tried anew, with all its time.
-                    Ok(true) if open.is_empty() => return,
-                    Ok(true) => {}
-                    Ok(false) => return refuse(jobs, 1, e.into()),
+                    Ok(()) if open.is_empty() => return,
+                    Ok(()) => {}
                     Err(e) => return refuse(jobs, 1, e),
                 },
+                Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => return refuse(jobs, 1, e.into()),
                 Err(Halt::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
                     patience.goes_on(&e);
@@ -205,7 +204,7 @@ impl Attempts {
             }
         }
         let mut batch = Batch::new(&self.server, &tx, self.rng.fork()).await?;
-        if self.server.store.prefers_prefetch() {
+        if self.server.store.prefers_prefetch() && self.staged.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
         let mut done = Vec::with_capacity(width);
@@ -246,6 +245,13 @@ impl Attempts {
 /// Whether another attempt can help.
 fn may_succeed(e: &StoreError) -> bool {
     e.is_retryable() || matches!(e, StoreError::Unknown | StoreError::TooLarge | StoreError::Unavailable(_))
+}
+
+/// Whether the job in front, which failed with `e`, needs more bytes or more time than a transaction has, and what it makes can
+/// be built outside of one.
+fn outgrows(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
+    matches!(e, StoreError::TooLarge | StoreError::TooOld)
+        && jobs.front().is_some_and(|job| job.forced.may_build)
 }
 
 /// Whether the units of a batch do better one by one after its attempt number `tries` failed.

@@ -38,8 +38,8 @@ const FOLD_LEAST: usize = 24;
 const FAR_EVERY: u64 = 64;
 /// Removing to so many members or fewer reads N serializably, to see the set become empty.
 const SMALL: u64 = 256;
-/// Containers that are looked up one by one; more are read chunk by chunk.
-const FEW_CONTAINERS: usize = 64;
+/// Chunks that are read at once.
+const AT_ONCE: usize = 64;
 /// Bytes of a delta row with its read and write conflict ranges.
 const DELTA_BYTES: usize = 176;
 /// Neighbouring ids whose deltas are read as a range.
@@ -82,6 +82,7 @@ pub fn check_room(bytes: usize) -> Result<()> {
 /// Adds `members`. Returns how many were not in the set.
 pub async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
     let interned = s.space.ids.intern(s.tx, members).await?;
+    check_room(estimate(interned.iter().map(|i| i.id)))?;
     let known: BTreeSet<u64> = interned.iter().filter(|i| !i.fresh).map(|i| i.id).collect();
     let mut states = look(s, oid, &Vec::from_iter(known), Read::Serializable).await?;
     for Interned { id, .. } in interned.iter().filter(|i| i.fresh) {
@@ -93,6 +94,7 @@ pub async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
 
 /// As [`add`], of members whose ids are known.
 pub async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Result<u64> {
+    check_room(estimate(ids.iter()))?;
     let mut states = look(s, oid, &Vec::from_iter(ids), Read::Serializable).await?;
     states.retain(|_, seen| !seen.member);
     change(s, oid, &states, true).await
@@ -102,6 +104,7 @@ pub async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Result<u6
 /// were there.
 pub async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]) -> Result<u64> {
     let ids: BTreeSet<u64> = ids.iter().copied().collect();
+    check_room(estimate(ids.iter().copied()))?;
     let mut states = look(s, oid, &Vec::from_iter(ids), Read::Serializable).await?;
     states.retain(|_, seen| seen.member);
     let gone = states.len() as u64;
@@ -172,20 +175,21 @@ async fn look_chunks(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<BTreeSet<u6
         }
         return Ok(found);
     }
-    let groups: Vec<&[u64]> = ids.chunk_by(|a, b| chunk::container(*a) == chunk::container(*b)).collect();
-    if groups.len() > FEW_CONTAINERS {
-        let mut rest = ids;
-        while let Some(id) = rest.first() {
-            let row = locate(s, oid, *id).await?;
+    // Near, a chunk is read when the one before does not reach so far. Far, so many in one round trip as seem to be needed.
+    let most = if s.tx.prefers_prefetch() { AT_ONCE } else { 1 };
+    let (mut rest, mut at_once) = (ids, most);
+    while !rest.is_empty() {
+        let groups = rest.chunk_by(|a, b| chunk::container(*a) == chunk::container(*b));
+        let wanted = groups.take(at_once).filter_map(|g| g.first()).map(|id| locate(s, oid, *id));
+        let mut useful = 0;
+        for row in try_join_all(wanted).await? {
+            // None, where the one before covers what this one was read for.
             let (here, later) = rest.split_at(rest.partition_point(|id| row.covers(*id)));
             pick(&row, here, &mut found)?;
+            useful += usize::from(!here.is_empty());
             rest = later;
         }
-        return Ok(found);
-    }
-    let wanted = groups.iter().filter_map(|g| g.first()).map(|id| locate(s, oid, *id));
-    for (group, row) in groups.iter().zip(try_join_all(wanted).await?) {
-        pick(&row, group, &mut found)?;
+        at_once = (2 * useful).clamp(1, most);
     }
     Ok(found)
 }
@@ -215,7 +219,6 @@ async fn change(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>, adds: boo
     if states.len() < DIRECT {
         write_deltas(s, oid, states.iter(), adds, &mut due)?;
     } else {
-        check_room(estimate(states))?;
         change_many(s, oid, states, adds, &mut due).await?;
     }
     s.tx.add(&s.db.count(oid), &Count::step(if adds { n } else { -n }))?;
@@ -225,11 +228,12 @@ async fn change(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>, adds: boo
     Ok(n.cast_unsigned())
 }
 
-/// Bytes that changing `states` writes at most: a chunk, or a delta with its conflict ranges each.
-fn estimate(states: &BTreeMap<u64, Seen>) -> usize {
+/// Bytes that changing `ids` writes at most: a chunk, or a delta with its conflict ranges each. Checked before they are looked
+/// up, for that takes as long.
+fn estimate(ids: impl Iterator<Item = u64>) -> usize {
     let mut containers: BTreeMap<u64, usize> = BTreeMap::new();
-    for id in states.keys() {
-        *containers.entry(chunk::container(*id)).or_default() += 1;
+    for id in ids {
+        *containers.entry(chunk::container(id)).or_default() += 1;
     }
     containers.values().map(|n| (n * DELTA_BYTES).min(chunk::JOINED_BYTES)).sum()
 }
