@@ -49,10 +49,12 @@ class Cluster:
             f.write(f"bench:bench@127.0.0.1:{port}")
         data = os.path.join(directory, "fdb")
         os.makedirs(data)
-        self.process = subprocess.Popen(
-            [program("fdbserver"), "-p", f"127.0.0.1:{port}", "-C", self.file, "-d", data, "-L", data],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.argv = [program("fdbserver"), "-p", f"127.0.0.1:{port}", "-C", self.file, "-d", data, "-L", data]
+        self.start()
         self.cli("configure new single ssd")
+
+    def start(self):
+        self.process = subprocess.Popen(self.argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def cli(self, command):
         run = [program("fdbcli"), "-C", self.file, "--timeout", "60", "--exec", command]
