@@ -22,6 +22,7 @@ use tern::env::Env;
 use tern::exec::{Call, Unit};
 use tern::keyspace::ids::integer_id;
 use tern::keyspace::keys::{Oid, Prefix, hash, root, root::Garbage, shard};
+use tern::keyspace::members;
 use tern::keyspace::record::{Record, SetRep, Str, Value};
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
@@ -61,6 +62,7 @@ async fn populated() -> Rig {
     }
     rig.line("DEL deleted").await;
     rig.run(&["SADD", "words", &"long ".repeat(200)]).await;
+    rig.line("SADD words aaa").await;
     rig.line("SADD numbers 1 2 3").await;
     rig.line("SREM numbers 77 154").await;
     under_id(&mut rig, "an-id-of-16-bytes", "INCR counter").await;
@@ -82,6 +84,12 @@ impl Plants {
         let page = self.rig.server.store.begin().get_range(from, to, opts, Read::Snapshot).await.unwrap();
         let (row, value) = page.pairs.first().expect("a row to damage");
         (row.to_vec(), value.to_vec())
+    }
+    /// The row that `member` shares with its neighbours.
+    async fn group_of(&self, member: &str) -> (Vec<u8>, Vec<u8>) {
+        let id = self.value(&root::forward(member.as_bytes())).await.unwrap();
+        let group = root::members(members::group(u64::from_be_bytes(id[..].try_into().unwrap())));
+        (group.to_vec(), self.value(&group).await.unwrap().to_vec())
     }
     async fn record(&self, key: &str) -> Record {
         Record::decode(&self.value(&self.db.record(key.as_bytes())).await.unwrap()).unwrap()
@@ -128,7 +136,7 @@ async fn plants() -> Plants {
 #[tokio::test]
 async fn damage_of_the_dictionary_and_the_leases_is_seen() {
     let p = plants().await;
-    let (forward, id) = p.first(b"f\0", b"f\x01").await;
+    let (forward, id) = p.first(b"f\0aaa", b"f\0aab").await;
     let member = root::member(u64::from_be_bytes(id[..].try_into().unwrap()));
     p.plant_and_accuse(&forward, None, &member, "does not lead from the member").await;
     p.plant_and_accuse(&member, None, &forward, "the id has no member").await;
@@ -139,9 +147,27 @@ async fn damage_of_the_dictionary_and_the_leases_is_seen() {
     let (long, _) = p.first(b"f\x01", b"g").await;
     p.plant(&long, Some(&7u64.to_be_bytes()), "the id has no member").await;
     let lease = [b'q', member[1] << 2 | member[2] >> 6];
-    p.plant_and_accuse(&lease, Some(&0u64.to_le_bytes()), &member, "outside of every lease").await;
+    let (group, _) = p.group_of("member:7").await;
+    p.plant_and_accuse(&lease, Some(&0u64.to_le_bytes()), &group, "outside of every lease").await;
     p.plant(&lease, Some(&[0xff; 8]), "no such number").await;
     p.plant(&root::member(u64::MAX >> 1), Some(b"m"), "not an id").await;
+    assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+#[tokio::test]
+async fn damage_of_members_that_share_a_row_is_seen() {
+    let p = plants().await;
+    let (group, row) = p.group_of("member:7").await;
+    let members = members::entries(&group, &row).unwrap();
+    let (at, forward) = (members[5].0, root::forward(members[5].1));
+    p.plant(&group, Some(&row[1..]), "not the members of a group").await;
+    p.plant_and_accuse(&group, None, &forward, "the id has no member").await;
+    p.plant_and_accuse(&forward, None, &group, &format!("from the member to its id {at:#x}")).await;
+    let mut other = row.clone();
+    *other.last_mut().unwrap() ^= 1;
+    p.plant(&group, Some(&other), "does not lead from the member").await;
+    p.plant_and_accuse(&group, Some(&other), &root::forward(members[15].1), "of another member").await;
+    p.plant(&root::members(1 << 62), Some(&row), "not an id").await;
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
@@ -190,9 +216,10 @@ async fn an_id_of_a_chunk_without_a_member_is_seen() {
     let p = plants().await;
     let oid = p.oid("words").await;
     let (row, id) = p.first(b"f\0member:7", b"f\0member:8").await;
-    let member = root::member(u64::from_be_bytes(id[..].try_into().unwrap()));
+    assert_eq!(id.len(), 8);
+    let (group, _) = p.group_of("member:7").await;
     p.write(&row, None).await;
-    p.plant_and_accuse(&member, None, &p.db.chunk(oid, 0), "has no member").await;
+    p.plant_and_accuse(&group, None, &p.db.chunk(oid, 0), "has no member").await;
 }
 
 #[tokio::test]

@@ -274,8 +274,8 @@ fn a_reply_that_cannot_be_ended_ends_the_connection() {
         let (begin, end) = (root::member(0), root::member(FIRST_INTEGER));
         let rows = tx.get_range(&begin, &end, RangeOptions::default(), Reading::Snapshot).await.unwrap();
         let keys: Vec<Bytes> = rows.pairs.into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys.len(), 20_000);
-        tx.clear(&keys[15_000]).unwrap();
+        assert!((20_000 / 16..20_000).contains(&keys.len()), "{} rows", keys.len());
+        tx.clear(&keys[keys.len() / 4 * 3]).unwrap();
         tx.commit().await.unwrap();
     });
     client.send(&["SMEMBERS", "s"]).unwrap();

@@ -16,6 +16,7 @@
 //! the other share a block, and callers at the same time do not wait for each other, not even for a lease.
 
 use super::keys::{MAX_INLINE_MEMBER, root};
+use super::members;
 use super::reads::get_many;
 use crate::env::{Env, Rng};
 use crate::error::{ReplyError, Result, StoreError};
@@ -179,8 +180,8 @@ impl Interner {
         Ok(ids)
     }
 
-    async fn write(&self, tx: &Tx, members: &[&Bytes], ids: &[u64]) -> Result<()> {
-        for (member, id) in members.iter().zip(ids) {
+    async fn write(&self, tx: &Tx, new: &[&Bytes], ids: &[u64]) -> Result<()> {
+        for (member, id) in new.iter().zip(ids) {
             let key = root::forward(member);
             if member.len() <= MAX_INLINE_MEMBER {
                 tx.set(&key, &id.to_be_bytes())?;
@@ -189,8 +190,8 @@ impl Interner {
                 bucket.extend_from_slice(&id.to_be_bytes());
                 tx.set(&key, &bucket)?;
             }
-            tx.set_without_conflict(&root::member(*id), member)?;
         }
+        members::write(tx, ids, new)?;
         Ok(())
     }
 
@@ -207,7 +208,7 @@ async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
         if member.len() <= MAX_INLINE_MEMBER {
             return Ok(Some(id));
         }
-        if tx.get(&root::member(id), Read::Snapshot).await?.as_ref() == Some(member) {
+        if members::read(tx, &[id]).await?.first() == Some(&Some(member.clone())) {
             return Ok(Some(id));
         }
     }

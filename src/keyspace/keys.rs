@@ -252,6 +252,13 @@ pub mod root {
     pub fn member(id: u64) -> [u8; 9] {
         named(b'b', id)
     }
+    /// What tells a group's key from that of its first id.
+    pub const GROUP_TAIL: u8 = 0x10;
+    /// `b <first> 10`: the members of a group of ids.
+    pub fn members(first: u64) -> [u8; 10] {
+        let [b, i0, i1, i2, i3, i4, i5, i6, i7] = member(first);
+        [b, i0, i1, i2, i3, i4, i5, i6, i7, GROUP_TAIL]
+    }
     /// `l <instance><lane>`: the last batch that a lane committed.
     pub fn lane(instance: u64, lane: u16) -> Vec<u8> {
         let mut k = lanes_of(instance).to_vec();

@@ -30,6 +30,7 @@ pub mod hints;
 pub mod ids;
 pub mod instances;
 pub mod keys;
+pub mod members;
 pub mod packed;
 pub mod reads;
 pub mod receipt;

@@ -1,14 +1,14 @@
 //! From ids back to members.
 //!
-//! Ids are cut into runs: neighbours are read as one range of the rows `b`, others as points. Where a network is between, several
+//! Ids are cut into runs: neighbours are read as one range of the rows `b` ([`members`]), others as points. Where a network is between, several
 //! runs are read side by side.
 
 use super::ids::{FIRST_INTEGER, Interner, integer_text};
 use super::keys::root;
+use super::members::{self, entries, group};
 use super::packed::Packed;
-use super::reads::get_many;
 use crate::error::{Result, StoreError};
-use crate::store::{RangeOptions, Read, Tx};
+use crate::store::{RangeOptions, Tx};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 
@@ -152,9 +152,7 @@ async fn side_by_side(tx: &Tx, runs: &[Run<'_>], bytes: usize, out: &mut Packed)
 }
 
 async fn read_points(tx: &Tx, ids: &[u64], out: &mut Packed) -> Result<()> {
-    let keys: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
-    let found = get_many(tx, &keys, Read::Snapshot).await?;
-    for (id, member) in ids.iter().zip(found) {
+    for (id, member) in ids.iter().zip(members::read(tx, ids).await?) {
         out.push(&member.ok_or_else(|| unknown(*id))?);
     }
     Ok(())
@@ -163,15 +161,15 @@ async fn read_points(tx: &Tx, ids: &[u64], out: &mut Packed) -> Result<()> {
 async fn read_range(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Result<()> {
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
     let opts = RangeOptions { bytes, ..RangeOptions::default() };
-    let (begin, end) = (root::member(*first), root::member(last + 1));
-    let mut wanted = ids.iter().copied();
-    let mut next = wanted.next().map(root::member);
+    let (begin, end) = (root::member(group(*first)), root::member(last + 1));
+    let mut wanted = ids.iter().copied().peekable();
     let mut found = 0;
-    let mut each = |key: &[u8], member: &[u8]| {
-        if next.is_some_and(|next| next[..] == *key) {
-            out.push(member);
-            found += 1;
-            next = wanted.next().map(root::member);
+    let mut each = |key: &[u8], row: &[u8]| {
+        for (id, member) in entries(key, row).unwrap_or_default() {
+            if wanted.next_if_eq(&id).is_some() {
+                out.push(member);
+                found += 1;
+            }
         }
     };
     let more = tx.visit(&begin, &end, opts, &mut each).await?;

@@ -6,6 +6,7 @@ use crate::error::StoreResult;
 use crate::keyspace::ids::{BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
 use crate::keyspace::instances::Instance;
 use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, hash, root, root::Garbage, shard};
+use crate::keyspace::members;
 use crate::keyspace::receipt::{PIECE, Receipt};
 use crate::store::{RangeOptions, key_after, prefix_end};
 use crate::types::set::audit::KnownIds;
@@ -20,7 +21,7 @@ const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
 /// All rows in front of the databases'.
 pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
     let mut name = |key: &Bytes, _: &Bytes| match key.first() {
-        Some(b'b') => "ids",
+        Some(b'b') => "rows of ids",
         Some(b'f') => "members",
         Some(b'g') => "garbage rows",
         Some(b't') => "receipts and their pieces",
@@ -63,7 +64,7 @@ async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -
         Some(b'r') => sized(key, 5, value, 0, "a number of the allocator"),
         Some(b'd') => database(view, key, value).await?,
         Some(b'q') => lease(key, value),
-        Some(b'b') => member(view, known, key, value).await?,
+        Some(b'b') => return members_row(view, known, key, value).await,
         Some(b'f') => return forward(view, key, value).await,
         Some(b'g') => garbage(key, value),
         Some(b'i') => instance(key, value),
@@ -114,15 +115,24 @@ fn u64_of(value: &[u8]) -> Option<u64> {
     value.try_into().ok().map(u64::from_le_bytes)
 }
 
+/// Members and their ids fit to each other.
+async fn members_row(view: &View, known: &Mutex<KnownIds>, key: &[u8], row: &[u8]) -> Verdict {
+    let Some(entries) = members::entries(key, row) else {
+        return Ok(vec![Problem::new(key, "not an id, or not the members of a group of ids")]);
+    };
+    let mut problems = Vec::new();
+    for (id, member) in entries {
+        let what = entry(view, known, id, member).await?;
+        problems.extend(what.map(|what| Problem::new(key, what)));
+    }
+    Ok(problems)
+}
+
 /// An id is leased, and the dictionary leads from its member back to it.
-async fn member(
-    view: &View,
-    known: &Mutex<KnownIds>,
-    key: &[u8],
-    member: &[u8],
-) -> StoreResult<Option<String>> {
-    let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
-    let Some(id) = id.filter(|id| *id < 1 << 62) else { return Ok(Some("not an id".into())) };
+async fn entry(view: &View, known: &Mutex<KnownIds>, id: u64, member: &[u8]) -> StoreResult<Option<String>> {
+    if id >= 1 << 62 {
+        return Ok(Some("not an id".into()));
+    }
     known.lock().insert(id);
     if member.len() > MAX_MEMBER || integer_id(member).is_some() {
         return Ok(Some("a member that has no place in the dictionary".into()));
@@ -151,7 +161,7 @@ async fn forward(view: &View, key: &[u8], value: &[u8]) -> Verdict {
     let ids = value.chunks_exact(8).filter_map(|raw| Some(u64::from_be_bytes(raw.try_into().ok()?)));
     let mut problems = Vec::new();
     for id in ids {
-        let member = view.get(&root::member(id)).await?;
+        let member = view.member(id).await?;
         let what = match member {
             _ if id >= FIRST_INTEGER => "the dictionary gives a member the id of an integer",
             None => "the id has no member",

@@ -5,6 +5,8 @@
 //! [`StoreError::TooOld`], and what was read through it is to be read anew: nothing that a view answers is of two versions.
 
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::root;
+use crate::keyspace::members;
 use crate::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -44,6 +46,14 @@ impl View {
     /// The values of `keys`, in their order.
     pub async fn get_many(&self, keys: &[Vec<u8>]) -> StoreResult<Vec<Option<Bytes>>> {
         try_join_all(keys.iter().map(|key| self.get(key))).await
+    }
+
+    /// The member of an id.
+    pub async fn member(&self, id: u64) -> StoreResult<Option<Bytes>> {
+        let keys = [root::members(members::group(id)).to_vec(), root::member(id).to_vec()];
+        let mut rows = self.get_many(&keys).await?;
+        let (own, group) = (rows.pop().flatten(), rows.pop().flatten());
+        Ok(members::found(id, group, own))
     }
 
     /// The first pairs of a range.

@@ -5,7 +5,7 @@ use super::rows::{BUCKETS, SLACK, bucket, delta_value};
 use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small};
 use crate::error::StoreResult;
 use crate::keyspace::ids::FIRST_INTEGER;
-use crate::keyspace::keys::{Oid, Prefix, root};
+use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::record::SetRep;
 use crate::store::{RangeOptions, key_after};
 use crate::types::check::Problem;
@@ -169,7 +169,7 @@ impl Audit<'_> {
     async fn known_ids(&mut self, key: &[u8], ids: &RoaringTreemap) -> StoreResult<()> {
         let missing = self.known.lock().missing(ids);
         for id in missing {
-            if id < FIRST_INTEGER && self.view.get(&root::member(id)).await?.is_some() {
+            if id < FIRST_INTEGER && self.view.member(id).await?.is_some() {
                 continue;
             }
             self.accuse(key, format!("the id {id:#x} has no member"));

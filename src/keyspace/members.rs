@@ -1,0 +1,175 @@
+//! Rows `b`: the members of ids.
+//!
+//! ```text
+//! b <id BE>          the member
+//! b <first BE> 10    of the 16 ids from `first` on, a multiple of 16: 16 lengths (u16 BE) | the members
+//! ```
+//! Members interned together have ids that follow each other; each 16 of them that fill a group share a row. The design has the
+//! first kind of row only. With it half of the rows that a load writes, and all that a large reply reads, had 70 bytes each;
+//! measured in `bench/results`. A group is written whole by the transaction that interned it, or not at all, so no two writers
+//! ever share one, and an id's member is in one of two places.
+
+use super::keys::root;
+use super::reads::get_many;
+use crate::error::StoreResult;
+use crate::store::{Read, Tx};
+use bytes::Bytes;
+
+/// Ids of a group.
+pub const GROUP: u64 = 16;
+/// Bytes of the members of one group at most.
+const GROUP_BYTES: usize = 8 << 10;
+const LENGTHS: usize = 2 * GROUP as usize;
+
+/// The first id of the group of `id`.
+pub fn group(id: u64) -> u64 {
+    id & !(GROUP - 1)
+}
+
+/// Writes the rows of new ids (ascending) and their members, without write conflicts: nobody else has these ids.
+pub(super) fn write(tx: &Tx, ids: &[u64], members: &[&Bytes]) -> StoreResult<()> {
+    let (mut ids, mut members) = (ids, members);
+    while let (Some(id), Some(member)) = (ids.first(), members.first()) {
+        let n = match packed(ids, members) {
+            Some(row) => {
+                tx.set_without_conflict(&root::members(*id), &row)?;
+                GROUP as usize
+            }
+            None => {
+                tx.set_without_conflict(&root::member(*id), member)?;
+                1
+            }
+        };
+        (ids, members) = (ids.get(n..).unwrap_or_default(), members.get(n..).unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// The row of the first ids, where they are a group.
+fn packed(ids: &[u64], members: &[&Bytes]) -> Option<Vec<u8>> {
+    let (ids, members) = (ids.get(..GROUP as usize)?, members.get(..GROUP as usize)?);
+    let (first, last) = (ids.first()?, ids.last()?);
+    let bytes: usize = members.iter().map(|m| m.len()).sum();
+    if group(*first) != *first || last - first != GROUP - 1 || bytes > GROUP_BYTES {
+        return None;
+    }
+    let mut row = Vec::with_capacity(LENGTHS + bytes);
+    members.iter().for_each(|m| row.extend_from_slice(&(m.len() as u16).to_be_bytes()));
+    members.iter().for_each(|m| row.extend_from_slice(m));
+    Some(row)
+}
+
+/// The ids and members of a row; None where it is none.
+pub fn entries<'a>(key: &[u8], value: &'a [u8]) -> Option<Vec<(u64, &'a [u8])>> {
+    let (&first, tail) = key.strip_prefix(b"b")?.split_first_chunk::<8>()?;
+    let first = u64::from_be_bytes(first);
+    match tail {
+        [] => Some(vec![(first, value)]),
+        [root::GROUP_TAIL] if group(first) == first => {
+            let (lengths, mut rest) = value.split_at_checked(LENGTHS)?;
+            let mut members = Vec::with_capacity(GROUP as usize);
+            for (id, len) in (first..).zip(lengths.as_chunks::<2>().0) {
+                let (member, after) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+                members.push((id, member));
+                rest = after;
+            }
+            rest.is_empty().then_some(members)
+        }
+        _ => None,
+    }
+}
+
+/// Where in the row of its group the member of `id` is.
+fn place(row: &[u8], id: u64) -> Option<std::ops::Range<usize>> {
+    let lengths = row.get(..LENGTHS)?.as_chunks::<2>().0;
+    let mut ends = lengths.iter().scan(LENGTHS, |end, len| {
+        let start = *end;
+        *end += usize::from(u16::from_be_bytes(*len));
+        Some(start..*end)
+    });
+    ends.nth((id % GROUP) as usize).filter(|range| range.end <= row.len())
+}
+
+/// The member of `id`, which a group's row holds or a row of its own.
+pub fn found(id: u64, group: Option<Bytes>, own: Option<Bytes>) -> Option<Bytes> {
+    match group {
+        Some(row) => place(&row, id).map(|range| row.slice(range)),
+        None => own,
+    }
+}
+
+/// The members of `ids`, None for those that nobody interned. Snapshot.
+pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> {
+    let groups: Vec<[u8; 10]> = ids.iter().map(|id| root::members(group(*id))).collect();
+    let own: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
+    if tx.prefers_prefetch() {
+        let both = futures_util::try_join!(
+            get_many(tx, &groups, Read::Snapshot),
+            get_many(tx, &own, Read::Snapshot)
+        )?;
+        return Ok(ids
+            .iter()
+            .zip(both.0.into_iter().zip(both.1))
+            .map(|(id, (g, o))| found(*id, g, o))
+            .collect());
+    }
+    let mut out = Vec::with_capacity(ids.len());
+    for (id, (group, own)) in ids.iter().zip(groups.iter().zip(&own)) {
+        out.push(match tx.get(group, Read::Snapshot).await? {
+            None => tx.get(own, Read::Snapshot).await?,
+            group => found(*id, group, None),
+        });
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(n: usize, len: usize) -> Vec<Bytes> {
+        (0..n).map(|n| Bytes::from(format!("{n:0len$}"))).collect()
+    }
+
+    #[test]
+    fn a_group_is_whole_aligned_and_not_long() {
+        let words = members(16, 10);
+        let words: Vec<&Bytes> = words.iter().collect();
+        let ids: Vec<u64> = (32..48).collect();
+        assert!(packed(&ids, &words).is_some());
+        assert!(packed(&ids[1..], &words).is_none(), "fifteen");
+        assert!(packed(&(33..49).collect::<Vec<_>>(), &words).is_none(), "not aligned");
+        let mut torn = ids.clone();
+        torn[15] = 100;
+        assert!(packed(&torn, &words).is_none(), "not neighbours");
+        let long = members(16, 600);
+        assert!(packed(&ids, &long.iter().collect::<Vec<_>>()).is_none(), "too many bytes");
+    }
+
+    #[test]
+    fn what_is_packed_is_found() {
+        let mut words = members(16, 7);
+        words[3] = Bytes::new();
+        let row =
+            Bytes::from(packed(&(16..32).collect::<Vec<_>>(), &words.iter().collect::<Vec<_>>()).unwrap());
+        let all = entries(&root::members(16), &row).unwrap();
+        for (n, word) in words.iter().enumerate() {
+            assert_eq!(all[n], (16 + n as u64, &word[..]));
+            assert_eq!(found(16 + n as u64, Some(row.clone()), None).as_ref(), Some(word));
+        }
+    }
+
+    #[test]
+    fn damage_is_no_row() {
+        let words = members(16, 7);
+        let row = packed(&(16..32).collect::<Vec<_>>(), &words.iter().collect::<Vec<_>>()).unwrap();
+        let long = [&row[..], b"x"].concat();
+        for damaged in [&row[..row.len() - 1], &row[..20], &[], &long] {
+            assert_eq!(entries(&root::members(16), damaged), None);
+        }
+        assert_eq!(entries(&root::members(17), &row), None, "not a group's first id");
+        assert_eq!(entries(b"b\0\0\0\0\0\0\0\x10?", &row), None);
+        assert_eq!(found(31, Some(Bytes::copy_from_slice(&row[..row.len() - 1])), None), None);
+        assert_eq!(entries(&root::member(17), b"own"), Some(vec![(17, &b"own"[..])]));
+    }
+}
