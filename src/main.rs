@@ -105,7 +105,7 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     let env = Env::system();
     let log = log::init(settings.loglevel.filter(), &settings.logfile, env.clock.clone())
         .with_context(|| format!("cannot open the log file '{}'", settings.logfile))?;
-    let listener = tern::net::listen(&settings, settings.port).await.context("cannot listen")?;
+    let listener = tern::net::listen_for_clients(&settings).await.context("cannot listen")?;
     let (store, place) = open_store(&settings, &env).await?;
     let config = ConfigStore::from_file(settings, file);
     let mut server = Server::open(store.clone(), env.clone(), config)

@@ -29,6 +29,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("redis_protocol", &["net/resp.rs"]),
     ("roaring", &["types/set/", "keyspace/"]),
     ("anyhow", &["main.rs", "main/"]),
+    ("tokio_rustls", &["net/"]),
     ("fastrand", &["env.rs"]),
     ("rand", &["env.rs"]),
 ];

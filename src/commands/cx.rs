@@ -14,6 +14,7 @@ use crate::store::{Read, Store, Tx};
 use crate::telemetry::Telemetry;
 use crate::telemetry::clients::{ClientHandle, Clients, Identity};
 use crate::telemetry::counters::LookupTally;
+use crate::telemetry::offences::Offence;
 use crate::types::object::{self, Slot};
 use crate::types::staged::Staged;
 use bytes::Bytes;
@@ -163,6 +164,15 @@ impl Server {
             active_expire: AtomicBool::new(true),
             stop: tokio::sync::watch::Sender::new(false),
         })
+    }
+}
+
+impl Server {
+    /// Counts what a client did, and says so in the log where this kind has lines left.
+    pub fn complain(&self, client: &ClientHandle, offence: Offence, what: impl FnOnce() -> String) {
+        if let Some(unsaid) = self.telemetry.offences.add(offence, self.env.clock.monotonic()) {
+            tracing::warn!(client = client.id, addr = client.addr, unsaid, "{}", what());
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use super::REDIS_VERSION;
 use super::cx::Server;
 use crate::keyspace::instances::Instance;
 use crate::store::ClusterStatus;
+use crate::telemetry::offences::Offence;
 use crate::telemetry::process;
 use std::fmt::Write;
 
@@ -42,7 +43,7 @@ pub(super) fn server(out: &mut String, server: &Server) {
         "process_id": std::process::id(),
         "process_supervised": "no",
         "run_id": server.telemetry.run_id,
-        "tcp_port": settings.port,
+        "tcp_port": if settings.port == 0 { settings.tls_port } else { settings.port },
         "server_time_usec": server.env.clock.now_us(),
         "uptime_in_seconds": uptime,
         "uptime_in_days": uptime / 86_400,
@@ -128,6 +129,7 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "evicted_clients": 0,
         "keyspace_hits": t.hits.get(),
         "keyspace_misses": t.misses.get(),
+        "acl_access_denied_auth": t.offences.count(Offence::Password),
         "pubsub_channels": 0,
         "pubsub_patterns": 0,
         "pubsubshard_channels": 0,

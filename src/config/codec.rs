@@ -54,6 +54,18 @@ pub enum Allowed {
     Local,
 }
 
+/// Whether a client must show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientAuth {
+    /// It must.
+    #[default]
+    Yes,
+    /// It is not asked.
+    No,
+    /// It need not, but one that it shows must be good.
+    Optional,
+}
+
 impl LogLevel {
     /// The least severe events that are logged.
     pub fn filter(self) -> LevelFilter {
@@ -97,6 +109,8 @@ pub(super) struct Memory(pub u64, pub u64);
 pub(super) struct Text;
 /// Several words.
 pub(super) struct Words;
+/// Names of TLS' versions.
+pub(super) struct TlsVersions;
 /// `yes` or `no`.
 pub(super) struct YesNo;
 /// One of these words.
@@ -173,6 +187,23 @@ impl Codec<Vec<String>> for Words {
     }
     fn show(&self, value: &Vec<String>) -> String {
         value.join(" ")
+    }
+    fn is_list(&self) -> bool {
+        true
+    }
+}
+
+impl Codec<Vec<String>> for TlsVersions {
+    fn read(&self, args: &[&str], old: &Vec<String>) -> Result<Vec<String>, String> {
+        let words = Words.read(args, old)?;
+        let known = |w: &String| ["TLSv1.2", "TLSv1.3"].iter().any(|name| name.eq_ignore_ascii_case(w));
+        match words.iter().find(|w| !known(w)) {
+            Some(word) => Err(format!("there are TLSv1.2 and TLSv1.3, not '{word}'")),
+            None => Ok(words),
+        }
+    }
+    fn show(&self, value: &Vec<String>) -> String {
+        Words.show(value)
     }
     fn is_list(&self) -> bool {
         true

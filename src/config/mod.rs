@@ -9,7 +9,7 @@ mod read;
 mod rewrite;
 mod table;
 
-pub use codec::{Allowed, AppendFsync, LogLevel, OutputLimit, OutputLimits};
+pub use codec::{Allowed, AppendFsync, ClientAuth, LogLevel, OutputLimit, OutputLimits};
 pub use read::{ConfigError, from_args, from_text};
 pub use table::{Change, OPTIONS, Opt, Settings, lookup};
 
@@ -37,7 +37,21 @@ impl Settings {
 pub struct ConfigStore {
     settings: ArcSwap<Settings>,
     file: Option<PathBuf>,
-    writers: Mutex<()>,
+    writers: Mutex<Option<Guardian>>,
+}
+
+type Prepare = Box<dyn Fn(&Settings) -> Result<(), String> + Send>;
+
+/// Asked before options of its family change: it makes what they name ready, or says why it cannot.
+struct Guardian {
+    family: &'static str,
+    prepare: Prepare,
+}
+
+impl std::fmt::Debug for Guardian {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Guardian({})", self.family)
+    }
 }
 
 /// Why a CONFIG SET changed nothing.
@@ -52,7 +66,7 @@ pub enum SetError {
 impl ConfigStore {
     /// Starts with `settings`, read from no file.
     pub fn new(settings: Settings) -> Self {
-        ConfigStore { settings: ArcSwap::from_pointee(settings), file: None, writers: Mutex::new(()) }
+        ConfigStore { settings: ArcSwap::from_pointee(settings), file: None, writers: Mutex::default() }
     }
     /// Starts with `settings` that were read from `file`, which CONFIG REWRITE rewrites.
     pub fn from_file(settings: Settings, file: Option<PathBuf>) -> Self {
@@ -62,13 +76,22 @@ impl ConfigStore {
     pub fn get(&self) -> Guard<Arc<Settings>> {
         self.settings.load()
     }
+    /// From now on a CONFIG SET of options whose names begin with `family` takes place only where `prepare` can make what the
+    /// new values name ready. They are in force right after it has. There is one guardian at most.
+    pub fn guard(
+        &self,
+        family: &'static str,
+        prepare: impl Fn(&Settings) -> Result<(), String> + Send + 'static,
+    ) {
+        *self.writers.lock() = Some(Guardian { family, prepare: Box::new(prepare) });
+    }
     /// The file that the server was started with.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
     /// Sets all of `pairs` or, on an error, none. Names match in any case. Returns the options that were named.
     pub fn set(&self, pairs: &[(String, String)]) -> Result<Vec<&'static Opt>, SetError> {
-        let _one_writer = self.writers.lock();
+        let guardian = self.writers.lock();
         let mut next = Settings::clone(&self.get());
         let mut named: Vec<&'static Opt> = Vec::with_capacity(pairs.len());
         for (name, _) in pairs {
@@ -84,6 +107,11 @@ impl ConfigStore {
         }
         for ((name, value), opt) in pairs.iter().zip(&named) {
             opt.set_text(&mut next, value).map_err(|why| SetError::Invalid(name.clone(), why))?;
+        }
+        if let Some(guardian) = &*guardian
+            && let Some(opt) = named.iter().find(|opt| opt.name.starts_with(guardian.family))
+        {
+            (guardian.prepare)(&next).map_err(|why| SetError::Invalid(opt.name.into(), why))?;
         }
         self.settings.store(Arc::new(next));
         Ok(named)

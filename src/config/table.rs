@@ -2,7 +2,8 @@
 //! reading of files and arguments, and the test of `conf/tern.conf` are derived.
 
 use super::codec::{
-    Allowed, AppendFsync, Choice, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Text, Words, YesNo,
+    Allowed, AppendFsync, Choice, ClientAuth, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Text,
+    TlsVersions, Words, YesNo,
 };
 
 /// When an option can be changed.
@@ -101,6 +102,8 @@ const LEVEL: Choice<LogLevel> = Choice(&[
 ]);
 const ALLOWED: Choice<Allowed> =
     Choice(&[("no", Allowed::No), ("yes", Allowed::Yes), ("local", Allowed::Local)]);
+const CLIENT_AUTH: Choice<ClientAuth> =
+    Choice(&[("yes", ClientAuth::Yes), ("no", ClientAuth::No), ("optional", ClientAuth::Optional)]);
 /// Redis' largest signed int.
 const INT: i64 = i32::MAX as i64;
 const MIB: u64 = 1 << 20;
@@ -108,7 +111,7 @@ const MIB: u64 = 1 << 20;
 const MAX_BULK: u64 = 512 * MIB;
 
 options! {
-    /// TCP port to listen on; 0 lets the system choose one, the log says which.
+    /// TCP port to listen on; 0 with a `tls-port` listens there only, and without lets the system choose one, the log says which.
     port: u16 = "port" "6379" Start Int(0, 65535);
     /// Addresses to listen on. A leading `-` makes an address optional: it is skipped where it does not exist.
     bind: Vec<String> = "bind" "127.0.0.1 -::1" Start Words;
@@ -134,6 +137,23 @@ options! {
     client_output_buffer_limit: OutputLimits = "client-output-buffer-limit" "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60" Runtime Limits;
     /// Port of the Prometheus metrics, on the addresses of `bind`; 0 serves none.
     metrics_port: u16 = "metrics-port" "0" Start Int(0, 65535);
+
+    /// Port to listen on for clients that speak TLS, on the addresses of `bind`; 0: none.
+    tls_port: u16 = "tls-port" "0" Start Int(0, 65535);
+    /// File of the server's certificate, with those that lead to its authority (PEM).
+    tls_cert_file: String = "tls-cert-file" "" Runtime Text;
+    /// File of the certificate's private key (PEM).
+    tls_key_file: String = "tls-key-file" "" Runtime Text;
+    /// A private key with a password is refused, so there is none to say.
+    tls_key_file_pass: String = "tls-key-file-pass" "" Fixed Text;
+    /// File of the authorities whose certificates clients may show (PEM).
+    tls_ca_cert_file: String = "tls-ca-cert-file" "" Runtime Text;
+    /// Directory of such files.
+    tls_ca_cert_dir: String = "tls-ca-cert-dir" "" Runtime Text;
+    /// Whether a client must show a certificate: `yes`, `no`, or `optional` where it need not, but one that it shows must be good.
+    tls_auth_clients: ClientAuth = "tls-auth-clients" "yes" Runtime CLIENT_AUTH;
+    /// Versions of TLS that are spoken, of `TLSv1.2` and `TLSv1.3`; empty: both.
+    tls_protocols: Vec<String> = "tls-protocols" "" Runtime TlsVersions;
 
     /// Data directory, created where it is missing.
     dir: String = "dir" "./data" Start Text;

@@ -19,20 +19,31 @@ pub fn start(args: &[String]) -> Result<()> {
         "::*" | "::" => "::1",
         host => host,
     };
-    let place = format!("{host}:{}", settings.port);
-    let answer = ask(host, settings.port).with_context(|| format!("no answer from {place}"))?;
-    // Where a password is set, being asked for it is a sign of life.
-    if !answer.starts_with("+PONG") && !answer.starts_with("-NOAUTH") {
+    let secure = settings.port == 0 && settings.tls_port != 0;
+    let port = if secure { settings.tls_port } else { settings.port };
+    let place = format!("{host}:{port}");
+    let answer = connect(host, port).and_then(|stream| match secure {
+        true => Ok(tern::net::tls_ping(&settings, host, stream)?),
+        false => ask(stream),
+    });
+    let answer = answer.with_context(|| format!("no answer from {place}"))?;
+    // Where a password is set, being asked for it is a sign of life; so is being asked for another certificate.
+    if !["+PONG", "-NOAUTH", "alert"].iter().any(|sign| answer.starts_with(sign)) {
         bail!("{place} answers {}", answer.trim_end());
     }
     println!("PONG");
     Ok(())
 }
 
-fn ask(host: &str, port: u16) -> Result<String> {
+fn connect(host: &str, port: u16) -> Result<TcpStream> {
     let address = (host, port).to_socket_addrs()?.next().context("no such address")?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn ask(mut stream: TcpStream) -> Result<String> {
     stream.write_all(b"PING\r\n")?;
     let mut line = Vec::new();
     let mut byte = [0];

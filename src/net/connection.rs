@@ -9,18 +9,18 @@
 use super::encode::{Encoder, Step};
 use super::resp::Decoder;
 use super::scan::{Limits, ProtocolError};
-use super::socket::ClientSocket;
+use super::socket::{ClientSocket, Entry};
+use super::stream::Stream;
 use crate::commands::cx::{ClientState, Server};
 use crate::error::{Error, StoreError};
 use crate::exec::Executor;
 use crate::session::{Room, Session};
 use crate::telemetry::clients::ClientHandle;
+use crate::telemetry::offences::Offence;
 use bytes::BytesMut;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// Bytes of replies that are written before more is encoded or run.
 const FULL: usize = 64 * 1024;
@@ -50,10 +50,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Registers the client.
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, executor: Arc<Executor>) -> Self {
+    /// Of a client that has been greeted.
+    pub(super) fn new(stream: Stream, entry: Entry, executor: Arc<Executor>) -> Self {
         let server = executor.server().clone();
-        let socket = ClientSocket::register(stream, peer, server.clone());
+        let socket = ClientSocket::new(stream, entry);
         let client = ClientState::new(socket.handle().clone(), server.config.get().requirepass.is_empty());
         Connection {
             socket,
@@ -69,7 +69,9 @@ impl Connection {
     pub(super) async fn serve(mut self) {
         if let Err(error) = self.rounds().await {
             tracing::debug!(client = self.socket.handle().id, %error, "connection lost");
+            return;
         }
+        self.socket.close().await;
     }
 
     async fn rounds(&mut self) -> io::Result<()> {
@@ -118,11 +120,9 @@ impl Connection {
         let waits = self.decoder.pending() + self.session.queued();
         let limit = self.server.config.get().client_query_buffer_limit;
         if waits > limit {
-            tracing::warn!(
-                client = self.socket.handle().id,
-                waits,
-                "client-query-buffer-limit: connection closed"
-            );
+            let what =
+                || format!("client-query-buffer-limit: connection closed, {waits} bytes of requests wait");
+            self.server.complain(self.socket.handle(), Offence::Excess, what);
         }
         waits <= limit
     }
@@ -149,8 +149,9 @@ impl Connection {
     }
 
     fn too_slow(&self, waiting: usize) -> io::Error {
-        let client = self.socket.handle().id;
-        tracing::warn!(client, waiting, "client-output-buffer-limit: connection closed");
+        let what =
+            || format!("client-output-buffer-limit: connection closed, {waiting} bytes of replies wait");
+        self.server.complain(self.socket.handle(), Offence::Excess, what);
         io::Error::other("client-output-buffer-limit")
     }
 
@@ -188,8 +189,10 @@ impl Connection {
 
     /// The last words to a client that does not speak the protocol.
     async fn part(&mut self, error: &ProtocolError) -> io::Result<()> {
-        tracing::debug!(client = self.socket.handle().id, "protocol error");
-        self.out.extend_from_slice(&error.line());
+        let line = error.line();
+        let what = || format!("connection closed: {}", line.trim_ascii_end().escape_ascii());
+        self.server.complain(self.socket.handle(), Offence::Protocol, what);
+        self.out.extend_from_slice(&line);
         self.flush().await
     }
 

@@ -1,9 +1,12 @@
 //! Listening sockets: who may connect, and how connections are set up.
 
 use super::connection::Connection;
+use super::socket::Entry;
+use super::tls::Tls;
 use crate::commands::cx::Server;
-use crate::config::Settings;
+use crate::config::{ConfigStore, Settings};
 use crate::exec::Executor;
+use crate::telemetry::offences::Offence;
 use futures_util::future::join_all;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
@@ -27,6 +30,28 @@ const DENIED: &str = "-DENIED Redis is running in protected mode because protect
 #[derive(Debug)]
 pub struct Listener {
     sockets: Vec<TcpListener>,
+    secure: Option<Secure>,
+}
+
+/// Sockets for clients that speak TLS.
+#[derive(Debug)]
+struct Secure {
+    sockets: Vec<TcpListener>,
+    tls: Arc<Tls>,
+}
+
+/// Listens for Redis' clients: on `port` and, for those that speak TLS, on `tls-port`. Port 0 is none where there is a `tls-port`.
+pub async fn listen_for_clients(settings: &Settings) -> io::Result<Listener> {
+    if settings.tls_port == 0 {
+        return listen(settings, settings.port).await;
+    }
+    let tls = Arc::new(Tls::open(settings).map_err(io::Error::other)?);
+    let sockets = listen(settings, settings.tls_port).await?.sockets;
+    let secure = Some(Secure { sockets, tls });
+    match settings.port {
+        0 => Ok(Listener { sockets: Vec::new(), secure }),
+        port => Ok(Listener { secure, ..listen(settings, port).await? }),
+    }
 }
 
 /// Listens on `port` of every address in `bind`. An address that begins with `-` may be missing on this machine; `*` is
@@ -49,7 +74,7 @@ pub async fn listen(settings: &Settings, port: u16) -> io::Result<Listener> {
     if sockets.is_empty() {
         return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "no address of 'bind' exists here"));
     }
-    Ok(Listener { sockets })
+    Ok(Listener { sockets, secure: None })
 }
 
 /// Whether an address, or its family, does not exist here.
@@ -84,9 +109,10 @@ fn socket(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
 }
 
 impl Listener {
-    /// The addresses in the order of `bind`.
+    /// The addresses in the order of `bind`, at last those for TLS.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.sockets.iter().filter_map(|s| s.local_addr().ok()).collect()
+        let secure = self.secure.iter().flat_map(|secure| &secure.sockets);
+        self.sockets.iter().chain(secure).filter_map(|s| s.local_addr().ok()).collect()
     }
 
     /// The sockets, for another protocol than Redis'.
@@ -94,19 +120,38 @@ impl Listener {
         self.sockets
     }
 
+    /// Lets CONFIG SET renew the certificates.
+    pub(super) fn follow(&self, config: &ConfigStore) {
+        let Some(Secure { tls, .. }) = &self.secure else { return };
+        let tls = tls.clone();
+        config.guard("tls-", move |settings| {
+            tls.reload(settings).map_err(|e| format!("Unable to update TLS configuration: {e}"))?;
+            tracing::info!("TLS: certificates read");
+            Ok(())
+        });
+    }
+
     /// Accepts for ever. Every connection's task holds a copy of `alive`.
     pub(super) async fn accept_all(&self, executor: &Arc<Executor>, alive: &mpsc::Sender<()>) {
-        join_all(self.sockets.iter().map(|s| accept(s, executor, alive))).await;
+        let plain = self.sockets.iter().map(|s| (s, None));
+        let secure =
+            self.secure.iter().flat_map(|secure| secure.sockets.iter().map(|s| (s, Some(&secure.tls))));
+        join_all(plain.chain(secure).map(|(s, tls)| accept(s, tls, executor, alive))).await;
     }
 }
 
-async fn accept(socket: &TcpListener, executor: &Arc<Executor>, alive: &mpsc::Sender<()>) {
+async fn accept(
+    socket: &TcpListener,
+    tls: Option<&Arc<Tls>>,
+    executor: &Arc<Executor>,
+    alive: &mpsc::Sender<()>,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
         match socket.accept().await {
             Ok((stream, peer)) => {
                 pause = FIRST_PAUSE;
-                admit(stream, peer, executor, alive);
+                admit(stream, peer, tls, executor, alive);
             }
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
@@ -118,12 +163,23 @@ async fn accept(socket: &TcpListener, executor: &Arc<Executor>, alive: &mpsc::Se
 }
 
 /// Starts the connection's task, or says why not and closes it.
-fn admit(stream: TcpStream, peer: SocketAddr, executor: &Arc<Executor>, alive: &mpsc::Sender<()>) {
+fn admit(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<&Arc<Tls>>,
+    executor: &Arc<Executor>,
+    alive: &mpsc::Sender<()>,
+) {
     let server = executor.server();
-    if let Some(why) = refusal(server, peer) {
+    if let Some((why, words)) = refusal(server, peer) {
         server.telemetry.on_refuse();
-        // Best effort: a fresh socket takes this much.
-        let _ = SockRef::from(&stream).send(why);
+        if let Some(unsaid) = server.telemetry.offences.add(Offence::Refused, server.env.clock.monotonic()) {
+            tracing::warn!(%peer, unsaid, "connection refused: {why}");
+        }
+        if tls.is_none() {
+            // Best effort: a fresh socket takes this much. Before a handshake there are no words.
+            let _ = SockRef::from(&stream).send(words);
+        }
         return;
     }
     if let Err(error) = set_up(&stream, server) {
@@ -131,20 +187,24 @@ fn admit(stream: TcpStream, peer: SocketAddr, executor: &Arc<Executor>, alive: &
         return;
     }
     server.telemetry.on_connect();
-    let (connection, alive) = (Connection::new(stream, peer, executor.clone()), alive.clone());
+    let entry = Entry::new(&stream, peer, server.clone());
+    let (tls, executor, alive) = (tls.cloned(), executor.clone(), alive.clone());
     tokio::spawn(async move {
-        connection.serve().await;
+        if let Some(stream) = entry.greet(stream, tls).await {
+            Connection::new(stream, entry, executor).serve().await;
+        }
         drop(alive);
     });
 }
 
-fn refusal(server: &Server, peer: SocketAddr) -> Option<&'static [u8]> {
+/// What the log says about it, and what the client hears.
+fn refusal(server: &Server, peer: SocketAddr) -> Option<(&'static str, &'static [u8])> {
     let config = server.config.get();
     if server.clients.len() >= config.maxclients as usize {
-        return Some(FULL);
+        return Some(("maxclients", FULL));
     }
     let open = config.protected_mode && config.requirepass.is_empty();
-    (open && !peer.ip().to_canonical().is_loopback()).then_some(DENIED.as_bytes())
+    (open && !peer.ip().to_canonical().is_loopback()).then_some(("protected mode", DENIED.as_bytes()))
 }
 
 fn set_up(stream: &TcpStream, server: &Server) -> io::Result<()> {

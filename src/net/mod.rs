@@ -10,8 +10,12 @@ mod listener;
 mod resp;
 mod scan;
 mod socket;
+mod stream;
+mod tls;
+mod tls_ping;
 
-pub use listener::{Listener, listen};
+pub use listener::{Listener, listen, listen_for_clients};
+pub use tls_ping::tls_ping;
 
 use crate::exec::Executor;
 use std::sync::Arc;
@@ -25,6 +29,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// none, lets what runs finish, closes all connections, and returns. Waits for them `shutdown-timeout` seconds at most.
 pub async fn serve(listener: Listener, executor: Arc<Executor>) {
     let server = executor.server().clone();
+    listener.follow(&server.config);
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     let mut stop = server.stop.subscribe();
     tokio::select! {

@@ -3,8 +3,11 @@
 //!
 //! The switch is one future a connection, polled only where a read or write has to wait anyway.
 
+use super::stream::Stream;
+use super::tls::Tls;
 use crate::commands::cx::Server;
 use crate::telemetry::clients::{ClientHandle, Peer};
+use crate::telemetry::offences::Offence;
 use bytes::BytesMut;
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
@@ -13,35 +16,83 @@ use std::os::fd::AsRawFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A connected client's socket.
-pub(super) struct ClientSocket {
-    stream: TcpStream,
+/// How long the last words of TLS may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A client's entry in the registry, while it lives.
+pub(super) struct Entry {
     server: Arc<Server>,
     handle: Arc<ClientHandle>,
+}
+
+impl Entry {
+    /// Enters a client that has just connected.
+    pub(super) fn new(stream: &TcpStream, peer: SocketAddr, server: Arc<Server>) -> Self {
+        let laddr = stream.local_addr().map(|a| a.to_string()).unwrap_or_default();
+        let peer = Peer { addr: peer.to_string(), laddr, fd: stream.as_raw_fd() };
+        let handle = server.clients.connect(peer, server.env.clock.monotonic());
+        Entry { server, handle }
+    }
+
+    /// The stream that the client's requests come in, after its handshake where it speaks TLS. None: it has been closed.
+    pub(super) async fn greet(&self, stream: TcpStream, tls: Option<Arc<Tls>>) -> Option<Stream> {
+        let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
+        let shaken = tokio::select! {
+            shaken = tls.accept(stream) => shaken,
+            () = self.handle.killed() => return None,
+        };
+        match shaken {
+            Ok(stream) => Some(Stream::Tls(Box::new(stream))),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                tracing::debug!(client = self.handle.id, "left before the end of the handshake");
+                None
+            }
+            Err(error) => {
+                let what = || format!("TLS handshake: {error}");
+                self.server.complain(&self.handle, Offence::Handshake, what);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.server.clients.disconnect(self.handle.id);
+        if std::thread::panicking() {
+            self.server.telemetry.on_panic();
+            tracing::error!(client = self.handle.id, addr = self.handle.addr, "panic: connection closed");
+        }
+    }
+}
+
+/// A connected client's socket.
+pub(super) struct ClientSocket {
+    stream: Stream,
+    entry: Entry,
     killed: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl ClientSocket {
-    /// Enters the client into the registry, until this is dropped.
-    pub(super) fn register(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) -> Self {
-        let laddr = stream.local_addr().map(|a| a.to_string()).unwrap_or_default();
-        let peer = Peer { addr: peer.to_string(), laddr, fd: stream.as_raw_fd() };
-        let handle = server.clients.connect(peer, server.env.clock.monotonic());
-        let switch = handle.clone();
-        ClientSocket { stream, server, handle, killed: Box::pin(async move { switch.killed().await }) }
+    /// Of a client that has been greeted.
+    pub(super) fn new(stream: Stream, entry: Entry) -> Self {
+        let switch = entry.handle.clone();
+        ClientSocket { stream, entry, killed: Box::pin(async move { switch.killed().await }) }
     }
 
     /// The client's place in the registry.
     pub(super) fn handle(&self) -> &Arc<ClientHandle> {
-        &self.handle
+        &self.entry.handle
     }
 
     /// Reads what is there. 0: the client has left, or was told to.
     pub(super) async fn read(&mut self, into: &mut BytesMut) -> io::Result<usize> {
-        if self.handle.is_killed() {
+        let Entry { server, handle } = &self.entry;
+        if handle.is_killed() {
             return Ok(0);
         }
         let mut reading = pin!(self.stream.read_buf(into));
@@ -50,8 +101,8 @@ impl ClientSocket {
             ready => ready,
         });
         let n = n.await?;
-        self.handle.on_read(n, self.server.env.clock.monotonic());
-        self.server.telemetry.on_read(n);
+        handle.on_read(n, server.env.clock.monotonic());
+        server.telemetry.on_read(n);
         Ok(n)
     }
 
@@ -60,27 +111,31 @@ impl ClientSocket {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.handle.set_output(bytes.len());
-        let mut writing = pin!(self.stream.write_all(bytes));
+        let Entry { server, handle } = &self.entry;
+        handle.set_output(bytes.len());
+        let mut writing = pin!(write_through(&mut self.stream, bytes));
         let written = poll_fn(|cx| match writing.as_mut().poll(cx) {
-            Poll::Pending if self.handle.is_killed() => Poll::Ready(Err(ErrorKind::ConnectionAborted.into())),
+            Poll::Pending if handle.is_killed() => Poll::Ready(Err(ErrorKind::ConnectionAborted.into())),
             Poll::Pending => self.killed.as_mut().poll(cx).map(|()| Err(ErrorKind::ConnectionAborted.into())),
             ready => ready,
         });
         written.await?;
-        self.handle.set_output(0);
-        self.handle.on_write(bytes.len());
-        self.server.telemetry.on_write(bytes.len());
+        handle.set_output(0);
+        handle.on_write(bytes.len());
+        server.telemetry.on_write(bytes.len());
         Ok(())
+    }
+
+    /// Tells a client that speaks TLS that nothing follows, so that it does not take the end for an attack. One that does not
+    /// listen is not waited for.
+    pub(super) async fn close(&mut self) {
+        if self.stream.is_buffered() {
+            let _ = tokio::time::timeout(GOODBYE, self.stream.shutdown()).await;
+        }
     }
 }
 
-impl Drop for ClientSocket {
-    fn drop(&mut self) {
-        self.server.clients.disconnect(self.handle.id);
-        if std::thread::panicking() {
-            self.server.telemetry.on_panic();
-            tracing::error!(client = self.handle.id, addr = self.handle.addr, "panic: connection closed");
-        }
-    }
+async fn write_through(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes).await?;
+    if stream.is_buffered() { stream.flush().await } else { Ok(()) }
 }

@@ -6,6 +6,7 @@ use crate::commands::args::parse_i64;
 use crate::commands::cx::{Protocol, ReplyMode};
 use crate::commands::reply::Reply;
 use crate::error::{ReplyError, SYNTAX};
+use crate::telemetry::offences::Offence;
 use bytes::Bytes;
 use subtle::ConstantTimeEq;
 
@@ -44,10 +45,13 @@ impl Session {
 
     /// A failed login leaves the client as it was.
     fn log_in(&mut self, user: &Bytes, password: &Bytes) -> Result<(), ReplyError> {
-        let config = self.executor.server().config.get();
+        let server = self.executor.server();
+        let config = server.config.get();
         let wanted = config.requirepass.as_bytes();
         let same = wanted.is_empty() || bool::from(wanted.ct_eq(password));
         if *user != DEFAULT_USER || !same {
+            let what = || "AUTH with a wrong user or password".to_owned();
+            server.complain(&self.client.handle, Offence::Password, what);
             return Err(WRONGPASS);
         }
         drop(config);

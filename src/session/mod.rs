@@ -19,6 +19,7 @@ use crate::config::Allowed;
 use crate::error::ReplyError;
 use crate::exec::{Call, Done, Executor, Unit, Watched};
 use crate::telemetry::Outcome;
+use crate::telemetry::offences::Offence;
 use bytes::Bytes;
 use gate::{Standing, Verdict};
 use std::sync::Arc;
@@ -134,7 +135,8 @@ impl Session {
                 self.fix(reply)
             }
             Verdict::Attack => {
-                tracing::warn!(client = self.client.id, "HTTP sent to the server: connection closed");
+                let what = || "HTTP sent to the server: connection closed".to_owned();
+                self.executor.server().complain(&self.client.handle, Offence::CrossProtocol, what);
                 self.closing = true;
                 Room::Full
             }

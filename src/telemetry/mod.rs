@@ -8,6 +8,7 @@ pub mod counters;
 pub mod http;
 pub mod latency;
 pub mod log;
+pub mod offences;
 pub mod process;
 pub mod prometheus;
 
@@ -15,6 +16,7 @@ use crate::env::Env;
 use crate::error::StoreError;
 use counters::{CommandStats, Count, Lookups, Rates};
 use latency::Histogram;
+use offences::Offences;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -64,6 +66,8 @@ pub struct Telemetry {
     pub unknown: Count,
     /// Handlers and tasks that panicked.
     pub panics: Count,
+    /// What misbehaving clients did.
+    pub offences: Offences,
     /// Time from the begin to the commit of a batch. Its count is the number of batches.
     pub batches: Histogram,
     /// Units a batch, as a distribution.
@@ -106,6 +110,7 @@ impl Telemetry {
             retries: Count::default(),
             unknown: Count::default(),
             panics: Count::default(),
+            offences: Offences::default(),
             batches: Histogram::default(),
             batch_sizes: Histogram::default(),
             rates: Mutex::default(),
@@ -229,6 +234,7 @@ impl Telemetry {
         ];
         counts.into_iter().for_each(Count::reset);
         self.commands.iter().for_each(CommandStats::reset);
+        self.offences.reset();
         self.batches.reset();
         self.batch_sizes.reset();
         self.errors.lock().clear();

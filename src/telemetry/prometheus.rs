@@ -89,6 +89,7 @@ struct Exposition {
     figures: Vec<Figure>,
     commands: Vec<CommandFigures>,
     errors: Vec<(String, u64)>,
+    offences: Vec<(&'static str, u64)>,
     batches: Distribution,
     batch_sizes: Distribution,
 }
@@ -136,6 +137,7 @@ impl Exposition {
             figures: figures(t).into_iter().chain(others).collect(),
             commands: commands.filter(|c| c.latency.count + c.rejected > 0).collect(),
             errors: t.errors(),
+            offences: t.offences.all().collect(),
             batches: Distribution::of(&t.batches, &TIME_BITS, NANOS),
             batch_sizes: Distribution::of(&t.batch_sizes, &SIZE_BITS, 1.0),
         }
@@ -153,7 +155,9 @@ impl Exposition {
         let rejected = self.commands.iter().map(|c| (c.label.as_str(), c.rejected));
         counters(e, "commands_rejected", "Commands refused before they ran.", "command", rejected)?;
         let errors = self.errors.iter().map(|(code, n)| (code.as_str(), *n));
-        counters(e, "errors", "Errors sent to clients, by code.", "code", errors)
+        counters(e, "errors", "Errors sent to clients, by code.", "code", errors)?;
+        let offences = self.offences.iter().copied();
+        counters(e, "offences", "Misbehaviour of clients, by kind.", "kind", offences)
     }
 }
 
@@ -204,6 +208,7 @@ mod tests {
     use super::*;
     use crate::env::Env;
     use crate::telemetry::Outcome;
+    use crate::telemetry::offences::Offence;
     use std::time::Duration;
 
     #[test]
@@ -215,6 +220,7 @@ mod tests {
         t.error("WRONGTYPE");
         t.on_batch(3, Duration::from_millis(2));
         t.on_connect();
+        t.offences.add(Offence::Password, Duration::ZERO);
         let text = text(&t, vec![Figure::gauge("clients", "Connected.", 7)]);
         for line in [
             "tern_connections_total 1.0",
@@ -226,6 +232,7 @@ mod tests {
             "tern_commands_failed_total{command=\"get\"} 1",
             "tern_commands_rejected_total{command=\"client|id\"} 1",
             "tern_errors_total{code=\"WRONGTYPE\"} 1",
+            "tern_offences_total{kind=\"password\"} 1",
             "tern_batch_units_bucket{le=\"2.0\"} 0",
             "tern_batch_units_bucket{le=\"4.0\"} 1",
             "tern_batch_seconds_count 1",

@@ -91,6 +91,22 @@ fn start(mut command: Command, log: &Path, home: Option<TempDir>) -> Server {
     server
 }
 
+/// What `command` starts, once its log says that it is ready: `port` need not speak plain RESP.
+pub fn tern_on(command: &mut Command, port: u16) -> Server {
+    let home = tempfile::tempdir().unwrap();
+    let log = home.path().join("tern.log");
+    let output = File::create(&log).unwrap();
+    let child =
+        command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap();
+    let mut server = Server { child, port, log, _home: Some(home) };
+    let since = Instant::now();
+    while !server.log().contains("is ready") {
+        assert!(server.is_running() && since.elapsed() < START, "it does not listen:\n{}", server.log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server
+}
+
 impl Server {
     fn wait_until_it_answers(&mut self) {
         let since = Instant::now();

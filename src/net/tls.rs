@@ -1,0 +1,158 @@
+//! TLS for clients (rustls, with ring's cryptography): certificates, who must show one, and the handshake.
+//!
+//! * Certificates are read at the start and whenever CONFIG SET names a `tls-` option, also with the value that it has: so a
+//!   renewed certificate comes into force without a restart. What cannot be used is refused, and the old one stays. A connection
+//!   keeps what it began with.
+//! * A handshake has [`HANDSHAKE`] and the client counts towards `maxclients` meanwhile, so that silent connections do not pile up.
+//! * Sessions are resumed by the server's memory alone, which a reload empties: a client whose authority is no longer trusted
+//!   does not slip in by an old session.
+//!
+//! Limits: keys with a password are refused (rustls has no use for them); certificates are X.509 version 3, as authorities have
+//! made them for decades, while `openssl x509 -req` without extensions makes version 1.
+
+use crate::config::{ClientAuth, Settings};
+use arc_swap::ArcSwap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoClientAuth, VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio_rustls::server::TlsStream;
+
+/// Time for a handshake. What is honest takes a few round trips.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Why the options for TLS cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TlsError {
+    #[error("{0} must be set, because there is a tls-port")]
+    Missing(&'static str),
+    #[error("tls-ca-cert-file or tls-ca-cert-dir must be set, unless tls-auth-clients is no")]
+    NoAuthority,
+    #[error("cannot read {0}: {1}")]
+    Read(PathBuf, #[source] io::Error),
+    #[error("{0} holds no {1} in PEM")]
+    Empty(PathBuf, &'static str),
+    #[error(
+        "{0} is locked with a password: keep it without one (openssl pkey -in locked -out open), readable by this server only"
+    )]
+    Locked(PathBuf),
+    #[error("the certificate and the key cannot be used: {0}")]
+    Pair(#[source] Error),
+    #[error("the certificates of the authorities cannot be used: {0}")]
+    Authorities(#[from] VerifierBuilderError),
+    #[error("the protocols cannot be used: {0}")]
+    Protocols(#[source] Error),
+}
+
+/// What handshakes are made with now.
+pub(super) struct Tls(ArcSwap<ServerConfig>);
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Reads the certificates that `settings` names.
+    pub(super) fn open(settings: &Settings) -> Result<Self, TlsError> {
+        Ok(Tls(ArcSwap::from_pointee(read(settings)?)))
+    }
+
+    /// Reads them again, for the handshakes from now on. On an error all stays as it was.
+    pub(super) fn reload(&self, settings: &Settings) -> Result<(), TlsError> {
+        self.0.store(Arc::new(read(settings)?));
+        Ok(())
+    }
+
+    /// The handshake with a client that has just connected.
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let handshake = TlsAcceptor::from(self.0.load_full()).accept(stream);
+        let in_time = tokio::time::timeout(HANDSHAKE, handshake).await;
+        in_time.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no handshake within 10 seconds"))?
+    }
+}
+
+fn read(settings: &Settings) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let chain = certificates(&named(&settings.tls_cert_file, "tls-cert-file")?)?;
+    let key = key(&named(&settings.tls_key_file, "tls-key-file")?)?;
+    let verifier = verifier(settings, &provider)?;
+    ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions(&settings.tls_protocols))
+        .map_err(TlsError::Protocols)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(TlsError::Pair)
+}
+
+fn named(file: &str, option: &'static str) -> Result<PathBuf, TlsError> {
+    if file.is_empty() { Err(TlsError::Missing(option)) } else { Ok(PathBuf::from(file)) }
+}
+
+/// `tls-protocols`; all where it is empty.
+fn versions(names: &[String]) -> Vec<&'static SupportedProtocolVersion> {
+    let known = [("TLSv1.3", &TLS13), ("TLSv1.2", &TLS12)];
+    let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n.eq_ignore_ascii_case(name));
+    known.into_iter().filter(|(name, _)| wanted(name)).map(|(_, version)| version).collect()
+}
+
+fn verifier(
+    settings: &Settings,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    if settings.tls_auth_clients == ClientAuth::No {
+        return Ok(Arc::new(NoClientAuth));
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(authorities(settings)?, provider.clone());
+    Ok(match settings.tls_auth_clients {
+        ClientAuth::Optional => builder.allow_unauthenticated().build()?,
+        _ => builder.build()?,
+    })
+}
+
+/// The certificates of `tls-ca-cert-file` and of all files in `tls-ca-cert-dir`.
+fn authorities(settings: &Settings) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    if !settings.tls_ca_cert_file.is_empty() {
+        roots.add_parsable_certificates(certificates(Path::new(&settings.tls_ca_cert_file))?);
+    }
+    if !settings.tls_ca_cert_dir.is_empty() {
+        let dir = Path::new(&settings.tls_ca_cert_dir);
+        for file in files(dir).map_err(|e| TlsError::Read(dir.into(), e))? {
+            // Anything else may lie there, too.
+            roots.add_parsable_certificates(certificates(&file).unwrap_or_default());
+        }
+    }
+    if roots.is_empty() { Err(TlsError::NoAuthority) } else { Ok(Arc::new(roots)) }
+}
+
+fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(dir)?.map(|entry| Ok(entry?.path()));
+    Ok(paths.collect::<io::Result<Vec<_>>>()?.into_iter().filter(|path| path.is_file()).collect())
+}
+
+pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = fs::read(file).map_err(|e| TlsError::Read(file.into(), e))?;
+    let found = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().unwrap_or_default();
+    if found.is_empty() { Err(TlsError::Empty(file.into(), "certificate")) } else { Ok(found) }
+}
+
+pub(super) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let pem = fs::read(file).map_err(|e| TlsError::Read(file.into(), e))?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
+        let text = String::from_utf8_lossy(&pem);
+        let locked = text.contains("ENCRYPTED");
+        if locked { TlsError::Locked(file.into()) } else { TlsError::Empty(file.into(), "private key") }
+    })
+}

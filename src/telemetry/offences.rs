@@ -1,0 +1,117 @@
+//! What misbehaving clients do: counted by kind, with a line in the log that nobody can flood.
+//!
+//! Any client can repeat its offence thousands of times a second, so a kind has [`LINES`] lines a [`PERIOD`]; the first line of the
+//! next period says how many were left out.
+
+use super::counters::Count;
+use parking_lot::Mutex;
+use std::time::Duration;
+
+/// Lines that a kind may have in a [`PERIOD`].
+const LINES: u32 = 10;
+/// How long until a kind may have more lines.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// What a client did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offence {
+    /// A wrong user or password.
+    Password,
+    /// A TLS handshake that failed.
+    Handshake,
+    /// Something that is not the protocol.
+    Protocol,
+    /// A browser that was made to talk to us.
+    CrossProtocol,
+    /// More requests or replies than a client may have waiting.
+    Excess,
+    /// A connection beyond `maxclients`, or against protected mode.
+    Refused,
+}
+
+/// Kinds with their labels in the metrics.
+const KINDS: [(Offence, &str); 6] = [
+    (Offence::Password, "password"),
+    (Offence::Handshake, "handshake"),
+    (Offence::Protocol, "protocol"),
+    (Offence::CrossProtocol, "cross_protocol"),
+    (Offence::Excess, "excess"),
+    (Offence::Refused, "refused"),
+];
+
+#[derive(Debug, Default)]
+struct Kind {
+    count: Count,
+    lines: Mutex<Lines>,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    /// Monotonic time of the begin of the period.
+    since: Option<Duration>,
+    said: u32,
+    unsaid: u64,
+}
+
+impl Lines {
+    fn line(&mut self, now: Duration) -> Option<u64> {
+        if self.since.is_none_or(|since| now.saturating_sub(since) >= PERIOD) {
+            (self.since, self.said) = (Some(now), 0);
+        }
+        if self.said == LINES {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}
+
+/// Offences of all clients.
+#[derive(Debug, Default)]
+pub struct Offences([Kind; KINDS.len()]);
+
+impl Offences {
+    /// Counts one, at the monotonic time `now`. Some: it gets a line in the log, which says how many had none since the last one.
+    pub fn add(&self, offence: Offence, now: Duration) -> Option<u64> {
+        let kind = self.kind(offence)?;
+        kind.count.add(1);
+        kind.lines.lock().line(now)
+    }
+    /// How many there were.
+    pub fn count(&self, offence: Offence) -> u64 {
+        self.kind(offence).map_or(0, |kind| kind.count.get())
+    }
+    /// All kinds by label.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        KINDS.iter().map(|(offence, label)| (*label, self.count(*offence)))
+    }
+    /// Counts from zero.
+    pub fn reset(&self) {
+        self.0.iter().for_each(|kind| kind.count.reset());
+    }
+    fn kind(&self, offence: Offence) -> Option<&Kind> {
+        KINDS.iter().zip(&self.0).find(|((known, _), _)| *known == offence).map(|(_, kind)| kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_few_and_say_what_they_leave_out() {
+        let all = Offences::default();
+        let at = Duration::from_secs;
+        let said = (0..1000).filter(|_| all.add(Offence::Password, at(5)).is_some()).count();
+        assert_eq!((said, all.count(Offence::Password)), (LINES as usize, 1000));
+        assert_eq!(all.add(Offence::Protocol, at(5)), Some(0), "each kind has its own lines");
+        assert_eq!(all.add(Offence::Password, at(14)), None);
+        assert_eq!(all.add(Offence::Password, at(15)), Some(1000 - u64::from(LINES) + 1));
+        assert_eq!(all.add(Offence::Password, at(15)), Some(0));
+        let labels: Vec<_> = all.all().map(|(label, _)| label).collect();
+        assert_eq!(labels.len(), KINDS.len());
+        all.reset();
+        assert_eq!(all.count(Offence::Password), 0);
+    }
+}
