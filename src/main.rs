@@ -4,6 +4,8 @@
 mod check;
 #[path = "main/copy.rs"]
 mod copy;
+#[path = "main/descriptors.rs"]
+mod descriptors;
 #[path = "main/ping.rs"]
 mod ping;
 
@@ -105,7 +107,8 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     let env = Env::system();
     let log = log::init(settings.loglevel.filter(), &settings.logfile, env.clock.clone())
         .with_context(|| format!("cannot open the log file '{}'", settings.logfile))?;
-    let listener = tern::net::listen_for_clients(&settings).await.context("cannot listen")?;
+    let room = descriptors::room_for(settings.maxclients);
+    let listener = tern::net::listen_for_clients(&settings).await.context("cannot listen")?.with_room(room);
     let (store, place) = open_store(&settings, &env).await?;
     let config = ConfigStore::from_file(settings, file);
     let mut server = Server::open(store.clone(), env.clone(), config)

@@ -30,6 +30,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("roaring", &["types/set/", "keyspace/"]),
     ("anyhow", &["main.rs", "main/"]),
     ("tokio_rustls", &["net/"]),
+    ("rustix", &["main/"]),
     ("fastrand", &["env.rs"]),
     ("rand", &["env.rs"]),
 ];

@@ -31,6 +31,8 @@ const DENIED: &str = "-DENIED Redis is running in protected mode because protect
 pub struct Listener {
     sockets: Vec<TcpListener>,
     secure: Option<Secure>,
+    /// Clients for which there are descriptors.
+    room: usize,
 }
 
 /// Sockets for clients that speak TLS.
@@ -49,7 +51,7 @@ pub async fn listen_for_clients(settings: &Settings) -> io::Result<Listener> {
     let sockets = listen(settings, settings.tls_port).await?.sockets;
     let secure = Some(Secure { sockets, tls });
     match settings.port {
-        0 => Ok(Listener { sockets: Vec::new(), secure }),
+        0 => Ok(Listener { sockets: Vec::new(), secure, room: usize::MAX }),
         port => Ok(Listener { secure, ..listen(settings, port).await? }),
     }
 }
@@ -74,7 +76,7 @@ pub async fn listen(settings: &Settings, port: u16) -> io::Result<Listener> {
     if sockets.is_empty() {
         return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "no address of 'bind' exists here"));
     }
-    Ok(Listener { sockets, secure: None })
+    Ok(Listener { sockets, secure: None, room: usize::MAX })
 }
 
 /// Whether an address, or its family, does not exist here.
@@ -120,6 +122,11 @@ impl Listener {
         self.sockets
     }
 
+    /// With room for so many clients, whatever `maxclients` says.
+    pub fn with_room(self, room: usize) -> Self {
+        Listener { room, ..self }
+    }
+
     /// Lets CONFIG SET renew the certificates.
     pub(super) fn follow(&self, config: &ConfigStore) {
         let Some(Secure { tls, .. }) = &self.secure else { return };
@@ -136,75 +143,82 @@ impl Listener {
         let plain = self.sockets.iter().map(|s| (s, None));
         let secure =
             self.secure.iter().flat_map(|secure| secure.sockets.iter().map(|s| (s, Some(&secure.tls))));
-        join_all(plain.chain(secure).map(|(s, tls)| accept(s, tls, executor, alive))).await;
+        let doors = plain.chain(secure).map(|(socket, tls)| {
+            let door = Door { tls, room: self.room, executor, alive };
+            async move { door.accept(socket).await }
+        });
+        join_all(doors).await;
     }
 }
 
-async fn accept(
-    socket: &TcpListener,
-    tls: Option<&Arc<Tls>>,
-    executor: &Arc<Executor>,
-    alive: &mpsc::Sender<()>,
-) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match socket.accept().await {
-            Ok((stream, peer)) => {
-                pause = FIRST_PAUSE;
-                admit(stream, peer, tls, executor, alive);
+/// What one socket's clients come through.
+#[derive(Clone, Copy)]
+struct Door<'a> {
+    tls: Option<&'a Arc<Tls>>,
+    room: usize,
+    executor: &'a Arc<Executor>,
+    alive: &'a mpsc::Sender<()>,
+}
+
+impl Door<'_> {
+    async fn accept(self, socket: &TcpListener) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match socket.accept().await {
+                Ok((stream, peer)) => {
+                    pause = FIRST_PAUSE;
+                    self.admit(stream, peer);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LAST_PAUSE);
+                }
             }
-            Err(error) => {
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    /// Starts the connection's task, or says why not and closes it.
+    fn admit(self, stream: TcpStream, peer: SocketAddr) {
+        let server = self.executor.server();
+        if let Some((why, words)) = self.refusal(peer) {
+            server.telemetry.on_refuse();
+            let now = server.env.clock.monotonic();
+            if let Some(unsaid) = server.telemetry.offences.add(Offence::Refused, now) {
+                tracing::warn!(%peer, unsaid, "connection refused: {why}");
             }
+            if self.tls.is_none() {
+                // Best effort: a fresh socket takes this much. Before a handshake there are no words.
+                let _ = SockRef::from(&stream).send(words);
+            }
+            return;
         }
+        if let Err(error) = set_up(&stream, server) {
+            tracing::debug!(%error, %peer, "connection closed before it began");
+            return;
+        }
+        server.telemetry.on_connect();
+        let entry = Entry::new(&stream, peer, server.clone());
+        let (tls, executor, alive) = (self.tls.cloned(), self.executor.clone(), self.alive.clone());
+        tokio::spawn(async move {
+            if let Some(stream) = entry.greet(stream, tls).await {
+                Connection::new(stream, entry, executor).serve().await;
+            }
+            drop(alive);
+        });
     }
-}
 
-/// Starts the connection's task, or says why not and closes it.
-fn admit(
-    stream: TcpStream,
-    peer: SocketAddr,
-    tls: Option<&Arc<Tls>>,
-    executor: &Arc<Executor>,
-    alive: &mpsc::Sender<()>,
-) {
-    let server = executor.server();
-    if let Some((why, words)) = refusal(server, peer) {
-        server.telemetry.on_refuse();
-        if let Some(unsaid) = server.telemetry.offences.add(Offence::Refused, server.env.clock.monotonic()) {
-            tracing::warn!(%peer, unsaid, "connection refused: {why}");
+    /// What the log says about it, and what the client hears.
+    fn refusal(self, peer: SocketAddr) -> Option<(&'static str, &'static [u8])> {
+        let server = self.executor.server();
+        let config = server.config.get();
+        let most = self.room.min(config.maxclients as usize);
+        if server.clients.len() >= most {
+            return Some(("maxclients, or the limit of open files", FULL));
         }
-        if tls.is_none() {
-            // Best effort: a fresh socket takes this much. Before a handshake there are no words.
-            let _ = SockRef::from(&stream).send(words);
-        }
-        return;
+        let open = config.protected_mode && config.requirepass.is_empty();
+        (open && !peer.ip().to_canonical().is_loopback()).then_some(("protected mode", DENIED.as_bytes()))
     }
-    if let Err(error) = set_up(&stream, server) {
-        tracing::debug!(%error, %peer, "connection closed before it began");
-        return;
-    }
-    server.telemetry.on_connect();
-    let entry = Entry::new(&stream, peer, server.clone());
-    let (tls, executor, alive) = (tls.cloned(), executor.clone(), alive.clone());
-    tokio::spawn(async move {
-        if let Some(stream) = entry.greet(stream, tls).await {
-            Connection::new(stream, entry, executor).serve().await;
-        }
-        drop(alive);
-    });
-}
-
-/// What the log says about it, and what the client hears.
-fn refusal(server: &Server, peer: SocketAddr) -> Option<(&'static str, &'static [u8])> {
-    let config = server.config.get();
-    if server.clients.len() >= config.maxclients as usize {
-        return Some(("maxclients", FULL));
-    }
-    let open = config.protected_mode && config.requirepass.is_empty();
-    (open && !peer.ip().to_canonical().is_loopback()).then_some(("protected mode", DENIED.as_bytes()))
 }
 
 fn set_up(stream: &TcpStream, server: &Server) -> io::Result<()> {

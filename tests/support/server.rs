@@ -123,9 +123,13 @@ impl Server {
     }
     /// The last lines that it has written.
     pub fn log(&self) -> String {
-        let all = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let all = self.whole_log();
         let lines: Vec<&str> = all.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+    /// All that it has written.
+    pub fn whole_log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
     /// A new connection.
     pub fn client(&self) -> Client {

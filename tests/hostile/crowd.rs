@@ -1,0 +1,188 @@
+//! Many connections: that hardly send, half-close, are idle, come and go, or are more than there are descriptors.
+
+use crate::support::resp::{Client, Value};
+use crate::support::server::{Server, free_port, tern, tern_on};
+use crate::support::{program, say, skipped};
+use crate::witness::Witness;
+use crate::{assert_unharmed, descriptors, info, lines_with};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Descriptors that this process keeps for itself.
+const OWN: usize = 300;
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// The soft limit of open files, which child processes start with too.
+fn open_files() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|l| l.starts_with("Max open files")).unwrap();
+    line.split_ascii_whitespace().nth(3).unwrap().parse().unwrap_or(usize::MAX)
+}
+
+fn wait_for_clients(client: &mut Client, n: u64) {
+    let since = Instant::now();
+    while info(client, "clients", "connected_clients") > n {
+        assert!(since.elapsed() < Duration::from_secs(20), "more than {n} clients stay");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_byte_now_and_then_costs_others_nothing() {
+    let tern = tern(&[]);
+    let before = tern.resident();
+    let witness = Witness::start(&tern);
+    let mut slow: Vec<TcpStream> = (0..500).map(|_| connect(&tern)).collect();
+    let request = b"*3\r\n$3\r\nSET\r\n$4\r\nslow\r\n$5\r\nvalue\r\n";
+    for byte in request.chunks(1) {
+        slow.iter_mut().for_each(|s| s.write_all(byte).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let grown = tern.resident().saturating_sub(before);
+    for stream in &mut slow {
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+OK\r\n");
+    }
+    witness.was_served("500 slow senders");
+    assert!(grown < 32 << 20, "{grown} bytes for 500 slow senders");
+    assert_unharmed(&tern);
+}
+
+#[test]
+fn half_closed_clients_get_their_answers_and_leave_nothing() {
+    let tern = tern(&[]);
+    let mut admin = tern.client();
+    admin.run(&[&b"SET"[..], b"large", &vec![b'v'; 200_000]]);
+    let (before, clients) = (descriptors(&tern), info(&mut admin, "clients", "connected_clients"));
+    let witness = Witness::start(&tern);
+    for round in 0..300 {
+        let mut stream = connect(&tern);
+        stream.write_all(&b"INCR half\r\nGET large\r\n".repeat(3)).unwrap();
+        match round % 3 {
+            // Sends no more, and reads all.
+            0 => {
+                stream.shutdown(Shutdown::Write).unwrap();
+                let mut answer = Vec::new();
+                stream.read_to_end(&mut answer).unwrap();
+                assert!(answer.len() > 600_000, "{} bytes", answer.len());
+            }
+            // Sends no more, reads a little, and is gone while the rest is written.
+            1 => {
+                stream.shutdown(Shutdown::Write).unwrap();
+                stream.read_exact(&mut [0; 100]).unwrap();
+            }
+            // Half a request, then nothing.
+            _ => {
+                stream.write_all(b"*2\r\n$3\r\nGET\r\n$5\r\nla").unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+                stream.read_to_end(&mut Vec::new()).unwrap();
+            }
+        }
+    }
+    assert_eq!(admin.line("GET half"), Value::Bulk(b"900".to_vec()), "what was sent has run");
+    witness.was_served("300 half-closed clients");
+    wait_for_clients(&mut admin, clients);
+    let after = descriptors(&tern);
+    assert!(after <= before + 8, "{before} descriptors before, {after} after");
+    assert_unharmed(&tern);
+}
+
+#[test]
+fn ten_thousand_idle_connections_are_cheap() {
+    let wanted = 10_000;
+    let n = wanted.min(open_files().saturating_sub(OWN));
+    if n < wanted {
+        say(&format!(
+            "10 000 idle connections: only {n}, because of the limit of open files (ulimit -n 20000)"
+        ));
+    }
+    let tern = tern(&["--maxclients", "20000"]);
+    let mut admin = tern.client();
+    let (before, clients) = (tern.resident(), info(&mut admin, "clients", "connected_clients"));
+    let witness = Witness::start(&tern);
+    let mut idle = Vec::with_capacity(n);
+    for _ in 0..n {
+        let mut stream = connect(&tern);
+        stream.write_all(b"PING\r\n").unwrap();
+        idle.push(stream);
+    }
+    for stream in &mut idle {
+        stream.read_exact(&mut [0; 7]).unwrap();
+    }
+    assert!(info(&mut admin, "clients", "connected_clients") >= n as u64);
+    let each = tern.resident().saturating_sub(before) / n.max(1);
+    say(&format!("{n} idle connections: {each} bytes of memory each"));
+    assert!(each < 24 << 10, "{each} bytes a connection");
+    witness.was_served("10 000 idle connections");
+    drop(idle);
+    wait_for_clients(&mut admin, clients);
+    assert_unharmed(&tern);
+}
+
+#[test]
+fn clients_that_come_and_go_leave_nothing() {
+    let tern = tern(&[]);
+    let mut admin = tern.client();
+    let (before, clients) = (descriptors(&tern), info(&mut admin, "clients", "connected_clients"));
+    let witness = Witness::start(&tern);
+    for n in 0..3000 {
+        let mut stream = connect(&tern);
+        if n % 2 == 0 {
+            stream.write_all(b"PING\r\n").unwrap();
+        }
+    }
+    wait_for_clients(&mut admin, clients + 1);
+    witness.was_served("3000 clients that come and go");
+    wait_for_clients(&mut admin, clients);
+    let after = descriptors(&tern);
+    assert!(after <= before + 8, "{before} descriptors before, {after} after");
+    assert_unharmed(&tern);
+}
+
+/// The store opens files, too: clients must not take the last descriptor from it.
+#[test]
+fn more_clients_than_descriptors_do_not_starve_the_store() {
+    if program("sh").is_none() {
+        return skipped("clients beyond the limit of descriptors: no sh", "apt-get install dash");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let mut command = Command::new("sh");
+    let line = "ulimit -n 1000; exec \"$0\" --port \"$1\" --dir \"$2\" --store-write-buffer-size 64kb";
+    command.args(["-c", line, env!("CARGO_BIN_EXE_tern"), &port.to_string()]).arg(home.path().join("data"));
+    let tern = tern_on(&mut command, port);
+    let witness = Witness::start(&tern);
+    let mut crowd: Vec<TcpStream> = (0..1200).map(|_| connect(&tern)).collect();
+    let mut refused = 0;
+    for stream in &mut crowd {
+        let mut answer = [0; 7];
+        stream.write_all(b"PING\r\n").ok();
+        if stream.read_exact(&mut answer).is_err() || &answer != b"+PONG\r\n" {
+            refused += 1;
+        }
+    }
+    assert!((200..1200).contains(&refused), "{refused} of 1200 were refused");
+    witness.was_served("1200 clients and 1000 descriptors");
+    // Table files are written and opened while the crowd stays.
+    let mut stream = crowd.swap_remove(0);
+    let value = "x".repeat(10_000);
+    for n in 0..100 {
+        stream.write_all(format!("SET filler:{n} {value}\r\n").as_bytes()).unwrap();
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+OK\r\n", "{}", tern.log());
+    }
+    assert_eq!(lines_with(&tern, "accept failed"), 0, "{}", tern.log());
+    assert!((1..=20).contains(&lines_with(&tern, "connection refused")), "{}", tern.log());
+    drop((crowd, stream));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_unharmed(&tern);
+}

@@ -1,0 +1,230 @@
+//! Too much at once: pipelines, passwords, garbage, replies that nobody reads, arguments without end.
+
+use crate::support::resp::{Client, Value, request};
+use crate::support::rng::Rng;
+use crate::support::say;
+use crate::support::server::{Server, tern};
+use crate::witness::Witness;
+use crate::{assert_unharmed, info, lines_with};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+/// The largest resident memory, sampled while `attack` runs, above what it was before.
+fn grown_during(server: &Server, attack: impl FnOnce() + Send) -> usize {
+    let before = server.resident();
+    let mut most = before;
+    std::thread::scope(|scope| {
+        let running = scope.spawn(attack);
+        while !running.is_finished() {
+            most = most.max(server.resident());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        running.join().unwrap();
+    });
+    most - before
+}
+
+#[test]
+fn a_pipeline_of_a_million_commands_is_answered_in_order_and_held_in_pieces() {
+    let tern = tern(&["--appendfsync", "no"]);
+    let witness = Witness::start(&tern);
+    let n = 1_000_000;
+    let since = Instant::now();
+    let grown = grown_during(&tern, || {
+        let mut stream = connect(&tern);
+        let mut sender = stream.try_clone().unwrap();
+        let sending = std::thread::spawn(move || {
+            let raw: Vec<u8> = (0..n).flat_map(|i| format!("ECHO {i:07}\r\n").into_bytes()).collect();
+            sender.write_all(&raw).unwrap();
+        });
+        let mut answer = vec![0; b"$7\r\n1234567\r\n".len()];
+        let mut buffered = std::io::BufReader::with_capacity(MIB, &mut stream);
+        for i in 0..n {
+            buffered.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, format!("$7\r\n{i:07}\r\n").as_bytes());
+        }
+        sending.join().unwrap();
+    });
+    say(&format!("a million commands in one pipeline: {:.1?}, {} MiB", since.elapsed(), grown / MIB));
+    witness.was_served("a pipeline of a million commands");
+    assert!(grown < 64 * MIB, "{grown} bytes");
+    assert_unharmed(&tern);
+}
+
+#[test]
+fn replies_that_nobody_reads_are_not_held() {
+    let tern = tern(&["--appendfsync", "no", "--store-value-cache-size", "0", "--store-cache-size", "8mb"]);
+    let mut admin = tern.client();
+    for n in 0..60 {
+        let value = vec![b'v'; MIB];
+        assert_eq!(
+            admin.run(&[b"SET", format!("large:{n}").as_bytes(), &value]).value,
+            Value::Simple(b"OK".to_vec())
+        );
+    }
+    let witness = Witness::start(&tern);
+    let pipeline: Vec<u8> = (0..60).flat_map(|n| request(&["GET", &format!("large:{n}")])).collect();
+    let mut greedy = Vec::new();
+    let grown = grown_during(&tern, || {
+        for _ in 0..20 {
+            let mut stream = connect(&tern);
+            stream.write_all(&pipeline).unwrap();
+            greedy.push(stream);
+        }
+        std::thread::sleep(Duration::from_secs(3));
+    });
+    say(&format!("20 clients ask for 60 MiB each and read nothing: {} MiB", grown / MIB));
+    witness.was_served("replies that nobody reads");
+    assert!(grown < 256 * MIB, "{} MiB", grown / MIB);
+    // Who reads after all gets everything.
+    let mut left = 60 * (MIB + "$1048576\r\n\r\n".len());
+    let mut chunk = vec![0; MIB];
+    while left > 0 {
+        let n = greedy[0].read(&mut chunk).unwrap();
+        assert!(n > 0, "closed with {left} bytes to come");
+        left -= n;
+    }
+    drop(greedy);
+    assert_unharmed(&tern);
+}
+
+#[test]
+fn wrong_passwords_are_counted_and_leave_few_lines() {
+    let tern = tern(&["--requirepass", "correct horse"]);
+    let known = || {
+        let mut client = tern.client();
+        assert_eq!(client.run(&["AUTH", "correct horse"]).value, Value::Simple(b"OK".to_vec()));
+        client
+    };
+    let witness = Witness::with(known());
+    let (clients, each) = (4, 5000);
+    let guess = |who: usize| {
+        let mut client = tern.client();
+        for n in 0..each {
+            let password = format!("{who}-{n}");
+            let line = if n % 2 == 0 { ["AUTH", "default", &password] } else { ["HELLO", "3", "AUTH"] };
+            match n % 2 {
+                0 => client.send(&line).unwrap(),
+                _ => client.send(&[&line[..], &["default", &password]].concat()).unwrap(),
+            }
+        }
+        for _ in 0..each {
+            let Value::Error(line) = client.read().unwrap().value else { panic!("a guess was right") };
+            assert!(line.starts_with(b"WRONGPASS"));
+        }
+    };
+    let grown = grown_during(&tern, || {
+        std::thread::scope(|scope| {
+            (0..clients).for_each(|who| drop(scope.spawn(move || guess(who))));
+        });
+    });
+    witness.was_served("20 000 wrong passwords");
+    assert!(grown < 64 * MIB, "{grown} bytes");
+    let mut admin = known();
+    assert_eq!(info(&mut admin, "stats", "acl_access_denied_auth"), (clients * each) as u64);
+    let lines = lines_with(&tern, "AUTH with a wrong user or password");
+    assert!((1..=60).contains(&lines), "{lines} lines");
+    assert!(!tern.whole_log().contains("horse"), "no password stands in the log");
+}
+
+/// Bytes of no or some resemblance to the protocol.
+fn garbage(rng: &mut Rng) -> Vec<u8> {
+    let parts: [&[u8]; 16] = [
+        b"*1\r\n",
+        b"*3\r\n",
+        b"*-1\r\n",
+        b"*99999999999\r\n",
+        b"*2147483647\r\n",
+        b"$3\r\nSET\r\n",
+        b"$-1\r\n",
+        b"$0\r\n\r\n",
+        b"$9999999999\r\n",
+        b"PING\r\n",
+        b"\"unbalanced",
+        b"\r\n",
+        b"%2\r\n+a\r\n",
+        b"\0\0\0\0",
+        b"*1\r\n*1\r\n*1\r\n",
+        b"HELLO 3\r\n",
+    ];
+    let mut out = Vec::new();
+    for _ in 0..rng.below(40) {
+        match rng.below(3) {
+            0 => out.extend((0..rng.below(200)).map(|_| rng.next() as u8)),
+            _ => out.extend_from_slice(rng.pick(&parts)),
+        }
+    }
+    out
+}
+
+#[test]
+fn random_garbage_closes_its_own_connection_only() {
+    let tern = tern(&[]);
+    let seed = Rng::any_seed();
+    say(&format!("garbage: seed {seed}"));
+    let witness = Witness::start(&tern);
+    let grown = grown_during(&tern, || {
+        let mut rng = Rng::new(seed);
+        for _ in 0..2000 {
+            let mut stream = connect(&tern);
+            // The server may close before all is written.
+            let _ = stream.write_all(&garbage(&mut rng));
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    witness.was_served("2000 times garbage");
+    assert!(grown < 64 * MIB, "{grown} bytes");
+    let lines = lines_with(&tern, "Protocol error");
+    assert!((1..=100).contains(&lines), "{lines} lines");
+    assert_unharmed(&tern);
+}
+
+#[test]
+fn lines_without_an_end_are_cut_off() {
+    let tern = tern(&[]);
+    let witness = Witness::start(&tern);
+    let grown = grown_during(&tern, || {
+        for start in [&b"x"[..], b"*", b"*1\r\n$"] {
+            let mut streams: Vec<TcpStream> = (0..100).map(|_| connect(&tern)).collect();
+            for stream in &mut streams {
+                let _ = stream.write_all(start);
+                let _ = stream.write_all(&[b'1'; 200_000]);
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+        }
+    });
+    witness.was_served("lines without an end");
+    assert!(grown < 64 * MIB, "{grown} bytes");
+    assert_unharmed(&tern);
+}
+
+#[test]
+fn a_request_of_millions_of_empty_arguments_is_paid_back() {
+    let tern = tern(&[]);
+    let witness = Witness::start(&tern);
+    let n = 2_000_000;
+    let grown = grown_during(&tern, || {
+        let mut client: Client = tern.client();
+        let mut raw = format!("*{}\r\n$7\r\nUNKNOWN\r\n", n + 1).into_bytes();
+        (0..n).for_each(|_| raw.extend_from_slice(b"$0\r\n\r\n"));
+        for _ in 0..3 {
+            client.send_raw(&raw).unwrap();
+            assert!(client.read().unwrap().value.is_error());
+        }
+    });
+    say(&format!("a request of {n} empty arguments: {} MiB", grown / MIB));
+    witness.was_served("two million empty arguments");
+    // 12 MB on the wire, and 32 bytes to tell an argument by.
+    assert!(grown < 512 * MIB, "{} MiB", grown / MIB);
+    assert_unharmed(&tern);
+}

@@ -1,0 +1,53 @@
+//! A client that is served while others attack.
+
+use crate::support::resp::{Client, Value};
+use crate::support::server::Server;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longest that it may wait for an answer: generous, because the machine is shared with the attack.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Asks until it is told to stop.
+pub struct Witness {
+    stop: Arc<AtomicBool>,
+    asking: JoinHandle<Vec<Duration>>,
+}
+
+impl Witness {
+    pub fn start(server: &Server) -> Witness {
+        Self::with(server.client())
+    }
+
+    pub fn with(mut client: Client) -> Witness {
+        assert_eq!(client.line("SET witness here"), Value::Simple(b"OK".to_vec()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let asking = std::thread::spawn(move || {
+            let mut waits = Vec::new();
+            while !told.load(Ordering::Relaxed) {
+                let since = Instant::now();
+                assert_eq!(client.line("PING"), Value::Simple(b"PONG".to_vec()));
+                assert_eq!(client.line("GET witness"), Value::Bulk(b"here".to_vec()));
+                waits.push(since.elapsed());
+                std::thread::sleep(PAUSE);
+            }
+            waits
+        });
+        Witness { stop, asking }
+    }
+
+    /// Fails where it was not served well. Says how it was.
+    pub fn was_served(self, attack: &str) {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut waits = self.asking.join().unwrap();
+        waits.sort();
+        let (n, longest) = (waits.len(), *waits.last().unwrap());
+        let p99 = waits[n * 99 / 100];
+        crate::support::say(&format!("{attack}: {n} asked, p99 {p99:.1?}, longest {longest:.1?}"));
+        assert!(longest < PATIENCE, "{attack}: {longest:?}");
+    }
+}
