@@ -272,7 +272,7 @@ fn doubtful(open: &[Open], width: usize) -> usize {
 fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
     let answered = done.len();
     for (job, done) in jobs.drain(..answered.min(jobs.len())).zip(done) {
-        let _ = job.answer.send(done);
+        let _ = job.answer.send(done.of(job.unit));
     }
 }
 

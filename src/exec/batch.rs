@@ -22,6 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+/// Bytes of replies after which a pipeline's unit ends: they are held until it has committed. Without this bound a client that
+/// asks for one large value a hundred times makes the server hold a hundred of them.
+const MAX_HELD: usize = 1 << 20;
 /// Calls of one EXEC that are refused alone, at most.
 const MOST_REFUSED: usize = 16;
 
@@ -129,7 +132,8 @@ impl<'a> Batch<'a> {
         self.lookups.take()
     }
 
-    /// Runs a unit. `forced` holds the answers of calls that must not run (again).
+    /// Runs a unit. `forced` holds the answers of calls that must not run (again). A pipeline's unit ends early where its
+    /// replies are many bytes ([`MAX_HELD`]): then there are fewer replies than calls.
     pub(super) async fn unit(
         &mut self,
         unit: &Unit,
@@ -143,6 +147,7 @@ impl<'a> Batch<'a> {
         client.in_exec = unit.exec;
         self.may_stream = unit.id.is_none();
         let mut replies = Vec::with_capacity(unit.calls.len());
+        let mut held = 0;
         for (n, call) in unit.calls.iter().enumerate() {
             let reply = match forced.call(n) {
                 Some(reply) => reply,
@@ -163,7 +168,11 @@ impl<'a> Batch<'a> {
                     }
                 },
             };
+            held += reply.weight();
             replies.push(reply);
+            if held > MAX_HELD && !unit.exec {
+                break;
+            }
         }
         client.in_exec = false;
         Ok(Some(replies))

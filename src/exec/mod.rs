@@ -130,8 +130,10 @@ impl Unit {
 pub struct Done {
     /// The client's state after the unit.
     pub client: ClientState,
-    /// One reply a call; None where a watched key had changed and nothing ran.
+    /// One reply a call that ran; None where a watched key had changed and nothing ran.
     pub replies: Option<Vec<Reply>>,
+    /// Calls that did not run, because the replies before them are to be written first.
+    pub rest: Vec<Call>,
     /// Why the unit as a whole failed in the store; `replies` then repeats it for each call.
     pub refused: Option<ReplyError>,
     /// Keys that its commands looked up.
@@ -140,14 +142,23 @@ pub struct Done {
 
 impl Done {
     fn new(client: ClientState, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
-        Done { client, replies, refused: None, lookups }
+        Done { client, replies, rest: Vec::new(), refused: None, lookups }
     }
 
     /// A unit of `calls` commands that failed as a whole.
     fn refused(client: ClientState, calls: usize, e: Error) -> Self {
         let error = e.into_reply();
         let replies = Some(vec![Reply::Error(error.clone()); calls]);
-        Done { client, replies, refused: Some(error), lookups: Lookups::default() }
+        Done { client, replies, rest: Vec::new(), refused: Some(error), lookups: Lookups::default() }
+    }
+
+    /// With those calls of `unit`, whose answer this is, that have no reply.
+    fn of(mut self, mut unit: Unit) -> Self {
+        let ran = self.replies.as_ref().map_or(usize::MAX, Vec::len);
+        if ran < unit.calls.len() {
+            self.rest = unit.calls.split_off(ran);
+        }
+        self
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) async fn run(
             None => attempt(server, &unit, &mut client, &mut forced, &patience).await,
         };
         match result {
-            Ok((replies, lookups)) => return Done::new(client, replies, lookups),
+            Ok((replies, lookups)) => return Done::new(client, replies, lookups).of(unit),
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) if e.is_retryable() && (tries < MAX_ATTEMPTS || !patience.is_over(&e)) => {
                 server.telemetry.on_retry(&e);

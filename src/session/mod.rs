@@ -5,7 +5,8 @@
 //!   call, CLIENT REPLY.
 //! * [`Session::run`] runs the window, then what ended it, and leaves exactly one reply for each request, in order;
 //!   [`Reply::None`] is no bytes.
-//! * A window that answered much makes the next one smaller: replies of one window are held until they are written.
+//! * A window that answered much makes the next one smaller: replies of one window are held until they are written. One
+//!   that answers very much is left in the middle, and goes on once that has been written.
 
 mod gate;
 mod login;
@@ -67,6 +68,20 @@ struct Window {
 impl Window {
     fn len(&self) -> usize {
         self.calls.len() + self.fixed.len()
+    }
+
+    /// What is left of it once all but `calls` have run. Keeps the fixed replies that are due now.
+    fn split_off(&mut self, ran: usize, calls: Vec<Call>) -> Window {
+        let due = self.fixed.partition_point(|(at, _)| *at <= ran);
+        let mut fixed = self.fixed.split_off(due);
+        fixed.iter_mut().for_each(|(at, _)| *at -= ran);
+        Window {
+            bytes: calls.iter().map(Call::bytes).sum(),
+            weight: calls.iter().map(Call::weight).sum(),
+            calls,
+            fixed,
+            ends_in_reply_mode: std::mem::take(&mut self.ends_in_reply_mode),
+        }
     }
 }
 
@@ -256,12 +271,16 @@ impl Session {
     }
 
     async fn run_window(&mut self) {
-        let window = std::mem::take(&mut self.window);
+        let mut window = std::mem::take(&mut self.window);
         if window.len() == 0 {
             return;
         }
         let before = self.begin_reply();
-        let ran = if window.calls.is_empty() { Vec::new() } else { self.execute(window.calls).await };
+        let calls = std::mem::take(&mut window.calls);
+        let (ran, rest) = if calls.is_empty() { Default::default() } else { self.execute(calls).await };
+        if !rest.is_empty() {
+            self.window = window.split_off(ran.len(), rest);
+        }
         self.weight = ran.iter().map(Reply::weight).sum();
         self.limit = next_limit(self.limit, self.weight);
         if window.fixed.is_empty()
@@ -276,18 +295,19 @@ impl Session {
         self.end_reply();
     }
 
-    async fn execute(&mut self, calls: Vec<Call>) -> Vec<Reply> {
+    /// The replies of those that ran, and those that did not.
+    async fn execute(&mut self, calls: Vec<Call>) -> (Vec<Reply>, Vec<Call>) {
         let unit = Unit { calls, client: self.client.clone(), watches: Vec::new(), exec: false, id: None };
-        self.run_unit(unit).await.0.unwrap_or_default()
+        let done = self.run_unit(unit).await;
+        (done.replies.unwrap_or_default(), done.rest)
     }
 
-    /// The unit's replies and refusal, as [`Done`] has them.
-    async fn run_unit(&mut self, unit: Unit) -> (Option<Vec<Reply>>, Option<ReplyError>) {
+    async fn run_unit(&mut self, unit: Unit) -> Done {
         self.client.handle.set_busy(true);
-        let Done { client, replies, refused, .. } = self.executor.run(unit).await;
-        self.client = client;
+        let mut done = self.executor.run(unit).await;
+        std::mem::swap(&mut self.client, &mut done.client);
         self.client.handle.set_busy(false);
-        (replies, refused)
+        done
     }
 
     /// Puts the fixed replies between those of the commands that ran, and leaves out what CLIENT REPLY says.

@@ -12,7 +12,7 @@ use crate::commands::idempotent::may_run;
 use crate::commands::reply::Reply;
 use crate::commands::table::{Run, SessionOp};
 use crate::error::ReplyError;
-use crate::exec::{Call, Unit, Watched};
+use crate::exec::{Call, Done, Unit, Watched};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -162,7 +162,8 @@ impl Session {
             return Ok(Vec::new());
         }
         let unit = Unit { calls, client: self.client.clone(), watches, exec: true, id };
-        match self.run_unit(unit).await {
+        let Done { replies, refused, .. } = self.run_unit(unit).await;
+        match (replies, refused) {
             (_, Some(error)) => Err(Reply::Error(error)),
             (replies, None) => replies.ok_or(Reply::NilArray),
         }
