@@ -92,7 +92,8 @@ fn its_options_exist() {
     let named = text.split("--").skip(1).filter_map(|rest| rest.split([' ', '`', '>', '\n']).next());
     let options =
         named.filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
-    let own = ["release", "test", "directive", "features", "from", "to"];
+    let own =
+        ["release", "test", "directive", "features", "from", "to", "tls", "cacert", "cert", "key", "locked"];
     let unknown: Vec<&str> =
         options.filter(|name| !own.contains(name) && tern::config::lookup(name).is_none()).collect();
     assert!(unknown.is_empty(), "no such directive: {unknown:?}");

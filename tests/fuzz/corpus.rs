@@ -1,0 +1,163 @@
+//! Inputs that are right, for the mutator to break. Made by the encoders, so they follow the formats.
+
+use bytes::Bytes;
+use roaring::RoaringTreemap;
+use tern::commands::reply::Reply;
+use tern::commands::reply_codec;
+use tern::keyspace::instances::Instance;
+use tern::keyspace::keys::{Oid, Prefix, root};
+use tern::keyspace::receipt::Receipt;
+use tern::keyspace::record::{Record, SetRep, Str, Value};
+use tern::types::dump;
+use tern::types::hyperloglog::HyperLogLog;
+use tern::types::set::chunk::Row;
+use tern::types::set::small::Small;
+
+/// Redis' checksum (Jones), bit by bit.
+pub fn crc64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u64::from(*byte), |crc: u64, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0x95AC_9329_AC4B_C9B5 } else { crc >> 1 }
+        })
+    })
+}
+
+fn owned(inputs: &[&[u8]]) -> Vec<Vec<u8>> {
+    inputs.iter().map(|i| i.to_vec()).collect()
+}
+
+fn members(n: usize) -> Vec<Bytes> {
+    (0..n).map(|i| Bytes::from(format!("member-{i}"))).collect()
+}
+
+pub fn requests() -> Vec<Vec<u8>> {
+    let mut all = owned(&[
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nva\r\nl\r\n*1\r\n$4\r\nPING\r\n",
+        b"*0\r\n*-1\r\n*1\r\n$0\r\n\r\n",
+        b"*2\r\n$3\r\nGET\r\n$20000\r\n",
+        b"set k \"a b\\x41\\n\" 'it\\'s'\r\nPING\n\r\n",
+        b"*2147483647\r\n$536870912\r\n",
+        b"*1\r\n*1\r\n$1\r\na\r\n",
+        b"+OK\r\n:1\r\n%1\r\n",
+    ]);
+    all.push([&b"*2\r\n$4\r\nECHO\r\n$5000\r\n"[..], &[b'x'; 5000], b"\r\nPING\r\n"].concat());
+    all
+}
+
+pub fn payloads() -> Vec<Vec<u8>> {
+    let integers: Vec<Bytes> = [-1i64, 0, 7, 70_000, 1 << 40].map(|n| Bytes::from(n.to_string())).into();
+    // An LZF string: 10 literal bytes, then a repeat.
+    let squeezed = [&[0, 0xc3, 4, 11, 0, b'a', 0xe0, 0][..], &[0, 10, 0]].concat();
+    let listpack =
+        [&[20, 16][..], &[16, 0, 0, 0, 2, 0, 0x81, b'a', 2, 7, 1, 0x82, b'b', b'c', 3, 0xff], &[11, 0]]
+            .concat();
+    let mut all = vec![
+        dump::of_string(b"value"),
+        dump::of_string(b"-12345"),
+        dump::of_string(&[b'x'; 20_000]),
+        dump::of_set(&members(5)),
+        dump::of_set(&members(200)),
+        dump::of_integers(&integers),
+    ];
+    for body in [squeezed, listpack] {
+        let sealed = crc64(&body).to_le_bytes();
+        all.push([body, sealed.to_vec()].concat());
+    }
+    all
+}
+
+pub fn records() -> Vec<Vec<u8>> {
+    let raw = Small::encode(&Small::Raw(members(3))).unwrap();
+    let ints = Small::encode(&Small::Ints([1, 2, 70_000, 1 << 63].into_iter().collect())).unwrap();
+    let values = [
+        Value::Str(Str::Inline(Bytes::from_static(b"abc"))),
+        Value::Str(Str::Pieces { oid: Oid(7), len: 1 << 29 }),
+        Value::Str(Str::Made { bytes: Bytes::from_static(b"12"), raw: true }),
+        Value::Set(raw),
+        Value::Set(ints),
+        Value::Set(SetRep::Chunked(Oid(u128::MAX))),
+    ];
+    let record = |(n, value): (usize, Value)| {
+        Record { revision: n as u64, expire_at: (n % 2 == 0).then_some(1 << 40), value }.encode()
+    };
+    values.into_iter().enumerate().map(record).collect()
+}
+
+pub fn receipts() -> Vec<Vec<u8>> {
+    let short = Receipt { fingerprint: 1, at: 2, db: 3, len: 4, reply: Bytes::from_static(b"abcd") };
+    let long = Receipt { len: 5_000_000, reply: Bytes::new(), ..short.clone() };
+    vec![short.encode(), long.encode()]
+}
+
+pub fn instances() -> Vec<Vec<u8>> {
+    let address = "127.0.0.1:6379".to_owned();
+    vec![Instance { epoch: 1, beat: 2, started: 3, at: 4, address, version: "0.1.0".into() }.encode()]
+}
+
+pub fn replies() -> Vec<Vec<u8>> {
+    let bulk = || Reply::Bulk(Bytes::from_static(b"bulk"));
+    let nested = Reply::Array(vec![Reply::Array(vec![bulk(), Reply::Nil]), Reply::Set(vec![Reply::Int(-1)])]);
+    let all = [
+        Reply::Ok,
+        bulk(),
+        Reply::Int(7),
+        Reply::Double(0.5),
+        Reply::Map(vec![(bulk(), Reply::NilArray)]),
+        nested,
+    ];
+    all.iter().filter_map(reply_codec::encode).collect()
+}
+
+pub fn chunks() -> Vec<Vec<u8>> {
+    let scattered: RoaringTreemap = (0..3000u64).map(|n| n * 977).collect();
+    let mut runs: RoaringTreemap = (100..60_000u64).collect();
+    runs.optimize();
+    let dense: RoaringTreemap = (0..40_000u64).map(|n| n * 3 / 2).collect();
+    let high: RoaringTreemap = [1, 1 << 33, u64::MAX].into_iter().collect();
+    let all = [RoaringTreemap::new(), scattered, runs, dense, high];
+    all.iter().map(|ids| Row::encode(Some(1 << 40), ids).unwrap()).collect()
+}
+
+pub fn row_keys() -> Vec<Vec<u8>> {
+    let db = Prefix::from_number(3);
+    vec![
+        db.record(b"key"),
+        db.piece(Oid(9), 4),
+        db.chunk(Oid(9), 77),
+        db.delta(Oid(9), 78),
+        db.count(Oid(9)),
+        db.expiry(1 << 40, b"key"),
+        db.key_count(1),
+        root::lane(1, 2),
+        root::instance(5).to_vec(),
+        root::receipt(b"an-id-of-a-client"),
+        root::receipt_age(1 << 40, b"an-id-of-a-client"),
+        root::forward(b"member"),
+        root::member(42).to_vec(),
+    ]
+}
+
+pub fn hyperloglogs() -> Vec<Vec<u8>> {
+    let mut hll = HyperLogLog::new();
+    let mut all = vec![hll.bytes()];
+    for n in 0..300u32 {
+        hll.add(&n.to_le_bytes(), 3000).unwrap();
+        if n % 100 == 7 {
+            all.push(hll.bytes());
+        }
+    }
+    hll.make_dense().unwrap();
+    all.push(hll.bytes());
+    all
+}
+
+pub fn config_files() -> Vec<Vec<u8>> {
+    let documented = include_bytes!("../../conf/tern.conf");
+    let lines = documented.split(|b| *b == b'\n').filter(|l| !l.is_empty() && !l.starts_with(b"#"));
+    let few: Vec<Vec<u8>> = lines.map(<[u8]>::to_vec).collect();
+    let mut all: Vec<Vec<u8>> = few.chunks(6).map(|lines| lines.join(&b'\n')).collect();
+    all.push(
+        b"requirepass \"a \\x41\\n'\" \nsave '' \nclient-output-buffer-limit normal 1mb 2k 3\n".to_vec(),
+    );
+    all
+}

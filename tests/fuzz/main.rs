@@ -1,0 +1,90 @@
+//! Hazard: bytes that are not what they should be end a task, cost memory without bound, or are read as something else.
+//!
+//! Each target takes any bytes, from the network, a payload, a stored row or a file, and must answer: with a value or an error.
+//! The inputs are mutants of a small corpus that is made here, by a seeded mutator that is blind to coverage: it finds what is
+//! shallow, which for hand-written decoders of flat formats is most. Overflow checks are on in tests.
+//! `TERN_FUZZ_SECONDS` is the time for each target (1 s where nothing is said), `TERN_FUZZ_SEED` repeats a run.
+//!
+//! Targets are functions of bytes, as cargo-fuzz wants them, so that a coverage-guided fuzzer can drive the same ones.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod commands;
+mod corpus;
+mod mutate;
+#[path = "../rig/mod.rs"]
+mod rig;
+#[path = "../support/mod.rs"]
+mod support;
+mod targets;
+
+use mutate::Mutator;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use support::rng::Rng;
+
+/// A decoder, and inputs that it knows.
+pub struct Target {
+    pub name: &'static str,
+    pub run: fn(&[u8]),
+    pub corpus: fn() -> Vec<Vec<u8>>,
+}
+
+fn time() -> Duration {
+    Duration::from_secs(support::env_number("TERN_FUZZ_SECONDS").unwrap_or(1))
+}
+
+fn seed() -> u64 {
+    support::env_number("TERN_FUZZ_SEED").unwrap_or_else(Rng::any_seed)
+}
+
+/// Runs mutants until the time is over; a panic ends it with the input that caused it.
+fn hunt(target: &Target) {
+    let (seed, until) = (seed(), Instant::now() + time());
+    let mut mutator = Mutator::new(seed, (target.corpus)());
+    mutator.corpus.iter().for_each(|input| (target.run)(input));
+    let mut tried = 0u64;
+    while Instant::now() < until {
+        for _ in 0..64 {
+            let input = mutator.next();
+            if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
+                panic!("{}: TERN_FUZZ_SEED={seed}, input {}", target.name, input.escape_ascii());
+            }
+            tried += 1;
+        }
+    }
+    support::say(&format!("fuzz {}: {tried} inputs, seed {seed}", target.name));
+}
+
+fn target(name: &str) -> &'static Target {
+    targets::ALL.iter().find(|t| t.name == name).unwrap()
+}
+
+macro_rules! hunts {
+    ($($name:ident)+) => {
+        $(#[test]
+        fn $name() {
+            hunt(target(stringify!($name)));
+        })+
+
+        #[test]
+        fn every_target_is_hunted() {
+            let names: Vec<_> = targets::ALL.iter().map(|t| t.name).collect();
+            assert_eq!(names, [$(stringify!($name)),+]);
+        }
+    };
+}
+
+hunts!(requests payloads records receipts instances replies chunks small_sets row_keys hyperloglogs config_files);
+
+/// The hunt can fail: a decoder that trusts a length is caught within a second.
+#[test]
+fn a_planted_mistake_is_found() {
+    fn trusting(input: &[u8]) {
+        if let [b'L', len, rest @ ..] = input {
+            let _ = &rest[..usize::from(*len)];
+        }
+    }
+    let planted = Target { name: "planted", run: trusting, corpus: || vec![b"L\x03abc".to_vec()] };
+    assert!(catch_unwind(|| hunt(&planted)).is_err());
+}

@@ -1,0 +1,143 @@
+//! What takes bytes from outside, as functions that must return. Where a value comes out, it must be written again as it was read.
+
+use super::{Target, corpus};
+use bytes::Bytes;
+use tern::commands::reply_codec;
+use tern::config::{Settings, from_text};
+use tern::keyspace::instances::Instance;
+use tern::keyspace::keys::{Prefix, root};
+use tern::keyspace::receipt::Receipt;
+use tern::keyspace::record::{Record, Value};
+use tern::net::resp::Decoder;
+use tern::net::scan::{Limits, ProtocolError};
+use tern::types::dump;
+use tern::types::hyperloglog::{HyperLogLog, Registers};
+use tern::types::set::chunk::Row;
+use tern::types::set::small::Small;
+
+pub const ALL: &[Target] = &[
+    Target { name: "requests", run: requests, corpus: corpus::requests },
+    Target { name: "payloads", run: payloads, corpus: corpus::payloads },
+    Target { name: "records", run: records, corpus: corpus::records },
+    Target { name: "receipts", run: receipts, corpus: corpus::receipts },
+    Target { name: "instances", run: instances, corpus: corpus::instances },
+    Target { name: "replies", run: replies, corpus: corpus::replies },
+    Target { name: "chunks", run: chunks, corpus: corpus::chunks },
+    Target { name: "small_sets", run: small_sets, corpus: corpus::records },
+    Target { name: "row_keys", run: row_keys, corpus: corpus::row_keys },
+    Target { name: "hyperloglogs", run: hyperloglogs, corpus: corpus::hyperloglogs },
+    Target { name: "config_files", run: config_files, corpus: corpus::config_files },
+];
+
+/// RESP and inline: the same requests and error in one piece, byte by byte, and before AUTH no large ones.
+fn requests(input: &[u8]) {
+    let known = Limits { max_bulk: 512 << 20, authenticated: true };
+    assert_eq!(decoded(input, input.len().max(1), known), decoded(input, 1, known));
+    let stranger = Limits { authenticated: false, ..known };
+    let (requests, _) = decoded(input, 7, stranger);
+    assert!(requests.iter().flatten().all(|arg| arg.len() <= 64 << 10), "a stranger sent much");
+}
+
+fn decoded(input: &[u8], piece: usize, limits: Limits) -> (Vec<Vec<Bytes>>, Option<ProtocolError>) {
+    let (mut decoder, mut requests) = (Decoder::default(), Vec::new());
+    for piece in input.chunks(piece) {
+        decoder.room().extend_from_slice(piece);
+        decoder.filled(piece.len());
+        loop {
+            match decoder.next_request(&limits) {
+                Ok(Some(argv)) => requests.push(argv),
+                Ok(None) => break,
+                Err(e) => return (requests, Some(e)),
+            }
+        }
+    }
+    (requests, None)
+}
+
+/// RESTORE's payloads: as they are, and with a checksum that fits, because few mutants have one.
+fn payloads(input: &[u8]) {
+    const LONGEST: usize = 1 << 20;
+    let _ = (dump::decode(input, LONGEST), dump::type_of(input));
+    let body = &input[..input.len().saturating_sub(8)];
+    let sealed = [body, &corpus::crc64(body).to_le_bytes()].concat();
+    let _ = dump::decode(&sealed, LONGEST);
+}
+
+fn records(input: &[u8]) {
+    if let Ok(record) = Record::decode(&Bytes::copy_from_slice(input)) {
+        assert_eq!(Record::decode(&record.encode().into()).unwrap(), record);
+    }
+}
+
+fn receipts(input: &[u8]) {
+    if let Ok(receipt) = Receipt::decode(&Bytes::copy_from_slice(input)) {
+        assert_eq!(Receipt::decode(&receipt.encode().into()).unwrap(), receipt);
+    }
+}
+
+fn instances(input: &[u8]) {
+    if let Ok(instance) = Instance::decode(input)
+        && instance.address.len() + instance.version.len() < 1 << 16
+    {
+        assert_eq!(Instance::decode(&instance.encode()).unwrap(), instance);
+    }
+}
+
+fn replies(input: &[u8]) {
+    if let Some(reply) = reply_codec::decode(&Bytes::copy_from_slice(input)) {
+        assert_eq!(reply_codec::encode(&reply).unwrap(), input);
+    }
+}
+
+/// A set's chunk: what it says without being decoded is what it says decoded.
+fn chunks(input: &[u8]) {
+    let Ok(row) = Row::new(0, Bytes::copy_from_slice(input)) else { return };
+    let (count, ids) = (row.count(), row.ids());
+    let _ = (row.contains(7), row.contains(u64::MAX), row.select(0), row.select(u64::MAX), row.covers(1));
+    if let (Ok(count), Ok(ids)) = (count, ids) {
+        let _ = (count, ids.len(), ids.iter().take(100).count());
+    }
+}
+
+fn small_sets(input: &[u8]) {
+    let Ok(Record { value: Value::Set(rep), .. }) = Record::decode(&Bytes::copy_from_slice(input)) else {
+        return;
+    };
+    let Ok(Some(mut small)) = Small::decode(&rep) else { return };
+    let members = small.members();
+    assert_eq!(members.len(), small.len());
+    let _ = (small.nth(0), small.nth(u64::MAX), small.contains(b"a"));
+    members.iter().take(4).for_each(|member| drop(small.remove(member)));
+}
+
+fn row_keys(input: &[u8]) {
+    let row = Bytes::copy_from_slice(input);
+    let _ =
+        (Prefix::decode(input), Prefix::of_row(input), Prefix::decode_piece(input), Prefix::decode_id(input));
+    for n in [0, 1, 70_000] {
+        let prefix = Prefix::from_number(n);
+        let _ = (prefix.decode_record(&row), prefix.decode_oid(input), prefix.decode_expiry(&row));
+    }
+    let _ = (root::decode_lane(input), root::decode_instance(input), root::is_data(input));
+    let _ = (root::decode_receipt_age(&row), root::decode_garbage(&row));
+}
+
+fn hyperloglogs(input: &[u8]) {
+    let Some(mut hll) = HyperLogLog::parse(input) else { return };
+    let mut registers = Registers::default();
+    let _ = (hll.is_dense(), hll.cached(), hll.merge_into(&mut registers), registers.estimate());
+    let _ = (hll.decode(), hll.add(b"element", 3000), hll.count());
+    let _ = (hll.merge(&registers, 3000), hll.make_dense(), hll.bytes());
+}
+
+/// Without `include`, which names other files.
+fn config_files(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    if text.to_ascii_lowercase().contains("include") {
+        return;
+    }
+    let mut settings = Settings::default();
+    if from_text(&mut settings, "fuzzed", &text).is_ok() {
+        let _ = (settings.patience(), settings.lane_count());
+    }
+}
