@@ -25,8 +25,11 @@ use support::rng::Rng;
 
 /// A decoder, and inputs that it knows.
 pub struct Target {
+    /// Also its test's.
     pub name: &'static str,
+    /// Must return.
     pub run: fn(&[u8]),
+    /// What the mutator begins with.
     pub corpus: fn() -> Vec<Vec<u8>>,
 }
 

@@ -105,9 +105,12 @@ fn small_sets(input: &[u8]) {
     };
     let Ok(Some(mut small)) = Small::decode(&rep) else { return };
     let members = small.members();
-    assert_eq!(members.len(), small.len());
+    // Ids that are no integers have no text: `tern check` is who finds them.
+    assert!(members.len() <= small.len());
     let _ = (small.nth(0), small.nth(u64::MAX), small.contains(b"a"));
-    members.iter().take(4).for_each(|member| drop(small.remove(member)));
+    for member in members.iter().take(4) {
+        assert!(small.remove(member), "a member is not there");
+    }
 }
 
 fn row_keys(input: &[u8]) {
