@@ -141,6 +141,7 @@ fn figures(server: &Server) -> Vec<Figure> {
         g("instances_alive", "Living servers of the store.", server.space.instances.living() as u64),
         g("uptime_seconds", "Seconds since the start.", uptime.as_secs()),
         g("resident_memory_bytes", "Resident memory of the process.", process.rss),
+        g("tasks", "Tasks of the runtime.", process::tasks()),
         f("store_commits", "Transactions committed with writes.", store.commits),
         f("store_conflicts", "Commits refused with a conflict.", store.conflicts),
         f("store_batches", "Batches written by the committer.", store.batches),

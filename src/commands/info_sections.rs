@@ -242,6 +242,7 @@ pub(super) fn tern(out: &mut String, server: &Server) {
         "batch_conflicts": t.conflicts.get(),
         "batch_unknown": t.unknown.get(),
         "panics": t.panics.get(),
+        "tasks": process::tasks(),
         "store_commits": store.commits,
         "store_conflicts": store.conflicts,
         "store_conflicts_per_commit": format!("{:.4}", ratio(store.conflicts, store.commits)),

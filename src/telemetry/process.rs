@@ -35,6 +35,12 @@ pub fn read() -> Process {
     }
 }
 
+/// Tasks of the runtime that calls, alive now; 0 outside of one. What has ended and is still counted is a leak.
+pub fn tasks() -> u64 {
+    let runtime = tokio::runtime::Handle::try_current();
+    runtime.map_or(0, |runtime| runtime.metrics().num_alive_tasks() as u64)
+}
+
 /// `Linux 6.1.0 x86_64`.
 pub fn system() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
