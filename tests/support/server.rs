@@ -34,13 +34,27 @@ pub fn tern(args: &[&str]) -> Server {
     server
 }
 
-/// `tern` on a given data directory. `TERN_BINARY` names another build, or redis-server itself, which must pass too.
+/// `tern` on a given data directory.
 pub fn tern_in(dir: &Path, args: &[&str]) -> Server {
     std::fs::create_dir_all(dir).unwrap();
+    start(tern_command(dir, args), &dir.with_extension("log"), None)
+}
+
+/// How `tern_in` starts it. `TERN_BINARY` names another build, or redis-server itself, which must pass too.
+pub fn tern_command(dir: &Path, args: &[&str]) -> Command {
     let binary = std::env::var_os("TERN_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tern").into());
     let mut command = Command::new(binary);
     on_store(&mut command, dir, args);
-    start(command, &dir.with_extension("log"), None)
+    command
+}
+
+/// What `tern check` says of such a store: its exit status, and what it wrote.
+pub fn tern_check(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
+    on_store(command.arg("check"), dir, args);
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
 }
 
 fn on_store(command: &mut Command, dir: &Path, args: &[&str]) {
@@ -54,11 +68,8 @@ fn on_store(command: &mut Command, dir: &Path, args: &[&str]) {
 
 /// Fails where `tern check` finds damage in what a server that was started so has stored. An embedded store must not be in use.
 pub fn assert_sound(dir: &Path, args: &[&str]) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
-    on_store(command.arg("check"), dir, args);
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let (status, said) = tern_check(dir, args);
+    assert_eq!(status, Some(0), "{said}");
 }
 
 /// Debian's redis-server without persistence, or None after saying loudly that it is missing.
@@ -76,7 +87,23 @@ pub fn redis(what_needs_it: &str) -> Option<Server> {
     Some(start(command, &log, Some(home)))
 }
 
-fn start(mut command: Command, log: &Path, home: Option<TempDir>) -> Server {
+fn start(command: Command, log: &Path, home: Option<TempDir>) -> Server {
+    let mut server = try_start(command, log).unwrap_or_else(|e| panic!("{e:?}"));
+    server._home = home;
+    server
+}
+
+/// A server that ended instead of answering.
+#[derive(Debug)]
+pub struct Refused {
+    /// Its exit status; none where a signal ended it.
+    pub status: Option<i32>,
+    /// What it wrote.
+    pub said: String,
+}
+
+/// Starts a server that may refuse to.
+pub fn try_start(mut command: Command, log: &Path) -> Result<Server, Refused> {
     let port = free_port();
     let output = File::create(log).unwrap();
     let child = command
@@ -86,9 +113,9 @@ fn start(mut command: Command, log: &Path, home: Option<TempDir>) -> Server {
         .stderr(output)
         .spawn()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let mut server = Server { child, port, log: log.to_path_buf(), _home: home };
-    server.wait_until_it_answers();
-    server
+    let mut server = Server { child, port, log: log.to_path_buf(), _home: None };
+    server.wait_until_it_answers()?;
+    Ok(server)
 }
 
 /// What `command` starts, once its log says that it is ready: `port` need not speak plain RESP.
@@ -108,14 +135,14 @@ pub fn tern_on(command: &mut Command, port: u16) -> Server {
 }
 
 impl Server {
-    fn wait_until_it_answers(&mut self) {
+    fn wait_until_it_answers(&mut self) -> Result<(), Refused> {
         let since = Instant::now();
         while since.elapsed() < START {
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("the server ended with {status}:\n{}", self.log());
+                return Err(Refused { status: status.code(), said: self.log() });
             }
             if answers(self.port) {
-                return;
+                return Ok(());
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -2,8 +2,8 @@
 //!
 //! Options and why: one writer, so no concurrent memtable writes; bloom filters over whole keys (10 bits) and a filter
 //! over the memtable, because most reads are points; lz4; a hash index inside data blocks; two background jobs, since the
-//! server's own threads need the cores; a quiet info log. A log that ends in a torn record (a crash while writing)
-//! opens, anything else that is damaged does not.
+//! server's own threads need the cores; a quiet info log. A log that ends in a torn record (a crash while writing) opens,
+//! anything else that is damaged does not: `audit.rs` decides, so RocksDB is told to stop where a log is not whole.
 
 use super::LocalOptions;
 use super::layout::{FORMAT, FORMAT_VALUE, METADATA, VERSION};
@@ -50,6 +50,7 @@ impl Engine {
     /// Opens or creates the database in `dir`; refuses what is not one of ours or is in use.
     pub(super) fn open(dir: &Path, options: &LocalOptions) -> StoreResult<(Self, Recovered)> {
         refuse_headless(dir)?;
+        super::audit::audit(dir)?;
         let db = DB::open(&database_options(options), dir).map_err(|e| open_error(dir, &e))?;
         let engine = Engine { db, newest: ReadOptions::default(), gone: Gone(Arc::default()) };
         engine.check_format(dir)?;
@@ -167,7 +168,7 @@ fn refuse_headless(dir: &Path) -> StoreResult<()> {
     Err(StoreError::Corrupt(format!("{} holds a database that lost its file CURRENT", dir.display())))
 }
 
-fn names(dir: &Path) -> impl Iterator<Item = String> {
+pub(super) fn names(dir: &Path) -> impl Iterator<Item = String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|e| e.file_name().into_string().ok())
 }
@@ -187,7 +188,9 @@ fn open_error(dir: &Path, e: &rocksdb::Error) -> StoreError {
         return StoreError::Unavailable(format!("{} is in use by another process", dir.display()));
     }
     match e.kind() {
-        ErrorKind::Corruption => StoreError::Corrupt(format!("{}: {text}", dir.display())),
+        ErrorKind::Corruption => {
+            StoreError::Corrupt(format!("{} is damaged: {text}. Put a backup in its place.", dir.display()))
+        }
         _ => StoreError::Unavailable(format!("cannot open {}: {text}", dir.display())),
     }
 }
@@ -214,7 +217,7 @@ fn database_options(options: &LocalOptions) -> Options {
     o.set_max_background_jobs(2);
     o.set_max_open_files(512);
     o.set_bytes_per_sync(1 << 20);
-    o.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    o.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     o.set_avoid_unnecessary_blocking_io(true);
     o.set_skip_stats_update_on_db_open(true);
     o.set_stats_dump_period_sec(0);

@@ -5,7 +5,7 @@
 //!    | Request                                 queue
 //! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
 //!    | View (snapshot)                         one atomic pointer: version + RocksDB snapshot
-//! Engine (engine, layout)                      the database; reopen: after a failed write
+//! Engine (engine, layout, audit)               the database; reopen: after a failed write
 //! Recent (recent)                              values lately written or read, in front of the view
 //! ```
 //! Why not RocksDB's own transactions: they validate written keys and chosen points only, no ranges.
@@ -13,6 +13,7 @@
 //! Invariants: one writer; readers run on what was published, which is as durable as the policy says; a commit that was
 //! queued happens or is refused whether or not its caller waits; versions grow, also over restarts.
 
+mod audit;
 mod batch;
 mod committer;
 mod conflicts;

@@ -1,0 +1,428 @@
+//! Reads RocksDB's own files before it opens them, because it goes on where it must not, and stops where it need not:
+//!
+//! * a page of zeros in a log, where a record should begin, is skipped in silence with what follows it in its block; so is
+//!   the end of a log that is missing while a later log goes on. What is found then is not what was ever there;
+//! * a last write of which some pages reached the disk and others did not (a loss of power) is a checksum that does not match, and
+//!   refused, as damage of what was synced would be.
+//!
+//! So: whole records behind a damaged place are **damage**: nothing is opened, the file and the place are named. Damage at the end with nothing behind it,
+//! which is cut off or has zeros in it, is a **torn write** that nobody was told of: RocksDB drops it. Logs that the manifest says are
+//! flushed do not count, for after a loss of power they can be there again in any state.
+//!
+//! ```text
+//! log, manifest   blocks of 32 KiB; no header crosses a block's end (less than 7 bytes are left over)
+//! fragment        crc32c u32, masked | length u16 | kind u8 | bytes          kind: 1 whole, 2 first, 3 middle, 4 last
+//! a log's record  sequence number u64 | operations u32 | ...                 the next one's number is the sum of both
+//! a manifest's    tagged fields; tag 2 is the first log that is not flushed
+//! ```
+//! A log that is being written to looks like one with a torn end, so a directory in use is refused later, by its lock.
+
+use crate::error::{StoreError, StoreResult};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+const BLOCK: usize = 32 << 10;
+const HEADER: usize = 7;
+const WHOLE: u8 = 1;
+const FIRST: u8 = 2;
+const MIDDLE: u8 = 3;
+const LAST: u8 = 4;
+/// From here on: what describes the file, not data.
+const DESCRIPTION: u8 = 9;
+/// What a disk writes at once.
+const SECTOR: usize = 512;
+
+/// Refuses what is damaged. Nothing is changed.
+pub(super) fn audit(dir: &Path) -> StoreResult<()> {
+    let current = dir.join("CURRENT");
+    let Some(name) = read(&current)? else { return Ok(()) };
+    let name = String::from_utf8(name).ok().and_then(|n| n.strip_suffix('\n').map(str::to_owned));
+    let name = name.filter(|n| n.strip_prefix("MANIFEST-").is_some_and(|n| n.parse::<u64>().is_ok()));
+    let Some(name) = name else {
+        return Err(refusal(&current, 0, "it does not name a manifest", None));
+    };
+    let manifest = dir.join(name);
+    let Some(bytes) = read(&manifest)? else {
+        return Err(refusal(&manifest, 0, "the file CURRENT names it, and it is missing", None));
+    };
+    let mut first_log = Some(0);
+    let damage = walk(&bytes, &mut |_, edit| {
+        first_log = first_log.and_then(|known| Some(log_number(edit)?.unwrap_or(0).max(known)));
+        true
+    });
+    if let Some(damage) = damage.filter(|d| d.end != End::Cut) {
+        return Err(refusal(&manifest, damage.at, "a checksum does not match", None));
+    }
+    let logs = logs(dir, first_log.unwrap_or(0));
+    // A log that is written to meanwhile can look odd once.
+    audit_logs(&logs).or_else(|_| audit_logs(&logs))
+}
+
+fn audit_logs(logs: &[PathBuf]) -> StoreResult<()> {
+    let mut torn: Option<(&PathBuf, Damage)> = None;
+    let mut next = None;
+    for path in logs {
+        let Some(bytes) = read(path)? else { continue };
+        let (mut records, mut gap) = (0, None);
+        let damage = walk(&bytes, &mut |at, record| {
+            records += 1;
+            let (sequence, after) = sequence(record);
+            gap = gap.or(next.filter(|next| *next != sequence).map(|_| at));
+            next = Some(after);
+            gap.is_none()
+        });
+        if let Some(at) = gap {
+            let (path, at) = torn.map_or((path, at), |(path, damage)| (path, damage.at));
+            return Err(refusal(
+                path,
+                at,
+                "what was written there is missing, and later records are not",
+                logs.last(),
+            ));
+        }
+        // A log that goes on where the whole records before it end shows that nothing is missing.
+        torn = torn.filter(|_| records == 0);
+        match damage {
+            Some(damage) if damage.end == End::GoesOn => {
+                return Err(refusal(
+                    path,
+                    damage.at,
+                    "a checksum does not match, and whole records are behind it",
+                    logs.last(),
+                ));
+            }
+            Some(damage) if damage.end == End::Wrong => {
+                return Err(refusal(path, damage.at, "a checksum does not match", logs.last()));
+            }
+            Some(damage) => torn = torn.or(Some((path, damage))),
+            None => {}
+        }
+    }
+    if let Some((path, damage)) = torn.filter(|(_, damage)| damage.end == End::Zeros) {
+        let (log, byte) = (path.display(), damage.at);
+        tracing::warn!(%log, byte, "the log ends in a torn write: what had not been synced is gone");
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> StoreResult<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(StoreError::Unavailable(format!("cannot read {}: {e}", path.display()))),
+    }
+}
+
+/// Logs that are not flushed, in the order in which they were written.
+fn logs(dir: &Path, first: u64) -> Vec<PathBuf> {
+    let number = |name: &str| name.strip_suffix(".log")?.parse::<u64>().ok();
+    let mut numbers: Vec<(u64, PathBuf)> =
+        super::engine::names(dir).filter_map(|name| Some((number(&name)?, dir.join(&name)))).collect();
+    numbers.retain(|(number, _)| *number >= first);
+    numbers.sort();
+    numbers.into_iter().map(|(_, path)| path).collect()
+}
+
+fn refusal(path: &Path, at: usize, what: &str, cut: Option<&PathBuf>) -> StoreError {
+    let file = path.display();
+    let advice = match cut {
+        None => "Put a backup in the directory's place.".to_owned(),
+        Some(last) if last == path => format!(
+            "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, then run tern check."
+        ),
+        Some(_) => format!(
+            "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, \
+             move the logs with higher numbers away, then run tern check."
+        ),
+    };
+    StoreError::Corrupt(format!("{file} is damaged at byte {at}: {what}. {advice}"))
+}
+
+/// How a damaged file goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The file ends inside of the record.
+    Cut,
+    /// There are zeros in what is left of the file, and no other record.
+    Zeros,
+    /// No other record, and no zeros.
+    Wrong,
+    /// Other records.
+    GoesOn,
+}
+
+/// The first record that is not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Damage {
+    at: usize,
+    end: End,
+}
+
+struct Fragment<'a> {
+    kind: u8,
+    bytes: &'a [u8],
+    end: usize,
+}
+
+/// Gives each record and its place to `each`, until that returns false or a record is not whole.
+fn walk(bytes: &[u8], each: &mut impl FnMut(usize, &[u8]) -> bool) -> Option<Damage> {
+    let (mut at, mut open) = (0, None::<(usize, Vec<u8>)>);
+    loop {
+        at = header_at(at);
+        if at >= bytes.len() {
+            return open.map(|(at, _)| Damage { at, end: End::Cut });
+        }
+        let start = open.as_ref().map_or(at, |(start, _)| *start);
+        let Some(fragment) = fragment(bytes, at) else {
+            return Some(Damage { at: start, end: end_of(bytes, at) });
+        };
+        match (fragment.kind, &mut open) {
+            (WHOLE, None) if !each(at, fragment.bytes) => return None,
+            (WHOLE, None) => {}
+            (FIRST, None) => open = Some((at, fragment.bytes.to_vec())),
+            (MIDDLE | LAST, Some((_, record))) => record.extend_from_slice(fragment.bytes),
+            (DESCRIPTION.., _) => {}
+            _ => return Some(Damage { at: start, end: End::GoesOn }),
+        }
+        if fragment.kind == LAST
+            && let Some((start, record)) = open.take()
+            && !each(start, &record)
+        {
+            return None;
+        }
+        at = fragment.end;
+    }
+}
+
+/// Where the next header can be.
+fn header_at(at: usize) -> usize {
+    let left = BLOCK - at % BLOCK;
+    if left < HEADER { at + left } else { at }
+}
+
+/// The fragment at a place, if it is whole and right.
+fn fragment(bytes: &[u8], at: usize) -> Option<Fragment<'_>> {
+    let (crc, rest) = bytes.get(at..)?.split_first_chunk::<4>()?;
+    let (length, rest) = rest.split_first_chunk::<2>()?;
+    let length = usize::from(u16::from_le_bytes(*length));
+    let kind = *rest.first()?;
+    let end = at + HEADER + length;
+    // Recycled logs (kinds 5 to 8) are not written here.
+    let known = matches!(kind, WHOLE..=LAST | DESCRIPTION..);
+    if !known || end.div_ceil(BLOCK) != (at + 1).div_ceil(BLOCK) {
+        return None;
+    }
+    let checked = rest.get(..=length)?;
+    (crc32c(checked) == unmask(u32::from_le_bytes(*crc))).then_some(Fragment {
+        kind,
+        bytes: checked.get(1..)?,
+        end,
+    })
+}
+
+/// What there is from a fragment on that is not right.
+fn end_of(bytes: &[u8], at: usize) -> End {
+    for from in at + 1..bytes.len() {
+        // Most bytes are no beginning of a record: that is seen before a checksum is computed.
+        let begins = bytes.get(from + HEADER - 1).is_some_and(|kind| matches!(*kind, WHOLE | FIRST));
+        if begins && fragment(bytes, from).is_some() {
+            return End::GoesOn;
+        }
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    let length =
+        rest.get(4..).and_then(|l| l.first_chunk()).map_or(0, |l| usize::from(u16::from_le_bytes(*l)));
+    let zeros = |sector: &[u8]| sector.iter().all(|b| *b == 0);
+    if rest.ends_with(&[0]) || rest.chunks(SECTOR).any(zeros) {
+        End::Zeros
+    } else if rest.len() < HEADER + length {
+        End::Cut
+    } else {
+        End::Wrong
+    }
+}
+
+/// A record's sequence number, and the one that must follow.
+fn sequence(record: &[u8]) -> (u64, u64) {
+    let number = record.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
+    let count = record.get(8..12).and_then(|c| c.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n));
+    (number, number + u64::from(count))
+}
+
+/// The log number in an edit of the manifest; the outer None where a field is not known.
+fn log_number(edit: &[u8]) -> Option<Option<u64>> {
+    let (mut rest, mut found) = (edit, None);
+    while !rest.is_empty() {
+        let tag = varint(&mut rest)?;
+        match tag {
+            2 => found = Some(varint(&mut rest)?),
+            3 | 4 | 9 | 10 | 200 | 203 | 300 => drop(varint(&mut rest)?),
+            1 | 201 => text(&mut rest)?,
+            5 => {
+                varint(&mut rest)?;
+                text(&mut rest)?;
+            }
+            6 => {
+                varint(&mut rest)?;
+                varint(&mut rest)?;
+            }
+            103 => new_table(&mut rest)?,
+            202 => {}
+            _ if tag & (1 << 13) != 0 => text(&mut rest)?,
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+/// Level, number, size; smallest and largest key, then their sequence numbers; fields with tags until the tag 1.
+fn new_table(rest: &mut &[u8]) -> Option<()> {
+    for _ in 0..3 {
+        varint(rest)?;
+    }
+    text(rest)?;
+    text(rest)?;
+    varint(rest)?;
+    varint(rest)?;
+    while varint(rest)? != 1 {
+        text(rest)?;
+    }
+    Some(())
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Skips bytes with their length in front.
+fn text(rest: &mut &[u8]) -> Option<()> {
+    let length = usize::try_from(varint(rest)?).ok()?;
+    *rest = rest.get(length..)?;
+    Some(())
+}
+
+/// The checksum of each byte.
+static CRC: LazyLock<[u32; 256]> = LazyLock::new(|| {
+    std::array::from_fn(|byte| {
+        let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 };
+        (0..8).fold(byte as u32, |crc, _| bit(crc))
+    })
+});
+
+/// Castagnoli's polynomial.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let table = &*CRC;
+    let step = |crc: u32, byte: &u8| {
+        let at = usize::from((crc as u8) ^ byte);
+        table.get(at).copied().unwrap_or_default() ^ crc >> 8
+    };
+    !bytes.iter().fold(u32::MAX, step)
+}
+
+/// Checksums are stored turned and shifted.
+fn unmask(stored: u32) -> u32 {
+    stored.wrapping_sub(0xA282_EAD8).rotate_left(15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u8, bytes: &[u8]) -> Vec<u8> {
+        let checked = [&[kind][..], bytes].concat();
+        let crc = crc32c(&checked).rotate_right(15).wrapping_add(0xA282_EAD8);
+        [&crc.to_le_bytes()[..], &(bytes.len() as u16).to_le_bytes(), &checked].concat()
+    }
+
+    fn batch(sequence: u64, count: u32, fill: usize) -> Vec<u8> {
+        [&sequence.to_le_bytes()[..], &count.to_le_bytes(), &vec![7; fill]].concat()
+    }
+
+    /// Three records of 1000 bytes or so.
+    fn log() -> Vec<u8> {
+        (0..3).flat_map(|n| record(WHOLE, &batch(n * 2, 2, 1000))).collect()
+    }
+
+    fn damage(bytes: &[u8]) -> Option<Damage> {
+        walk(bytes, &mut |_, _| true)
+    }
+
+    fn at(at: usize, end: End) -> Option<Damage> {
+        Some(Damage { at, end })
+    }
+
+    #[test]
+    fn the_known_checksum() {
+        assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+        assert_eq!(unmask(0xE306_9283_u32.rotate_right(15).wrapping_add(0xA282_EAD8)), 0xE306_9283);
+    }
+
+    #[test]
+    fn damage_at_the_end_and_in_the_middle_are_told_apart() {
+        let (good, one) = (log(), log().len() / 3);
+        assert_eq!(damage(&good), None);
+        assert_eq!(damage(&good[..one * 3 - 1]), at(one * 2, End::Cut));
+        assert_eq!(damage(&good[..one * 2 + 3]), at(one * 2, End::Cut));
+        let changed = |from: usize, to: usize, value: u8| {
+            let mut bytes = good.clone();
+            bytes[from..to].fill(value);
+            damage(&bytes)
+        };
+        assert_eq!(changed(one * 2 + 500, one * 3, 0), at(one * 2, End::Zeros));
+        assert_eq!(changed(one * 2 + 100, one * 2 + 110, 9), at(one * 2, End::Wrong));
+        assert_eq!(changed(one, one * 2, 0), at(one, End::GoesOn));
+        assert_eq!(changed(one + 5, one + 6, 9), at(one, End::GoesOn));
+        assert_eq!(damage(&[good.clone(), vec![0; 9000]].concat()), at(one * 3, End::Zeros));
+    }
+
+    #[test]
+    fn the_rest_of_a_torn_record_is_no_other_record() {
+        let part = BLOCK - HEADER;
+        let long =
+            [record(FIRST, &batch(0, 1, part - 12)), record(MIDDLE, &vec![1; part]), record(LAST, b"end")]
+                .concat();
+        let mut records = Vec::new();
+        assert_eq!(
+            walk(&long, &mut |at, r| {
+                records.push((at, r.len()));
+                true
+            }),
+            None
+        );
+        assert_eq!(records, [(0, part * 2 + 3)]);
+        let mut torn = long.clone();
+        torn[4096..8192].fill(0);
+        assert_eq!(damage(&torn), at(0, End::Zeros));
+        torn.extend(record(WHOLE, b"another"));
+        assert_eq!(damage(&torn), at(0, End::GoesOn));
+        assert_eq!(damage(&long[..BLOCK + 100]), at(0, End::Cut));
+        assert_eq!(damage(&long[..BLOCK]), at(0, End::Cut));
+    }
+
+    #[test]
+    fn a_gap_between_logs_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |n: u64| dir.path().join(format!("{n:06}.log"));
+        let one = log().len() / 3;
+        std::fs::write(path(4), log()).unwrap();
+        std::fs::write(path(7), record(WHOLE, &batch(6, 1, 10))).unwrap();
+        let paths = [path(4), path(7)];
+        assert_eq!(audit_logs(&paths), Ok(()));
+        let said = |result: StoreResult<()>| result.unwrap_err().to_string();
+        std::fs::write(path(4), &log()[..one * 2]).unwrap();
+        assert!(said(audit_logs(&paths)).contains("000007.log is damaged at byte 0"));
+        std::fs::write(path(4), &log()[..one * 3 - 8]).unwrap();
+        assert!(said(audit_logs(&paths)).contains(&format!("000004.log is damaged at byte {}", one * 2)));
+        assert_eq!(audit_logs(&paths[..1]), Ok(()), "nothing goes on behind it");
+        assert_eq!(logs(dir.path(), 5), paths[1..]);
+    }
+}

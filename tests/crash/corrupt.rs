@@ -1,0 +1,132 @@
+//! Hazard: bytes in the middle of a file change, and wrong data is served, or data is missing, as if nothing had happened.
+//!
+//! Every file of a crashed directory is damaged alone, at many places. A server on it may refuse to start, naming the file; or it
+//! may answer commands that need what is damaged with an error; what it does answer is right.
+
+use crate::history;
+use crate::support::rng::Rng;
+use crate::support::server::{tern_check, tern_command, tern_in, try_start};
+use crate::support::{env_number, say};
+use crate::{ARGS, copy, files};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const STEPS: usize = 150;
+/// Places in each file.
+const PLACES: usize = 4;
+/// Bytes that change together.
+const WIDTH: usize = 16;
+
+/// What became of a damaged file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// No server starts, and it says why.
+    Refused,
+    /// Some command was answered with an error that says so, and `tern check` tells.
+    Reported,
+    /// Everything was read, and right: the bytes meant nothing, or had a copy.
+    Harmless,
+}
+
+/// A directory with every kind of file: tables on more than one level, logs, and what is around them.
+fn crashed(home: &Path) -> PathBuf {
+    let dir = home.join("data");
+    let args = [&ARGS[..], &["--appendfsync", "no", "--store-write-buffer-size", "512kb"]].concat();
+    let mut server = tern_in(&dir, &args);
+    let mut client = server.client();
+    history::steps(&mut client, 1, STEPS / 3);
+    assert!(server.terminate());
+    let mut server = tern_in(&dir, &args);
+    history::steps(&mut server.client(), STEPS / 3 + 1, STEPS);
+    server.kill();
+    dir
+}
+
+fn kind(path: &Path) -> &'static str {
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let kinds =
+        [("MANIFEST", "MANIFEST"), ("OPTIONS", "OPTIONS"), ("CURRENT", "CURRENT"), ("IDENTITY", "IDENTITY")];
+    match name.rsplit_once('.') {
+        Some((_, "sst")) => "sst",
+        Some((_, "log")) => "log",
+        _ => kinds.iter().find(|(start, _)| name.starts_with(start)).map_or("other", |(_, kind)| kind),
+    }
+}
+
+/// Changes some bytes; false where the file is too short for the place.
+fn damage(path: &Path, at: f64, rng: &mut Rng) -> bool {
+    let mut bytes = std::fs::read(path).unwrap();
+    let from = (bytes.len() as f64 * at) as usize;
+    let end = (from + WIDTH).min(bytes.len());
+    bytes[from..end].iter_mut().for_each(|b| *b ^= (rng.below(255) + 1) as u8);
+    std::fs::write(path, &bytes).unwrap();
+    from < end
+}
+
+fn outcome(dir: &Path, file: &str) -> Result<Outcome, String> {
+    let server = match try_start(tern_command(dir, &ARGS), &dir.with_extension("log")) {
+        Ok(server) => server,
+        Err(refused) => {
+            let clear =
+                refused.status == Some(1) && refused.said.contains(file) && refused.said.contains("damaged");
+            return if clear {
+                Ok(Outcome::Refused)
+            } else {
+                Err(format!("an unclear refusal: {refused:?}"))
+            };
+        }
+    };
+    let read = history::read(&mut server.client());
+    let log = server.log();
+    drop(server);
+    match read {
+        Ok(found) => history::judge(&found, STEPS, STEPS).map(|()| Outcome::Harmless),
+        Err(error) => {
+            let clear =
+                error.contains("corrupt data") && error.contains(file) || log.contains("corrupt data");
+            if !clear {
+                return Err(format!("an unclear error: {error}\n{log}"));
+            }
+            let (status, said) = tern_check(dir, &ARGS);
+            if matches!(status, Some(1 | 2)) {
+                Ok(Outcome::Reported)
+            } else {
+                Err(format!("tern check: {said}"))
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_bytes_are_reported_and_never_served() {
+    let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    say(&format!("damaged bytes: TERN_SEED={seed}"));
+    let mut rng = Rng::new(seed);
+    let home = tempfile::tempdir().unwrap();
+    let sound = crashed(home.path());
+    let mut outcomes = BTreeMap::<&str, BTreeMap<Outcome, usize>>::new();
+    for file in files(&sound) {
+        let (kind, name) = (kind(&file), file.file_name().unwrap().to_string_lossy().into_owned());
+        for place in 0..if kind == "other" { 0 } else { PLACES } {
+            let at = if place == 0 { 0.5 } else { rng.below(1000) as f64 / 1100.0 };
+            let damaged = home.path().join("damaged");
+            copy(&sound, &damaged);
+            if damage(&damaged.join(&name), at, &mut rng) {
+                let outcome = outcome(&damaged, &name).unwrap_or_else(|e| panic!("{name} at {at}: {e}"));
+                *outcomes.entry(kind).or_default().entry(outcome).or_default() += 1;
+            }
+            std::fs::remove_dir_all(&damaged).unwrap();
+        }
+    }
+    say(&format!("  {outcomes:?}"));
+    for kind in ["sst", "log", "MANIFEST", "CURRENT"] {
+        let seen = &outcomes[kind];
+        assert!(
+            seen.contains_key(&Outcome::Refused) || seen.contains_key(&Outcome::Reported),
+            "{kind}: {seen:?}"
+        );
+    }
+    for kind in ["log", "MANIFEST", "CURRENT"] {
+        assert!(!outcomes[kind].contains_key(&Outcome::Harmless), "{kind}: {:?}", outcomes[kind]);
+    }
+}

@@ -1,0 +1,35 @@
+//! Hazard: what the embedded engine's directory meets in life: a loss of power, a full disk, damaged bytes, rights that are missing,
+//! two servers; and data that was acknowledged is lost, or wrong data is served as if nothing had happened.
+//!
+//! SIGKILL is in `tests/kill.rs` and `tests/store_soak.rs`. Every test here ends with `tern check`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod corrupt;
+mod full;
+mod history;
+mod refused;
+mod room;
+#[path = "../support/mod.rs"]
+mod support;
+mod torn;
+
+use std::path::{Path, PathBuf};
+
+/// The embedded engine, whatever the other tests run on.
+const ARGS: [&str; 2] = ["--store", "local"];
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|path| path.is_file());
+    files.sort();
+    files
+}
+
+/// A copy of a directory of files.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    files(from)
+        .iter()
+        .for_each(|file| assert!(std::fs::copy(file, to.join(file.file_name().unwrap())).is_ok()));
+}
