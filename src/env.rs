@@ -1,7 +1,7 @@
 //! The only file that reads clocks and randomness. Everything else gets them as arguments.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Wall-clock time and a monotonic clock; the manual one is for tests and simulation.
@@ -9,14 +9,23 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub enum Clock {
     /// The machine's clocks.
     System,
-    /// Milliseconds since the Unix epoch, moved by the test; also serves as the monotonic clock.
-    Manual(Arc<AtomicU64>),
+    /// Moved by the test.
+    Manual(Arc<Hands>),
+}
+
+/// What a manual clock shows.
+#[derive(Debug, Default)]
+pub struct Hands {
+    /// Milliseconds of the monotonic clock.
+    ms: AtomicU64,
+    /// Milliseconds by which the wall clock is ahead of it.
+    ahead: AtomicI64,
 }
 
 impl Clock {
-    /// A manual clock that stands at `ms`.
+    /// A manual clock that stands at `ms` since the Unix epoch; so does its monotonic one.
     pub fn manual(ms: u64) -> Self {
-        Clock::Manual(Arc::new(AtomicU64::new(ms)))
+        Clock::Manual(Arc::new(Hands { ms: AtomicU64::new(ms), ahead: AtomicI64::new(0) }))
     }
     /// Milliseconds since the Unix epoch.
     pub fn now_ms(&self) -> u64 {
@@ -29,7 +38,10 @@ impl Clock {
                 let us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
                 u64::try_from(us).unwrap_or(u64::MAX)
             }
-            Clock::Manual(ms) => ms.load(Ordering::Acquire) * 1000,
+            Clock::Manual(hands) => {
+                let ms = hands.ms.load(Ordering::Acquire);
+                ms.saturating_add_signed(hands.ahead.load(Ordering::Acquire)) * 1000
+            }
         }
     }
     /// Monotonic time since an arbitrary start, for ages and latencies.
@@ -39,13 +51,19 @@ impl Clock {
                 static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
                 START.get_or_init(Instant::now).elapsed()
             }
-            Clock::Manual(ms) => Duration::from_millis(ms.load(Ordering::Acquire)),
+            Clock::Manual(hands) => Duration::from_millis(hands.ms.load(Ordering::Acquire)),
         }
     }
     /// Moves a manual clock forward. Does nothing on the system's.
     pub fn advance(&self, by: Duration) {
-        if let Clock::Manual(ms) = self {
-            ms.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::AcqRel);
+        if let Clock::Manual(hands) = self {
+            hands.ms.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::AcqRel);
+        }
+    }
+    /// Sets the wall clock of a manual clock forward or back, by milliseconds; the monotonic one goes on as it was.
+    pub fn jump(&self, ms: i64) {
+        if let Clock::Manual(hands) = self {
+            hands.ahead.fetch_add(ms, Ordering::AcqRel);
         }
     }
 }

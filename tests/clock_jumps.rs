@@ -1,0 +1,205 @@
+//! Hazard: a server's wall clock jumps by an hour, and keys live or die that the jump does not concern, a command runs twice under one id, a
+//! server is taken for dead, or what it builds is taken away.
+//!
+//! What the design says: an expiry is a time, and each server looks at its own clock. So a server that is an hour ahead calls
+//! gone what has less than an hour to live, and removes it as a whole; one that is an hour behind serves up to an hour longer what nobody has
+//! removed. Nothing else looks at the wall clock but the age of ids, which is off by the jump at most. Every test ends with the check of all rows.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod cluster;
+mod sets_world;
+mod support;
+
+use bytes::Bytes;
+use cluster::{Cluster, HOUR, START};
+use std::time::Duration;
+use tern::commands::cx::ClientState;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::env::Env;
+use tern::exec::{Call, Unit};
+use tern::keyspace::keys::SHARDS;
+use tern::types::receipt;
+use tern::types::reclaim::reclaim;
+use tern::types::string::stage;
+use tern::types::{check::check, expire};
+
+const MINUTE: u64 = 60_000;
+/// Jumps, in ms.
+const JUMPS: [i64; 2] = [HOUR as i64, -(HOUR as i64)];
+
+/// Three servers whose clocks agree, and have seen each other.
+async fn three() -> (Cluster, tempfile::TempDir) {
+    let (store, dir) = sets_world::fresh().await;
+    let mut cluster = Cluster::on(store);
+    for n in 0..3 {
+        cluster.join(Env::seeded(START, 100 + n)).await;
+    }
+    cluster.beats(2, &[0, 1, 2], &[0, 1, 2]).await;
+    (cluster, dir)
+}
+
+fn jump(c: &Cluster, n: usize, by: i64) {
+    c.members[n].server.env.clock.jump(by);
+}
+
+async fn sound(c: &Cluster) {
+    let report = check(&c.store, &mut |_, _| {}).await.unwrap();
+    assert!(report.is_sound(), "{report}");
+}
+
+/// What server `n` would remove of database 0 now.
+async fn sweep(c: &Cluster, n: usize) -> usize {
+    let mut removed = 0;
+    for shard in 0..SHARDS {
+        removed += expire::sweep(c.space(n), 0, shard, 1000).await.unwrap().removed;
+    }
+    removed
+}
+
+async fn there(c: &Cluster, n: usize, key: &str) -> bool {
+    c.line(n, &format!("EXISTS {key}")).await == Reply::Int(1)
+}
+
+async fn under_id(c: &Cluster, n: usize, id: &str, line: &str) -> Reply {
+    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+    let calls = vec![Call { row, argv, names, id: Some(Bytes::copy_from_slice(id.as_bytes())) }];
+    let client = ClientState::new(std::sync::Arc::default(), true);
+    let unit = Unit { calls, client, watches: Vec::new(), exec: false, id: None };
+    c.members[n].exec.run(unit).await.replies.unwrap().remove(0)
+}
+
+async fn keys(c: &Cluster) {
+    for line in [
+        "SET short v PX 1800000",
+        "SET long v PX 7200000",
+        "SET eternal v",
+        "SADD members a b c",
+        "PEXPIRE members 7200000",
+    ] {
+        assert!(!matches!(c.line(0, line).await, Reply::Error(_)), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn an_hour_ahead_ends_what_has_less_to_live_and_nothing_else() {
+    let (c, _dir) = three().await;
+    keys(&c).await;
+    jump(&c, 2, HOUR as i64);
+    assert!(!there(&c, 2, "short").await, "half an hour is over there");
+    for n in 0..2 {
+        assert!(there(&c, n, "short").await, "its own clock decides for server {n}");
+    }
+    for key in ["long", "eternal", "members"] {
+        assert!(there(&c, 2, key).await, "{key}");
+    }
+    assert_eq!(c.line(2, "PTTL long").await, Reply::Int(HOUR as i64));
+    assert_eq!(sweep(&c, 2).await, 1, "the job of the server ahead takes it for all");
+    assert!(!there(&c, 0, "short").await);
+    sound(&c).await;
+    jump(&c, 2, -(HOUR as i64));
+    for n in 0..3 {
+        assert!(!there(&c, n, "short").await, "what is removed does not come back");
+        assert!(there(&c, n, "long").await && there(&c, n, "members").await);
+    }
+    assert_eq!(sweep(&c, 2).await, 0);
+    sound(&c).await;
+}
+
+#[tokio::test]
+async fn an_hour_behind_serves_longer_and_revives_nothing() {
+    let (c, _dir) = three().await;
+    keys(&c).await;
+    jump(&c, 2, -(HOUR as i64));
+    c.advance(Duration::from_millis(31 * MINUTE));
+    assert!(!there(&c, 0, "short").await && !there(&c, 1, "short").await);
+    assert!(there(&c, 2, "short").await, "up to an hour longer, while nobody removes it");
+    assert_eq!(sweep(&c, 2).await, 0, "nothing is over by its clock");
+    assert_eq!(sweep(&c, 0).await, 1);
+    assert!(!there(&c, 2, "short").await, "removed for all");
+    // A time to live that the late server sets is a time that has passed for the others: at once gone there, and whole here.
+    c.line(2, "SADD late a b c").await;
+    c.line(2, "PEXPIRE late 1800000").await;
+    assert!(there(&c, 2, "late").await && !there(&c, 0, "late").await);
+    assert_eq!(c.line(0, "SADD late d").await, Reply::Int(1), "a new set, not the rest of the old one");
+    assert_eq!(c.line(2, "SCARD late").await, Reply::Int(1));
+    assert_eq!(c.line(2, "PTTL late").await, Reply::Int(-1));
+    sound(&c).await;
+}
+
+#[tokio::test]
+async fn writes_of_servers_an_hour_apart_agree_on_one_value() {
+    for by in JUMPS {
+        let (c, _dir) = three().await;
+        jump(&c, 1, by);
+        for round in 0..40 {
+            for n in 0..3 {
+                c.line(n, "INCR counter").await;
+                c.line(n, &format!("SADD set m{}", round * 3 + n)).await;
+            }
+        }
+        for n in 0..3 {
+            assert_eq!(c.line(n, "STRLEN counter").await, Reply::Int(3), "120");
+            assert_eq!(c.line(n, "SCARD set").await, Reply::Int(120));
+        }
+        sound(&c).await;
+    }
+}
+
+async fn forget(c: &Cluster, n: usize, min_age: u64) -> usize {
+    let before = c.members[n].server.env.clock.now_ms() - min_age;
+    let mut removed = 0;
+    for shard in 0..SHARDS {
+        removed += receipt::sweep(c.space(n), shard, &None, before, 100).await.unwrap().removed;
+    }
+    removed
+}
+
+#[tokio::test]
+async fn a_command_under_an_id_runs_once_whatever_the_clocks_say() {
+    let day = 24 * HOUR;
+    for by in JUMPS {
+        let (c, _dir) = three().await;
+        assert_eq!(under_id(&c, 0, "an-id-of-16-bytes", "INCR n").await, Reply::Int(1));
+        jump(&c, 2, by);
+        for n in [2, 1, 0, 2] {
+            assert_eq!(under_id(&c, n, "an-id-of-16-bytes", "INCR n").await, Reply::Int(1), "server {n}");
+        }
+        assert_eq!(under_id(&c, 2, "another-id-16-bytes", "INCR n").await, Reply::Int(2));
+        assert_eq!(under_id(&c, 0, "another-id-16-bytes", "INCR n").await, Reply::Int(2));
+        c.advance(Duration::from_millis(day - HOUR - MINUTE));
+        for n in 0..3 {
+            assert_eq!(forget(&c, n, day).await, 0, "server {n}: an hour too early at most");
+        }
+        assert_eq!(under_id(&c, 1, "an-id-of-16-bytes", "INCR n").await, Reply::Int(1));
+        c.advance(Duration::from_millis(2 * HOUR + 2 * MINUTE));
+        let forgotten = forget(&c, 0, day).await + forget(&c, 2, day).await;
+        assert_eq!(forgotten, 2, "an hour too late at most");
+        sound(&c).await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_taken_for_dead_and_no_lease_ends() {
+    const LEASE: u64 = 60_000;
+    for by in JUMPS {
+        let (c, _dir) = three().await;
+        let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefixes[0];
+        stage(c.space(1), db, &Bytes::from(vec![7; 100_000]), LEASE).await.unwrap();
+        for n in [1, 2] {
+            jump(&c, n, by);
+        }
+        assert_eq!(c.beats(4, &[0, 1, 2], &[0, 1, 2]).await, [0u64; 0], "nobody is dead");
+        for n in 0..3 {
+            assert_eq!(c.space(n).instances.living(), 3, "as server {n} sees it");
+            let mine = reclaim(c.space(n), None, 10).await.unwrap().rows;
+            let over = n == 1 && 4 * c.space(0).instances.pace().beat >= Duration::from_millis(LEASE);
+            assert!(mine == 0 || over, "server {n} takes away what is being built");
+        }
+        let owners = |unit| (0..3).filter(|n| c.space(*n).instances.owns("expiry", unit)).count();
+        assert!((0..100).all(|unit| owners(unit) == 1), "each share of the work has one owner");
+        sound(&c).await;
+    }
+}
