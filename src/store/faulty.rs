@@ -5,12 +5,13 @@
 //! * short delays anywhere, which turn orders around;
 //! * an [`Outage`], while it is switched on.
 //!
-//! It also counts what passes through it ([`Traffic`]), and a test can have it break the contract ([`Tamper`]).
+//! It also counts what passes through it ([`Traffic`]), a test can watch it ([`Observer`]) and have it break the contract ([`Tamper`]).
 //!
 //! Only what the contract allows: a transaction that wrote nothing never conflicts and its commit is never unknown.
 //! Faults are drawn from one seeded generator in the order of `begin`; with several threads that order is the scheduler's, so
 //! a seed repeats the mix of faults and not the run.
 
+use super::observe::{Observed, Observer};
 use super::tamper::{Seen, Tamper, Tampering};
 use super::{ClusterStatus, Fsync, Pairs, RangeOptions, Read, Store, StoreStats, Tx, Version, Watch};
 use crate::env::Rng;
@@ -112,6 +113,7 @@ struct Shared {
     traffic: Mutex<Traffic>,
     outage: Mutex<Outage>,
     tampering: Tampering,
+    observer: Mutex<Option<Arc<dyn Observer>>>,
 }
 
 /// A transaction with faults.
@@ -120,11 +122,15 @@ pub struct FaultyTx {
     /// What point reads see instead of `inner`'s version, and the keys that this transaction has written.
     torn: Option<(Tx, Mutex<HashSet<Vec<u8>>>)>,
     tamper: Option<Arc<dyn Tamper>>,
+    observed: Option<Observed>,
     rng: Mutex<Rng>,
     shared: Arc<Shared>,
     /// How long it waits at most in a silence.
     limit: Mutex<Duration>,
 }
+
+/// A commit under way.
+pub(super) type Commit = Pin<Box<dyn Future<Output = StoreResult<Version>> + Send>>;
 
 const MAX_DELAY_MICROS: u64 = 2000;
 
@@ -138,6 +144,7 @@ impl Faulty {
             traffic: Mutex::default(),
             outage: Mutex::default(),
             tampering: Tampering::default(),
+            observer: Mutex::default(),
         };
         Faulty { inner: Box::new(inner), shared: Arc::new(shared) }
     }
@@ -153,6 +160,10 @@ impl Faulty {
     pub fn set_tamper(&self, tamper: Option<Arc<dyn Tamper>>) {
         self.shared.tampering.set(tamper);
     }
+    /// Shows transactions that begin from now on.
+    pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
+        *self.shared.observer.lock() = observer;
+    }
     /// What has passed so far.
     pub fn traffic(&self) -> Traffic {
         *self.shared.traffic.lock()
@@ -163,7 +174,12 @@ impl Faulty {
     }
     pub(super) fn begin(&self) -> FaultyTx {
         let rng = Mutex::new(self.shared.rng.lock().fork());
-        self.shared.traffic.lock().transactions += 1;
+        let number = {
+            let mut traffic = self.shared.traffic.lock();
+            traffic.transactions += 1;
+            traffic.transactions
+        };
+        let observed = self.shared.observer.lock().clone().map(|o| Observed::begin(o, number));
         let limit = Mutex::new(Duration::MAX);
         let (tamper, seen) = self.shared.tampering.begin(&self.inner);
         let (inner, torn) = match seen {
@@ -171,7 +187,7 @@ impl Faulty {
             Seen::Older(old) => (old, None),
             Seen::Torn(old) => (self.inner.begin(), Some((old, Mutex::default()))),
         };
-        FaultyTx { inner, torn, tamper, rng, shared: self.shared.clone(), limit }
+        FaultyTx { inner, torn, tamper, observed, rng, shared: self.shared.clone(), limit }
     }
     pub(super) fn stats(&self) -> StoreStats {
         self.inner.stats()
@@ -247,6 +263,14 @@ impl FaultyTx {
     pub(super) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         self.before_read().await?;
         self.shared.traffic.lock().reads += 1;
+        let value = self.get_tampered(key, read).await?;
+        if let Some(observed) = &self.observed {
+            observed.read(&self.inner, key).await?;
+        }
+        Ok(value)
+    }
+
+    async fn get_tampered(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         let Some(tamper) = &self.tamper else { return Box::pin(self.inner.get(key, read)).await };
         let mode = tamper.read(key, read);
         let value = match &self.torn {
@@ -327,8 +351,17 @@ impl FaultyTx {
     }
 
     /// Boxed by name: a late commit is spawned, and the compiler cannot see through a cycle that it is `Send`.
-    pub(super) fn commit(self: Box<Self>) -> Pin<Box<dyn Future<Output = StoreResult<Version>> + Send>> {
+    pub(super) fn commit(self: Box<Self>) -> Commit {
         Box::pin(self.commit_with_faults())
+    }
+
+    /// The engine's commit.
+    fn apply(self: Box<Self>) -> Commit {
+        let FaultyTx { inner, observed, .. } = *self;
+        match observed {
+            Some(observed) => Box::pin(observed.commit(inner)),
+            None => Box::pin(inner.commit()),
+        }
     }
 
     async fn commit_with_faults(self: Box<Self>) -> StoreResult<Version> {
@@ -339,7 +372,7 @@ impl FaultyTx {
             let read = Box::pin(self.inner.read_version()).await?;
             tokio::spawn(async move {
                 self.sleep().await;
-                let _ = Box::pin(self.inner.commit()).await;
+                let _ = self.apply().await;
             });
             return Ok(read + 1);
         }
@@ -358,12 +391,12 @@ impl FaultyTx {
         if self.draw(|r| r.unknown_late, |c| &mut c.unknown_late) {
             tokio::spawn(async move {
                 self.sleep().await;
-                let _ = Box::pin(self.inner.commit()).await;
+                let _ = self.apply().await;
             });
             return Err(StoreError::Unknown);
         }
         let applied = self.draw(|r| r.unknown_applied, |c| &mut c.unknown_applied);
-        let version = Box::pin(self.inner.commit()).await?;
+        let version = self.apply().await?;
         if applied { Err(StoreError::Unknown) } else { Ok(version) }
     }
 }

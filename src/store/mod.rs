@@ -22,6 +22,7 @@ pub mod faulty;
 #[cfg(feature = "fdb")]
 pub mod fdb;
 pub mod local;
+pub mod observe;
 pub mod tamper;
 mod writes;
 

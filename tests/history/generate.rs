@@ -23,9 +23,9 @@ pub enum Group {
 pub const EVERYTHING: &[Group] =
     &[Group::Registers, Group::Counters, Group::Sets, Group::Chunked, Group::Watched, Group::Expiring];
 
-/// Members of the chunked set's beginning, and one past those that may be added.
+/// Members of the chunked set's beginning, and one past those that may be added: SMEMBERS streams longer replies.
 const MEMBERS: usize = 160;
-const LAST_MEMBER: usize = 400;
+const LAST_MEMBER: usize = 250;
 
 pub enum Step {
     Send(Vec<Vec<String>>),
@@ -40,10 +40,10 @@ fn words(line: String) -> Vec<String> {
 
 impl Group {
     /// What its keys begin with.
-    pub fn first(self) -> Option<Vec<String>> {
+    pub fn first(self) -> Option<Step> {
         let members = (0..MEMBERS).map(|n| format!("m{n}"));
-        (self == Group::Chunked)
-            .then(|| ["SADD".to_owned(), "l0".into()].into_iter().chain(members).collect())
+        let call = || ["SADD".to_owned(), "l0".into()].into_iter().chain(members).collect();
+        (self == Group::Chunked).then(|| Step::Send(vec![call()]))
     }
 }
 

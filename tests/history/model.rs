@@ -24,7 +24,17 @@ pub enum Answer {
 impl Answer {
     /// A command that the store refused: it did nothing.
     fn is_refusal(&self) -> bool {
-        matches!(self, Answer::Error(line) if line.contains("transaction too old"))
+        let refusals =
+            ["transaction too old", "the store is unavailable", "conflict with another transaction"];
+        matches!(self, Answer::Error(line) if refusals.iter().any(|refusal| line.contains(refusal)))
+    }
+
+    /// An operation that the store refused.
+    pub fn is_refused(&self) -> bool {
+        match self {
+            Answer::All(answers) => answers.iter().all(Answer::is_refusal),
+            answer => answer.is_refusal(),
+        }
     }
 
     pub fn of(reply: &Reply) -> Self {
@@ -85,6 +95,16 @@ impl Op {
         matches!(self, Op::One(argv) if reads.contains(&argv[0].as_str()))
     }
 
+    /// Whether it may give a key an expiry.
+    pub fn expires(&self) -> bool {
+        let one = |argv: &Vec<String>| argv.iter().any(|word| word == "PX" || word == "PEXPIRE");
+        match self {
+            Op::One(argv) => one(argv),
+            Op::Exec(calls) => calls.iter().any(one),
+            Op::Watch(_) => false,
+        }
+    }
+
     /// The keys that it touches. Here every command's keys are its words that name one.
     pub fn keys(&self) -> Vec<&str> {
         let of = |argv: &'_ Vec<String>| -> Vec<usize> {
@@ -119,6 +139,11 @@ impl State {
         }
     }
 
+    /// Whether nobody has changed anything since `before`; who watches what may differ.
+    pub fn has_data_of(&self, before: &State) -> bool {
+        self.keys == before.keys && self.versions == before.versions
+    }
+
     fn exec(&self, client: usize, calls: &[Vec<String>], seen: Option<&Answer>, now: u64) -> Vec<State> {
         let mut base = self.clone();
         base.watched.retain(|(who, _), _| *who != client);
@@ -129,7 +154,7 @@ impl State {
         let came_and_went = self.watched.iter().any(|((who, _), before)| *who == client && before.is_none());
         let answers = match seen {
             Some(Answer::Aborted) => return if changed || came_and_went { vec![base] } else { Vec::new() },
-            Some(Answer::All(answers)) if answers.iter().all(Answer::is_refusal) => return vec![base],
+            Some(answer) if answer.is_refused() => return vec![base],
             Some(Answer::All(answers)) => Some(answers),
             Some(_) => return Vec::new(),
             None => None,

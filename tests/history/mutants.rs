@@ -1,89 +1,17 @@
 //! Breaches of what strict serializability rests on, one at a time. Each must turn some history red.
 
+use super::breaches::*;
 use super::generate::Group;
 use super::world::{Plan, Sweep};
 use crate::cluster::Cluster;
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tern::keyspace::Scope;
-use tern::keyspace::keys::Prefix;
 use tern::store::faulty::FaultRates;
-use tern::store::tamper::{Sight, Tamper};
+use tern::store::tamper::Tamper;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
-
-/// The tag of a row below a database's prefix, or of a row of the store.
-fn tag(key: &[u8]) -> u8 {
-    match Prefix::of_row(key) {
-        Some(prefix) => key.get(prefix.as_bytes().len()).copied().unwrap_or(0),
-        None => key.first().copied().unwrap_or(0),
-    }
-}
-
-/// Records are read without a conflict.
-struct NoReadConflict;
-impl Tamper for NoReadConflict {
-    fn read(&self, key: &[u8], read: Read) -> Read {
-        if tag(key) == b'K' { Read::Snapshot } else { read }
-    }
-}
-
-/// A version is published before the snapshot that belongs to it.
-struct VersionBeforeSnapshot;
-impl Tamper for VersionBeforeSnapshot {
-    fn sight(&self) -> Sight {
-        Sight::Torn
-    }
-}
-
-/// After an unknown commit nobody looks whether it was applied.
-struct LaneKeySkipped;
-impl Tamper for LaneKeySkipped {
-    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
-        value.filter(|_| tag(key) != b'l')
-    }
-}
-
-/// A fold (it alone reads deltas one by one as snapshots) takes added members for removed ones.
-struct FoldLosesDeltas;
-impl Tamper for FoldLosesDeltas {
-    fn answer(&self, key: &[u8], read: Read, value: Option<Bytes>) -> Option<Bytes> {
-        let delta = tag(key) == b'S' && read == Read::Snapshot && value.as_deref() == Some(b"+");
-        if delta { Some(Bytes::from_static(b"-")) } else { value }
-    }
-}
-
-/// WATCH compares whether a key is there, not its revision.
-struct WatchWithoutRevision;
-impl Tamper for WatchWithoutRevision {
-    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
-        let value = value?;
-        if tag(key) != b'K' {
-            return Some(value);
-        }
-        let mut raw = value.to_vec();
-        raw[3..11].fill(0);
-        Some(raw.into())
-    }
-}
-
-/// Transactions begin at a version that is not the last one committed.
-struct StaleReadVersion;
-impl Tamper for StaleReadVersion {
-    fn sight(&self) -> Sight {
-        Sight::Older
-    }
-}
-
-/// Commits are answered before they are done.
-struct AnswerBeforeSync;
-impl Tamper for AnswerBeforeSync {
-    fn answers_early(&self) -> bool {
-        true
-    }
-}
 
 /// The sweep of expired keys as it is.
 pub fn honest_sweep(cluster: Arc<Cluster>, server: usize, shard: u8) -> BoxFuture<'static, ()> {
@@ -131,15 +59,17 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         give_up: 0,
         tamper,
         sweep,
-        embedded: true,
+        embedded: false,
+        marked: true,
     };
     let with = |groups, tamper: Arc<dyn Tamper>| plan(groups, Some(tamper), honest_sweep);
+    let pinned = |plan: Plan| Plan { embedded: true, ..plan };
     let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
     vec![
         ("a read conflict is dropped", with(&[Group::Counters], Arc::new(NoReadConflict))),
         (
             "a version is published before its snapshot",
-            with(&[Group::Counters], Arc::new(VersionBeforeSnapshot)),
+            pinned(with(&[Group::Counters], Arc::new(VersionBeforeSnapshot))),
         ),
         (
             "the lane key is skipped on unknown commits",
@@ -154,7 +84,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             "expiry does without asking the record again",
             Plan { steps: 150, ..plan(&[Group::Expiring], None, sweep_without_recheck) },
         ),
-        ("the read version is stale", with(&[Group::Registers], Arc::new(StaleReadVersion))),
+        ("the read version is stale", pinned(with(&[Group::Registers], Arc::new(StaleReadVersion)))),
         ("commits are answered before they are done", with(&[Group::Registers], Arc::new(AnswerBeforeSync))),
     ]
 }

@@ -10,10 +10,11 @@ use super::model::{Answer, Op, State};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 
 /// Return time of an operation whose outcome is not known.
 pub const NEVER: u64 = u64::MAX;
-/// Steps before a search gives up.
+/// Operations tried before a search gives up.
 const PATIENCE: u64 = 200_000;
 
 /// What a client did. Calls and returns are numbered in the order in which they happened.
@@ -25,6 +26,8 @@ pub struct Event {
     pub answer: Option<Answer>,
     pub called: u64,
     pub returned: u64,
+    /// What was sent at once has one number.
+    pub unit: usize,
     /// It comes after that event of the same client, though it was sent with it.
     pub after: Option<usize>,
     /// What clocks said meanwhile: ms, each once.
@@ -41,9 +44,20 @@ pub enum Verdict {
     Undecided,
 }
 
+impl Verdict {
+    pub fn is_broken(&self) -> bool {
+        matches!(self, Verdict::Broken(..))
+    }
+}
+
 /// Judges a history, part by part.
 pub fn judge(events: &[Event]) -> Verdict {
-    for part in parts(events) {
+    judge_parts(parts(events))
+}
+
+/// Judges parts of a history.
+pub fn judge_parts(parts: Vec<Vec<Event>>) -> Verdict {
+    for part in parts {
         let verdict = Search::new(part).run();
         if verdict != Verdict::Serializable {
             return verdict;
@@ -74,11 +88,19 @@ pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
             |n: usize| std::iter::successors(events[n].after, before).find_map(|b| at.get(&b).copied());
         ids.iter().map(|n| Event { after: after(*n), ..events[*n].clone() }).collect()
     };
-    parts.into_values().map(one).collect()
+    parts.into_values().map(one).map(at_one_time).collect()
+}
+
+/// Where nothing expires, time does not matter.
+fn at_one_time(mut part: Vec<Event>) -> Vec<Event> {
+    if !part.iter().any(|e| e.op.expires()) {
+        part.iter_mut().for_each(|e| e.clocks.truncate(1));
+    }
+    part
 }
 
 struct Search {
-    events: Vec<Event>,
+    events: Rc<[Event]>,
     done: Vec<bool>,
     seen: HashSet<(u64, u64)>,
     steps: u64,
@@ -97,7 +119,15 @@ fn hash(value: &impl Hash, salt: u64) -> u64 {
 impl Search {
     fn new(events: Vec<Event>) -> Self {
         let done = vec![false; events.len()];
-        Search { events, done, seen: HashSet::new(), steps: 0, sum: 0, best: 0, stuck: Vec::new() }
+        Search {
+            events: events.into(),
+            done,
+            seen: HashSet::new(),
+            steps: 0,
+            sum: 0,
+            best: 0,
+            stuck: Vec::new(),
+        }
     }
 
     fn run(mut self) -> Verdict {
@@ -121,7 +151,6 @@ impl Search {
         if !self.seen.insert(key) {
             return Some(false);
         }
-        self.steps += 1;
         if self.steps > PATIENCE {
             return None;
         }
@@ -129,8 +158,10 @@ impl Search {
             self.best = done;
             self.stuck = candidates.iter().map(|n| format!("{:?}", self.events[*n])).collect();
         }
+        let events = self.events.clone();
         for n in candidates {
-            let event = self.events[n].clone();
+            let event = &events[n];
+            self.steps += event.clocks.len() as u64;
             let mut nexts: Vec<State> = Vec::new();
             for now in &event.clocks {
                 for next in state.step(event.client, &event.op, event.answer.as_ref(), *now) {

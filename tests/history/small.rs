@@ -5,7 +5,7 @@ use super::search::{Event, NEVER, Verdict, judge, parts};
 
 fn one(client: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
     let op = Op::One(line.split(' ').map(str::to_owned).collect());
-    Event { client, op, answer, called, returned, after: None, clocks: vec![0] }
+    Event { client, op, answer, called, returned, after: None, unit: 0, clocks: vec![0] }
 }
 
 fn text(value: &str) -> Option<Answer> {

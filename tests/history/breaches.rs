@@ -1,0 +1,77 @@
+//! Stores that break their contract, each in one way.
+
+use bytes::Bytes;
+use tern::keyspace::keys::Prefix;
+use tern::store::Read;
+use tern::store::tamper::{Sight, Tamper};
+
+/// The tag of a row below a database's prefix, or of a row of the store.
+fn tag(key: &[u8]) -> u8 {
+    match Prefix::of_row(key) {
+        Some(prefix) => key.get(prefix.as_bytes().len()).copied().unwrap_or(0),
+        None => key.first().copied().unwrap_or(0),
+    }
+}
+
+/// Records are read without a conflict.
+pub struct NoReadConflict;
+impl Tamper for NoReadConflict {
+    fn read(&self, key: &[u8], read: Read) -> Read {
+        if tag(key) == b'K' { Read::Snapshot } else { read }
+    }
+}
+
+/// A version is published before the snapshot that belongs to it.
+pub struct VersionBeforeSnapshot;
+impl Tamper for VersionBeforeSnapshot {
+    fn sight(&self) -> Sight {
+        Sight::Torn
+    }
+}
+
+/// After an unknown commit nobody looks whether it was applied.
+pub struct LaneKeySkipped;
+impl Tamper for LaneKeySkipped {
+    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
+        value.filter(|_| tag(key) != b'l')
+    }
+}
+
+/// A fold (it alone reads deltas one by one as snapshots) takes added members for removed ones.
+pub struct FoldLosesDeltas;
+impl Tamper for FoldLosesDeltas {
+    fn answer(&self, key: &[u8], read: Read, value: Option<Bytes>) -> Option<Bytes> {
+        let delta = tag(key) == b'S' && read == Read::Snapshot && value.as_deref() == Some(b"+");
+        if delta { Some(Bytes::from_static(b"-")) } else { value }
+    }
+}
+
+/// WATCH compares whether a key is there, not its revision.
+pub struct WatchWithoutRevision;
+impl Tamper for WatchWithoutRevision {
+    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
+        let value = value?;
+        if tag(key) != b'K' {
+            return Some(value);
+        }
+        let mut raw = value.to_vec();
+        raw[3..11].fill(0);
+        Some(raw.into())
+    }
+}
+
+/// Transactions begin at a version that is not the last one committed.
+pub struct StaleReadVersion;
+impl Tamper for StaleReadVersion {
+    fn sight(&self) -> Sight {
+        Sight::Older
+    }
+}
+
+/// Commits are answered before they are done.
+pub struct AnswerBeforeSync;
+impl Tamper for AnswerBeforeSync {
+    fn answers_early(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,236 @@
+//! What clients of several servers saw: every call and return, numbered by one counter.
+//!
+//! All servers have one clock that stands still until it is moved; an operation may have seen any time that the clock showed
+//! between its call and its return. A client that gives up goes on under another name: nobody knows what became of what it had sent.
+
+use super::generate::Step;
+use super::model::{Answer, Op};
+use super::search::{Event, NEVER};
+use super::witness::{Trace, Witness, mark, mark_bytes};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tern::commands::cx::ClientState;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::env::Clock;
+use tern::exec::{Call, Executor, Unit, Watched};
+
+/// The counter of calls and returns.
+#[derive(Clone, Default)]
+pub struct Ticks(Arc<AtomicU64>);
+
+impl Ticks {
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, SeqCst) + 1
+    }
+}
+
+/// A history: what clients saw, and, where units were marked, what the store did.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub events: Vec<Event>,
+    pub trace: Option<Trace>,
+}
+
+/// A move of the clock: ticks before and after it, and what it showed then.
+struct Move {
+    before: u64,
+    after: u64,
+    shown: u64,
+}
+
+pub struct Record {
+    pub ticks: Ticks,
+    names: AtomicUsize,
+    units: AtomicUsize,
+    moves: Mutex<Vec<Move>>,
+    events: Mutex<Vec<Event>>,
+    /// Where units are marked.
+    pub witness: Option<Arc<Witness>>,
+}
+
+/// When a call is given up.
+pub type Until = BoxFuture<'static, ()>;
+
+/// What a unit is.
+struct Sent {
+    lines: Vec<Vec<String>>,
+    exec: bool,
+    unit: usize,
+    watches: Vec<Watched>,
+}
+
+impl Record {
+    /// `clients` have names; the clock shows `now`.
+    pub fn new(clients: usize, now: u64, marked: bool) -> Self {
+        let ticks = Ticks::default();
+        let moves = Mutex::new(vec![Move { before: 0, after: 0, shown: now }]);
+        let witness = marked.then(|| Arc::new(Witness::new(ticks.clone())));
+        let (names, units) = (AtomicUsize::new(clients), AtomicUsize::new(0));
+        Record { ticks, names, units, moves, events: Mutex::default(), witness }
+    }
+
+    /// Moves the clock.
+    pub fn advance(&self, clock: &Clock, by: Duration) {
+        let before = self.ticks.next();
+        clock.advance(by);
+        let shown = clock.now_ms();
+        self.moves.lock().unwrap().push(Move { before, after: self.ticks.next(), shown });
+    }
+
+    /// A client's next step on a server. Gives its name afterwards: another one where it gave up.
+    pub async fn step(&self, name: usize, exec: &Executor, step: Step, until: Until) -> usize {
+        let told = match step {
+            Step::Send(lines) => self.send(name, exec, self.sent(lines, false), until).await,
+            Step::Exec(lines) => self.send(name, exec, self.sent(lines, true), until).await,
+            Step::Watched(key, lines) => self.watched(name, exec, key, lines, until).await,
+        };
+        if told { name } else { self.names.fetch_add(1, SeqCst) }
+    }
+
+    fn sent(&self, lines: Vec<Vec<String>>, exec: bool) -> Sent {
+        Sent { lines, exec, unit: self.units.fetch_add(1, SeqCst), watches: Vec::new() }
+    }
+
+    async fn watched(
+        &self,
+        name: usize,
+        exec: &Executor,
+        key: String,
+        lines: Vec<Vec<String>>,
+        mut until: Until,
+    ) -> bool {
+        let read = self.sent(vec![vec!["GET".to_owned(), key.clone()]], false);
+        let mut sent = self.sent(lines, true);
+        let watch = async {
+            self.watch(name, exec, &key, &mut sent).await;
+            self.send(name, exec, read, Box::pin(std::future::pending())).await
+        };
+        tokio::select! {
+            biased;
+            told = watch => if !told { return false },
+            () = &mut until => return false,
+        }
+        self.send(name, exec, sent, until).await
+    }
+
+    /// The mark of WATCH's own transaction stands before the key, that of the EXEC is compared first.
+    async fn watch(&self, name: usize, exec: &Executor, key: &str, sent: &mut Sent) {
+        let own = self.units.fetch_add(1, SeqCst);
+        let mut keys = vec![Bytes::copy_from_slice(key.as_bytes())];
+        if self.witness.is_some() {
+            keys.splice(0..0, [mark_bytes(own), mark_bytes(sent.unit)]);
+        }
+        let called = self.ticks.next();
+        let Ok(mut watched) = exec.watch(0, &keys).await else { return };
+        sent.watches = watched.split_off(keys.len().saturating_sub(2).min(1));
+        let (returned, op) = (self.ticks.next(), Op::Watch(key.to_owned()));
+        let answer = Some(Answer::Ok);
+        self.note(Event {
+            client: name,
+            op,
+            answer,
+            called,
+            returned,
+            after: None,
+            unit: own,
+            clocks: Vec::new(),
+        });
+    }
+
+    fn note(&self, event: Event) -> usize {
+        let mut events = self.events.lock().unwrap();
+        events.push(event);
+        events.len() - 1
+    }
+
+    /// Sends calls and notes what they answered; false where that is not known.
+    async fn send(&self, name: usize, exec: &Executor, sent: Sent, until: Until) -> bool {
+        let Sent { lines, exec: multi, unit, watches } = sent;
+        let mut calls: Vec<Call> = lines.iter().map(|argv| call(argv)).collect();
+        if self.witness.is_some() {
+            calls.push(call(&["EXISTS".to_owned(), mark(unit)]));
+        }
+        let client = ClientState::new(Arc::default(), true);
+        let called = self.ticks.next();
+        let run = exec.run(Unit { calls, client, watches, exec: multi, id: None });
+        let done = tokio::select! {
+            biased;
+            done = run => Some(done.replies),
+            () = until => None,
+        };
+        let returned = self.ticks.next();
+        let answers = done.and_then(|replies| answers(replies, lines.len()));
+        let known = answers.is_some();
+        let ops = if multi { vec![Op::Exec(lines)] } else { lines.into_iter().map(Op::One).collect() };
+        let answers: Vec<Option<Answer>> = match answers {
+            None => vec![None; ops.len()],
+            Some(answers) if multi && answers != [Answer::Aborted] => vec![Some(Answer::All(answers))],
+            Some(answers) => answers.into_iter().map(Some).collect(),
+        };
+        let returned = if known { returned } else { NEVER };
+        let mut after = None;
+        for (op, answer) in ops.into_iter().zip(answers) {
+            let event = Event { client: name, op, answer, called, returned, after, unit, clocks: Vec::new() };
+            after = Some(self.note(event));
+        }
+        known
+    }
+
+    /// The history, with the times that each operation may have seen. To be called once nothing is under way.
+    pub fn finish(&self) -> History {
+        let moves = self.moves.lock().unwrap();
+        let clocks = |from: u64, to: u64| -> Vec<u64> {
+            // The first that was not yet replaced at `from`, up to the last that began before `to`.
+            let first = moves.partition_point(|m| m.after <= from).saturating_sub(1);
+            let end = moves.partition_point(|m| m.before < to);
+            moves.get(first..end).unwrap_or_default().iter().map(|m| m.shown).collect()
+        };
+        let mut events = std::mem::take(&mut *self.events.lock().unwrap());
+        let seen = self.witness.as_ref().map(|w| w.last_seen());
+        for event in &mut events {
+            let end = match &seen {
+                // It was not done after the last transaction that held it.
+                Some(seen) if event.returned == NEVER => {
+                    seen.get(&event.unit).map_or(event.called, |at| at + 1)
+                }
+                _ => event.returned,
+            };
+            event.clocks = clocks(event.called, end.max(event.called + 1));
+        }
+        let answered: BTreeSet<usize> = events
+            .iter()
+            .filter(|e| e.answer.as_ref().is_some_and(|a| !a.is_refused()))
+            .map(|e| e.unit)
+            .collect();
+        let trace = self.witness.as_ref().map(|w| w.trace(&answered, clocks));
+        History { events, trace }
+    }
+}
+
+/// What a unit answered, without its mark; None: not known.
+fn answers(replies: Option<Vec<Reply>>, calls: usize) -> Option<Vec<Answer>> {
+    let Some(replies) = replies else { return Some(vec![Answer::Aborted]) };
+    let answers: Vec<Answer> = replies.iter().take(calls).map(Answer::of).collect();
+    let in_doubt = |a: &Answer| matches!(a, Answer::Error(line) if line.contains("commit result unknown"));
+    (!answers.iter().any(in_doubt)).then_some(answers)
+}
+
+fn call(argv: &[String]) -> Call {
+    let argv: Vec<Bytes> = argv.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+    Call { row, argv, names, id: None }
+}
+
+/// Events of each unit, in their order.
+pub fn units(events: &[Event]) -> BTreeMap<usize, Vec<usize>> {
+    let mut units: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (n, event) in events.iter().enumerate() {
+        units.entry(event.unit).or_default().push(n);
+    }
+    units
+}

@@ -1,0 +1,247 @@
+//! The other way to judge a history: do its operations again in the order of commit versions, in the model, and compare what they
+//! answer. That takes as long as the history is, so it judges whole histories of any length.
+//!
+//! It asks for more than [`super::search`]: not some order will do but the one that the store had. Transactions stand where they were
+//! committed, also those whose end no client heard of; who only read stands behind the version that it read. Then
+//! * an operation called after another's return must not have a lower version: with the order of values that makes the history
+//!   *strictly* serializable;
+//! * what was answered must have been in a transaction, and what was not committed must not have changed anything;
+//! * every answer must be the model's.
+//!
+//! FoundationDB may give one version to several commits that do not see each other: any order of those will do, and all that
+//! are left are carried on. Where that becomes too many, or an engine did not say how a commit ended, nothing is decided.
+
+use super::model::{Answer, State};
+use super::record::{History, units};
+use super::search::{Event, NEVER, Verdict};
+use super::witness::{Trace, Transaction};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use tern::store::Version;
+
+/// States that are carried on at once.
+const MOST_STATES: usize = 20_000;
+
+struct Replay<'a> {
+    events: &'a [Event],
+    trace: &'a Trace,
+    units: BTreeMap<usize, Vec<usize>>,
+    /// The transaction whose answers were given, for each unit.
+    answering: BTreeMap<usize, usize>,
+    /// Keys for which time matters.
+    expiring: BTreeSet<&'a str>,
+}
+
+/// Why it ends.
+enum Stop {
+    Broken(Vec<String>),
+    Undecided,
+}
+
+/// Judges a history whose units were marked; None where they were not.
+pub fn replay(history: &History) -> Option<Verdict> {
+    let (events, trace) = (&history.events[..], history.trace.as_ref()?);
+    let mut answering = BTreeMap::new();
+    for (n, transaction) in trace.transactions.iter().enumerate() {
+        answering.extend(transaction.units.iter().map(|unit| (*unit, n)));
+    }
+    let replay = Replay { events, trace, units: units(events), answering, expiring: expiring(events) };
+    let done = replay.is_once().and_then(|()| replay.is_complete()).and_then(|()| replay.is_in_time());
+    let done = done.map_err(|stop| (0, stop));
+    Some(match done.and_then(|()| replay.run()) {
+        Ok(()) => Verdict::Serializable,
+        Err((n, Stop::Broken(why))) => Verdict::Broken(n, why),
+        Err((_, Stop::Undecided)) => Verdict::Undecided,
+    })
+}
+
+/// Keys that have an expiry at some time, and those that meet them in an operation.
+fn expiring(events: &[Event]) -> BTreeSet<&str> {
+    let mut found = BTreeSet::new();
+    loop {
+        let before = found.len();
+        for event in events {
+            let keys = event.op.keys();
+            if event.op.expires() || keys.iter().any(|key| found.contains(key)) {
+                found.extend(keys);
+            }
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+impl Replay<'_> {
+    /// Whether nothing was committed twice.
+    fn is_once(&self) -> Result<(), Stop> {
+        let mut committed: BTreeMap<usize, usize> = BTreeMap::new();
+        for (n, transaction) in self.trace.transactions.iter().enumerate().filter(|(_, t)| t.wrote) {
+            for unit in &transaction.units {
+                if let Some(before) = committed.insert(*unit, n) {
+                    let why = [self.told(before), self.told(n)].concat();
+                    return Err(Stop::Broken(why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether everything that was answered, was done somewhere.
+    fn is_complete(&self) -> Result<(), Stop> {
+        for (unit, ids) in &self.units {
+            let answered = self.events[ids[0]].answer.is_some();
+            if self.trace.doubtful.contains(unit) && !self.answering.contains_key(unit) && answered {
+                return Err(Stop::Undecided);
+            }
+            let refused = ids.iter().all(|n| self.events[*n].answer.as_ref().is_some_and(Answer::is_refused));
+            if answered && !refused && !self.answering.contains_key(unit) {
+                return Err(Stop::Broken(vec![format!("no transaction did {:?}", self.events[ids[0]])]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether versions respect time.
+    fn is_in_time(&self) -> Result<(), Stop> {
+        let place = |e: &Event| -> Option<(Version, bool)> {
+            let transaction = &self.trace.transactions[*self.answering.get(&e.unit)?];
+            Some((transaction.version, !transaction.wrote))
+        };
+        let placed: Vec<(&Event, (Version, bool))> =
+            self.events.iter().filter_map(|e| Some((e, place(e)?))).collect();
+        let (mut calls, mut returns) = (placed.clone(), placed);
+        calls.sort_by_key(|(e, _)| e.called);
+        returns.retain(|(e, _)| e.returned != NEVER);
+        returns.sort_by_key(|(e, _)| e.returned);
+        let mut returned = returns.into_iter().peekable();
+        let mut latest: Option<(&Event, (Version, bool))> = None;
+        for (event, at) in calls {
+            while let Some((before, place)) = returned.next_if(|(e, _)| e.returned < event.called) {
+                if latest.is_none_or(|(_, highest)| place > highest) {
+                    latest = Some((before, place));
+                }
+            }
+            // Who reads may read what another reader read.
+            let late = |highest: (Version, bool)| at < highest || (at == highest && !at.1);
+            if let Some((before, _)) = latest.filter(|(_, highest)| late(*highest)) {
+                let why = format!("{event:?} at version {at:?} began after the end of {before:?}");
+                return Err(Stop::Broken(vec![why, format!("that has {:?}", latest.map(|(_, at)| at))]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Does everything again.
+    fn run(&self) -> Result<(), (usize, Stop)> {
+        let mut states = vec![State::default()];
+        let all: Vec<usize> = (0..self.trace.transactions.len()).collect();
+        let place = |n: &usize| (self.transaction(*n).version, self.transaction(*n).wrote);
+        for group in all.chunk_by(|a, b| place(a) == place(b)) {
+            let next = if self.transaction(group[0]).wrote {
+                self.beside_each_other(group, states)
+            } else {
+                group.iter().try_fold(states, |states, n| self.from_each(*n, states))
+            };
+            states = next.map_err(|stop| (group[0], stop))?;
+        }
+        Ok(())
+    }
+
+    fn transaction(&self, n: usize) -> &Transaction {
+        &self.trace.transactions[n]
+    }
+
+    /// Commits of one version, in any order: those that share keys are tried in all.
+    fn beside_each_other(&self, group: &[usize], mut states: Vec<State>) -> Result<Vec<State>, Stop> {
+        if let [alone] = group {
+            return self.from_each(*alone, states);
+        }
+        for together in self.sharing_keys(group) {
+            let mut level: Vec<(BTreeSet<usize>, State)> =
+                states.into_iter().map(|state| (BTreeSet::new(), state)).collect();
+            for _ in 0..together.len() {
+                let mut next = HashSet::new();
+                for (done, state) in level {
+                    for n in together.iter().filter(|n| !done.contains(n)) {
+                        let done: BTreeSet<usize> = done.iter().copied().chain([*n]).collect();
+                        next.extend(self.after(*n, &state).into_iter().map(|state| (done.clone(), state)));
+                    }
+                }
+                level = self.bounded(together[0], next.into_iter().collect())?;
+            }
+            states = level.into_iter().map(|(_, state)| state).collect();
+        }
+        Ok(states)
+    }
+
+    /// Parts of a group that touch no common key.
+    fn sharing_keys(&self, group: &[usize]) -> Vec<Vec<usize>> {
+        let mut parts: Vec<(BTreeSet<&str>, Vec<usize>)> = Vec::new();
+        for n in group {
+            let ids = self.transaction(*n).units.iter().filter_map(|unit| self.units.get(unit)).flatten();
+            let mut keys: BTreeSet<&str> = ids.flat_map(|id| self.events[*id].op.keys()).collect();
+            let mut members = vec![*n];
+            let (meeting, apart) = parts.into_iter().partition(|(other, _)| !other.is_disjoint(&keys));
+            parts = apart;
+            let meeting: Vec<(BTreeSet<&str>, Vec<usize>)> = meeting;
+            for (others, transactions) in meeting {
+                keys.extend(others);
+                members.extend(transactions);
+            }
+            parts.push((keys, members));
+        }
+        parts.into_iter().map(|(_, members)| members).collect()
+    }
+
+    fn from_each(&self, n: usize, states: Vec<State>) -> Result<Vec<State>, Stop> {
+        let mut next: Vec<State> = states.iter().flat_map(|state| self.after(n, state)).collect();
+        if next.len() > 1 {
+            next = next.into_iter().collect::<HashSet<State>>().into_iter().collect();
+        }
+        self.bounded(n, next)
+    }
+
+    fn bounded<T>(&self, n: usize, states: Vec<T>) -> Result<Vec<T>, Stop> {
+        match states.len() {
+            0 => Err(Stop::Broken(self.told(n))),
+            len if len > MOST_STATES => Err(Stop::Undecided),
+            _ => Ok(states),
+        }
+    }
+
+    /// What a transaction did, for people.
+    fn told(&self, n: usize) -> Vec<String> {
+        let transaction = self.transaction(n);
+        let ids = transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
+        let events = ids.map(|id| format!("{:?}", self.events[*id]));
+        std::iter::once(format!("{transaction:?}")).chain(events).collect()
+    }
+
+    /// The states after a transaction, all of whose operations saw one time.
+    fn after(&self, n: usize, state: &State) -> Vec<State> {
+        let transaction = self.transaction(n);
+        let mut found: Vec<State> = Vec::new();
+        let ids = transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
+        let mut keys = ids.flat_map(|id| self.events[*id].op.keys());
+        let times = if keys.any(|key| self.expiring.contains(key)) { transaction.clocks.len() } else { 1 };
+        for now in transaction.clocks.iter().take(times) {
+            let mut states = vec![state.clone()];
+            for unit in &transaction.units {
+                let answers = self.answering.get(unit) == Some(&n);
+                for id in self.units.get(unit).into_iter().flatten() {
+                    let event = &self.events[*id];
+                    let seen = event.answer.as_ref().filter(|_| answers);
+                    states =
+                        states.iter().flat_map(|s| s.step(event.client, &event.op, seen, *now)).collect();
+                }
+            }
+            states.retain(|next| transaction.wrote || next.has_data_of(state));
+            for next in states {
+                if !found.contains(&next) {
+                    found.push(next);
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,126 @@
+//! Histories and transactions written by hand: the replay says yes and no where it should.
+
+use super::model::{Answer, Op};
+use super::record::History;
+use super::replay::replay;
+use super::search::{Event, NEVER, Verdict};
+use super::witness::{Trace, Transaction};
+
+fn one(unit: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
+    let op = Op::One(line.split(' ').map(str::to_owned).collect());
+    Event { client: unit, op, answer, called, returned, after: None, unit, clocks: vec![0] }
+}
+
+fn wrote(version: u64, units: &[usize]) -> Transaction {
+    Transaction { version, wrote: true, units: units.to_vec(), clocks: vec![0] }
+}
+
+fn read(version: u64, units: &[usize]) -> Transaction {
+    Transaction { wrote: false, ..wrote(version, units) }
+}
+
+fn verdict(events: &[Event], transactions: &[Transaction]) -> Verdict {
+    let trace = Trace { transactions: transactions.to_vec(), ..Trace::default() };
+    replay(&History { events: events.to_vec(), trace: Some(trace) }).unwrap()
+}
+
+fn is_good(events: &[Event], transactions: &[Transaction]) -> bool {
+    match verdict(events, transactions) {
+        Verdict::Serializable => true,
+        Verdict::Broken(..) => false,
+        Verdict::Undecided => panic!("undecided"),
+    }
+}
+
+fn text(value: &str) -> Option<Answer> {
+    Some(Answer::Text(value.into()))
+}
+
+const OK: Option<Answer> = Some(Answer::Ok);
+const NIL: Option<Answer> = Some(Answer::Nil);
+
+#[test]
+fn answers_are_those_of_the_order_of_versions() {
+    let both = [one(0, "SET k 1", OK, 1, 10), one(1, "GET k", text("1"), 1, 10)];
+    assert!(is_good(&both, &[wrote(7, &[0]), read(7, &[1])]));
+    assert!(!is_good(&both, &[read(6, &[1]), wrote(7, &[0])]), "what is not yet there");
+    let old = [one(0, "SET k 1", OK, 1, 10), one(1, "GET k", NIL, 1, 10)];
+    assert!(is_good(&old, &[read(6, &[1]), wrote(7, &[0])]));
+    assert!(!is_good(&old, &[wrote(7, &[0]), read(8, &[1])]), "an order that the search would find");
+}
+
+#[test]
+fn versions_respect_time() {
+    let apart = [one(0, "GET a", NIL, 1, 2), one(1, "GET a", NIL, 3, 4)];
+    assert!(is_good(&apart, &[read(5, &[0]), read(6, &[1])]));
+    assert!(is_good(&apart, &[read(5, &[0, 1])]));
+    assert!(!is_good(&apart, &[read(4, &[1]), read(5, &[0])]), "a stale read that no value shows");
+    let write = [one(0, "GET a", NIL, 1, 2), one(1, "SET b 1", OK, 3, 4)];
+    assert!(!is_good(&write, &[wrote(5, &[1]), read(5, &[0])]), "seen before it was called");
+    let at_once = [one(0, "GET a", NIL, 1, 4), one(1, "GET a", NIL, 3, 4)];
+    assert!(is_good(&at_once, &[read(4, &[1]), read(5, &[0])]));
+}
+
+#[test]
+fn a_lost_update_and_a_double_one_are_seen() {
+    let add = |unit, answer| one(unit, "INCRBY c 1", Some(Answer::Int(answer)), 1, 10);
+    assert!(is_good(&[add(0, 1), add(1, 2)], &[wrote(5, &[0]), wrote(6, &[1])]));
+    assert!(!is_good(&[add(0, 1), add(1, 1)], &[wrote(5, &[0]), wrote(6, &[1])]));
+    assert!(!is_good(&[add(0, 1), add(1, 2)], &[wrote(5, &[0]), wrote(6, &[1]), wrote(7, &[1])]));
+    let twice = [add(0, 2), one(1, "GET c", text("2"), 11, 12)];
+    assert!(!is_good(&twice, &[wrote(5, &[0]), read(5, &[1])]));
+}
+
+#[test]
+fn what_was_answered_was_done() {
+    assert!(!is_good(&[one(0, "SET k 1", OK, 1, 2)], &[]), "nowhere");
+    assert!(!is_good(&[one(0, "SET k 1", OK, 1, 2)], &[read(5, &[0])]), "not committed");
+    assert!(is_good(
+        &[one(0, "SETNX k 1", Some(Answer::Int(0)), 3, 4), one(1, "SET k 2", OK, 1, 2)],
+        &[wrote(5, &[1]), read(5, &[0])]
+    ));
+    let refused = Some(Answer::Error("ERR transaction too old: x".into()));
+    assert!(is_good(&[one(0, "SET k 1", refused, 1, 2)], &[]));
+}
+
+#[test]
+fn an_open_operation_counts_where_it_was_committed() {
+    let open = one(0, "SET k 1", None, 1, NEVER);
+    let reader = |answer| one(1, "GET k", answer, 5, 6);
+    assert!(is_good(&[open.clone(), reader(NIL)], &[read(4, &[1])]));
+    assert!(!is_good(&[open.clone(), reader(NIL)], &[wrote(4, &[0]), read(4, &[1])]));
+    assert!(is_good(&[open.clone(), reader(text("1"))], &[wrote(4, &[0]), read(4, &[1])]));
+    assert!(!is_good(&[open, reader(text("1"))], &[read(4, &[1])]));
+}
+
+#[test]
+fn commits_of_one_version_may_stand_in_any_order() {
+    let set = |unit: usize| one(unit, &format!("SET k {unit}"), OK, 1, 10);
+    let last = |value: &str, at| one(at as usize, "GET k", text(value), at, at + 1);
+    let transactions = [wrote(5, &[0]), wrote(5, &[1]), wrote(5, &[2]), read(5, &[20]), read(6, &[30])];
+    let events = |a: &str, b: &str| [set(0), set(1), set(2), last(a, 20), last(b, 30)];
+    for value in ["0", "1", "2"] {
+        assert!(is_good(&events(value, value), &transactions));
+    }
+    assert!(!is_good(&events("0", "1"), &transactions), "one order for all");
+}
+
+#[test]
+fn all_of_a_transaction_sees_one_time() {
+    let set = one(0, "SET k 1 PX 10", OK, 1, 2);
+    let two = |first, second| {
+        let second = Event { after: Some(1), ..one(1, "GET k", second, 3, 4) };
+        [set.clone(), one(1, "GET k", first, 3, 4), second]
+    };
+    let trace = [wrote(5, &[0]), Transaction { clocks: vec![9, 10], ..read(5, &[1]) }];
+    assert!(is_good(&two(text("1"), text("1")), &trace) && is_good(&two(NIL, NIL), &trace));
+    assert!(!is_good(&two(text("1"), NIL), &trace));
+}
+
+#[test]
+fn nothing_is_decided_where_an_engine_does_not_know() {
+    let trace = Trace { doubtful: [0].into(), ..Trace::default() };
+    let history = History { events: vec![one(0, "SET k 1", OK, 1, 2)], trace: Some(trace) };
+    assert_eq!(replay(&history), Some(Verdict::Undecided));
+    assert_eq!(replay(&History { trace: None, ..history }), None);
+}

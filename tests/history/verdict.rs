@@ -1,0 +1,90 @@
+//! What all checkers say of a history. They must not contradict each other: an order that the replay has found is one that the
+//! search must not deny, and the search and the tester are asked the same question.
+
+use super::model::Op;
+use super::record::History;
+use super::replay::replay;
+use super::search::{Event, Verdict, judge_parts, parts};
+use super::second;
+use crate::support;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A judgement that takes longer is told of.
+const SLOW: Duration = Duration::from_secs(2);
+/// Larger parts are left to the replay.
+const SEARCHED: usize = 1500;
+/// Times that an operation may have seen, beyond which its part is left to the replay too.
+const CLOCKS: usize = 40;
+
+/// How often the second opinion was no and yes.
+pub static OPINIONS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+/// What each checker says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Undecided where a part was too large for it.
+    pub search: Verdict,
+    /// None where units were not marked.
+    pub replay: Option<Verdict>,
+}
+
+impl Verdicts {
+    pub fn is_broken(&self) -> bool {
+        [Some(&self.search), self.replay.as_ref()].into_iter().flatten().any(Verdict::is_broken)
+    }
+    /// Some checker has found an order.
+    pub fn is_decided(&self) -> bool {
+        self.is_broken() || self.search == Verdict::Serializable || self.replay == Some(Verdict::Serializable)
+    }
+}
+
+/// Judges on a thread with room for the search's depth. `twice`: where the tester has an opinion of a part, it must be the search's.
+pub fn judged(history: History, twice: bool) -> Verdicts {
+    let thread = std::thread::Builder::new().stack_size(256 << 20);
+    thread.spawn(move || agreed(&history, twice)).unwrap().join().unwrap()
+}
+
+fn agreed(history: &History, twice: bool) -> Verdicts {
+    let replay = timed("the replay", &history.events, || replay(history));
+    let (small, large): (Vec<_>, Vec<_>) = parts(&history.events).into_iter().partition(|p| is_small(p));
+    if twice {
+        small.iter().for_each(|part| ask_the_tester(part));
+    }
+    let mut search = timed("the search", &history.events, || judge_parts(small));
+    if !large.is_empty() && search == Verdict::Serializable {
+        search = Verdict::Undecided;
+    }
+    let contradict = search.is_broken() && replay == Some(Verdict::Serializable);
+    assert!(!contradict, "the search says {search:?}, the replay has found an order");
+    Verdicts { search, replay }
+}
+
+fn is_small(part: &[Event]) -> bool {
+    part.len() <= SEARCHED && part.iter().all(|e| e.clocks.len() <= CLOCKS)
+}
+
+fn ask_the_tester(part: &[Event]) {
+    if let Some(opinion) = timed("the tester", part, || second::opinion(part)) {
+        OPINIONS[usize::from(opinion)].fetch_add(1, Ordering::Relaxed);
+        let first = judge_parts(vec![part.to_vec()]);
+        let agree = opinion == (first == Verdict::Serializable);
+        assert!(agree, "the search says {first:?}, the tester says {opinion}: {part:?}");
+    }
+}
+
+fn timed<T>(who: &str, events: &[Event], judge: impl FnOnce() -> T) -> T {
+    let since = Instant::now();
+    let verdict = judge();
+    if since.elapsed() > SLOW {
+        support::say(&format!("history: {who} took {:?} for {} operations", since.elapsed(), events.len()));
+    }
+    verdict
+}
+
+/// Operations, and those of them that nobody knows the end of.
+pub fn counted(history: &History) -> (usize, usize) {
+    let operations = history.events.iter().filter(|e| !matches!(e.op, Op::Watch(_)));
+    let open = history.events.iter().filter(|e| e.answer.is_none());
+    (operations.count(), open.count())
+}

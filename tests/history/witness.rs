@@ -1,0 +1,174 @@
+//! Which transaction did what, as the store saw it.
+//!
+//! Each unit of a marked history ends with EXISTS of a key of its own, its *mark*; what WATCH and EXEC compare has marks too. So the
+//! store's observer learns which units a transaction holds, in their order, at which version it read, and how its commit ended,
+//! also where no client was told.
+
+use super::record::Ticks;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+use tern::error::{StoreError, StoreResult};
+use tern::keyspace::keys::Prefix;
+use tern::store::Version;
+use tern::store::observe::Observer;
+
+/// What the keys of marks begin with.
+const MARK: &str = "mark:";
+/// For the commits under way at the end of a history.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The key that marks `unit`.
+pub fn mark(unit: usize) -> String {
+    format!("{MARK}{unit}")
+}
+
+fn unit_of(row: &[u8]) -> Option<usize> {
+    let prefix = Prefix::of_row(row)?;
+    let (tag, rest) = row[prefix.as_bytes().len()..].split_first()?;
+    let name = rest.get(8..).filter(|_| *tag == b'K')?;
+    std::str::from_utf8(name).ok()?.strip_prefix(MARK)?.parse().ok()
+}
+
+/// A transaction that held units.
+#[derive(Debug, Clone)]
+pub struct Transaction {
+    /// Of its commit, or what it read.
+    pub version: Version,
+    /// False: it did not commit anything.
+    pub wrote: bool,
+    /// In the order in which they ran.
+    pub units: Vec<usize>,
+    /// What clocks said while it ran, ms.
+    pub clocks: Vec<u64>,
+}
+
+/// All transactions of a history that matter: those that committed, and the last one of each answered unit.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// In the order of versions; who read a version stands behind who committed it.
+    pub transactions: Vec<Transaction>,
+    /// Units of a commit that nobody knows the end of.
+    pub doubtful: BTreeSet<usize>,
+}
+
+#[derive(Default)]
+struct Seen {
+    begun: u64,
+    read: u64,
+    version: Version,
+    units: Vec<usize>,
+    commit: Option<StoreResult<Version>>,
+}
+
+pub struct Witness {
+    ticks: Ticks,
+    seen: Mutex<BTreeMap<u64, Seen>>,
+    under_way: AtomicUsize,
+}
+
+impl Observer for Witness {
+    fn begins(&self, tx: u64) {
+        let seen = Seen { begun: self.ticks.next(), ..Seen::default() };
+        self.seen.lock().unwrap().insert(tx, seen);
+    }
+    fn wants(&self, key: &[u8]) -> bool {
+        unit_of(key).is_some()
+    }
+    fn has_read(&self, tx: u64, version: Version, key: &[u8]) {
+        let unit = unit_of(key).unwrap();
+        let mut all = self.seen.lock().unwrap();
+        let seen = all.get_mut(&tx).unwrap();
+        // What was read ahead is read again where the unit runs.
+        seen.units.retain(|u| *u != unit);
+        seen.units.push(unit);
+        (seen.version, seen.read) = (version, self.ticks.next());
+    }
+    fn commits(&self, _: u64) {
+        self.under_way.fetch_add(1, SeqCst);
+    }
+    fn has_committed(&self, tx: u64, result: &StoreResult<Version>) {
+        self.seen.lock().unwrap().get_mut(&tx).unwrap().commit = Some(result.clone());
+        self.under_way.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Witness {
+    pub fn new(ticks: Ticks) -> Self {
+        Witness { ticks, seen: Mutex::default(), under_way: AtomicUsize::new(0) }
+    }
+
+    /// Waits for the commits that are under way.
+    pub async fn settle(&self) {
+        let step = Duration::from_millis(1);
+        for _ in 0..PATIENCE.as_millis() {
+            if self.under_way.load(SeqCst) == 0 {
+                return;
+            }
+            tokio::time::sleep(step).await;
+        }
+        panic!("a commit takes longer than {PATIENCE:?}");
+    }
+
+    /// `answered`: units of which the client heard an answer. `clocks`: what they said between two ticks.
+    pub fn trace(&self, answered: &BTreeSet<usize>, clocks: impl Fn(u64, u64) -> Vec<u64>) -> Trace {
+        let all = self.seen.lock().unwrap();
+        let mut trace = Trace::default();
+        let mut placed = BTreeSet::new();
+        let mut found: Vec<(Version, bool, u64, Vec<usize>, u64)> = Vec::new();
+        for seen in all.values() {
+            match seen.commit {
+                Some(Ok(version)) if !seen.units.is_empty() => {
+                    placed.extend(seen.units.iter().copied());
+                    found.push((version, true, seen.begun, seen.units.clone(), seen.read));
+                }
+                Some(Err(StoreError::Unknown)) => trace.doubtful.extend(&seen.units),
+                _ => {}
+            }
+        }
+        let mut last: BTreeMap<usize, u64> = BTreeMap::new();
+        for (tx, seen) in all.iter() {
+            last.extend(seen.units.iter().map(|unit| (*unit, *tx)));
+        }
+        for (tx, seen) in all.iter() {
+            let stands = |unit: &&usize| {
+                last[unit] == *tx
+                    && answered.contains(unit)
+                    && !placed.contains(unit)
+                    && !trace.doubtful.contains(unit)
+            };
+            let units: Vec<usize> = seen.units.iter().filter(stands).copied().collect();
+            if !units.is_empty() {
+                found.push((seen.version, false, seen.begun, units, seen.read));
+            }
+        }
+        found.sort_by_key(|(version, wrote, begun, ..)| (*version, !*wrote, *begun));
+        let of = |(version, wrote, begun, units, read)| Transaction {
+            version,
+            wrote,
+            units,
+            clocks: clocks(begun, read),
+        };
+        trace.transactions = found.into_iter().map(of).collect();
+        trace
+    }
+
+    /// The last tick at which a transaction held `unit`.
+    pub fn last_seen(&self) -> BTreeMap<usize, u64> {
+        let mut last = BTreeMap::new();
+        for seen in self.seen.lock().unwrap().values() {
+            for unit in &seen.units {
+                let at = last.entry(*unit).or_default();
+                *at = seen.read.max(*at);
+            }
+        }
+        last
+    }
+}
+
+/// A mark's key as an argument.
+pub fn mark_bytes(unit: usize) -> Bytes {
+    Bytes::from(mark(unit))
+}

@@ -1,0 +1,168 @@
+//! Hazard: what goes wrong once in a million schedules, and cannot be repeated.
+//!
+//! A cluster of servers with all their jobs, up to 64 clients, faults, crashes and outages run on one thread in virtual time
+//! ([`world`]): thousands of seconds of clients' time in a minute, and the same seed is the same history, byte for byte. The
+//! checkers of `tests/history` judge every history, `tern check` every store.
+//!
+//! `TERN_SIM_SEED=n` repeats one seed; `TERN_SIM_SECONDS` says for how long random ones are tried (10).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+#[allow(dead_code)]
+#[path = "../history/breaches.rs"]
+mod breaches;
+#[path = "../history/generate.rs"]
+mod generate;
+#[path = "../history/model.rs"]
+mod model;
+#[path = "../history/record.rs"]
+mod record;
+#[path = "../history/replay.rs"]
+mod replay;
+#[allow(dead_code)]
+#[path = "../history/search.rs"]
+mod search;
+#[path = "../history/second.rs"]
+mod second;
+#[path = "../support/mod.rs"]
+mod support;
+#[allow(dead_code)]
+#[path = "../history/verdict.rs"]
+mod verdict;
+#[path = "../history/witness.rs"]
+mod witness;
+mod world;
+
+use generate::Group;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::rng::Rng;
+use tern::store::faulty::FaultRates;
+use tern::store::tamper::Tamper;
+use verdict::{counted, judged};
+use world::{Outcome, Plan, simulate};
+
+/// Seeds that every run tries.
+const FIXED: std::ops::RangeInclusive<u64> = 1..=8;
+/// Seeds in which a breach must show.
+const CHANCES: u64 = 20;
+
+/// What was simulated.
+#[derive(Default)]
+struct Sum {
+    seeds: u64,
+    client_seconds: u64,
+    operations: usize,
+    open: usize,
+    crashes: u64,
+    outages: u64,
+    undecided: u64,
+    /// Real time, without judging.
+    simulating: Duration,
+}
+
+impl Sum {
+    /// Simulates one seed, which must be without fault.
+    fn add(&mut self, seed: u64) {
+        let plan = Plan::mixed(&mut Rng::new(seed));
+        let since = Instant::now();
+        let Outcome { history, crashes, outages, damage } = simulate(&plan, seed);
+        self.simulating += since.elapsed();
+        let (operations, open) = counted(&history);
+        assert_eq!(damage, None, "TERN_SIM_SEED={seed}");
+        let verdicts = judged(history, false);
+        assert!(!verdicts.is_broken(), "TERN_SIM_SEED={seed}: {verdicts:?}");
+        (self.seeds, self.undecided) = (self.seeds + 1, self.undecided + u64::from(!verdicts.is_decided()));
+        (self.operations, self.open) = (self.operations + operations, self.open + open);
+        (self.crashes, self.outages) = (self.crashes + crashes, self.outages + outages);
+        self.client_seconds += plan.client_time();
+    }
+
+    fn tell(&self, what: &str, since: Instant) {
+        let Sum { seeds, client_seconds, operations, open, crashes, outages, undecided, simulating } = self;
+        support::say(&format!(
+            "simulation: {what}: {seeds} seeds, {client_seconds} client-seconds in {:.1} s, {operations} operations, {open} open, \
+             {crashes} crashes, {outages} outages, {undecided} undecided; {:.1} s without the checkers",
+            since.elapsed().as_secs_f64(),
+            simulating.as_secs_f64()
+        ));
+    }
+}
+
+#[test]
+fn fixed_seeds_are_strictly_serializable() {
+    let (mut sum, since) = (Sum::default(), Instant::now());
+    FIXED.for_each(|seed| sum.add(seed));
+    sum.tell("fixed", since);
+    assert!(sum.crashes > 0 && sum.outages > 0 && sum.open > 0, "no trouble in the fixed seeds");
+    assert!(sum.undecided * 5 <= sum.seeds, "{} undecided", sum.undecided);
+}
+
+#[test]
+fn random_seeds_are_strictly_serializable() {
+    let (mut sum, since) = (Sum::default(), Instant::now());
+    if let Some(seed) = support::env_number("TERN_SIM_SEED") {
+        sum.add(seed);
+        return sum.tell("one seed", since);
+    }
+    let seconds = support::env_number("TERN_SIM_SECONDS").unwrap_or(10);
+    let first = Rng::any_seed();
+    support::say(&format!("simulation: seeds from {first}"));
+    for seed in first.. {
+        sum.add(seed);
+        if since.elapsed() >= Duration::from_secs(seconds) {
+            break;
+        }
+    }
+    sum.tell("random", since);
+    assert!(sum.undecided * 5 <= sum.seeds.max(5), "{} undecided", sum.undecided);
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    for seed in [1, 2, Rng::any_seed()] {
+        let mixed = Plan::mixed(&mut Rng::new(seed));
+        let plan = Plan { trouble: mixed.time / 4, ..mixed };
+        let [first, second] = [(); 2].map(|()| format!("{:?}", simulate(&plan, seed)));
+        if first != second {
+            let at = first.bytes().zip(second.bytes()).take_while(|(a, b)| a == b).count();
+            let near = |text: &str| text[at.saturating_sub(600)..text.len().min(at + 300)].to_owned();
+            panic!("seed {seed}, byte {at} of {}:\n{}\n\n{}", first.len(), near(&first), near(&second));
+        }
+        let other = format!("{:?}", simulate(&plan, seed + 1));
+        assert_ne!(first, other, "the seed chooses nothing");
+    }
+}
+
+/// In virtual time too a breach of the store's contract shows, and in the same seed every time.
+#[test]
+fn breaches_are_found() {
+    let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
+    let delays = FaultRates { delay: 0.2, ..FaultRates::default() };
+    let breaches: [(&str, &'static [Group], FaultRates, Arc<dyn Tamper>); 6] = [
+        ("a read conflict is dropped", &[Group::Counters], delays, Arc::new(breaches::NoReadConflict)),
+        ("versions before snapshots", &[Group::Counters], delays, Arc::new(breaches::VersionBeforeSnapshot)),
+        ("the lane key is skipped", &[Group::Counters], unknown, Arc::new(breaches::LaneKeySkipped)),
+        ("WATCH without revision", &[Group::Watched], delays, Arc::new(breaches::WatchWithoutRevision)),
+        ("stale read versions", &[Group::Registers], delays, Arc::new(breaches::StaleReadVersion)),
+        ("early answers", &[Group::Registers], delays, Arc::new(breaches::AnswerBeforeSync)),
+    ];
+    for (name, groups, rates, tamper) in breaches {
+        let plan = Plan {
+            servers: 2,
+            clients: 8,
+            time: Duration::from_secs(1),
+            think: Duration::from_millis(5),
+            pipeline: 1,
+            groups,
+            rates,
+            give_up: 0,
+            trouble: Duration::ZERO,
+            tamper: Some(tamper),
+            marked: true,
+        };
+        let found = (1..=CHANCES).find(|seed| judged(simulate(&plan, *seed).history, false).is_broken());
+        support::say(&format!("simulation: {name}: {found:?}"));
+        assert!(found.is_some(), "not found in {CHANCES} seeds: {name}");
+    }
+}

@@ -1,0 +1,279 @@
+//! A cluster of servers, their jobs, their clients and what befalls them, on one thread and in virtual time.
+//!
+//! The runtime's clock stands still while any task can run and then jumps to the next timer; the servers' clock is moved along with
+//! it. Everything that chooses draws from the seed. The embedded engine is the real one: its clock is the virtual one, so no commit
+//! is ever slow, and each is done on the thread that asks for it.
+//!
+//! A server that *crashes* loses its store at once: what it has handed over may still be committed, nothing else reaches the
+//! store, and its clients never hear of it. Another one starts in its place, under a new name. An *outage* is a silence of
+//! the store for one server.
+
+use crate::generate::{EVERYTHING, Group, step};
+use crate::record::{History, Record, Until};
+use crate::support::rng::Rng;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+use tern::commands::cx::Server;
+use tern::config::{ConfigStore, Settings};
+use tern::env::Env;
+use tern::exec::Executor;
+use tern::store::faulty::{FaultRates, Faulty, Outage};
+use tern::store::local::{Local, LocalOptions};
+use tern::store::observe::Observer;
+use tern::store::tamper::Tamper;
+use tern::store::{Fsync, Store};
+use tokio::sync::watch;
+
+const START: u64 = 1_700_000_000_000;
+/// Steps of all clients of a mixed plan, about.
+const STEPS: usize = 1500;
+/// Clients give up after at most so many ms.
+const IMPATIENT: usize = 60;
+/// A server that crashed is replaced within so many ms.
+const DOWN: usize = 3000;
+/// What is under way at the end has this time.
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// What is simulated.
+#[derive(Clone)]
+pub struct Plan {
+    pub servers: usize,
+    pub clients: usize,
+    /// Virtual time.
+    pub time: Duration,
+    /// A client thinks for twice this at most between two steps.
+    pub think: Duration,
+    pub pipeline: usize,
+    pub groups: &'static [Group],
+    pub rates: FaultRates,
+    /// One call in so many is given up; 0: none.
+    pub give_up: usize,
+    /// Time between two crashes or outages, on average; zero: none.
+    pub trouble: Duration,
+    pub tamper: Option<Arc<dyn Tamper>>,
+    pub marked: bool,
+}
+
+impl Plan {
+    /// Everything at once, about [`STEPS`] steps.
+    pub fn mixed(rng: &mut Rng) -> Self {
+        let (clients, think) = (1 << rng.below(7), [5, 50, 500, 500][rng.below(4)]);
+        let time = Duration::from_millis((STEPS * think / clients).clamp(1000, 300_000) as u64);
+        Plan {
+            servers: 1 + rng.below(3),
+            clients,
+            time,
+            think: Duration::from_millis(think as u64),
+            pipeline: 1 + 3 * rng.below(2),
+            groups: EVERYTHING,
+            rates: FaultRates { delay: [0.05, 0.3][rng.below(2)], ..FaultRates::mixed() },
+            give_up: [0, 50][rng.below(2)],
+            trouble: time / 4 * rng.below(2) as u32,
+            tamper: None,
+            marked: rng.below(4) > 0,
+        }
+    }
+
+    /// In seconds.
+    pub fn client_time(&self) -> u64 {
+        self.time.as_secs() * self.clients as u64
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    pub history: History,
+    pub crashes: u64,
+    pub outages: u64,
+    /// What is wrong with the store.
+    pub damage: Option<String>,
+}
+
+/// One life of a server.
+struct Life {
+    exec: Executor,
+    faulty: Faulty,
+    /// True once it has crashed.
+    down: watch::Sender<bool>,
+}
+
+struct World {
+    plan: Plan,
+    env: Env,
+    store: Store,
+    shared: Faulty,
+    seats: Vec<watch::Sender<Option<Arc<Life>>>>,
+    record: Record,
+    crashes: AtomicU64,
+    outages: AtomicU64,
+    stop: watch::Sender<bool>,
+}
+
+/// Runs `plan`: the same seed, the same outcome.
+pub fn simulate(plan: &Plan, seed: u64) -> Outcome {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::seeded(START, seed);
+    let mut options = LocalOptions::new(env.clock.clone());
+    options.fsync = Fsync::No;
+    let local = Store::Local(Local::open(dir.path(), options).unwrap());
+    runtime.block_on(World::run(plan.clone(), seed, env, local))
+}
+
+impl World {
+    async fn run(plan: Plan, seed: u64, env: Env, local: Store) -> Outcome {
+        let shared = Faulty::new(local, seed, FaultRates::default());
+        let world = Arc::new(World {
+            seats: (0..plan.servers).map(|_| watch::Sender::new(None)).collect(),
+            record: Record::new(plan.clients, START, plan.marked),
+            store: Store::Faulty(shared.clone()),
+            stop: watch::Sender::new(false),
+            crashes: AtomicU64::new(0),
+            outages: AtomicU64::new(0),
+            plan,
+            env,
+            shared,
+        });
+        world.shared.set_observer(world.record.witness.clone().map(|w| w as Arc<dyn Observer>));
+        for n in 0..world.plan.servers {
+            world.start(n, seed + n as u64).await;
+        }
+        world.shared.set_tamper(world.plan.tamper.clone());
+        world.live(seed).await;
+        world.end().await
+    }
+
+    /// Starts a server in seat `n`.
+    async fn start(&self, n: usize, seed: u64) {
+        let faulty = Faulty::new(self.store.clone(), seed, FaultRates::default());
+        let config = ConfigStore::new(Settings { lanes: 4, ..Settings::default() });
+        let server = Server::open(Store::Faulty(faulty.clone()), self.env.clone(), config).await.unwrap();
+        let server = Arc::new(server);
+        tern::jobs::spawn(&server);
+        faulty.set_rates(self.plan.rates);
+        let life = Life { exec: Executor::new(server), faulty, down: watch::Sender::new(false) };
+        self.seats[n].send_replace(Some(Arc::new(life)));
+    }
+
+    async fn live(self: &Arc<Self>, seed: u64) {
+        let clock = tokio::spawn(self.clone().clock(seed));
+        self.fill().await;
+        let trouble = tokio::spawn(self.clone().trouble(seed));
+        let clients: Vec<_> = (0..self.plan.clients)
+            .map(|n| tokio::spawn(self.clone().client(n, seed + 1000 + n as u64)))
+            .collect();
+        tokio::time::sleep(self.plan.time).await;
+        self.stop.send_replace(true);
+        for task in clients.into_iter().chain([trouble]) {
+            task.await.unwrap();
+        }
+        // What nobody waits for any more goes on.
+        tokio::time::sleep(SETTLE).await;
+        clock.abort();
+    }
+
+    async fn fill(&self) {
+        let life = self.seats[0].borrow().clone().unwrap();
+        for step in self.plan.groups.iter().filter_map(|group| group.first()) {
+            self.record.step(0, &life.exec, step, Box::pin(std::future::pending())).await;
+        }
+    }
+
+    /// Moves the servers' clock with the runtime's.
+    async fn clock(self: Arc<Self>, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0xC10C);
+        loop {
+            let by = Duration::from_millis(1 + rng.below(8) as u64);
+            tokio::time::sleep(by).await;
+            self.record.advance(&self.env.clock, by);
+        }
+    }
+
+    async fn client(self: Arc<Self>, mut name: usize, seed: u64) {
+        let mut rng = Rng::new(seed);
+        let seat = name % self.plan.servers;
+        for at in 0.. {
+            if *self.stop.borrow() {
+                return;
+            }
+            let think = rng.below(2 * self.plan.think.as_millis() as usize + 1);
+            tokio::time::sleep(Duration::from_millis(think as u64)).await;
+            let Some(life) = self.seats[seat].borrow().clone() else { continue };
+            let until = self.gone(&life, &mut rng);
+            let step = step(&mut rng, self.plan.groups, self.plan.pipeline, &format!("{name}.{at}"));
+            name = self.record.step(name, &life.exec, step, until).await;
+        }
+    }
+
+    /// When a call is lost: its client gives up, or its server crashes.
+    fn gone(&self, life: &Life, rng: &mut Rng) -> Until {
+        let gives_up = self.plan.give_up > 0 && rng.below(self.plan.give_up) == 0;
+        let patience = Duration::from_millis(rng.below(IMPATIENT) as u64);
+        let mut down = life.down.subscribe();
+        Box::pin(async move {
+            let crash = async { drop(down.wait_for(|down| *down).await) };
+            let patience = if gives_up { patience } else { Duration::from_secs(3600) };
+            let _ = tokio::time::timeout(patience, crash).await;
+        })
+    }
+
+    /// Crashes and outages, one after the other.
+    async fn trouble(self: Arc<Self>, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0xBAD);
+        let mut stop = self.stop.subscribe();
+        while !self.plan.trouble.is_zero() {
+            let pause = Duration::from_millis(rng.below(2 * self.plan.trouble.as_millis() as usize) as u64);
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            let n = rng.below(self.plan.servers);
+            if rng.below(2) == 0 {
+                self.crash(n, &mut rng).await;
+            } else {
+                self.outage(n, &mut rng).await;
+            }
+        }
+    }
+
+    async fn crash(&self, n: usize, rng: &mut Rng) {
+        let Some(life) = self.seats[n].send_replace(None) else { return };
+        self.crashes.fetch_add(1, SeqCst);
+        life.faulty.set_outage(Outage::Refusing);
+        life.down.send_replace(true);
+        life.exec.server().stop.send_replace(true);
+        drop(life);
+        tokio::time::sleep(Duration::from_millis(rng.below(DOWN) as u64)).await;
+        self.start(n, rng.next()).await;
+    }
+
+    async fn outage(&self, n: usize, rng: &mut Rng) {
+        let Some(life) = self.seats[n].borrow().clone() else { return };
+        self.outages.fetch_add(1, SeqCst);
+        let silence = Duration::from_millis(1 + rng.below(2000) as u64);
+        let kinds = [Outage::Refusing, Outage::Silent(silence), Outage::SilentCommits(silence)];
+        life.faulty.set_outage(kinds[rng.below(kinds.len())]);
+        tokio::time::sleep(Duration::from_millis(rng.below(DOWN) as u64)).await;
+        life.faulty.set_outage(Outage::None);
+    }
+
+    async fn end(self: Arc<Self>) -> Outcome {
+        for seat in &self.seats {
+            if let Some(life) = seat.send_replace(None) {
+                life.exec.server().stop.send_replace(true);
+            }
+        }
+        self.shared.set_tamper(None);
+        if let Some(witness) = &self.record.witness {
+            witness.settle().await;
+        }
+        let report = tern::types::check::check(&self.store, &mut |_, _| {}).await.unwrap();
+        let damage = (!report.is_sound()).then(|| report.to_string());
+        let (crashes, outages) = (self.crashes.load(SeqCst), self.outages.load(SeqCst));
+        Outcome { history: self.record.finish(), crashes, outages, damage }
+    }
+}
