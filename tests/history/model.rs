@@ -162,11 +162,14 @@ impl State {
         if changed {
             return if seen.is_none() { vec![base] } else { Vec::new() };
         }
+        // Nobody heard whether it ran.
+        let aborted = (seen.is_none() && came_and_went).then(|| base.clone());
         let mut states = vec![base];
         for (n, call) in calls.iter().enumerate() {
             let answer = answers.map(|a| &a[n]);
             states = states.iter().flat_map(|s| s.run(call, answer, now)).collect();
         }
+        states.extend(aborted);
         states
     }
 

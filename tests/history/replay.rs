@@ -140,7 +140,7 @@ impl Replay<'_> {
             let next = if self.transaction(group[0]).wrote {
                 self.beside_each_other(group, states)
             } else {
-                group.iter().try_fold(states, |states, n| self.from_each(*n, states))
+                group.iter().try_fold(states, |states, n| self.after_each(*n, states))
             };
             states = next.map_err(|stop| (group[0], stop))?;
         }
@@ -154,7 +154,7 @@ impl Replay<'_> {
     /// Commits of one version, in any order: those that share keys are tried in all.
     fn beside_each_other(&self, group: &[usize], mut states: Vec<State>) -> Result<Vec<State>, Stop> {
         if let [alone] = group {
-            return self.from_each(*alone, states);
+            return self.after_each(*alone, states);
         }
         for together in self.sharing_keys(group) {
             let mut level: Vec<(BTreeSet<usize>, State)> =
@@ -193,7 +193,7 @@ impl Replay<'_> {
         parts.into_iter().map(|(_, members)| members).collect()
     }
 
-    fn from_each(&self, n: usize, states: Vec<State>) -> Result<Vec<State>, Stop> {
+    fn after_each(&self, n: usize, states: Vec<State>) -> Result<Vec<State>, Stop> {
         let mut next: Vec<State> = states.iter().flat_map(|state| self.after(n, state)).collect();
         if next.len() > 1 {
             next = next.into_iter().collect::<HashSet<State>>().into_iter().collect();

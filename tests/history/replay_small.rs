@@ -124,3 +124,17 @@ fn nothing_is_decided_where_an_engine_does_not_know() {
     assert_eq!(replay(&history), Some(Verdict::Undecided));
     assert_eq!(replay(&History { trace: None, ..history }), None);
 }
+
+/// A key that was absent at WATCH may have come and gone: whether the EXEC ran only its client would have heard.
+#[test]
+fn an_open_exec_that_watched_an_absent_key_ran_or_not() {
+    let watch = Event { op: Op::Watch("k".into()), ..one(0, "GET k", OK, 1, 2) };
+    let calls = vec!["SET k 1".split(' ').map(str::to_owned).collect()];
+    let exec = Event { client: 0, op: Op::Exec(calls), ..one(1, "GET k", None, 3, NEVER) };
+    let reader = |answer| one(2, "GET k", answer, 5, 6);
+    for answer in [NIL, text("1")] {
+        let events = [watch.clone(), exec.clone(), reader(answer)];
+        assert!(is_good(&events, &[read(3, &[0]), wrote(4, &[1]), read(4, &[2])]));
+    }
+    assert!(!is_good(&[watch, exec, reader(text("2"))], &[read(3, &[0]), wrote(4, &[1]), read(4, &[2])]));
+}

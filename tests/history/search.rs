@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// Return time of an operation whose outcome is not known.
 pub const NEVER: u64 = u64::MAX;
 /// Operations tried before a search gives up.
-const PATIENCE: u64 = 200_000;
+const PATIENCE: u64 = 100_000;
 
 /// What a client did. Calls and returns are numbered in the order in which they happened.
 #[derive(Debug, Clone)]

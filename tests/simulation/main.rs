@@ -47,6 +47,9 @@ const FIXED: std::ops::RangeInclusive<u64> = 1..=8;
 /// Seeds in which a breach must show.
 const CHANCES: u64 = 20;
 
+/// Its name, where it shows, and how.
+type Breach = (&'static str, &'static [Group], FaultRates, Arc<dyn Tamper>);
+
 /// What was simulated.
 #[derive(Default)]
 struct Sum {
@@ -139,7 +142,7 @@ fn the_same_seed_is_the_same_history() {
 fn breaches_are_found() {
     let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
     let delays = FaultRates { delay: 0.2, ..FaultRates::default() };
-    let breaches: [(&str, &'static [Group], FaultRates, Arc<dyn Tamper>); 6] = [
+    let breaches: [Breach; 6] = [
         ("a read conflict is dropped", &[Group::Counters], delays, Arc::new(breaches::NoReadConflict)),
         ("versions before snapshots", &[Group::Counters], delays, Arc::new(breaches::VersionBeforeSnapshot)),
         ("the lane key is skipped", &[Group::Counters], unknown, Arc::new(breaches::LaneKeySkipped)),

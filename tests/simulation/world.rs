@@ -71,7 +71,8 @@ impl Plan {
             give_up: [0, 50][rng.below(2)],
             trouble: time / 4 * rng.below(2) as u32,
             tamper: None,
-            marked: rng.below(4) > 0,
+            // Where many go at once, a search alone decides little.
+            marked: clients > 8 || rng.below(3) > 0,
         }
     }
 
