@@ -74,8 +74,9 @@ async fn histories_are_strictly_serializable() {
     let (mut histories, mut operations, mut open, mut undecided) = (0, 0, 0, 0);
     while since.elapsed() < Duration::from_secs(seconds) || histories < 6 {
         let clients = [1, 2, 4, 8, 16, 64][histories % 6];
-        // Where many go at once, a search alone decides little.
-        let plan = Plan { marked: clients > 8 || rng.below(3) > 0, ..honest(&mut rng, clients, 400) };
+        let mut plan = honest(&mut rng, clients, 400);
+        // Where many go at once or much is open, a search alone decides little.
+        plan.marked = clients > 4 || plan.give_up > 0 || rng.below(2) > 0;
         let seed = rng.next();
         let seen = history(plan, seed).await;
         let (all, unknown) = counted(&seen);
@@ -84,7 +85,7 @@ async fn histories_are_strictly_serializable() {
         undecided += usize::from(!verdicts.is_decided());
         assert!(!verdicts.is_broken(), "history {histories}, {clients} clients, seed {seed}: {verdicts:?}");
     }
-    assert!(undecided * 5 < histories, "{undecided} of {histories} histories are undecided");
+    assert!(undecided * 2 < histories, "{undecided} of {histories} histories are undecided");
     support::say(&format!(
         "history: {histories} histories, {operations} operations, {open} of them open, {undecided} undecided"
     ));

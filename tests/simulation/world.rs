@@ -60,6 +60,7 @@ impl Plan {
     pub fn mixed(rng: &mut Rng) -> Self {
         let (clients, think) = (1 << rng.below(7), [5, 50, 500, 500][rng.below(4)]);
         let time = Duration::from_millis((STEPS * think / clients).clamp(1000, 300_000) as u64);
+        let (give_up, trouble) = ([0, 50][rng.below(2)], time / 4 * rng.below(2) as u32);
         Plan {
             servers: 1 + rng.below(3),
             clients,
@@ -68,11 +69,11 @@ impl Plan {
             pipeline: 1 + 3 * rng.below(2),
             groups: EVERYTHING,
             rates: FaultRates { delay: [0.05, 0.3][rng.below(2)], ..FaultRates::mixed() },
-            give_up: [0, 50][rng.below(2)],
-            trouble: time / 4 * rng.below(2) as u32,
+            give_up,
+            trouble,
             tamper: None,
-            // Where many go at once, a search alone decides little.
-            marked: clients > 8 || rng.below(3) > 0,
+            // Where many go at once or much is open, a search alone decides little.
+            marked: clients > 4 || give_up > 0 || !trouble.is_zero() || rng.below(2) > 0,
         }
     }
 
