@@ -108,8 +108,9 @@ fn small_sets(input: &[u8]) {
     // Ids that are no integers have no text: `tern check` is who finds them.
     assert!(members.len() <= small.len());
     let _ = (small.nth(0), small.nth(u64::MAX), small.contains(b"a"));
+    // A damaged one may name what it does not find.
     for member in members.iter().take(4) {
-        assert!(small.remove(member), "a member is not there");
+        let _ = small.remove(member);
     }
 }
 
