@@ -14,6 +14,7 @@ use super::reads::get_many;
 use crate::error::StoreResult;
 use crate::store::{Read, Tx};
 use bytes::Bytes;
+use futures_util::future::try_join;
 
 /// Ids of a group.
 pub const GROUP: u64 = 16;
@@ -103,10 +104,8 @@ pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>
     let groups: Vec<[u8; 10]> = ids.iter().map(|id| root::members(group(*id))).collect();
     let own: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
     if tx.prefers_prefetch() {
-        let both = futures_util::try_join!(
-            get_many(tx, &groups, Read::Snapshot),
-            get_many(tx, &own, Read::Snapshot)
-        )?;
+        let both =
+            try_join(get_many(tx, &groups, Read::Snapshot), get_many(tx, &own, Read::Snapshot)).await?;
         return Ok(ids
             .iter()
             .zip(both.0.into_iter().zip(both.1))
