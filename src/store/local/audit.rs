@@ -233,10 +233,10 @@ fn end_of(bytes: &[u8], at: usize) -> End {
     let length =
         rest.get(4..).and_then(|l| l.first_chunk()).map_or(0, |l| usize::from(u16::from_le_bytes(*l)));
     let zeros = |sector: &[u8]| sector.iter().all(|b| *b == 0);
-    if rest.ends_with(&[0]) || rest.chunks(SECTOR).any(zeros) {
-        End::Zeros
-    } else if rest.len() < HEADER + length {
+    if rest.len() < HEADER + length {
         End::Cut
+    } else if rest.ends_with(&[0]) || rest.chunks(SECTOR).any(zeros) {
+        End::Zeros
     } else {
         End::Wrong
     }
