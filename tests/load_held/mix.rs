@@ -201,7 +201,7 @@ pub fn steps(rng: &mut Rng) -> Vec<Vec<String>> {
             [vec![watch], word("MULTI"), body, end].concat()
         }
         3..=9 => (0..2 + rng.below(30)).map(|_| one(rng)).collect(),
-        10 if rng.one_in(4) => [word("SELECT 2"), vec![one(rng)], word("FLUSHDB"), word("SELECT 0")].concat(),
+        10 if rng.one_in(4) => [word("SELECT 3"), vec![one(rng)], word("FLUSHDB"), word("SELECT 0")].concat(),
         _ => vec![one(rng)],
     }
 }
