@@ -11,8 +11,9 @@
 use crate::generate::{EVERYTHING, Group, step};
 use crate::record::{History, Record, Until};
 use crate::support::rng::Rng;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use tern::commands::cx::Server;
 use tern::config::{ConfigStore, Settings};
@@ -23,7 +24,7 @@ use tern::store::local::{Local, LocalOptions};
 use tern::store::observe::Observer;
 use tern::store::tamper::Tamper;
 use tern::store::{Fsync, Store};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 const START: u64 = 1_700_000_000_000;
 /// Steps of all clients of a mixed plan, about.
@@ -97,8 +98,30 @@ pub struct Outcome {
 struct Life {
     exec: Executor,
     faulty: Faulty,
-    /// True once it has crashed.
-    down: watch::Sender<bool>,
+    down: Arc<Down>,
+}
+
+/// Whether a server has crashed. Those who wait hear it in the order in which they began to: the receivers of a `watch` hear
+/// it in an order that tokio draws, not the seed.
+#[derive(Default)]
+struct Down {
+    is: AtomicBool,
+    told: Notify,
+}
+
+impl Down {
+    fn tell(&self) {
+        self.is.store(true, SeqCst);
+        self.told.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        let mut told = pin!(self.told.notified());
+        told.as_mut().enable();
+        if !self.is.load(SeqCst) {
+            told.await;
+        }
+    }
 }
 
 struct World {
@@ -156,7 +179,7 @@ impl World {
         let server = Arc::new(server);
         tern::jobs::spawn(&server);
         faulty.set_rates(self.plan.rates);
-        let life = Life { exec: Executor::new(server), faulty, down: watch::Sender::new(false) };
+        let life = Life { exec: Executor::new(server), faulty, down: Arc::default() };
         self.seats[n].send_replace(Some(Arc::new(life)));
     }
 
@@ -214,11 +237,10 @@ impl World {
     fn gone(&self, life: &Life, rng: &mut Rng) -> Until {
         let gives_up = self.plan.give_up > 0 && rng.below(self.plan.give_up) == 0;
         let patience = Duration::from_millis(rng.below(IMPATIENT) as u64);
-        let mut down = life.down.subscribe();
+        let down = life.down.clone();
         Box::pin(async move {
-            let crash = async { drop(down.wait_for(|down| *down).await) };
             let patience = if gives_up { patience } else { Duration::from_secs(3600) };
-            let _ = tokio::time::timeout(patience, crash).await;
+            let _ = tokio::time::timeout(patience, down.wait()).await;
         })
     }
 
@@ -246,7 +268,7 @@ impl World {
         let Some(life) = self.seats[n].send_replace(None) else { return };
         self.crashes.fetch_add(1, SeqCst);
         life.faulty.set_outage(Outage::Refusing);
-        life.down.send_replace(true);
+        life.down.tell();
         life.exec.server().stop.send_replace(true);
         drop(life);
         tokio::time::sleep(Duration::from_millis(rng.below(DOWN) as u64)).await;
