@@ -6,8 +6,8 @@
 //!
 //! It has a thread of its own. A caller that finds it idle does the work of a small transaction at once on its own thread
 //! ([`run_here`]), the sync too: handing over and back costs more than a small write, and with a sync of 0.3 ms about as
-//! much again (50 clients, SET and INCR with `appendfsync always` on two cores: 0.80 of redis-server instead of 0.68, one client 0.86
-//! instead of 0.72). Others on that thread wait meanwhile, as all of Redis' clients do; so a disk that was slow is left to the
+//! much again (in the trial that decided it, 50 clients, SET and INCR with `appendfsync always` on two cores: 0.80 of redis-server
+//! instead of 0.68, one client 0.86 instead of 0.72; `bench/results` has what came of it). Others on that thread wait meanwhile, as all of Redis' clients do; so a disk that was slow is left to the
 //! committer's thread for a while.
 //!
 //! The write and the sync are two calls, so that their times and their failures are told apart; nobody sees the batch
