@@ -4,6 +4,8 @@
 //! conflict, on a fresh copy of the client's state. So it changes nothing outside `tx` and `client`, except through
 //! `server`, and there only what may happen twice.
 
+use super::mailbox::{Mailbox, Posted};
+use super::reply::Reply;
 use crate::config::ConfigStore;
 use crate::env::{Env, Rng};
 use crate::error::{ReplyError, Result};
@@ -88,6 +90,8 @@ pub struct ClientState {
     pub after_reply: AfterReply,
     /// The entry in the registry (CLIENT LIST, KILL).
     pub handle: Arc<ClientHandle>,
+    /// Where others leave what it is sent without having asked.
+    pub mailbox: Arc<Mailbox>,
 }
 
 impl ClientState {
@@ -107,6 +111,7 @@ impl ClientState {
             no_touch: false,
             in_exec: false,
             after_reply: AfterReply::GoOn,
+            mailbox: Arc::new(Mailbox::new(handle.clone())),
             handle,
         }
     }
@@ -168,6 +173,18 @@ impl Server {
 }
 
 impl Server {
+    /// Sends a client `message` between its replies: see [`super::mailbox`]. False where it has left.
+    pub fn post(&self, to: &Mailbox, message: Reply) -> bool {
+        let limit = self.config.get().client_output_buffer_limit.pubsub;
+        let posted = to.post(message, &limit, self.env.clock.monotonic());
+        if let Posted::Excess(bytes) = posted {
+            let what =
+                || format!("client-output-buffer-limit: connection closed, {bytes} bytes of messages wait");
+            self.complain(to.client(), Offence::Excess, what);
+        }
+        posted == Posted::Waits
+    }
+
     /// Counts what a client did, and says so in the log where this kind has lines left.
     pub fn complain(&self, client: &ClientHandle, offence: Offence, what: impl FnOnce() -> String) {
         if let Some(unsaid) = self.telemetry.offences.add(offence, self.env.clock.monotonic()) {

@@ -4,6 +4,7 @@ pub mod args;
 pub mod auth;
 pub mod cx;
 pub mod idempotent;
+pub mod mailbox;
 pub mod reply;
 pub mod reply_codec;
 pub mod table;

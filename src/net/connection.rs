@@ -3,13 +3,14 @@
 //! * Memory is bounded: requests by `client-query-buffer-limit`, replies by the window (see `session`) and one small
 //!   buffer. While the client does not read, nothing of it runs.
 //!   Members that a reply has as ids are read as the client takes them, never ahead of it.
+//! * What the client is sent without having asked (`commands::mailbox`) is encoded between replies, and wakes a connection that reads.
 //! * In the usual case a round costs one read and one write call, and no timer, lock or allocation of this module.
 //! * A panic ends this connection only: dropping its socket says so in the log, and counts it.
 
 use super::encode::{Encoder, Step};
 use super::resp::Decoder;
 use super::scan::{Limits, ProtocolError};
-use super::socket::{ClientSocket, Entry};
+use super::socket::{Arrival, ClientSocket, Entry};
 use super::stream::Stream;
 use crate::commands::cx::{ClientState, Server};
 use crate::error::{Error, StoreError};
@@ -85,13 +86,14 @@ impl Connection {
             if self.session.is_closing() {
                 return self.flush().await;
             }
+            self.deliver().await?;
             match ended {
                 Ended::Full if self.out.len() < FULL => {}
                 Ended::Full => self.flush().await?,
                 Ended::Garbage(error) => return self.part(&error).await,
                 Ended::NeedsBytes => {
                     self.flush().await?;
-                    if !self.fits() || self.read().await? == 0 {
+                    if !self.fits() || matches!(self.read().await?, Arrival::Bytes(0)) {
                         return Ok(());
                     }
                 }
@@ -146,6 +148,14 @@ impl Connection {
             Ok(written) => written,
             Err(_) => Err(self.too_slow(waiting)),
         }
+    }
+
+    /// Encodes the client's mail, a piece at a time: what comes meanwhile waits where it is counted.
+    async fn deliver(&mut self) -> io::Result<()> {
+        while self.session.take_mail(FULL) {
+            self.encode().await?;
+        }
+        Ok(())
     }
 
     fn too_slow(&self, waiting: usize) -> io::Error {
@@ -213,13 +223,15 @@ impl Connection {
         self.socket.handle().set_query_buffer(self.decoder.pending(), self.decoder.spare());
     }
 
-    /// Reads what is there. 0: the client has left, or is to leave.
-    async fn read(&mut self) -> io::Result<usize> {
+    /// Reads what is there. 0 bytes: the client has left, or is to leave.
+    async fn read(&mut self) -> io::Result<Arrival> {
         self.decoder.room();
         self.show_requests();
-        let n = self.socket.read(self.decoder.room()).await?;
-        self.decoder.filled(n);
-        Ok(n)
+        let arrival = self.socket.read(self.decoder.room()).await?;
+        if let Arrival::Bytes(n) = arrival {
+            self.decoder.filled(n);
+        }
+        Ok(arrival)
     }
 }
 

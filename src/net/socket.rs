@@ -1,7 +1,8 @@
 //! A client's socket: counted, in the registry while it lives, and closed from outside when its handle is told so
 //! (CLIENT KILL, `timeout`, shutdown).
 //!
-//! The switch is one future a connection, polled only where a read or write has to wait anyway.
+//! The switch is one future a connection, polled only where a read or write has to wait anyway. It also ends a read where there is
+//! mail for the client (`commands::mailbox`).
 
 use super::stream::Stream;
 use super::tls::Tls;
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -74,14 +75,22 @@ impl Drop for Entry {
 pub(super) struct ClientSocket {
     stream: Stream,
     entry: Entry,
-    killed: Pin<Box<dyn Future<Output = ()> + Send>>,
+    woken: Switch,
+}
+
+/// What ended a read.
+pub(super) enum Arrival {
+    /// So many bytes; 0: the client has left, or was told to.
+    Bytes(usize),
+    /// There is mail for the client.
+    Mail,
 }
 
 impl ClientSocket {
     /// Of a client that has been greeted.
     pub(super) fn new(stream: Stream, entry: Entry) -> Self {
-        let switch = entry.handle.clone();
-        ClientSocket { stream, entry, killed: Box::pin(async move { switch.killed().await }) }
+        let woken = woken(&entry.handle);
+        ClientSocket { stream, entry, woken }
     }
 
     /// The client's place in the registry.
@@ -89,21 +98,23 @@ impl ClientSocket {
         &self.entry.handle
     }
 
-    /// Reads what is there. 0: the client has left, or was told to.
-    pub(super) async fn read(&mut self, into: &mut BytesMut) -> io::Result<usize> {
-        let Entry { server, handle } = &self.entry;
+    /// Reads what is there, or finds mail.
+    pub(super) async fn read(&mut self, into: &mut BytesMut) -> io::Result<Arrival> {
+        let ClientSocket { stream, entry: Entry { server, handle }, woken } = self;
         if handle.is_killed() {
-            return Ok(0);
+            return Ok(Arrival::Bytes(0));
         }
-        let mut reading = pin!(self.stream.read_buf(into));
-        let n = poll_fn(|cx| match reading.as_mut().poll(cx) {
-            Poll::Pending => self.killed.as_mut().poll(cx).map(|()| Ok(0)),
-            ready => ready,
+        let mut reading = pin!(stream.read_buf(into));
+        let arrival = poll_fn(|cx| match reading.as_mut().poll(cx) {
+            Poll::Pending => interrupted(handle, woken, cx).map(Ok),
+            Poll::Ready(n) => Poll::Ready(n.map(Arrival::Bytes)),
         });
-        let n = n.await?;
-        handle.on_read(n, server.env.clock.monotonic());
-        server.telemetry.on_read(n);
-        Ok(n)
+        let arrival = arrival.await?;
+        if let Arrival::Bytes(n) = arrival {
+            handle.on_read(n, server.env.clock.monotonic());
+            server.telemetry.on_read(n);
+        }
+        Ok(arrival)
     }
 
     /// Writes all. Fails where the client does not take it and was told to leave.
@@ -111,12 +122,11 @@ impl ClientSocket {
         if bytes.is_empty() {
             return Ok(());
         }
-        let Entry { server, handle } = &self.entry;
+        let ClientSocket { stream, entry: Entry { server, handle }, woken } = self;
         handle.set_output(bytes.len());
-        let mut writing = pin!(write_through(&mut self.stream, bytes));
+        let mut writing = pin!(write_through(stream, bytes));
         let written = poll_fn(|cx| match writing.as_mut().poll(cx) {
-            Poll::Pending if handle.is_killed() => Poll::Ready(Err(ErrorKind::ConnectionAborted.into())),
-            Poll::Pending => self.killed.as_mut().poll(cx).map(|()| Err(ErrorKind::ConnectionAborted.into())),
+            Poll::Pending => killed(handle, woken, cx).map(|()| Err(ErrorKind::ConnectionAborted.into())),
             ready => ready,
         });
         written.await?;
@@ -132,6 +142,36 @@ impl ClientSocket {
         if self.stream.is_buffered() {
             let _ = tokio::time::timeout(GOODBYE, self.stream.shutdown()).await;
         }
+    }
+}
+
+type Switch = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn woken(handle: &Arc<ClientHandle>) -> Switch {
+    let handle = handle.clone();
+    Box::pin(async move { handle.woken().await })
+}
+
+/// Ready once the client was told to leave.
+fn killed(handle: &Arc<ClientHandle>, switch: &mut Switch, cx: &mut Context<'_>) -> Poll<()> {
+    while !handle.is_killed() {
+        ready!(switch.as_mut().poll(cx));
+        *switch = woken(handle);
+    }
+    Poll::Ready(())
+}
+
+/// Ready once the client was told to leave, or there is mail for it.
+fn interrupted(handle: &Arc<ClientHandle>, switch: &mut Switch, cx: &mut Context<'_>) -> Poll<Arrival> {
+    loop {
+        if handle.is_killed() {
+            return Poll::Ready(Arrival::Bytes(0));
+        }
+        if handle.take_ring() {
+            return Poll::Ready(Arrival::Mail);
+        }
+        ready!(switch.as_mut().poll(cx));
+        *switch = woken(handle);
     }
 }
 

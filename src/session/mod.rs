@@ -204,6 +204,17 @@ impl Session {
         self.replies.drain(..)
     }
 
+    /// Puts about `most` bytes of the client's mail behind the replies. False where there was none.
+    pub fn take_mail(&mut self, most: usize) -> bool {
+        if !self.client.handle.take_ring() {
+            return false;
+        }
+        let mail = self.client.mailbox.take(most);
+        self.weight += mail.iter().map(Reply::weight).sum::<usize>();
+        self.replies.extend(mail);
+        !self.replies.is_empty()
+    }
+
     /// Bytes that the waiting replies hold, roughly.
     pub fn waiting(&self) -> usize {
         self.weight
@@ -390,6 +401,12 @@ impl Session {
         if self.client.reply == ReplyMode::Skip {
             self.client.reply = ReplyMode::On;
         }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.client.mailbox.close();
     }
 }
 

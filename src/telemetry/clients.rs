@@ -71,7 +71,10 @@ pub struct ClientHandle {
     commands: AtomicU64,
     input_total: AtomicU64,
     output_total: AtomicU64,
+    mail: AtomicU64,
+    mail_bytes: AtomicU64,
     busy: AtomicBool,
+    rung: AtomicBool,
     killed: AtomicBool,
     wake: Notify,
 }
@@ -120,7 +123,10 @@ impl ClientHandle {
             commands: AtomicU64::new(0),
             input_total: AtomicU64::new(0),
             output_total: AtomicU64::new(0),
+            mail: AtomicU64::new(0),
+            mail_bytes: AtomicU64::new(0),
             busy: AtomicBool::new(false),
+            rung: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             wake: Notify::new(),
         }
@@ -164,6 +170,11 @@ impl ClientHandle {
     pub fn set_replies(&self, waiting: usize, bytes: usize) {
         self.replies.store(waiting as u64, Relaxed);
         self.reply_bytes.store(bytes as u64, Relaxed);
+    }
+    /// Messages that wait for it beside its replies, and the bytes that they hold.
+    pub fn set_mail(&self, waiting: usize, bytes: usize) {
+        self.mail.store(waiting as u64, Relaxed);
+        self.mail_bytes.store(bytes as u64, Relaxed);
     }
     /// Number of watched keys.
     pub fn set_watching(&self, keys: usize) {
@@ -232,6 +243,21 @@ impl ClientHandle {
             self.wake.notified().await;
         }
     }
+    /// Tells the connection that there is mail for its client. It may be told more than once.
+    pub fn ring(&self) {
+        if !self.rung.swap(true, std::sync::atomic::Ordering::AcqRel) {
+            self.wake.notify_one();
+        }
+    }
+    /// Whether the connection was told so since the last call.
+    pub fn take_ring(&self) -> bool {
+        self.rung.load(Relaxed) && self.rung.swap(false, std::sync::atomic::Ordering::AcqRel)
+    }
+    /// Returns after [`ClientHandle::kill`] or [`ClientHandle::ring`], at once where there was one since the last call: look
+    /// which. For the connection alone.
+    pub async fn woken(&self) {
+        self.wake.notified().await;
+    }
     /// Whether it connected from this machine.
     pub fn is_local(&self) -> bool {
         self.addr.parse::<SocketAddr>().is_ok_and(|a| a.ip().to_canonical().is_loopback())
@@ -245,6 +271,7 @@ impl ClientHandle {
             &self.queued,
             &self.reply_buffer,
             &self.reply_bytes,
+            &self.mail_bytes,
         ];
         size_of::<Self>() as u64 + held.iter().map(|b| b.load(Relaxed)).sum::<u64>()
     }
@@ -291,8 +318,8 @@ impl ClientHandle {
             load(&self.reply_buffer),
             self.reply_peak(now),
             load(&self.output),
-            load(&self.replies),
-            load(&self.reply_bytes),
+            load(&self.replies) + load(&self.mail),
+            load(&self.reply_bytes) + load(&self.mail_bytes),
             self.memory(),
             if load(&self.output) > 0 { "w" } else { "r" },
             telemetry.label(self.command.load(Relaxed) as usize),
