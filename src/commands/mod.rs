@@ -27,9 +27,12 @@ pub mod connection;
 pub mod debug;
 pub mod info;
 mod info_sections;
+pub mod latency;
 pub mod lolwut;
 pub mod memory;
+pub mod redact;
 pub mod server;
+pub mod slowlog;
 
 pub mod dump;
 pub mod expire;
@@ -80,6 +83,8 @@ pub static FAMILIES: &[&[table::Row]] = &[
     lolwut::ROWS,
     debug::ROWS,
     memory::ROWS,
+    slowlog::ROWS,
+    latency::ROWS,
     config::ROWS,
     command::ROWS,
     info::ROWS,

@@ -203,6 +203,12 @@ options! {
     logfile: String = "logfile" "" Start Text;
     /// Measure each command's latency for INFO latencystats and the metrics.
     latency_tracking: bool = "latency-tracking" "yes" Runtime YesNo;
+    /// Microseconds that a command takes at least to be kept in the slow log, commit included; 0 keeps all, -1 none.
+    slowlog_log_slower_than: i64 = "slowlog-log-slower-than" "10000" Runtime Int(-1, i64::MAX);
+    /// Commands that the slow log keeps, each of at most 4 KB.
+    slowlog_max_len: usize = "slowlog-max-len" "128" Runtime Int(0, INT);
+    /// Milliseconds that an event takes at least to be kept for LATENCY; 0 keeps none.
+    latency_monitor_threshold: u64 = "latency-monitor-threshold" "0" Runtime Int(0, i64::MAX);
     /// Who may send DEBUG, which can stall and break things on purpose: `no`, `yes`, or `local` for clients on this machine.
     enable_debug_command: Allowed = "enable-debug-command" "no" Start ALLOWED;
     /// Seconds that a shutdown waits for commands that are still running.

@@ -19,6 +19,7 @@ mod lane;
 mod once;
 mod patience;
 mod reads;
+pub mod slow;
 mod staging;
 
 use crate::commands::cx::{ClientState, Server};
@@ -132,6 +133,8 @@ pub struct Done {
     pub client: ClientState,
     /// One reply a call that ran; None where a watched key had changed and nothing ran.
     pub replies: Option<Vec<Reply>>,
+    /// The calls that ran.
+    pub ran: Vec<Call>,
     /// Calls that did not run, because the replies before them are to be written first.
     pub rest: Vec<Call>,
     /// Why the unit as a whole failed in the store; `replies` then repeats it for each call.
@@ -142,22 +145,23 @@ pub struct Done {
 
 impl Done {
     fn new(client: ClientState, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
-        Done { client, replies, rest: Vec::new(), refused: None, lookups }
+        Done { client, replies, ran: Vec::new(), rest: Vec::new(), refused: None, lookups }
     }
 
     /// A unit of `calls` commands that failed as a whole.
     fn refused(client: ClientState, calls: usize, e: Error) -> Self {
         let error = e.into_reply();
         let replies = Some(vec![Reply::Error(error.clone()); calls]);
-        Done { client, replies, rest: Vec::new(), refused: Some(error), lookups: Lookups::default() }
+        Done { refused: Some(error), ..Done::new(client, replies, Lookups::default()) }
     }
 
-    /// With those calls of `unit`, whose answer this is, that have no reply.
+    /// With the calls of `unit`, whose answer this is: those that have a reply, and those that have none.
     fn of(mut self, mut unit: Unit) -> Self {
         let ran = self.replies.as_ref().map_or(usize::MAX, Vec::len);
         if ran < unit.calls.len() {
             self.rest = unit.calls.split_off(ran);
         }
+        self.ran = unit.calls;
         self
     }
 }
@@ -222,16 +226,15 @@ impl Executor {
     pub async fn run(&self, unit: Unit) -> Done {
         let clock = &self.server.env.clock;
         let start = clock.monotonic();
-        let rows: Vec<&'static Row> = unit.calls.iter().map(|c| c.row).collect();
         let done = self.route(unit, start).await;
-        self.count(&rows, &done, clock.monotonic() - start);
+        self.count(&done, clock.monotonic() - start);
         done
     }
 
-    fn count(&self, rows: &[&'static Row], done: &Done, took: Duration) {
+    fn count(&self, done: &Done, took: Duration) {
         let telemetry = &self.server.telemetry;
         telemetry.on_lookups(done.lookups);
-        for (row, reply) in rows.iter().zip(done.replies.iter().flatten()) {
+        for (call, reply) in done.ran.iter().zip(done.replies.iter().flatten()) {
             let outcome = match reply {
                 Reply::Error(e) => {
                     telemetry.error(e.code());
@@ -239,7 +242,10 @@ impl Executor {
                 }
                 _ => Outcome::Done,
             };
-            telemetry.command(table::index_of(row), took, outcome);
+            telemetry.command(table::index_of(call.row), took, outcome);
+        }
+        if done.replies.is_some() {
+            slow::note(&self.server, &done.client, &done.ran, took);
         }
     }
 

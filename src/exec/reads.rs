@@ -123,5 +123,5 @@ async fn on(
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {
-    Done::refused(unit.client, unit.calls.len(), e.into())
+    Done::refused(unit.client.clone(), unit.calls.len(), e.into()).of(unit)
 }

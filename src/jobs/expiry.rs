@@ -7,6 +7,7 @@
 use super::pause;
 use crate::commands::cx::Server;
 use crate::error::Result;
+use crate::exec::slow;
 use crate::keyspace::keys::SHARDS;
 use crate::types::expire::{look, sweep};
 use std::sync::Arc;
@@ -29,10 +30,12 @@ pub(super) async fn run(server: Arc<Server>) {
         if !server.active_expire.load(Ordering::Relaxed) {
             continue;
         }
+        let began = server.env.clock.monotonic();
         wait = round(&server).await.unwrap_or_else(|e| {
             tracing::debug!(?e, "expiry");
             AFTER_ERROR
         });
+        slow::note_event(&server, "expire-cycle", server.env.clock.monotonic() - began);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::commands::reply::Reply;
 use crate::commands::table::{self, PREFIX, Run, SessionOp};
 use crate::config::Allowed;
 use crate::error::ReplyError;
-use crate::exec::{Call, Done, Executor, Unit, Watched};
+use crate::exec::{Call, Done, Executor, Unit, Watched, slow};
 use crate::telemetry::Outcome;
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
@@ -362,7 +362,9 @@ impl Session {
             }
             _ => Outcome::Done,
         };
-        telemetry.command(table::index_of(call.row), clock.monotonic() - start, outcome);
+        let took = clock.monotonic() - start;
+        telemetry.command(table::index_of(call.row), took, outcome);
+        slow::note(executor.server(), &self.client, std::slice::from_ref(call), took);
         let mode = if op == SessionOp::Reset { self.client.reply } else { before };
         if mode == ReplyMode::On {
             self.weight = reply.weight();

@@ -11,6 +11,8 @@ pub mod log;
 pub mod offences;
 pub mod process;
 pub mod prometheus;
+pub mod slowlog;
+pub mod spikes;
 
 use crate::env::Env;
 use crate::error::StoreError;
@@ -74,6 +76,10 @@ pub struct Telemetry {
     pub batch_sizes: Histogram,
     /// Samples for the rates in INFO.
     pub rates: Mutex<Rates>,
+    /// SLOWLOG.
+    pub slow: slowlog::SlowLog,
+    /// LATENCY's events.
+    pub spikes: spikes::Spikes,
     /// Level of the log.
     pub log: log::LogControl,
     /// 40 hexadecimal digits that name this run of the server.
@@ -114,6 +120,8 @@ impl Telemetry {
             batches: Histogram::default(),
             batch_sizes: Histogram::default(),
             rates: Mutex::default(),
+            slow: slowlog::SlowLog::default(),
+            spikes: spikes::Spikes::default(),
             log: log::LogControl::default(),
             run_id: id.chars().take(40).collect(),
             started: env.clock.monotonic(),

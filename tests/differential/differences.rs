@@ -110,6 +110,10 @@ pub const DELIBERATE: &[Difference] = &[
                 "COMMAND COUNT",
                 "COMMAND INFO",
                 "MEMORY MALLOC-STATS",
+                "SLOWLOG GET",
+                "SLOWLOG LEN",
+                "LATENCY HISTOGRAM",
+                "LATENCY DOCTOR",
             ];
             let same = std::mem::discriminant(redis) == std::mem::discriminant(tern);
             own.iter().any(|name| is(line, name)) && same && !redis.is_error()

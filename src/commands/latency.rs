@@ -1,0 +1,250 @@
+//! LATENCY: distributions of all commands' times, and what the latency monitor kept (`telemetry::spikes`).
+
+use super::args::Args;
+use super::command::help_of;
+use super::cx::Cx;
+use super::reply::Reply;
+use super::table::{Flags, Group, Row, Run};
+use crate::error::{ReplyError, Result};
+use crate::handler;
+use crate::telemetry::counters::CommandStats;
+use crate::telemetry::spikes::{Sample, Series};
+use bytes::Bytes;
+use std::fmt::Write;
+
+const BASE: Row = Row {
+    name: "latency",
+    arity: 2,
+    flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE),
+    keys: &[],
+    group: Group::Server,
+    since: "2.8.13",
+    syntax: "",
+    summary: "Shows how long commands take, and what took long.",
+    run: Run::Container,
+    subs: &[],
+};
+
+/// The container's row.
+pub const ROWS: &[Row] = &[Row { arity: -2, flags: Flags::NONE, subs: SUBS, ..BASE }];
+
+const SUBS: &[Row] = &[
+    Row {
+        name: "doctor",
+        summary: "Says in words what took long, and what may help.",
+        run: handler!(doctor),
+        ..BASE
+    },
+    Row {
+        name: "graph",
+        arity: 3,
+        syntax: "event",
+        summary: "Draws the times of an event.",
+        run: handler!(graph),
+        ..BASE
+    },
+    Row {
+        name: "help",
+        flags: Flags::LOADING.or(Flags::STALE),
+        summary: "Lists the subcommands.",
+        run: handler!(help),
+        ..BASE
+    },
+    Row {
+        name: "histogram",
+        arity: -2,
+        since: "7.0.0",
+        syntax: "[command [command ...]]",
+        summary: "Returns how many calls of each command took at most so many microseconds.",
+        run: handler!(histogram),
+        ..BASE
+    },
+    Row {
+        name: "history",
+        arity: 3,
+        syntax: "event",
+        summary: "Returns the times of an event.",
+        run: handler!(history),
+        ..BASE
+    },
+    Row {
+        name: "latest",
+        summary: "Returns of each event the last and the longest time.",
+        run: handler!(latest),
+        ..BASE
+    },
+    Row {
+        name: "reset",
+        arity: -2,
+        syntax: "[event [event ...]]",
+        summary: "Forgets the times of all events, or of some. Returns of how many.",
+        run: handler!(reset),
+        ..BASE
+    },
+];
+
+/// Powers of two of nanoseconds that a histogram's steps are: 1 microsecond to 18 minutes.
+const STEPS: std::ops::RangeInclusive<u32> = 10..=40;
+/// Columns and rows of a graph.
+const WIDTH: usize = 80;
+const HEIGHT: u64 = 4;
+
+fn number(n: u64) -> Reply {
+    Reply::Int(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(help_of("latency"))
+}
+
+/// A container's name means its subcommands.
+async fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let meant = |label: &str, name: &Bytes| {
+        let container = label.split('|').next().unwrap_or_default();
+        name.eq_ignore_ascii_case(label.as_bytes()) || name.eq_ignore_ascii_case(container.as_bytes())
+    };
+    let named =
+        |stats: &&CommandStats| args.is_empty() || args.rest().iter().any(|name| meant(&stats.label, name));
+    let ran = cx.server.telemetry.commands.iter().filter(named).filter(|stats| stats.latency.count() > 0);
+    Ok(Reply::Map(ran.map(|stats| (Reply::text(stats.label.clone()), distribution(stats))).collect()))
+}
+
+/// Calls at or below each step at which there are more than at the one before.
+fn distribution(stats: &CommandStats) -> Reply {
+    let (steps, rest) = stats.latency.by_powers(STEPS);
+    let (mut sum, mut reached) = (0, Vec::new());
+    let last = steps.last().map_or(0, |(limit, _)| *limit);
+    for (limit, n) in steps.into_iter().chain([(last.saturating_mul(2), rest)]).filter(|(_, n)| *n > 0) {
+        sum += n;
+        reached.push((number((limit - 1) / 1000), number(sum)));
+    }
+    Reply::Map(vec![
+        (Reply::bulk_static("calls"), number(sum)),
+        (Reply::bulk_static("histogram_usec"), Reply::Map(reached)),
+    ])
+}
+
+async fn latest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let one = |(event, series): (&'static str, Series)| {
+        let last = series.samples.back().copied().unwrap_or(Sample { at: 0, took: 0 });
+        Reply::Array(vec![
+            Reply::bulk_static(event),
+            number(last.at),
+            number(last.took),
+            number(series.longest),
+        ])
+    };
+    Ok(Reply::Array(cx.server.telemetry.spikes.all().into_iter().map(one).collect()))
+}
+
+async fn history(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let series = cx.server.telemetry.spikes.of(args.next()?).map(|(_, series)| series).unwrap_or_default();
+    let samples = series.samples.iter().map(|s| Reply::Array(vec![number(s.at), number(s.took)]));
+    Ok(Reply::Array(samples.collect()))
+}
+
+async fn reset(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(cx.server.telemetry.spikes.reset(args.rest()) as i64))
+}
+
+async fn graph(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let event = args.next()?;
+    let Some((name, series)) = cx.server.telemetry.spikes.of(event) else {
+        let event = String::from_utf8_lossy(event);
+        return Err(ReplyError::of(format!("ERR No samples available for event '{event}'")).into());
+    };
+    Ok(Reply::Verbatim(draw(name, &series, cx.now / 1000).into()))
+}
+
+/// A column a sample, the latest on the right; below it how long ago it was, read downwards.
+fn draw(event: &str, series: &Series, now: u64) -> String {
+    let skip = series.samples.len().saturating_sub(WIDTH);
+    let shown: Vec<Sample> = series.samples.iter().skip(skip).copied().collect();
+    let (low, high) = shown.iter().fold((u64::MAX, 0), |(l, h), s| (l.min(s.took), h.max(s.took)));
+    let mut out = format!("{event} - high {high} ms, low {low} ms (all time high {} ms)\n", series.longest);
+    out += &("-".repeat(WIDTH) + "\n");
+    let level = |s: &Sample| (s.took - low) * HEIGHT / (high - low + 1);
+    for row in (0..HEIGHT).rev() {
+        let line: String = shown.iter().map(|s| mark(level(s), row)).collect();
+        out += &(line.trim_end().to_owned() + "\n");
+    }
+    let ages: Vec<String> = shown.iter().map(|s| age(now.saturating_sub(s.at))).collect();
+    for row in 0..ages.iter().map(String::len).max().unwrap_or(0) {
+        let line: String = ages.iter().map(|a| a.chars().nth(row).unwrap_or(' ')).collect();
+        out += &("\n".to_owned() + line.trim_end());
+    }
+    out + "\n"
+}
+
+fn mark(level: u64, row: u64) -> char {
+    match level.cmp(&row) {
+        std::cmp::Ordering::Greater => '|',
+        std::cmp::Ordering::Equal => '_',
+        std::cmp::Ordering::Less => ' ',
+    }
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let config = cx.server.config.get();
+    let events = cx.server.telemetry.spikes.all();
+    if events.is_empty() {
+        let text = match config.latency_monitor_threshold {
+            0 => {
+                "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> makes it keep what takes \
+                  longer; LATENCY HISTOGRAM works without it.\n"
+            }
+            _ => "Nothing took longer than latency-monitor-threshold says since the last reset.\n",
+        };
+        return Ok(Reply::Verbatim(Bytes::from_static(text.as_bytes())));
+    }
+    let mut out = format!("Longer than {} ms took:\n", config.latency_monitor_threshold);
+    for (event, series) in events {
+        let n = series.samples.len() as u64;
+        let average = series.samples.iter().map(|s| s.took).sum::<u64>() / n.max(1);
+        let seconds = if n == 1 { "second" } else { "seconds" };
+        let _ = writeln!(
+            out,
+            "- {event}: in {n} {seconds}, {average} ms on average, {} ms at most. {}",
+            series.longest,
+            advice(event)
+        );
+    }
+    Ok(Reply::Verbatim(out.into()))
+}
+
+fn advice(event: &str) -> &'static str {
+    match event {
+        "fast-command" => {
+            "Such a command does little itself: look at the store (INFO tern: batch_usec, store_sync_usec) and at the \
+             machine's load."
+        }
+        "command" => {
+            "SLOWLOG GET shows which. Commands on large sets, KEYS and SORT read all that they answer; commits of \
+             large writes take as long as the disk does."
+        }
+        _ => "Background work: it shares the store with the commands.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_has_a_column_a_sample() {
+        let samples = [(100, 10), (150, 49), (160, 20)].map(|(at, took)| Sample { at, took });
+        let text = draw("command", &Series { samples: samples.into(), longest: 77 }, 165);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "command - high 49 ms, low 10 ms (all time high 77 ms)");
+        assert_eq!(&lines[2..], [" _", " |", " |_", "_||", "", "115", "m5s", " s"], "{text}");
+    }
+}

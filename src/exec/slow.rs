@@ -1,0 +1,55 @@
+//! What took long, for the slow log and the latency monitor. Costs two comparisons where nothing did.
+
+use super::Call;
+use crate::commands::cx::{ClientState, Server};
+use crate::commands::redact::redacted;
+use crate::commands::table::Flags;
+use crate::telemetry::slowlog::{SlowCommand, cut};
+use crate::telemetry::spikes::Sample;
+use std::time::Duration;
+
+/// `calls` of `client` ran together and took so long. What the options say is read now, so that a CONFIG SET that switches the
+/// slow log off is not in it.
+pub fn note(server: &Server, client: &ClientState, calls: &[Call], took: Duration) {
+    let config = server.config.get();
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    if u64::try_from(config.slowlog_log_slower_than).is_ok_and(|least| micros >= least) {
+        keep(server, client, calls, micros, config.slowlog_max_len);
+    }
+    if is_spike(took, config.latency_monitor_threshold) {
+        let fast = calls.iter().all(|c| c.row.flags.has(Flags::FAST));
+        add(server, if fast { "fast-command" } else { "command" }, took);
+    }
+}
+
+/// `event` took so long.
+pub fn note_event(server: &Server, event: &'static str, took: Duration) {
+    if is_spike(took, server.config.get().latency_monitor_threshold) {
+        add(server, event, took);
+    }
+}
+
+fn is_spike(took: Duration, threshold: u64) -> bool {
+    threshold > 0 && took.as_millis() >= u128::from(threshold)
+}
+
+fn add(server: &Server, event: &'static str, took: Duration) {
+    let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    server.telemetry.spikes.add(event, Sample { at: server.env.clock.now_ms() / 1000, took });
+}
+
+fn keep(server: &Server, client: &ClientState, calls: &[Call], took: u64, most: usize) {
+    let at = server.env.clock.now_ms() / 1000;
+    let kept: Vec<&Call> = calls.iter().filter(|c| !c.row.flags.has(Flags::SKIP_SLOWLOG)).collect();
+    // The numbers of those that are pushed out at once are not given.
+    let latest = kept.get(kept.len().saturating_sub(most)..).unwrap_or_default();
+    let commands = latest.iter().map(|call| SlowCommand {
+        id: 0,
+        at,
+        took,
+        argv: cut(&redacted(&call.argv)),
+        addr: client.handle.addr.clone(),
+        name: client.name.clone(),
+    });
+    server.telemetry.slow.add(commands, most);
+}

@@ -1,0 +1,90 @@
+//! The slow log: the latest commands that took longer than `slowlog-log-slower-than`. In memory, of this server.
+//!
+//! An entry's time is that of its unit, from its first gate to its answer, commit included: the commands of a pipeline that
+//! ran in one transaction share it. Arguments are copied and cut as Redis cuts them, so an entry is 4 KB at most.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+
+/// Arguments of an entry at most; the last one then says how many are missing.
+const MAX_ARGUMENTS: usize = 32;
+/// Bytes of an argument at most, before what says how many are missing.
+const MAX_ARGUMENT: usize = 128;
+
+/// A command that was slow.
+#[derive(Debug, Clone)]
+pub struct SlowCommand {
+    /// Its number, counted from the server's start.
+    pub id: u64,
+    /// When it was answered, in seconds since the Unix epoch.
+    pub at: u64,
+    /// Microseconds.
+    pub took: u64,
+    /// All arguments, cut.
+    pub argv: Vec<Bytes>,
+    /// The client's address.
+    pub addr: String,
+    /// The client's name.
+    pub name: Bytes,
+}
+
+/// The latest slow commands.
+#[derive(Debug, Default)]
+pub struct SlowLog(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    /// The latest first.
+    latest: VecDeque<SlowCommand>,
+    next: u64,
+}
+
+impl SlowLog {
+    /// Adds `commands` in their order and numbers them; keeps `most` of all.
+    pub fn add(&self, commands: impl Iterator<Item = SlowCommand>, most: usize) {
+        let mut entries = self.0.lock();
+        for command in commands {
+            let id = entries.next;
+            entries.next += 1;
+            entries.latest.push_front(SlowCommand { id, ..command });
+        }
+        entries.latest.truncate(most);
+    }
+    /// At most `count` of them, the latest first.
+    pub fn latest(&self, count: usize) -> Vec<SlowCommand> {
+        self.0.lock().latest.iter().take(count).cloned().collect()
+    }
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.lock().latest.len()
+    }
+    /// True where there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Forgets all; the numbers go on.
+    pub fn reset(&self) {
+        self.0.lock().latest.clear();
+    }
+}
+
+/// A copy of `argv` that is not longer than an entry may be.
+pub fn cut(argv: &[Bytes]) -> Vec<Bytes> {
+    if argv.len() <= MAX_ARGUMENTS {
+        return argv.iter().map(cut_argument).collect();
+    }
+    let mut out: Vec<Bytes> = argv.iter().take(MAX_ARGUMENTS - 1).map(cut_argument).collect();
+    out.push(format!("... ({} more arguments)", argv.len() - out.len()).into());
+    out
+}
+
+fn cut_argument(arg: &Bytes) -> Bytes {
+    match arg.split_at_checked(MAX_ARGUMENT) {
+        Some((head, tail)) if !tail.is_empty() => {
+            [head, format!("... ({} more bytes)", tail.len()).as_bytes()].concat().into()
+        }
+        // A copy: the argument may be a piece of a large read buffer.
+        _ => Bytes::copy_from_slice(arg),
+    }
+}
