@@ -73,7 +73,7 @@ const SUBS: &[Row] = &[
         name: "kill",
         arity: -3,
         flags: OPEN.or(Flags::ADMIN),
-        syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] [ADDR addr] \
+        syntax: "<ip:port | [ID client-id [client-id ...]] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] [ADDR addr] \
                  [LADDR laddr] [SKIPME <YES | NO>] [MAXAGE maxage]>",
         summary: "Closes connections.",
         run: handler!(super::client_kill::kill),
@@ -105,6 +105,16 @@ const SUBS: &[Row] = &[
         syntax: "<ON | OFF>",
         summary: "Keeps this connection's reads from counting as uses of a key.",
         run: handler!(no_touch),
+        ..BASE
+    },
+    Row {
+        name: "pause",
+        arity: -3,
+        flags: OPEN.or(Flags::ADMIN),
+        since: "3.0.0",
+        syntax: "timeout [WRITE | ALL]",
+        summary: "Makes the commands of all clients of this server wait, or only those that write.",
+        run: handler!(super::pause::pause),
         ..BASE
     },
     Row {
@@ -159,6 +169,15 @@ const SUBS: &[Row] = &[
         syntax: "client-id [TIMEOUT | ERROR]",
         summary: "Ends a blocking command of another connection. There are none, so it finds none.",
         run: handler!(unblock),
+        ..BASE
+    },
+    Row {
+        name: "unpause",
+        arity: 2,
+        flags: OPEN.or(Flags::ADMIN),
+        since: "6.2.0",
+        summary: "Ends what CLIENT PAUSE began.",
+        run: handler!(super::pause::unpause),
         ..BASE
     },
 ];
@@ -259,8 +278,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let kind = Kind::parse(raw)?;
         clients.retain(|c| kind.is(c));
     } else if args.keyword("ID") {
-        let ids = ids(&mut args)?;
-        clients.retain(|c| ids.contains(&c.id));
+        clients = ids(&mut args)?.into_iter().filter_map(|id| cx.server.clients.get(id)).collect();
     }
     args.end()?;
     let lines: String = clients.iter().map(|c| line(cx, c)).collect();

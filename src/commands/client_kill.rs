@@ -12,7 +12,8 @@ use std::time::Duration;
 /// All conditions must hold.
 #[derive(Default)]
 struct Filter {
-    id: Option<u64>,
+    /// Any of them.
+    ids: Vec<u64>,
     kind: Option<Kind>,
     user: Option<Bytes>,
     addr: Option<Bytes>,
@@ -28,7 +29,13 @@ impl Filter {
             let option = args.next()?.to_ascii_lowercase();
             let value = args.next()?;
             match option.as_slice() {
-                b"id" => filter.id = Some(positive(value, "client-id should be greater than 0")?),
+                b"id" => {
+                    filter.ids = vec![positive(value, "client-id should be greater than 0")?];
+                    while let Some(id) = args.peek().and_then(|raw| positive(raw, "").ok()) {
+                        args.next()?;
+                        filter.ids.push(id);
+                    }
+                }
                 b"maxage" => filter.max_age = Some(positive(value, "maxage should be greater than 0")?),
                 b"type" => filter.kind = Some(Kind::parse(value)?),
                 b"user" => filter.user = Some(known_user(value)?),
@@ -43,7 +50,7 @@ impl Filter {
 
     fn is(&self, client: &ClientHandle, now: Duration) -> bool {
         let same = |want: &Option<Bytes>, have: &str| want.as_ref().is_none_or(|w| *w == have.as_bytes());
-        self.id.is_none_or(|id| id == client.id)
+        (self.ids.is_empty() || self.ids.contains(&client.id))
             && self.kind.is_none_or(|k| k.is(client))
             && same(&self.user, &client.identity().user)
             && same(&self.addr, &client.addr)

@@ -5,6 +5,7 @@
 //! `server`, and there only what may happen twice.
 
 use super::mailbox::{Mailbox, Posted};
+use super::pause::Pause;
 use super::reply::Reply;
 use crate::config::ConfigStore;
 use crate::env::{Env, Rng};
@@ -147,6 +148,8 @@ pub struct Server {
     pub clients: Clients,
     /// Counters and latencies.
     pub telemetry: Telemetry,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
     /// Whether the job that removes expired keys works (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
     /// Asked to stop: SHUTDOWN, SIGTERM. `main` waits for it.
@@ -166,6 +169,7 @@ impl Server {
             env,
             store,
             clients: Clients::default(),
+            pause: Pause::default(),
             active_expire: AtomicBool::new(true),
             stop: tokio::sync::watch::Sender::new(false),
         })

@@ -60,7 +60,7 @@ pub(super) fn clients(out: &mut String, server: &Server) {
         "connected_clients": clients.len(),
         "cluster_connections": 0,
         "maxclients": server.config.get().maxclients,
-        "blocked_clients": 0,
+        "blocked_clients": clients.iter().filter(|c| c.is_blocked()).count(),
         "tracking_clients": 0,
         "pubsub_clients": clients.iter().filter(|c| c.is_subscribed()).count(),
     );

@@ -30,6 +30,7 @@ mod info_sections;
 pub mod latency;
 pub mod lolwut;
 pub mod memory;
+pub mod pause;
 pub mod redact;
 pub mod server;
 pub mod slowlog;

@@ -23,11 +23,12 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Keys removed from one shard before the next one has its turn.
 const PIECE: usize = 256;
 
-/// Runs until the server stops; rests while DEBUG SET-ACTIVE-EXPIRE says so.
+/// Runs until the server stops; rests while DEBUG SET-ACTIVE-EXPIRE or CLIENT PAUSE says so.
 pub(super) async fn run(server: Arc<Server>) {
     let mut wait = SHORTEST;
     while pause(&server, wait).await {
-        if !server.active_expire.load(Ordering::Relaxed) {
+        let paused = server.pause.now(&server.env.clock).is_some();
+        if paused || !server.active_expire.load(Ordering::Relaxed) {
             continue;
         }
         let began = server.env.clock.monotonic();

@@ -80,6 +80,9 @@ impl Connection {
             let ended = self.gather();
             self.show_requests();
             while self.session.is_waiting() {
+                if self.session.is_held() {
+                    self.flush().await?;
+                }
                 self.session.run().await;
                 self.answer().await?;
             }

@@ -60,7 +60,7 @@ async fn close_idle(server: &crate::commands::cx::Server) {
         for client in server.clients.all() {
             // Whole milliseconds are kept of when a client was seen: it was up to one later.
             let silent = now.saturating_sub(client.last_seen() + Duration::from_millis(1));
-            if client.is_busy() {
+            if client.is_busy() || client.is_blocked() {
                 client.touch(now);
             } else if silent > limit && !client.is_subscribed() {
                 tracing::debug!(client = client.id, "idle client closed");

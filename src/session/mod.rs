@@ -10,6 +10,7 @@
 
 mod gate;
 mod login;
+mod pause;
 mod transaction;
 
 use crate::commands::cx::{AfterReply, ClientState, Protocol, ReplyMode};
@@ -162,14 +163,15 @@ impl Session {
     /// encoded before it runs again: what ends a window may change the protocol.
     pub async fn run(&mut self) {
         self.client.handle.set_argv(self.taken());
+        let may_run = self.wait_out_pause().await;
         if self.window.len() > 0 {
-            self.run_window().await;
+            self.run_window(may_run).await;
         } else if let Some(next) = self.next.take() {
             match next {
                 Next::Op(op, call) => self.run_op(op, &call).await,
                 Next::Alone(call) => {
                     self.push(call);
-                    self.run_window().await;
+                    self.run_window(usize::MAX).await;
                 }
             }
         }
@@ -266,8 +268,10 @@ impl Session {
         w.bytes += call.bytes();
         w.weight += call.weight();
         w.ends_in_reply_mode = call.names == 2 && call.row.name == "reply";
+        // What is behind CLIENT PAUSE is paused.
+        let pauses = call.names == 2 && call.row.name == "pause";
         w.calls.push(call);
-        self.room()
+        if pauses { Room::Full } else { self.room() }
     }
 
     fn fix(&mut self, reply: Reply) -> Room {
@@ -281,14 +285,17 @@ impl Session {
         if full { Room::Full } else { Room::More }
     }
 
-    async fn run_window(&mut self) {
+    /// Runs the first `may_run` calls of the window, with the fixed replies between them.
+    async fn run_window(&mut self, may_run: usize) {
         let mut window = std::mem::take(&mut self.window);
         if window.len() == 0 {
             return;
         }
         let before = self.begin_reply();
-        let calls = std::mem::take(&mut window.calls);
-        let (ran, rest) = if calls.is_empty() { Default::default() } else { self.execute(calls).await };
+        let mut calls = std::mem::take(&mut window.calls);
+        let held = calls.split_off(may_run.min(calls.len()));
+        let (ran, mut rest) = if calls.is_empty() { Default::default() } else { self.execute(calls).await };
+        rest.extend(held);
         if !rest.is_empty() {
             self.window = window.split_off(ran.len(), rest);
         }

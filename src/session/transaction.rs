@@ -45,6 +45,11 @@ impl Multi {
         self.calls.push(call);
     }
 
+    /// What is queued.
+    pub(super) fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
     /// How many commands are queued.
     pub(super) fn len(&self) -> usize {
         self.calls.len()

@@ -74,6 +74,7 @@ pub struct ClientHandle {
     mail: AtomicU64,
     mail_bytes: AtomicU64,
     busy: AtomicBool,
+    blocked: AtomicBool,
     rung: AtomicBool,
     killed: AtomicBool,
     wake: Notify,
@@ -126,6 +127,7 @@ impl ClientHandle {
             mail: AtomicU64::new(0),
             mail_bytes: AtomicU64::new(0),
             busy: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
             rung: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             wake: Notify::new(),
@@ -211,6 +213,16 @@ impl ClientHandle {
     pub fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
     }
+    /// Whether its commands wait for the end of a pause.
+    pub fn set_blocked(&self, blocked: bool) {
+        if self.blocked.load(Relaxed) != blocked {
+            self.blocked.store(blocked, Relaxed);
+        }
+    }
+    /// What was last set.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.load(Relaxed)
+    }
     /// It is alive at monotonic time `now`.
     pub fn touch(&self, now: Duration) {
         self.last_seen_ms.store(millis(now), Relaxed);
@@ -284,6 +296,7 @@ impl ClientHandle {
         let flags = [
             (self.is_subscribed(), 'P'),
             (self.multi.load(Relaxed) >= 0, 'x'),
+            (self.is_blocked(), 'b'),
             (self.is_killed(), 'A'),
             (identity.no_evict, 'e'),
             (identity.no_touch, 'T'),

@@ -96,6 +96,11 @@ pub const DELIBERATE: &[Difference] = &[
         },
     },
     Difference {
+        name: "CLIENT KILL ID takes several ids",
+        reason: "as CLIENT LIST does; Redis 7.0 takes one",
+        applies: |line, redis, tern| is(line, "CLIENT KILL") && redis.is_error() && tern.int().is_some(),
+    },
+    Difference {
         name: "what only this server can say",
         reason: "version, ids, addresses, clocks, the list of commands, the allocator",
         applies: |line, redis, tern| {

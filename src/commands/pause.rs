@@ -1,0 +1,95 @@
+//! CLIENT PAUSE and UNPAUSE: whether commands wait. Of this server alone: others on its store go on.
+//!
+//! The session asks before each window (`session::pause`), so a transaction in which a pause begins runs to its end. Expired keys
+//! are absent as ever, but none is removed meanwhile.
+
+use super::args::{Args, parse_i64};
+use super::cx::Cx;
+use super::reply::Reply;
+use crate::env::Clock;
+use crate::error::{ReplyError, Result};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Which commands wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Paused {
+    /// Those that write.
+    Writes,
+    /// All but CLIENT UNPAUSE.
+    All,
+}
+
+/// Which commands wait until when.
+#[derive(Debug, Default)]
+pub struct Pause {
+    /// False: nothing is paused, and nobody looks further.
+    on: AtomicBool,
+    until: Mutex<Option<(Paused, Duration)>>,
+    changed: Notify,
+}
+
+impl Pause {
+    /// What waits now, and until when on the monotonic clock.
+    pub fn now(&self, clock: &Clock) -> Option<(Paused, Duration)> {
+        if !self.on.load(Ordering::Acquire) {
+            return None;
+        }
+        let now = clock.monotonic();
+        let mut until = self.until.lock();
+        if until.is_some_and(|(_, end)| end <= now) {
+            self.set(&mut until, None);
+        }
+        *until
+    }
+    /// Begins or prolongs a pause: the later end and the stricter kind stand.
+    pub fn begin(&self, kind: Paused, length: Duration, clock: &Clock) {
+        let end = clock.monotonic().saturating_add(length);
+        let running = self.now(clock);
+        let (kind, end) = running.map_or((kind, end), |(k, e)| (k.max(kind), e.max(end)));
+        self.set(&mut self.until.lock(), Some((kind, end)));
+    }
+    /// Ends it.
+    pub fn end(&self) {
+        self.set(&mut self.until.lock(), None);
+    }
+    /// Returns some time after the pause was changed, or at once.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+    fn set(&self, until: &mut Option<(Paused, Duration)>, new: Option<(Paused, Duration)>) {
+        *until = new;
+        self.on.store(new.is_some(), Ordering::Release);
+        self.changed.notify_waiters();
+    }
+}
+
+pub(super) async fn pause(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let timeout = args.next()?;
+    let kind = match args.rest() {
+        [] => Paused::All,
+        [word] if word.eq_ignore_ascii_case(b"write") => Paused::Writes,
+        [word] if word.eq_ignore_ascii_case(b"all") => Paused::All,
+        [_] => return Err(ReplyError::new("ERR CLIENT PAUSE mode must be WRITE or ALL").into()),
+        _ => {
+            let line = "ERR unknown subcommand or wrong number of arguments for 'PAUSE'. Try CLIENT HELP.";
+            return Err(ReplyError::new(line).into());
+        }
+    };
+    let ms = parse_i64(timeout).ok_or(ReplyError::new("ERR timeout is not an integer or out of range"))?;
+    let ms = u64::try_from(ms).map_err(|_| ReplyError::new("ERR timeout is negative"))?;
+    if i64::try_from(cx.now.saturating_add(ms)).is_err() {
+        return Err(ReplyError::new("ERR timeout is out of range").into());
+    }
+    if ms > 0 {
+        cx.server.pause.begin(kind, Duration::from_millis(ms), &cx.server.env.clock);
+    }
+    Ok(Reply::Ok)
+}
+
+pub(super) async fn unpause(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    cx.server.pause.end();
+    Ok(Reply::Ok)
+}

@@ -1,0 +1,75 @@
+//! CLIENT PAUSE: what it holds back waits here, before it runs. Errors and QUEUED are told at once.
+
+use super::transaction::Multi;
+use super::{Next, Session};
+use crate::commands::pause::Paused;
+use crate::commands::table::{Run, SessionOp};
+use crate::exec::Call;
+use std::time::Duration;
+
+/// How often who waits looks whether it was killed.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Session {
+    /// Whether [`Session::run`] would wait for the end of a pause: what it left before is to be written first.
+    pub fn is_held(&self) -> bool {
+        let server = self.executor.server();
+        let pause = server.pause.now(&server.env.clock);
+        pause.is_some_and(|(kind, _)| self.not_held(kind).is_none())
+    }
+
+    /// Waits while nothing of what was taken may run. Returns how many calls of the window may.
+    pub(super) async fn wait_out_pause(&mut self) -> usize {
+        let server = self.executor.server().clone();
+        while let Some((kind, end)) = server.pause.now(&server.env.clock) {
+            if let Some(may_run) = self.not_held(kind) {
+                self.client.handle.set_blocked(false);
+                return may_run;
+            }
+            self.client.handle.set_blocked(true);
+            let left = end.saturating_sub(server.env.clock.monotonic());
+            let _ = tokio::time::timeout(left.min(LOOK), server.pause.changed()).await;
+            if self.client.handle.is_killed() {
+                self.closing = true;
+                (self.window, self.next) = Default::default();
+            }
+        }
+        self.client.handle.set_blocked(false);
+        usize::MAX
+    }
+
+    /// How many calls of the window may run now; None where nothing may.
+    fn not_held(&self, kind: Paused) -> Option<usize> {
+        let held = match &self.next {
+            _ if self.window.len() > 0 => return self.window.not_held(|call| holds(kind, call)),
+            Some(Next::Alone(call)) => holds(kind, call),
+            Some(Next::Op(SessionOp::Exec, _)) if kind == Paused::Writes => {
+                let writes = |multi: &Multi| multi.calls().iter().any(|call| holds(kind, call));
+                self.multi.as_ref().is_some_and(writes)
+            }
+            Some(Next::Op(..)) => kind == Paused::All,
+            None => false,
+        };
+        (!held).then_some(usize::MAX)
+    }
+}
+
+impl super::Window {
+    /// The calls before the first that is held; None where it is the first of all, and no reply is due before it.
+    fn not_held(&self, held: impl Fn(&Call) -> bool) -> Option<usize> {
+        let free = self.calls.iter().position(held).unwrap_or(usize::MAX);
+        let due = self.fixed.first().is_some_and(|(at, _)| *at == 0);
+        (free > 0 || due).then_some(free)
+    }
+}
+
+fn holds(kind: Paused, call: &Call) -> bool {
+    match kind {
+        Paused::All => !(call.names == 2 && call.row.name == "unpause"),
+        Paused::Writes => {
+            call.id.is_some()
+                || call.row.is_write() && matches!(call.row.run, Run::Handler(_))
+                || matches!(call.row.name, "publish" | "spublish")
+        }
+    }
+}

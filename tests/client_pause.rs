@@ -1,0 +1,176 @@
+//! CLIENT PAUSE holds back what it says, in the order in which it came, until it ends.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+use support::resp::{Client, Value};
+use support::server::{Server, tern};
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+fn text(value: &Value) -> String {
+    String::from_utf8_lossy(value.bytes().unwrap_or_else(|| panic!("not a string: {value:?}"))).into_owned()
+}
+
+/// Waits until so many clients are paused.
+fn wait_for_blocked(server: &Server, want: usize) {
+    let (mut judge, since) = (server.client(), Instant::now());
+    let line = format!("blocked_clients:{want}\r\n");
+    while !text(&judge.line("INFO clients")).contains(&line) {
+        assert!(since.elapsed() < Duration::from_secs(5), "{}", text(&judge.line("INFO clients")));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Fails where the client is answered at once.
+fn is_silent(client: &mut Client) {
+    client.set_timeout(Duration::from_millis(100));
+    assert!(client.read().is_err(), "it is answered");
+    client.set_timeout(Duration::from_secs(10));
+}
+
+#[test]
+fn writers_wait_and_readers_do_not() {
+    let server = tern(&[]);
+    let (mut judge, mut writer, mut reader) = (server.client(), server.client(), server.client());
+    judge.line("SET k old");
+    assert_eq!(judge.line("CLIENT PAUSE 60000 WRITE"), ok());
+    writer.send_raw(b"GET k\r\nGET k\r\nSET k new\r\nGET k\r\n").unwrap();
+    assert_eq!(text(&writer.read().unwrap().value), "old", "what is before the write is answered");
+    assert_eq!(text(&writer.read().unwrap().value), "old");
+    wait_for_blocked(&server, 1);
+    assert!(text(&judge.line("CLIENT LIST")).contains(" flags=b "), "{}", text(&judge.line("CLIENT LIST")));
+    assert_eq!(text(&reader.line("GET k")), "old");
+    assert_eq!(text(&reader.line("SET k")), "ERR wrong number of arguments for 'set' command");
+    assert_eq!(judge.line("CLIENT UNPAUSE"), ok());
+    assert_eq!(writer.read().unwrap().value, ok());
+    assert_eq!(text(&writer.read().unwrap().value), "new");
+    wait_for_blocked(&server, 0);
+}
+
+#[test]
+fn what_may_write_waits_too() {
+    let server = tern(&[]);
+    let mut judge = server.client();
+    judge.line("PFADD h a");
+    judge.line("CLIENT PAUSE 60000 WRITE");
+    let (mut count, mut once) = (server.client(), server.client());
+    count.send_raw(b"PFCOUNT h\r\n").unwrap();
+    once.send_raw(b"IDEMPOTENT 0123456789abcdef SET k v\r\n").unwrap();
+    wait_for_blocked(&server, 2);
+    judge.line("CLIENT UNPAUSE");
+    assert_eq!(count.read().unwrap().value.int(), Some(1));
+    assert!(!once.read().unwrap().value.is_error());
+}
+
+#[test]
+fn an_exec_waits_where_it_writes() {
+    let server = tern(&[]);
+    let (mut judge, mut reads, mut writes) = (server.client(), server.client(), server.client());
+    judge.line("SET k v");
+    writes.line("MULTI");
+    assert_eq!(writes.line("SET k w"), Value::Simple(b"QUEUED".to_vec()));
+    judge.line("CLIENT PAUSE 60000 WRITE");
+    for line in ["MULTI", "GET k"] {
+        reads.line(line);
+    }
+    assert_eq!(text(&reads.line("EXEC").items().unwrap()[0]), "v");
+    writes.send_raw(b"EXEC\r\n").unwrap();
+    wait_for_blocked(&server, 1);
+    is_silent(&mut writes);
+    judge.line("CLIENT UNPAUSE");
+    assert_eq!(writes.read().unwrap().value.items(), Some(&[ok()][..]));
+}
+
+#[test]
+fn a_pause_begins_behind_its_own_transaction_and_before_what_follows() {
+    let server = tern(&[]);
+    let (mut judge, mut other) = (server.client(), server.client());
+    for line in ["MULTI", "SET a 1", "CLIENT PAUSE 60000 WRITE", "SET b 1"] {
+        judge.line(line);
+    }
+    assert_eq!(judge.line("EXEC").items(), Some(&[ok(), ok(), ok()][..]));
+    other.send_raw(b"SET c 1\r\n").unwrap();
+    wait_for_blocked(&server, 1);
+    assert_eq!(judge.line("EXISTS a b c").int(), Some(2));
+    judge.line("CLIENT UNPAUSE");
+    assert_eq!(other.read().unwrap().value, ok());
+    other.send_raw(b"CLIENT PAUSE 60000 WRITE\r\nSET d 1\r\n").unwrap();
+    assert_eq!(other.read().unwrap().value, ok());
+    is_silent(&mut other);
+    judge.line("CLIENT UNPAUSE");
+    assert_eq!(other.read().unwrap().value, ok());
+}
+
+#[test]
+fn all_wait_until_the_time_is_over() {
+    let server = tern(&[]);
+    let (mut judge, mut one, mut two) = (server.client(), server.client(), server.client());
+    let since = Instant::now();
+    judge.line("CLIENT PAUSE 300");
+    judge.line("CLIENT PAUSE 100 WRITE");
+    one.send_raw(b"PING\r\n").unwrap();
+    two.send_raw(b"MULTI\r\n").unwrap();
+    assert_eq!(one.read().unwrap().value, Value::Simple(b"PONG".to_vec()));
+    assert_eq!(two.read().unwrap().value, ok());
+    let took = since.elapsed();
+    assert!(took >= Duration::from_millis(300), "the longer and stricter one stands: {took:?}");
+    judge.line("CLIENT PAUSE 60000 ALL");
+    one.send_raw(b"PING\r\n").unwrap();
+    is_silent(&mut one);
+    assert_eq!(judge.line("CLIENT UNPAUSE"), ok(), "who paused all can end it");
+    assert_eq!(one.read().unwrap().value, Value::Simple(b"PONG".to_vec()));
+}
+
+#[test]
+fn who_waits_can_be_killed_and_the_server_stopped() {
+    let mut server = tern(&[]);
+    let (mut judge, mut victim, mut other) = (server.client(), server.client(), server.client());
+    let id = victim.line("CLIENT ID").int().unwrap();
+    judge.line("CLIENT PAUSE 60000 WRITE");
+    victim.send_raw(b"SET k v\r\n").unwrap();
+    other.send_raw(b"SET k v\r\n").unwrap();
+    wait_for_blocked(&server, 2);
+    assert_eq!(judge.line(&format!("CLIENT KILL ID {id} 999999")).int(), Some(1));
+    assert!(victim.drain().1, "closed");
+    wait_for_blocked(&server, 1);
+    assert_eq!(judge.line("EXISTS k").int(), Some(0), "it did not run");
+    assert!(server.terminate());
+}
+
+#[test]
+fn expired_keys_are_absent_and_stay_until_the_end() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    for line in ["MULTI", "SET a 1 PX 10", "SET b 1 PX 10", "CLIENT PAUSE 60000 WRITE", "EXEC"] {
+        c.line(line);
+    }
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(c.line("EXISTS a b").int(), Some(0));
+    assert!(text(&c.line("INFO stats")).contains("\nexpired_keys:0\r\n"));
+    c.line("CLIENT UNPAUSE");
+    let since = Instant::now();
+    while !text(&c.line("INFO stats")).contains("\nexpired_keys:2\r\n") {
+        assert!(since.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    for (line, want) in [
+        ("CLIENT PAUSE abc", "ERR timeout is not an integer or out of range"),
+        ("CLIENT PAUSE -1", "ERR timeout is negative"),
+        ("CLIENT PAUSE 9223372036854775807", "ERR timeout is out of range"),
+        ("CLIENT PAUSE abc FOO", "ERR CLIENT PAUSE mode must be WRITE or ALL"),
+        ("CLIENT UNPAUSE x", "ERR wrong number of arguments for 'client|unpause' command"),
+    ] {
+        assert_eq!(text(&c.line(line)), want, "{line}");
+    }
+}
