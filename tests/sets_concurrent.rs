@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tern::env::{Env, Rng};
 use tern::error::Result;
+use tern::keyspace::collector::Round;
 use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::{RangeOptions, Read};
@@ -97,7 +98,14 @@ async fn churn(world: World, seed: u64, space: u64, member: Members, rounds: usi
             for _ in 0..rounds {
                 loop {
                     let tx = world.store.begin();
-                    let s = Scope { tx: &tx, db: world.db, number: 0, now: 1_000, space: &space_of };
+                    let s = Scope {
+                        tx: &tx,
+                        db: world.db,
+                        number: 0,
+                        now: 1_000,
+                        round: Round::default(),
+                        space: &space_of,
+                    };
                     let done = change(&s, &mut rng, space, member).await;
                     tokio::task::yield_now().await;
                     if let Some(change) = commit(tx, done).await {
@@ -189,7 +197,14 @@ async fn moves(world: World) {
             for _ in 0..50 {
                 loop {
                     let tx = world.store.begin();
-                    let s = Scope { tx: &tx, db: world.db, number: 0, now: 1_000, space: &space };
+                    let s = Scope {
+                        tx: &tx,
+                        db: world.db,
+                        number: 0,
+                        now: 1_000,
+                        round: Round::default(),
+                        space: &space,
+                    };
                     let done = shuffle(&s, &mut rng).await;
                     if commit(tx, done).await.is_some() {
                         break;

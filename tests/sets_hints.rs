@@ -8,6 +8,7 @@ mod sets_world;
 use bytes::Bytes;
 use sets_world::{World, int, slot, word};
 use tern::env::{Env, Rng};
+use tern::keyspace::collector::Round;
 use tern::keyspace::keys::Oid;
 use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};
@@ -69,7 +70,8 @@ async fn stale_hints_cost_no_answer() {
     for (n, adds, range) in rounds {
         for part in all[range.clone()].chunks(3_000) {
             let tx = world.store.begin();
-            let s = Scope { tx: &tx, db: world.db, number: 0, now: 1_000, space: on(n) };
+            let s =
+                Scope { tx: &tx, db: world.db, number: 0, now: 1_000, round: Round::default(), space: on(n) };
             let mut slot = slot(&s, "k").await;
             match adds {
                 true => set::add(&s, &mut slot, part).await.unwrap(),
@@ -80,7 +82,8 @@ async fn stale_hints_cost_no_answer() {
         range.for_each(|n| is_member[n] = adds);
         for n in [n + 1, n] {
             let tx = world.store.begin();
-            let s = Scope { tx: &tx, db: world.db, number: 0, now: 1_000, space: on(n) };
+            let s =
+                Scope { tx: &tx, db: world.db, number: 0, now: 1_000, round: Round::default(), space: on(n) };
             check_members(&s, &all, |n| is_member[n]).await;
             let oid = oid(&s).await;
             check_chunks(&s, oid).await;
@@ -137,7 +140,14 @@ async fn forgotten_deltas_are_folded_in_the_end() {
         let forgetful =
             Keyspace::open(world.store.clone(), &Env::seeded(1_000, 50 + n as u64), 1).await.unwrap();
         let tx = world.store.begin();
-        let s = Scope { tx: &tx, db: world.db, number: 0, now: 1_000, space: &forgetful };
+        let s = Scope {
+            tx: &tx,
+            db: world.db,
+            number: 0,
+            now: 1_000,
+            round: Round::default(),
+            space: &forgetful,
+        };
         set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();
         tx.commit().await.unwrap();
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use sets_world::{World, int, slot, word};
 use std::collections::BTreeMap;
 use tern::env::{Env, Rng};
+use tern::keyspace::collector::Round;
 use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::Tx;
@@ -156,7 +157,14 @@ async fn more_deltas_than_slack() {
         let forgetful =
             Keyspace::open(world.store.clone(), &Env::seeded(1_000, 90 + n as u64), 1).await.unwrap();
         let tx = world.store.begin();
-        let s = Scope { tx: &tx, db: world.db, number: 0, now: 1_000, space: &forgetful };
+        let s = Scope {
+            tx: &tx,
+            db: world.db,
+            number: 0,
+            now: 1_000,
+            round: Round::default(),
+            space: &forgetful,
+        };
         set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();
         tx.commit().await.unwrap();
     }

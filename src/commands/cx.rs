@@ -227,7 +227,8 @@ impl Cx<'_> {
     }
     /// Database `db`.
     pub fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
-        Ok(Scope { tx: self.tx, db: self.prefix(db)?, number: db, now: self.now, space: &self.server.space })
+        let (db_prefix, round) = (self.prefix(db)?, self.catalog.round);
+        Ok(Scope { tx: self.tx, db: db_prefix, number: db, now: self.now, round, space: &self.server.space })
     }
     /// Opens a key for a command that reads it, and counts it: Redis' `lookupKeyRead`. A command that only writes opens
     /// it without counting.

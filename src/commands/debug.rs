@@ -22,7 +22,7 @@ pub const ROWS: &[Row] = &[Row {
     keys: &[],
     group: Group::Server,
     since: "1.0.0",
-    syntax: "<ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
+    syntax: "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
     summary: "Helps tests: waits, breaks, looks inside. Allowed by enable-debug-command.",
     run: handler!(debug),
     subs: &[],
@@ -33,6 +33,8 @@ const MAX_SLEEP: f64 = 3600.0;
 
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "DICTIONARY-GC",
+    "    Begins a collection of the members that no set holds any more. INFO tern shows how far it is.",
     "ERROR <string>",
     "    Answers this error.",
     "LOG <message>",
@@ -59,6 +61,10 @@ async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let sub = args.next()?;
     match (sub.to_ascii_lowercase().as_slice(), args.rest()) {
         (b"help", []) => Ok(Reply::Array(HELP.iter().map(|line| Reply::Simple((*line).into())).collect())),
+        (b"dictionary-gc", []) => {
+            cx.server.space.collector.wanted.store(true, Ordering::Relaxed);
+            Ok(Reply::Ok)
+        }
         (b"error", [line]) => Err(ReplyError::of(String::from_utf8_lossy(line).into_owned()).into()),
         (b"log", [line]) => {
             tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(line));

@@ -5,10 +5,12 @@ use super::cx::{Cx, Server};
 use super::info_sections::{self as sections, KeyspaceRow};
 use super::reply::Reply;
 use super::table::{Flags, Group, Row};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreResult};
 use crate::handler;
-use crate::keyspace::keys::{Prefix, SHARDS};
-use crate::store::{RangeOptions, Read, Tx};
+use crate::keyspace::collector::State;
+use crate::keyspace::ids::BLOCK;
+use crate::keyspace::keys::{Prefix, SHARDS, root};
+use crate::store::{RangeOptions, Read, Tx, key_after};
 use crate::telemetry::counters::Sample;
 use crate::telemetry::process;
 use crate::telemetry::prometheus::{self, Figure};
@@ -74,9 +76,13 @@ async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
             "errorstats" => sections::errorstats(&mut out, cx.server),
             "latencystats" => sections::latencystats(&mut out, cx.server),
             "cluster" => sections::cluster(&mut out),
-            "keyspace" => sections::keyspace(&mut out, &keyspace(cx).await?),
+            "keyspace" => {
+                sections::keyspace(&mut out, &keyspace(cx).await?);
+                sections::dictionary(&mut out, cx.server, dictionary(cx).await?);
+            }
             "tern" => {
                 sections::tern(&mut out, cx.server);
+                sections::collection(&mut out, cx.server, dictionary(cx).await?);
                 sections::store_cluster(&mut out, cx.server.store.cluster().await);
             }
             _ => sections::modules(&mut out),
@@ -107,6 +113,22 @@ async fn keyspace(cx: &Cx<'_>) -> Result<Vec<KeyspaceRow>> {
         }
     }
     Ok(rows)
+}
+
+/// Ids leased, and where the collection of the dictionary stands; None where the store cannot be read.
+async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
+    let read = async {
+        let (from, to) = (root::lease(0), key_after(&root::lease(u8::MAX)));
+        let leases = cx.tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await?;
+        let blocks = leases.pairs.iter().filter_map(|(_, raw)| raw[..].try_into().ok());
+        let leased = blocks.map(u64::from_le_bytes).sum::<u64>().saturating_mul(BLOCK);
+        StoreResult::Ok((leased, State::read(cx.tx, Read::Snapshot).await?))
+    };
+    match read.await {
+        Ok(read) => Ok(Some(read)),
+        Err(e) if !e.is_retryable() => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// Rows of the expiry index that are read at most to count them.

@@ -3,11 +3,13 @@
 
 use super::REDIS_VERSION;
 use super::cx::Server;
+use crate::keyspace::collector::State;
 use crate::keyspace::instances::Instance;
 use crate::store::ClusterStatus;
 use crate::telemetry::offences::Offence;
 use crate::telemetry::process;
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 /// Writes `name:value` lines.
 macro_rules! lines {
@@ -224,6 +226,45 @@ pub(super) fn keyspace(out: &mut String, rows: &[KeyspaceRow]) {
         let expires = expires.map(|n| format!(",expires={n}")).unwrap_or_default();
         let _ = write!(out, "db{db}:keys={keys}{expires},avg_ttl=0\r\n");
     }
+}
+
+/// The members of chunked sets: how many there are, and how many nobody needs.
+pub(super) fn dictionary(out: &mut String, server: &Server, read: Option<(u64, State)>) {
+    let Some((leased, state)) = read else { return };
+    let _ = write!(
+        out,
+        "dictionary:ids_leased={leased},ids_live={},ids_dead={},ids_collected={},epoch={},phase={},sets_read={}\r\n",
+        state.live,
+        state.dead,
+        state.collected,
+        state.epoch,
+        state.phase.name(),
+        server.space.collector.sets.load(Ordering::Relaxed),
+    );
+}
+
+/// How far the collection of the dictionary is. Sets and candidates are what this server has done of the phase, where it does it.
+pub(super) fn collection(out: &mut String, server: &Server, read: Option<(u64, State)>) {
+    let Some((leased, state)) = read else { return };
+    let notes = &server.space.collector;
+    let _ = write!(
+        out,
+        "dictionary_ids_leased:{leased}\r\ndictionary_ids_live:{}\r\ndictionary_ids_dead:{}\r\n\
+         dictionary_ids_collected:{}\r\ndictionary_gc_cycles:{}\r\ndictionary_gc_epoch:{}\r\n\
+         dictionary_gc_phase:{}\r\ndictionary_gc_owner:{:016x}\r\ndictionary_gc_condemned:{}\r\n\
+         dictionary_gc_swept:{}\r\ndictionary_gc_sets_read:{}\r\ndictionary_gc_candidates:{}\r\n",
+        state.live,
+        state.dead,
+        state.collected,
+        state.cycles,
+        state.epoch,
+        state.phase.name(),
+        state.owner,
+        state.condemned,
+        state.swept,
+        notes.sets.load(Ordering::Relaxed),
+        notes.candidates.load(Ordering::Relaxed),
+    );
 }
 
 pub(super) fn tern(out: &mut String, server: &Server) {

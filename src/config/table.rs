@@ -179,6 +179,10 @@ options! {
     databases: u8 = "databases" "16" Start Int(1, 255);
     /// Seconds that the reply of a command under an id (IDEMPOTENT) is kept at least; then the oldest ones are forgotten.
     idempotency_min_age: u32 = "idempotency-min-age" "86400" Runtime Int(0, INT);
+    /// Seconds between two collections of the dictionary, which remove the members that no set holds any more; 0: only when DEBUG DICTIONARY-GC asks.
+    dictionary_gc_interval: u32 = "dictionary-gc-interval" "0" Runtime Int(0, INT);
+    /// Percent of the time that a collection works; it rests in between.
+    dictionary_gc_share: u32 = "dictionary-gc-share" "25" Runtime Int(1, 100);
     /// Lanes that combine writes into transactions; each has one transaction in flight. 0: one for two processor cores.
     lanes: usize = "lanes" "0" Start Int(0, 1024);
     /// Bytes of memory for blocks that the engine has read.

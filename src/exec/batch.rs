@@ -11,7 +11,7 @@ use crate::env::Rng;
 use crate::error::{Error, ReplyError, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::catalog::Catalog;
-use crate::keyspace::keys::root;
+use crate::keyspace::keys::{Prefix, root};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::{LookupTally, Lookups};
 use crate::types::staged::Staged;
@@ -114,7 +114,12 @@ impl<'a> Batch<'a> {
 
     fn scope(&self, number: u8) -> Option<Scope<'_>> {
         let db = *self.catalog.prefixes.get(usize::from(number))?;
-        Some(Scope { tx: self.tx, db, number, now: self.now, space: &self.server.space })
+        Some(self.scope_at(db, number))
+    }
+
+    fn scope_at(&self, db: Prefix, number: u8) -> Scope<'_> {
+        let (round, space) = (self.catalog.round, &self.server.space);
+        Scope { tx: self.tx, db, number, now: self.now, round, space }
     }
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
@@ -211,8 +216,7 @@ impl<'a> Batch<'a> {
     async fn unchanged(&self, watches: &[Watched]) -> Result<bool, Halt> {
         for w in watches {
             let Some(db) = self.catalog.prefixes.get(usize::from(w.db)) else { return Ok(false) };
-            let scope =
-                Scope { tx: self.tx, db: *db, number: w.db, now: self.now, space: &self.server.space };
+            let scope = self.scope_at(*db, w.db);
             if object::fingerprint(&scope, &w.key).await.map_err(halt)? != w.seen {
                 return Ok(false);
             }

@@ -281,7 +281,8 @@ impl Executor {
         let now = self.server.env.clock.now_ms();
         let prefix = catalog.prefixes.get(usize::from(db));
         let prefix = *prefix.ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
-        let scope = Scope { tx: &tx, db: prefix, number: db, now, space: &self.server.space };
+        let (round, space) = (catalog.round, &self.server.space);
+        let scope = Scope { tx: &tx, db: prefix, number: db, now, round, space };
         let mut out = Vec::with_capacity(keys.len());
         for key in keys {
             let guard = self.server.space.absent.watch(db, key);

@@ -70,6 +70,7 @@ pub(super) async fn prepare(
     drop(tx);
     let mut db = unit.client.db;
     prepared.resize_with(unit.calls.len(), Vec::new);
+    forget_old_ids(prepared, catalog.round.epoch);
     let mut written = Written::default();
     for (call, staged) in unit.calls.iter().zip(prepared) {
         if let Some(selected) = selected(call) {
@@ -82,7 +83,14 @@ pub(super) async fn prepare(
     Ok(())
 }
 
-/// Gives up what was built and no command took over. Ids stay: they hold for ever.
+/// Ids of another epoch of the dictionary's collection are found anew.
+fn forget_old_ids(prepared: &mut Prepared, epoch: u64) {
+    for staged in prepared {
+        staged.retain(|staged| !matches!(staged, Staged::Ids(ids) if !ids.hold_in(epoch)));
+    }
+}
+
+/// Gives up what was built and no command took over. Ids stay, as long as their epoch does.
 pub(super) async fn give_up(server: &Server, prepared: &mut Prepared) {
     for staged in prepared.iter_mut() {
         for object in staged.iter().filter_map(Staged::object) {

@@ -1,6 +1,7 @@
 //! Background loops, one a file. Every one is safe beside commands, beside itself on other servers, and after a crash at any
 //! point: what it does is decided again inside the transaction that does it.
 
+mod dictionary;
 mod expiry;
 mod heartbeat;
 mod idempotency;
@@ -16,6 +17,7 @@ pub fn spawn(server: &Arc<Server>) {
     tokio::spawn(expiry::run(server.clone()));
     tokio::spawn(idempotency::run(server.clone()));
     tokio::spawn(reclaim::run(server.clone()));
+    tokio::spawn(dictionary::run(server.clone()));
 }
 
 /// Waits for `pause`; false where the server is asked to stop.

@@ -9,10 +9,11 @@
 //! commit.
 
 use super::alloc;
+use super::collector::{Round, State};
 use super::keys::{Prefix, root, root::Garbage};
 use crate::env::{Env, Rng};
 use crate::error::{Error, ReplyError, Result, StoreError};
-use crate::store::{RangeOptions, Read, Store, Tx};
+use crate::store::{RangeOptions, Read, Store, Tx, key_after};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub struct Catalog {
     pub version: u64,
     /// By database number.
     pub prefixes: Vec<Prefix>,
+    /// Where the collection of the dictionary stands: what matters to writers changes with the metadata version only.
+    pub round: Round,
 }
 
 /// Caches the catalog by the store's metadata version, which is free to read.
@@ -121,12 +124,14 @@ async fn assign(tx: &Tx, rng: &mut Rng, db: u8) -> Result<Prefix> {
 /// In one range read: on a cluster whoever moves the metadata version makes every server look here.
 async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     let version = tx.metadata_version().await?;
-    let (begin, end) = (root::database(0), root::database(databases));
+    let (begin, end) = (root::database(0), key_after(&root::collector()));
     let rows = tx.get_range(&begin, &end, RangeOptions::default(), Read::Serializable).await?.pairs;
     let prefixes = (0..databases).map(|db| {
         let row = rows.iter().find(|(key, _)| key[..] == root::database(db));
         let prefix = row.and_then(|(_, prefix)| Prefix::decode(prefix));
         prefix.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")).into())
     });
-    Ok(Catalog { version, prefixes: prefixes.collect::<Result<_>>()? })
+    let collector = rows.last().filter(|(key, _)| key[..] == root::collector());
+    let state = collector.map(|(_, raw)| State::decode(raw)).transpose()?.unwrap_or_default();
+    Ok(Catalog { version, prefixes: prefixes.collect::<Result<_>>()?, round: state.round() })
 }

@@ -10,7 +10,10 @@
 //! * Ids of one call are taken together, so that members added together are neighbours in a bitmap.
 //! * Two transactions that intern one member: both read its `f` row serializably, so that the second to commit fails,
 //!   runs again and finds the id. Long members share an `f` row by hash; `b` tells them apart.
-//! * `b` rows never change, so they are read as snapshots and written without a write conflict.
+//! * `b` rows never change while anybody asks for them, so they are read as snapshots and written without a write conflict.
+//! * An id in an `f` row may bear the mark [`CONDEMNED`] (top bits `01`): the collector of the dictionary (`types::collect`) will
+//!   remove it unless somebody who gives the member to a set takes the mark away before. [`Interner::intern`] does.
+//!   An id that was only looked up ([`Interner::find`]) must therefore not be given to a set.
 //!
 //! Leases: a few stripes, each with its block. A caller takes the first stripe that is free, so that callers one after
 //! the other share a block, and callers at the same time do not wait for each other, not even for a lease.
@@ -29,6 +32,8 @@ use tokio::sync::{Mutex, MutexGuard};
 pub const MAX_MEMBER: usize = MAX_VALUE;
 /// Ids of a lease: one Roaring container.
 pub const BLOCK: u64 = 1 << 16;
+/// The mark of an interned id that is about to be collected.
+pub const CONDEMNED: u64 = 1 << 62;
 /// The smallest id of an integer.
 pub const FIRST_INTEGER: u64 = 0b10 << 62;
 const HALF: i64 = 1 << 61;
@@ -72,6 +77,21 @@ pub struct Interned {
     pub id: u64,
     /// True where the member had no id before.
     pub fresh: bool,
+}
+
+/// What the dictionary says of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// Its id.
+    pub id: u64,
+    /// True where the collector has marked it.
+    pub condemned: bool,
+}
+
+impl Known {
+    fn stored(raw: u64) -> Self {
+        Known { id: raw & !CONDEMNED, condemned: raw & CONDEMNED != 0 && raw < FIRST_INTEGER }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -138,9 +158,14 @@ impl Interner {
         check_room(&new)?;
         let ids = self.take(new.len()).await?;
         self.write(tx, &new, &ids).await?;
+        for (member, known) in members.iter().zip(&known) {
+            if let Some(Known { id, condemned: true }) = known {
+                pardon(tx, member, *id).await?;
+            }
+        }
         let mut fresh = places.into_iter().filter_map(|place| ids.get(place).copied());
-        let interned = known.into_iter().filter_map(|id| match id {
-            Some(id) => Some(Interned { id, fresh: false }),
+        let interned = known.into_iter().filter_map(|known| match known {
+            Some(Known { id, .. }) => Some(Interned { id, fresh: false }),
             None => Some(Interned { id: fresh.next()?, fresh: true }),
         });
         Ok(interned.collect())
@@ -148,6 +173,12 @@ impl Interner {
 
     /// The ids of `members` as far as they have one. Writes nothing.
     pub async fn find(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
+        let known = self.known(tx, members).await?;
+        Ok(known.into_iter().map(|known| known.map(|known| known.id)).collect())
+    }
+
+    /// As [`Interner::find`], with the marks of the ids.
+    pub async fn known(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
         self.lookup(tx, members, Read::Serializable).await
     }
 
@@ -157,13 +188,14 @@ impl Interner {
             return Ok(Some(id));
         }
         match tx.get(&root::forward(member), Read::Serializable).await? {
-            Some(row) => pick(tx, member, &row).await,
+            Some(row) => Ok(pick(tx, member, &row).await?.map(|known| known.id)),
             None => Ok(None),
         }
     }
 
-    async fn lookup(&self, tx: &Tx, members: &[Bytes], read: Read) -> Result<Vec<Option<u64>>> {
-        let mut ids: Vec<Option<u64>> = members.iter().map(|m| integer_id(m)).collect();
+    async fn lookup(&self, tx: &Tx, members: &[Bytes], read: Read) -> Result<Vec<Option<Known>>> {
+        let integer = |m: &Bytes| integer_id(m).map(|id| Known { id, condemned: false });
+        let mut ids: Vec<Option<Known>> = members.iter().map(integer).collect();
         let words: Vec<&Bytes> =
             members.iter().zip(&ids).filter(|(_, id)| id.is_none()).map(|(m, _)| m).collect();
         if words.is_empty() {
@@ -202,17 +234,50 @@ impl Interner {
 }
 
 /// Which id of a forward row belongs to `member`.
-async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
+async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<Known>> {
     for raw in row.chunks_exact(8) {
-        let id = u64::from_be_bytes(raw.try_into().unwrap_or_default());
+        let known = Known::stored(u64::from_be_bytes(raw.try_into().unwrap_or_default()));
         if member.len() <= MAX_INLINE_MEMBER {
-            return Ok(Some(id));
+            return Ok(Some(known));
         }
-        if members::read(tx, &[id]).await?.first() == Some(&Some(member.clone())) {
-            return Ok(Some(id));
+        if members::read(tx, &[known.id]).await?.first() == Some(&Some(member.clone())) {
+            return Ok(Some(known));
         }
     }
     Ok(None)
+}
+
+/// Takes the mark from an id whose row was read serializably.
+async fn pardon(tx: &Tx, member: &Bytes, id: u64) -> Result<()> {
+    let key = root::forward(member);
+    let row = tx.get(&key, Read::Serializable).await?.unwrap_or_default();
+    Ok(tx.set(&key, &marked(&row, id, false).unwrap_or(row.to_vec()))?)
+}
+
+/// A row `f` in which `id` is condemned, or not any more. None where it does not hold the id, or says so already.
+pub fn marked(row: &[u8], id: u64, condemned: bool) -> Option<Vec<u8>> {
+    let (from, to) = if condemned { (id, id | CONDEMNED) } else { (id | CONDEMNED, id) };
+    let place = row.chunks_exact(8).position(|raw| raw == from.to_be_bytes())?;
+    let (before, rest) = row.split_at_checked(place * 8)?;
+    Some([before, &to.to_be_bytes(), rest.get(8..)?].concat())
+}
+
+/// A row `f` without `id`, empty where no other is in it. None where it does not hold the id with its mark.
+pub fn without_condemned(row: &[u8], id: u64) -> Option<Vec<u8>> {
+    let place = row.chunks_exact(8).position(|raw| raw == (id | CONDEMNED).to_be_bytes())?;
+    let (before, rest) = row.split_at_checked(place * 8)?;
+    Some([before, rest.get(8..)?].concat())
+}
+
+/// Whether a row `f` holds `id` with its mark.
+pub fn is_condemned(row: &[u8], id: u64) -> bool {
+    row.chunks_exact(8).any(|raw| raw == (id | CONDEMNED).to_be_bytes())
+}
+
+/// The ids of a row `f`, without their marks.
+pub fn ids_of_row(row: &[u8]) -> impl Iterator<Item = u64> {
+    let number = |raw: &[u8]| Some(Known::stored(u64::from_be_bytes(raw.try_into().ok()?)).id);
+    row.chunks_exact(8).filter_map(number)
 }
 
 /// The members without repetitions, and for each the place of its first appearance among them.

@@ -341,6 +341,11 @@ pub(super) async fn read(tx: &Tx) -> StoreResult<Vec<(u64, Instance)>> {
     }
 }
 
+/// The names of all servers that have a row.
+pub async fn registered(tx: &Tx) -> StoreResult<Vec<u64>> {
+    Ok(read(tx).await?.into_iter().map(|(id, _)| id).collect())
+}
+
 fn clear(tx: &Tx, id: u64) -> StoreResult<()> {
     tx.clear(&root::instance(id))?;
     let lanes = root::lanes_of(id);

@@ -342,6 +342,49 @@ pub mod root {
         let ms = row.get(2..10)?.try_into().ok()?;
         Some((u64::from_be_bytes(ms), row.slice(10..)))
     }
+    /// `e 00`: where the collection of the dictionary stands.
+    pub fn collector() -> [u8; 2] {
+        [b'e', 0]
+    }
+    /// `e 01 <first id>`: candidates of a block of ids.
+    pub fn candidates(first: u64) -> [u8; 10] {
+        in_collection(1, first)
+    }
+    /// The range of all candidates' rows.
+    pub fn all_candidates() -> ([u8; 2], [u8; 2]) {
+        ([b'e', 1], [b'e', 2])
+    }
+    /// `e 02 <prefix><oid>`: a set that was made while the collector looks for members.
+    pub fn made(db: Prefix, oid: Oid) -> Vec<u8> {
+        [&[b'e', 2], db.as_bytes(), &oid.0.to_be_bytes()].concat()
+    }
+    /// The range of all sets that were made.
+    pub fn all_made() -> ([u8; 2], [u8; 2]) {
+        ([b'e', 2], [b'e', 3])
+    }
+    /// Database and object of a set that was made.
+    pub fn decode_made(row: &[u8]) -> Option<(Prefix, Oid)> {
+        let rest = row.strip_prefix(b"e\x02")?;
+        let prefix = Prefix::of_row(rest)?;
+        let oid = rest.get(prefix.as_bytes().len()..)?.try_into().ok()?;
+        Some((prefix, Oid(u128::from_be_bytes(oid))))
+    }
+    /// `e 03 <instance>`: up to which epoch a server's replies need no member that was removed.
+    pub fn streamed(instance: u64) -> [u8; 10] {
+        in_collection(3, instance)
+    }
+    /// The range of all servers' epochs.
+    pub fn all_streamed() -> ([u8; 2], [u8; 2]) {
+        ([b'e', 3], [b'e', 4])
+    }
+    fn in_collection(kind: u8, n: u64) -> [u8; 10] {
+        let [a, b, c, d, e, f, g, h] = n.to_be_bytes();
+        [b'e', kind, a, b, c, d, e, f, g, h]
+    }
+    /// The number behind the kind of a collector's row.
+    pub fn decode_in_collection(row: &[u8]) -> Option<u64> {
+        Some(u64::from_be_bytes(row.strip_prefix(b"e")?.get(1..)?.try_into().ok()?))
+    }
     /// What a garbage row asks to reclaim.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Garbage {

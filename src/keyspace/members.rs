@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! b <id BE>          the member
-//! b <first BE> 10    of the 16 ids from `first` on, a multiple of 16: 16 lengths (u16 BE) | the members
+//! b <first BE> 10    of the 16 ids from `first` on, a multiple of 16: 16 lengths (u16 BE, ff ff: removed) | the members
 //! ```
 //! Members interned together have ids that follow each other; each 16 of them that fill a group share a row. The design has the
 //! first kind of row only. With it half of the rows that a load writes, and all that a large reply reads, had 70 bytes each;
 //! measured in `bench/results`. A group is written whole by the transaction that interned it, or not at all, so no two writers
-//! ever share one, and an id's member is in one of two places.
+//! ever share one, and an id's member is in one of two places. Only the collector of the dictionary changes rows: it removes
+//! members for which nobody asks any more, and a group's row with the last of them.
 
 use super::keys::root;
 use super::reads::get_many;
-use crate::error::StoreResult;
-use crate::store::{Read, Tx};
+use crate::error::{StoreError, StoreResult};
+use crate::store::{RangeOptions, Read, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::try_join;
 
@@ -21,6 +22,12 @@ pub const GROUP: u64 = 16;
 /// Bytes of the members of one group at most.
 const GROUP_BYTES: usize = 8 << 10;
 const LENGTHS: usize = 2 * GROUP as usize;
+/// The length of a member that was removed.
+const REMOVED: u16 = u16::MAX;
+/// Ids that are so far apart on average are read as points.
+const SPARSE: u64 = 32;
+/// Bytes of rows that one range read asks for.
+const PAGE: usize = 1 << 18;
 
 /// The first id of the group of `id`.
 pub fn group(id: u64) -> u64 {
@@ -70,9 +77,12 @@ pub fn entries<'a>(key: &[u8], value: &'a [u8]) -> Option<Vec<(u64, &'a [u8])>> 
             let (lengths, mut rest) = value.split_at_checked(LENGTHS)?;
             let mut members = Vec::with_capacity(GROUP as usize);
             for (id, len) in (first..).zip(lengths.as_chunks::<2>().0) {
-                let (member, after) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
-                members.push((id, member));
-                rest = after;
+                let len = u16::from_be_bytes(*len);
+                if len != REMOVED {
+                    let (member, after) = rest.split_at_checked(len.into())?;
+                    members.push((id, member));
+                    rest = after;
+                }
             }
             rest.is_empty().then_some(members)
         }
@@ -83,12 +93,13 @@ pub fn entries<'a>(key: &[u8], value: &'a [u8]) -> Option<Vec<(u64, &'a [u8])>> 
 /// Where in the row of its group the member of `id` is.
 fn place(row: &[u8], id: u64) -> Option<std::ops::Range<usize>> {
     let lengths = row.get(..LENGTHS)?.as_chunks::<2>().0;
-    let mut ends = lengths.iter().scan(LENGTHS, |end, len| {
+    let mut places = lengths.iter().map(|len| u16::from_be_bytes(*len)).scan(LENGTHS, |end, len| {
         let start = *end;
-        *end += usize::from(u16::from_be_bytes(*len));
-        Some(start..*end)
+        *end += if len == REMOVED { 0 } else { usize::from(len) };
+        Some((start..*end, len))
     });
-    ends.nth((id % GROUP) as usize).filter(|range| range.end <= row.len())
+    let (range, len) = places.nth((id % GROUP) as usize)?;
+    (len != REMOVED && range.end <= row.len()).then_some(range)
 }
 
 /// The member of `id`, which a group's row holds or a row of its own.
@@ -122,9 +133,84 @@ pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>
     Ok(out)
 }
 
+/// Those of `ids` (ascending) that have a member, with it. Snapshot.
+pub async fn present(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<(u64, Bytes)>> {
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(Vec::new()) };
+    if (last - first) / ids.len() as u64 >= SPARSE {
+        let found = read(tx, ids).await?;
+        return Ok(ids.iter().zip(found).filter_map(|(id, member)| Some((*id, member?))).collect());
+    }
+    let (mut begin, end) = (root::member(group(*first)).to_vec(), root::member(last + 1));
+    let mut found = Vec::with_capacity(ids.len());
+    loop {
+        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
+        for (key, row) in &page.pairs {
+            let entries = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of a member".into()))?;
+            let wanted = entries.into_iter().filter(|(id, _)| ids.binary_search(id).is_ok());
+            found.extend(wanted.map(|(id, member)| (id, row.slice_ref(member))));
+        }
+        match page.pairs.last() {
+            Some((key, _)) if page.more => begin = key_after(key),
+            _ => return Ok(found),
+        }
+    }
+}
+
+/// Removes the members of `ids` (ascending). The others of their groups stay. Nobody else may change these rows: they are read as
+/// snapshots.
+pub async fn remove(tx: &Tx, ids: &[u64]) -> StoreResult<()> {
+    for ids in ids.chunk_by(|a, b| group(*a) == group(*b)) {
+        let Some(first) = ids.first().map(|id| group(*id)) else { continue };
+        let key = root::members(first);
+        if let Some(row) = tx.get(&key, Read::Snapshot).await? {
+            match without(&key, &row, ids)? {
+                Some(rest) => tx.set_without_conflict(&key, &rest)?,
+                None => tx.clear(&key)?,
+            }
+        }
+        ids.iter().try_for_each(|id| tx.clear(&root::member(*id)))?;
+    }
+    Ok(())
+}
+
+/// A group's row without the members of `ids`; None where none is left.
+fn without(key: &[u8], row: &[u8], ids: &[u64]) -> StoreResult<Option<Vec<u8>>> {
+    let mut kept = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of members".into()))?;
+    kept.retain(|(id, _)| !ids.contains(id));
+    let mut lengths = [REMOVED; GROUP as usize];
+    for (id, member) in &kept {
+        if let Some(len) = lengths.get_mut((id % GROUP) as usize) {
+            *len = member.len() as u16;
+        }
+    }
+    let mut rest = Vec::with_capacity(row.len());
+    lengths.iter().for_each(|len| rest.extend_from_slice(&len.to_be_bytes()));
+    kept.iter().for_each(|(_, member)| rest.extend_from_slice(member));
+    Ok((!kept.is_empty()).then_some(rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_removed_leaves_the_others() {
+        let words = members(16, 7);
+        let key = root::members(16);
+        let row = packed(&(16..32).collect::<Vec<_>>(), &words.iter().collect::<Vec<_>>()).unwrap();
+        let some = without(&key, &row, &[16, 19, 31]).unwrap().unwrap();
+        let left: Vec<u64> = entries(&key, &some).unwrap().into_iter().map(|(id, _)| id).collect();
+        assert_eq!(left, Vec::from_iter((16..32).filter(|id| ![16, 19, 31].contains(id))));
+        for id in 16..32 {
+            let member = found(id, Some(some.clone().into()), None);
+            let want = left.contains(&id).then(|| words[id as usize - 16].clone());
+            assert_eq!(member, want, "{id}");
+        }
+        assert!(some.len() < row.len());
+        assert_eq!(without(&key, &some, &left).unwrap(), None);
+        assert!(without(&key, &row[..20], &[16]).is_err());
+    }
 
     fn members(n: usize, len: usize) -> Vec<Bytes> {
         (0..n).map(|n| Bytes::from(format!("{n:0len$}"))).collect()

@@ -8,6 +8,10 @@
 //!   q <shard u8>         -> next block      member-id leases                                       ids.rs
 //!   f <member>           -> id              forward dictionary                                     ids.rs
 //!   b <id BE u64>        -> member          reverse dictionary                                     resolve.rs
+//!   e 00                 -> state           where the collection of the dictionary stands          collector.rs
+//!   e 01 <first id>      -> ids             candidates of a block of ids
+//!   e 02 <prefix><oid>   -> empty           sets made while the collector looks for members
+//!   e 03 <instance>      -> epoch           servers whose replies are done with it
 //!   i <instance>         -> heartbeat       servers                                                instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
@@ -26,6 +30,7 @@
 pub mod absent;
 pub mod alloc;
 pub mod catalog;
+pub mod collector;
 pub mod hints;
 pub mod ids;
 pub mod instances;
@@ -44,6 +49,7 @@ use crate::error::StoreResult;
 use crate::store::{Store, Tx};
 use absent::AbsentKeys;
 use catalog::CatalogCache;
+use collector::{Notes, Round};
 use hints::SetHints;
 use ids::Interner;
 use instances::Instances;
@@ -108,6 +114,8 @@ pub struct Keyspace {
     pub streams: Arc<Streams>,
     /// This server among the others.
     pub instances: Instances,
+    /// What this server's collector of the dictionary does.
+    pub collector: Notes,
     /// The clock, for leases and garbage rows.
     pub clock: Clock,
 }
@@ -125,6 +133,7 @@ impl Keyspace {
             hints: SetHints::default(),
             absent: Arc::default(),
             streams: Arc::new(Streams::new(env.clock.clone())),
+            collector: Notes::default(),
             clock: env.clock.clone(),
             store,
         })
@@ -134,7 +143,7 @@ impl Keyspace {
 impl Keyspace {
     /// A database by its prefix alone, for reading and for rows under a fresh object id: never to write a record.
     pub fn scope<'a>(&'a self, tx: &'a Tx, db: Prefix) -> Scope<'a> {
-        Scope { tx, db, number: 0, now: self.clock.now_ms(), space: self }
+        Scope { tx, db, number: 0, now: self.clock.now_ms(), round: Round::default(), space: self }
     }
     /// Registers this server, or renews its registration.
     pub async fn beat(&self) -> StoreResult<()> {
@@ -153,6 +162,8 @@ pub struct Scope<'a> {
     pub number: u8,
     /// Milliseconds since the Unix epoch: expiry is decided against this, not against a clock.
     pub now: u64,
+    /// Where the collection of the dictionary stands, as this transaction reads it.
+    pub round: Round,
     /// Ids and allocation.
     pub space: &'a Keyspace,
 }

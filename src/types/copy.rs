@@ -55,7 +55,7 @@ pub async fn stage(
         }
         Some(Value::Set(SetRep::Chunked(oid))) => {
             let ids = chunked::all(&s, *oid).await?;
-            sets::build(space, to, ids, vec![source], lease_ms).await.map(Some)
+            sets::build(space, to, ids, vec![source], None, lease_ms).await.map(Some)
         }
         _ => Ok(None),
     }

@@ -10,6 +10,7 @@
 
 use super::object;
 use crate::error::{Error, Result, StoreError, StoreResult};
+use crate::keyspace::collector::Round;
 use crate::keyspace::keys::{Prefix, SHARDS};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{RangeOptions, Read, Tx};
@@ -141,7 +142,7 @@ async fn try_remove(
     if prefix(space, &tx, db).await? != seen {
         return Ok(None);
     }
-    let s = Scope { tx: &tx, db: seen, number: db, now, space };
+    let s = Scope { tx: &tx, db: seen, number: db, now, round: Round::default(), space };
     let mut done = Swept::default();
     for row in rows {
         match remove_key(&s, row).await? {

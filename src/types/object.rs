@@ -2,7 +2,8 @@
 //!
 //! Side effects of writing through it:
 //! * [`put`] gives the record a new revision (so WATCH sees also a SET of equal bytes), keeps the expiry index `X` and
-//!   the key counter `Z` in step, and queues the old value's object for reclaim where the new value has another.
+//!   the key counter `Z` in step, and queues the old value's object for reclaim where the new value has another. A set that
+//!   the key did not have is shown to the collector of the dictionary while that looks for members (`types::collect`).
 //! * [`remove`] does the same for a key that goes.
 //! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
 //!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it.
@@ -139,6 +140,7 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
     check_name(&slot.key)?;
     let record = Record { revision: s.space.fresh.revision(), expire_at, value };
     drop_old(s, slot, record.value.oid())?;
+    tell_collector(s, slot, &record.value)?;
     if slot.stored.is_none() {
         s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &1i64.to_le_bytes())?;
     }
@@ -184,6 +186,18 @@ pub fn discard_object(s: &Scope<'_>, oid: Oid) -> Result<()> {
 fn drop_old(s: &Scope<'_>, slot: &Slot, keep: Option<Oid>) -> Result<()> {
     match slot.stored.as_ref().and_then(|r| r.value.oid()) {
         Some(oid) if Some(oid) != keep => discard_object(s, oid),
+        _ => Ok(()),
+    }
+}
+
+/// A set that this key did not have before may hold members of sets that the collector has yet to read.
+fn tell_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
+    match value {
+        Value::Set(SetRep::Chunked(oid))
+            if s.round.is_settling() && slot.stored.as_ref().and_then(|r| r.value.oid()) != Some(*oid) =>
+        {
+            Ok(s.tx.set(&root::made(s.db, *oid), &[])?)
+        }
         _ => Ok(()),
     }
 }

@@ -9,6 +9,8 @@
 //! * Every transaction here reads the `g` row serializably *and* writes it. So an attempt whose commit was unknown
 //!   cannot be applied after its retry, after the swap or after a reclaim, where it would bring the row back and have the
 //!   rows of a live object reclaimed.
+//! * A set whose members were interned for it is taken over only in the epoch of the dictionary's collection in which they were:
+//!   until a set has them, they are fair game for the next one (`types::collect`).
 //! * An object that is made of other keys ([`Source`]) is taken over only where each of them is what it was when the
 //!   building began, read serializably: the revision of its record, and N of a chunked set. Both change with every change and
 //!   never come back. So what was read of them in between, in whatever transactions, was of one version. (That
@@ -95,6 +97,8 @@ pub struct Object {
     oid: Oid,
     len: u64,
     sources: Vec<Source>,
+    /// Of a set with members that were interned for it: when that was.
+    epoch: Option<u64>,
 }
 
 impl Object {
@@ -121,12 +125,15 @@ impl Object {
     }
 
     /// As [`Object::take`]. False where it is stale: a source has changed, the database was flushed, the lease has run
-    /// out.
+    /// out, members that are in no set yet may have been collected.
     pub async fn try_take(&self, from: &Scope<'_>, to: &Scope<'_>) -> Result<bool> {
         for source in &self.sources {
             if !source.is_unchanged(from, Read::Serializable).await? {
                 return Ok(false);
             }
+        }
+        if self.epoch.is_some_and(|epoch| epoch != to.round.epoch) {
+            return Ok(false);
         }
         if self.db != to.db || to.tx.get(&self.row(), Read::Serializable).await?.is_none() {
             return Ok(false);
@@ -169,8 +176,14 @@ impl<'a> Builder<'a> {
     /// Of an object in database `db`, made of `sources`. `lease_ms`: how long the command has to take it over
     /// after the last step; choose it far longer than the command is tried.
     pub fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
-        let object = Object { db, oid: space.fresh.oid(), len: 0, sources };
+        let object = Object { db, oid: space.fresh.oid(), len: 0, sources, epoch: None };
         Builder { space, lease_ms, object, begun: false }
+    }
+
+    /// With members that were interned for it, in `epoch` or later.
+    pub fn in_epoch(mut self, epoch: u64) -> Self {
+        self.object.epoch = Some(epoch);
+        self
     }
 
     /// Where its rows are.

@@ -8,6 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tern::keyspace::Scope;
+use tern::keyspace::collector::Round;
 use tern::store::faulty::FaultRates;
 use tern::store::tamper::Tamper;
 use tern::store::{RangeOptions, Read};
@@ -34,7 +35,7 @@ fn sweep_without_recheck(cluster: Arc<Cluster>, server: usize, shard: u8) -> Box
         let Ok(due) = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await else { return };
         tokio::time::sleep(Duration::from_micros(700)).await;
         let tx = space.store.begin();
-        let s = Scope { tx: &tx, db, number: 0, now, space };
+        let s = Scope { tx: &tx, db, number: 0, now, round: Round::default(), space };
         for (row, _) in &due.pairs {
             let (_, key) = db.decode_expiry(row).unwrap();
             let Ok(mut slot) = object::open(&s, &key, Read::Serializable).await else { return };

@@ -16,6 +16,7 @@ use tern::commands::table;
 use tern::config::ConfigStore;
 use tern::env::{Clock, Env};
 use tern::exec::{Call, Executor, Unit};
+use tern::keyspace::collector::Round;
 use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::local::{Local, LocalOptions};
@@ -127,6 +128,11 @@ impl Rig {
         self.space().catalog.load(&tx).await.unwrap().prefixes[usize::from(self.client.db)]
     }
 
+    /// Where the collection of the dictionary stands.
+    pub async fn round(&self) -> Round {
+        self.space().catalog.load(&self.server.store.begin()).await.unwrap().round
+    }
+
     /// The selected database in a transaction.
     pub async fn scope<'a>(&'a self, tx: &'a tern::store::Tx) -> Scope<'a> {
         Scope {
@@ -134,6 +140,7 @@ impl Rig {
             db: self.prefix().await,
             number: self.client.db,
             now: self.server.env.clock.now_ms(),
+            round: self.round().await,
             space: self.space(),
         }
     }

@@ -9,6 +9,7 @@ mod fdb_cluster;
 use bytes::Bytes;
 use tern::env::{Clock, Env};
 use tern::error::{Error, Result, StoreError};
+use tern::keyspace::collector::Round;
 use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::faulty::{FaultRates, Faulty};
@@ -55,7 +56,7 @@ impl World {
         World { space, store, db, _dir: dir }
     }
     pub fn scope<'a>(&'a self, tx: &'a Tx) -> Scope<'a> {
-        Scope { tx, db: self.db, number: 0, now: 1_000, space: &self.space }
+        Scope { tx, db: self.db, number: 0, now: 1_000, round: Round::default(), space: &self.space }
     }
 }
 

@@ -3,7 +3,8 @@
 use super::view::View;
 use super::{Checker, Database, Problem, Verdict};
 use crate::error::StoreResult;
-use crate::keyspace::ids::{BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
+use crate::keyspace::collector::{self, State};
+use crate::keyspace::ids::{self, BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
 use crate::keyspace::instances::Instance;
 use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, hash, root, root::Garbage, shard};
 use crate::keyspace::members;
@@ -22,6 +23,7 @@ const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
 pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
     let mut name = |key: &Bytes, _: &Bytes| match key.first() {
         Some(b'b') => "rows of ids",
+        Some(b'e') => "rows of the dictionary's collector",
         Some(b'f') => "members",
         Some(b'g') => "garbage rows",
         Some(b't') => "receipts and their pieces",
@@ -65,6 +67,7 @@ async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -
         Some(b'd') => database(view, key, value).await?,
         Some(b'q') => lease(key, value),
         Some(b'b') => return members_row(view, known, key, value).await,
+        Some(b'e') => collectors(key, value),
         Some(b'f') => return forward(view, key, value).await,
         Some(b'g') => garbage(key, value),
         Some(b'i') => instance(key, value),
@@ -146,8 +149,7 @@ async fn entry(view: &View, known: &Mutex<KnownIds>, id: u64, member: &[u8]) -> 
             "the id {id:#x} is outside of every lease: its shard's next block is {next}"
         )));
     }
-    let leads_back =
-        forward.as_deref().is_some_and(|row| row.chunks_exact(8).any(|raw| raw == id.to_be_bytes()));
+    let leads_back = forward.as_deref().is_some_and(|row| ids::ids_of_row(row).any(|found| found == id));
     Ok((!leads_back).then(|| format!("the dictionary does not lead from the member to its id {id:#x}")))
 }
 
@@ -158,9 +160,8 @@ async fn forward(view: &View, key: &[u8], value: &[u8]) -> Verdict {
     if !whole || (!short && key.len() != 18) || key.len() > MAX_INLINE_MEMBER + 2 {
         return Ok(vec![Problem::new(key, "a row of the dictionary holds no ids")]);
     }
-    let ids = value.chunks_exact(8).filter_map(|raw| Some(u64::from_be_bytes(raw.try_into().ok()?)));
     let mut problems = Vec::new();
-    for id in ids {
+    for id in ids::ids_of_row(value) {
         let member = view.member(id).await?;
         let what = match member {
             _ if id >= FIRST_INTEGER => "the dictionary gives a member the id of an integer",
@@ -171,6 +172,18 @@ async fn forward(view: &View, key: &[u8], value: &[u8]) -> Verdict {
         problems.push(Problem::new(key, format!("{what}: {id:#x}")));
     }
     Ok(problems)
+}
+
+/// The collector's rows decode, and candidates are interned ids of the block that their row is for.
+fn collectors(key: &[u8], value: &[u8]) -> Option<String> {
+    let fits = match key.get(1) {
+        Some(0) => key == root::collector() && State::decode(value).is_ok(),
+        Some(1) => collector::decode_candidates(key, value).is_ok(),
+        Some(2) => root::decode_made(key).is_some() && value.is_empty(),
+        Some(3) => root::decode_in_collection(key).is_some() && value.len() == 8,
+        _ => false,
+    };
+    (!fits).then(|| "a row of the dictionary's collector does not decode".into())
 }
 
 fn garbage(key: &Bytes, value: &[u8]) -> Option<String> {

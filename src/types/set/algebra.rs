@@ -14,7 +14,7 @@ use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small, is_intset, rebuild};
 use super::stream::Members;
 use super::{Set, contains_many, rows};
 use crate::error::{Result, StoreError};
-use crate::keyspace::ids::integer_id;
+use crate::keyspace::ids::{Known, integer_id};
 use crate::keyspace::keys::Oid;
 use crate::keyspace::packed::Packed;
 use crate::keyspace::record::{SetRep, Value};
@@ -43,6 +43,9 @@ pub struct Found {
     pub ids: RoaringTreemap,
     /// Members that were not looked up, or have no id. None of them is an integer where `ids` is not empty.
     pub raw: Vec<Bytes>,
+    /// Those of the members by id that the dictionary's collector has condemned, as far as their ids were looked up: who stores the
+    /// members interns these.
+    pub(super) condemned: Vec<Bytes>,
 }
 
 impl Found {
@@ -169,7 +172,7 @@ async fn diff(
         return Ok(Found { raw, ..Found::default() });
     }
     let Some((pivot, others)) = large.split_first() else { return Ok(Found::default()) };
-    let (gone, _) = ids_of(s, small).await?;
+    let gone = ids_of(s, small).await?.ids;
     let limit = limit.map(|limit| limit.saturating_add(gone.len()));
     let mut found = stream(s, pivot.oid, others, false, limit).await?;
     found.ids -= gone;
@@ -177,11 +180,11 @@ async fn diff(
 }
 
 async fn union(s: &Scope<'_>, small: &[Small], large: &[Chunks]) -> Result<Found> {
-    let (mut ids, raw) = ids_of(s, small).await?;
+    let mut found = ids_of(s, small).await?;
     for set in large {
-        ids |= rows::load(s, set.oid, 0, None).await?;
+        found.ids |= rows::load(s, set.oid, 0, None).await?;
     }
-    Ok(Found { ids, raw })
+    Ok(found)
 }
 
 /// The candidates that are in all sets (`wanted`), or in none.
@@ -202,21 +205,27 @@ async fn filter(
     Ok(candidates)
 }
 
-/// The ids of small sets' members, and the members that have none.
-async fn ids_of(s: &Scope<'_>, sets: &[Small]) -> Result<(RoaringTreemap, Vec<Bytes>)> {
-    let mut ids = RoaringTreemap::new();
+/// The members of small sets, as ids where they have one.
+async fn ids_of(s: &Scope<'_>, sets: &[Small]) -> Result<Found> {
+    let mut found = Found::default();
     let mut words: HashSet<Bytes> = HashSet::new();
     for set in sets {
         match set {
-            Small::Ints(ints) => ids |= ints,
+            Small::Ints(ints) => found.ids |= ints,
             Small::Raw(members) => words.extend(members.iter().cloned()),
         }
     }
     let words = Vec::from_iter(words);
-    let found = s.space.ids.find(s.tx, &words).await?;
-    ids.extend(found.iter().flatten());
-    let unknown = words.into_iter().zip(found).filter(|(_, id)| id.is_none());
-    Ok((ids, unknown.map(|(m, _)| m).collect()))
+    let known = s.space.ids.known(s.tx, &words).await?;
+    for (member, known) in words.into_iter().zip(known) {
+        found.ids.extend(known.map(|known| known.id));
+        match known {
+            None => found.raw.push(member),
+            Some(Known { condemned: true, .. }) => found.condemned.push(member),
+            Some(_) => {}
+        }
+    }
+    Ok(found)
 }
 
 /// The members of `pivot` that all others have too (`keep`), or that none has.
@@ -244,7 +253,7 @@ async fn stream(
         ids |= window.ids;
         at = window.next;
     }
-    Ok(Found { ids, raw: Vec::new() })
+    Ok(Found { ids, ..Found::default() })
 }
 
 /// A set of ids whose intersection with `ids` is that of `other`, in `lo..hi`.
@@ -279,6 +288,7 @@ pub async fn store(s: &Scope<'_>, slot: &mut Slot, found: Found) -> Result<u64> 
             chunked::check_room(found.ids.serialized_size())?;
             let interned = s.space.ids.intern(s.tx, &found.raw).await?;
             found.ids.extend(interned.iter().map(|i| i.id));
+            s.space.ids.intern(s.tx, &found.condemned).await?;
             chunked::create_from_ids(s, found.ids)?.0
         }
     };

@@ -165,11 +165,16 @@ impl Audit<'_> {
         self.known_ids(key, &ids).await
     }
 
-    /// Every id has a member. An id that was interned after the dictionary was read is looked up.
+    /// Every member has its bytes. An id that was interned after the dictionary was read is looked up. One that a delta has removed
+    /// is none; the dictionary may have forgotten it.
     async fn known_ids(&mut self, key: &[u8], ids: &RoaringTreemap) -> StoreResult<()> {
         let missing = self.known.lock().missing(ids);
         for id in missing {
             if id < FIRST_INTEGER && self.view.member(id).await?.is_some() {
+                continue;
+            }
+            let delta = self.view.get(&self.db.delta(self.oid, id)).await?;
+            if delta.is_some_and(|delta| delta[..] == *delta_value(false)) {
                 continue;
             }
             self.accuse(key, format!("the id {id:#x} has no member"));

@@ -88,6 +88,7 @@ pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u6
 
 /// As [`add`], of members whose ids are known. Where the set may still be small, there are more than fit into its record.
 pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, ids: &stage::Ids) -> Result<u64> {
+    ids.check(s)?;
     object::check_name(&slot.key)?;
     let before = match Set::of(slot.set()?)? {
         Set::Chunked(oid) => return chunked::add_ids(s, oid, &ids.known).await,
@@ -141,6 +142,7 @@ pub async fn remove(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result
 /// As [`remove`], of members that were looked up. Those that had no id then are looked up again: a later writer may have given them
 /// one.
 pub async fn remove_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &stage::Ids) -> Result<u64> {
+    ids.check(s)?;
     let Some(SetRep::Chunked(oid)) = slot.set()? else { return remove(s, slot, members).await };
     let oid = *oid;
     let late = s.space.ids.find(s.tx, &ids.unknown).await?;

@@ -1,18 +1,20 @@
 //! Sets larger than a transaction, built as [`crate::types::staged`] says.
 //!
 //! Members that a command names get their ids in blocks, each in a transaction of its own ([`intern`]): an id never changes,
-//! so nothing of that need be checked again, and ids that stay unused are garbage of the dictionary. What is left for the
+//! so nothing of that need be checked again in the same epoch of the dictionary's collection, and ids that stay unused are its
+//! garbage. In another epoch they are interned again ([`Ids::check`]). What is left for the
 //! command is bitmaps, which are a hundred times smaller; mostly they fit its transaction, which then conflicts
 //! on members alone. Only what does not fit is built whole and swapped in.
 //!
 //! Members to be removed are only looked up ([`find`]). One that has no id is in no set; but somebody may give it one and add it
-//! before the command is through. So the command looks it up again: in its own transaction, serializably, or, where the set is
+//! before the command is through. So the command looks it up again (also one that the collector has condemned, and may remove): in its own transaction, serializably, or, where the set is
 //! built, after the version that the last transaction verifies.
 
 use super::algebra::{self, Op};
 use super::small::MAX_INTS;
 use super::{Set, chunked, rows};
 use crate::error::{Error, Result, StoreError};
+use crate::keyspace::ids::Known;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::record::{SetRep, Value};
 use crate::keyspace::{Keyspace, Scope, ids};
@@ -35,8 +37,33 @@ const ATTEMPTS: usize = 20;
 #[derive(Debug, Clone, Default)]
 pub struct Ids {
     pub(super) known: RoaringTreemap,
-    /// Members that had none when they were looked up.
+    /// Members that had none when they were looked up, or a condemned one.
     pub(super) unknown: Vec<Bytes>,
+    epoch: u64,
+}
+
+impl Ids {
+    /// Whether they still hold in `epoch`.
+    pub fn hold_in(&self, epoch: u64) -> bool {
+        self.epoch == epoch
+    }
+
+    /// [`StoreError::Conflict`] where they may not hold any more: find them anew, then run again.
+    pub fn check(&self, s: &Scope<'_>) -> Result<()> {
+        if self.hold_in(s.round.epoch) { Ok(()) } else { Err(StoreError::Conflict.into()) }
+    }
+}
+
+/// The epoch of the dictionary's collection now.
+async fn epoch(space: &Keyspace) -> Result<u64> {
+    let mut last = StoreError::TooOld;
+    for _ in 0..ATTEMPTS {
+        match space.catalog.load(&space.store.begin()).await {
+            Err(Error::Store(e)) if e.is_retryable() => last = e,
+            catalog => return Ok(catalog?.round.epoch),
+        }
+    }
+    Err(last.into())
 }
 
 /// The ids of `members`, which are more than fit into a record.
@@ -44,7 +71,7 @@ pub async fn intern(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> 
     if members.len() <= MAX_INTS {
         return Ok(None);
     }
-    let mut known = RoaringTreemap::new();
+    let (mut known, epoch) = (RoaringTreemap::new(), epoch(space).await?);
     let blocks = blocks(members);
     for some in blocks.chunks(AT_ONCE) {
         for mut ids in try_join_all(some.iter().map(|block| intern_block(space, block))).await? {
@@ -52,7 +79,7 @@ pub async fn intern(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> 
             known.extend(ids);
         }
     }
-    Ok(Some(Ids { known, ..Ids::default() }))
+    Ok(Some(Ids { known, unknown: Vec::new(), epoch }))
 }
 
 /// The ids of `members` that have one, and the others. None where there are so few that the command does better.
@@ -60,25 +87,25 @@ pub async fn find(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> {
     if members.len() <= MAX_INTS {
         return Ok(None);
     }
-    let mut ids = Ids::default();
+    let mut ids = Ids { epoch: epoch(space).await?, ..Ids::default() };
     for some in blocks(members).chunks(AT_ONCE) {
         let found = try_join_all(some.iter().map(|block| find_block(space, block))).await?;
         for (member, id) in some.iter().copied().flatten().zip(found.into_iter().flatten()) {
             match id {
-                Some(id) => {
+                Some(Known { id, condemned: false }) => {
                     ids.known.insert(id);
                 }
-                None => ids.unknown.push(member.clone()),
+                _ => ids.unknown.push(member.clone()),
             }
         }
     }
     Ok(Some(ids))
 }
 
-async fn find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
+async fn find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
     let mut last = StoreError::TooOld;
     for _ in 0..ATTEMPTS {
-        match space.ids.find(&space.store.begin(), members).await {
+        match space.ids.known(&space.store.begin(), members).await {
             Err(Error::Store(e)) if e.is_retryable() => last = e,
             done => return done,
         }
@@ -143,6 +170,7 @@ pub async fn combination(
     lease_ms: u64,
 ) -> Result<Option<Object>> {
     let tx = space.store.begin();
+    let epoch = space.catalog.load(&tx).await?.round.epoch;
     let s = space.scope(&tx, db);
     let (mut slots, mut sources) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
     for key in keys {
@@ -160,13 +188,21 @@ pub async fn combination(
         Some(ids) => ids.known,
         None => intern_block(space, &found.raw).await?.into_iter().collect(),
     };
-    build(space, db, found.ids, sources, lease_ms).await.map(Some)
+    let pardoned = intern_block(space, &found.condemned).await?;
+    if pardoned.iter().any(|id| !found.ids.contains(*id)) {
+        // Removed since they were found.
+        return Err(StoreError::Conflict.into());
+    }
+    build(space, db, found.ids, sources, Some(epoch), lease_ms).await.map(Some)
 }
 
 /// Builds the set of `members` in `db`. None where they fit into a record.
 pub async fn whole(space: &Keyspace, db: Prefix, members: &[Bytes], lease_ms: u64) -> Result<Option<Object>> {
     match intern(space, members).await? {
-        Some(ids) => build(space, db, ids.known, Vec::new(), lease_ms).await.map(Some),
+        Some(ids) => {
+            let Ids { known, epoch, .. } = ids;
+            build(space, db, known, Vec::new(), Some(epoch), lease_ms).await.map(Some)
+        }
         None => Ok(None),
     }
 }
@@ -189,7 +225,7 @@ pub async fn addition(
         Set::Small(small) => intern_block(space, &small.members()).await?.into_iter().collect(),
     };
     all |= &ids.known;
-    build(space, db, all, sources, lease_ms).await.map(Some)
+    build(space, db, all, sources, Some(ids.epoch), lease_ms).await.map(Some)
 }
 
 /// Builds what SREM of `ids` leaves of the set under `key`, if only an empty object. None where the key holds a small set or
@@ -211,11 +247,11 @@ pub async fn removal(
     // After the version of the source: who got an id later is not in that.
     for block in blocks(&ids.unknown) {
         let late = find_block(space, block).await?;
-        for id in late.into_iter().flatten() {
-            left.remove(id);
+        for known in late.into_iter().flatten() {
+            left.remove(known.id);
         }
     }
-    build(space, db, left, sources, lease_ms).await.map(Some)
+    build(space, db, left, sources, Some(ids.epoch), lease_ms).await.map(Some)
 }
 
 /// Makes the key hold the set that was built for it, whatever it held, without expiry. Returns how many members it has.
@@ -242,16 +278,20 @@ async fn swap_in(s: &Scope<'_>, slot: &mut Slot, built: &Object, expire_at: Opti
     object::put(s, slot, Value::Set(SetRep::Chunked(built.oid())), expire_at)
 }
 
-/// Builds, in `to`, an object of these members.
+/// Builds, in `to`, an object of these members. `epoch`: as for [`Builder::in_epoch`]; None where all are from `sources`.
 pub(in crate::types) async fn build(
     space: &Keyspace,
     to: Prefix,
     ids: RoaringTreemap,
     sources: Vec<Source>,
+    epoch: Option<u64>,
     lease_ms: u64,
 ) -> Result<Object> {
     let len = ids.len();
     let mut builder = Builder::new(space, to, sources, lease_ms);
+    if let Some(epoch) = epoch {
+        builder = builder.in_epoch(epoch);
+    }
     let (db, oid) = builder.place();
     let (mut step, mut bytes) = (Vec::new(), 0);
     for row in rows::new_rows(db, oid, space.fresh.stamp(), ids) {

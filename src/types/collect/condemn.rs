@@ -1,0 +1,219 @@
+//! Mark and Settle: which ids seem to be in no set, and which of those are in none.
+
+use super::{BATCH, Collector, Done, Halt, IDS_END, Step, guard};
+use crate::error::StoreError;
+use crate::keyspace::collector::{Phase, State, decode_candidates, encode_candidates};
+use crate::keyspace::ids::{self, BLOCK};
+use crate::keyspace::keys::root;
+use crate::keyspace::members;
+use crate::keyspace::reads::get_many;
+use crate::store::{RangeOptions, Read, Tx, key_after};
+use parking_lot::Mutex;
+use roaring::RoaringTreemap;
+
+/// Rows of candidates written in one transaction.
+const ROWS: usize = 64;
+
+impl Collector<'_> {
+    /// Condemns what seems to be in no set; then Settle begins, or where there is nothing of that, the next epoch.
+    pub(super) async fn mark(&self, mut state: State) -> Done<Step> {
+        let (places, end) = self.places(state.from).await?;
+        state.to = end;
+        let listed = places.len();
+        self.space.collector.begin(listed);
+        let left = Mutex::new(places);
+        self.strike_all(&state, &left).await?;
+        let candidates = left.into_inner();
+        let live = listed - candidates.len();
+        let condemned = self.condemn_all(&state, &candidates).await?;
+        state.live_so_far += live;
+        if condemned == 0 {
+            return self.end_epoch(state).await;
+        }
+        let next = State { phase: Phase::Settle, epoch: state.epoch + 1, condemned, ..state };
+        self.flip(&state, next, Tx::bump_metadata_version).await?;
+        Ok(Step::Worked)
+    }
+
+    /// The ids of the next stretch, and its end. An id beyond the last one of its block that has a member is not among them: nobody
+    /// has given it to a member yet. (What is not committed yet seems to be dead, and is seen by Settle.)
+    async fn places(&self, from: u64) -> Done<(RoaringTreemap, u64)> {
+        let (mut ids, mut blocks, mut at) = (RoaringTreemap::new(), 0, from);
+        loop {
+            let start = self.now();
+            let Some((first, last)) = self.next_block(at).await? else { return Ok((ids, IDS_END)) };
+            if blocks == self.pace.slice {
+                return Ok((ids, first - first % BLOCK));
+            }
+            ids.insert_range(first..=last);
+            blocks += 1;
+            at = first - first % BLOCK + BLOCK;
+            self.rest(self.now() - start).await;
+        }
+    }
+
+    /// The first and about the last id with a member, of the first block from `at` on that has any.
+    async fn next_block(&self, at: u64) -> Done<Option<(u64, u64)>> {
+        loop {
+            let tx = self.space.store.begin();
+            match try_next_block(&tx, at).await {
+                Err(Halt::Again) => tokio::task::yield_now().await,
+                found => return found,
+            }
+        }
+    }
+
+    /// Condemns those of `candidates` that have a member, and writes them down. How many they are.
+    async fn condemn_all(&self, mine: &State, candidates: &RoaringTreemap) -> Done<u64> {
+        let mut ids = candidates.iter().peekable();
+        let (mut all, mut block) = (0, RoaringTreemap::new());
+        while let Some(first) = ids.peek().map(|id| id - id % BLOCK) {
+            let start = self.now();
+            let mut batch = Vec::with_capacity(BATCH);
+            while batch.len() < BATCH
+                && let Some(id) = ids.next_if(|id| *id < first + BLOCK)
+            {
+                batch.push(id);
+            }
+            let condemned = self.condemn(mine, &batch).await?;
+            all += condemned.len() as u64;
+            block.extend(condemned);
+            if ids.peek().is_none_or(|id| *id >= first + BLOCK) && !block.is_empty() {
+                self.put_candidates(mine, &[(first, std::mem::take(&mut block))]).await?;
+            }
+            self.rest(self.now() - start).await;
+        }
+        Ok(all)
+    }
+
+    async fn condemn(&self, mine: &State, ids: &[u64]) -> Done<Vec<u64>> {
+        loop {
+            match self.try_condemn(mine, ids).await {
+                Err(Halt::Again) => tokio::task::yield_now().await,
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_condemn(&self, mine: &State, ids: &[u64]) -> Done<Vec<u64>> {
+        let tx = self.space.store.begin();
+        guard(&tx, mine).await?;
+        let found = members::present(&tx, ids).await?;
+        let keys: Vec<Vec<u8>> = found.iter().map(|(_, member)| root::forward(member)).collect();
+        // Long members may share a row: each reads what the one before has written.
+        get_many(&tx, &keys, Read::Serializable).await?;
+        let mut condemned = Vec::with_capacity(found.len());
+        for ((id, _), key) in found.iter().zip(&keys) {
+            let row = tx.get(key, Read::Serializable).await?.unwrap_or_default();
+            if let Some(row) = ids::marked(&row, *id, true) {
+                tx.set(key, &row)?;
+                condemned.push(*id);
+            } else if ids::is_condemned(&row, *id) {
+                condemned.push(*id);
+            }
+        }
+        tx.commit().await?;
+        Ok(condemned)
+    }
+
+    /// Writes the candidates of blocks; a block without any has no row.
+    async fn put_candidates(&self, mine: &State, blocks: &[(u64, RoaringTreemap)]) -> Done<()> {
+        loop {
+            match self.try_put_candidates(mine, blocks).await {
+                Err(Halt::Again) => tokio::task::yield_now().await,
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_put_candidates(&self, mine: &State, blocks: &[(u64, RoaringTreemap)]) -> Done<()> {
+        let tx = self.space.store.begin();
+        guard(&tx, mine).await?;
+        for (first, ids) in blocks {
+            if ids.is_empty() {
+                tx.clear(&root::candidates(*first))?;
+            } else {
+                tx.set(&root::candidates(*first), &encode_candidates(ids)?)?;
+            }
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Strikes out what is in a set after all; then Grace begins.
+    pub(super) async fn settle(&self, state: State) -> Done<Step> {
+        let before = self.candidates().await?;
+        let mut all = RoaringTreemap::new();
+        before.iter().for_each(|(_, ids)| all |= ids);
+        self.space.collector.begin(all.len());
+        let left = Mutex::new(all);
+        self.strike_all(&state, &left).await?;
+        self.strike_made(&state, &left).await?;
+        let left = left.into_inner();
+        let struck = |(first, ids): &(u64, RoaringTreemap)| {
+            let rest = ids & &left;
+            (rest.len() < ids.len()).then_some((*first, rest))
+        };
+        let changed: Vec<(u64, RoaringTreemap)> = before.iter().filter_map(struck).collect();
+        for some in changed.chunks(ROWS) {
+            self.put_candidates(&state, some).await?;
+        }
+        let (dead, saved) = (left.len(), state.condemned.saturating_sub(left.len()));
+        let next = State {
+            phase: Phase::Grace,
+            condemned: dead,
+            dead_so_far: state.dead_so_far + dead,
+            live_so_far: state.live_so_far + saved,
+            ..state
+        };
+        self.flip(&state, next, |tx| {
+            let (from, to) = root::all_made();
+            tx.clear_range(&from, &to)?;
+            tx.bump_metadata_version()
+        })
+        .await?;
+        Ok(Step::Worked)
+    }
+
+    /// All candidates by block.
+    async fn candidates(&self) -> Done<Vec<(u64, RoaringTreemap)>> {
+        let (begin, end) = root::all_candidates();
+        let (mut begin, mut all) = (begin.to_vec(), Vec::new());
+        loop {
+            let opts = RangeOptions { limit: ROWS, ..RangeOptions::default() };
+            let page = match self.space.store.begin().get_range(&begin, &end, opts, Read::Snapshot).await {
+                Err(e) if e.is_retryable() => continue,
+                page => page?,
+            };
+            for (key, raw) in &page.pairs {
+                let first = root::decode_in_collection(key);
+                let first = first.ok_or_else(|| StoreError::Corrupt("key of candidates".into()))?;
+                all.push((first, decode_candidates(key, raw)?));
+            }
+            match page.pairs.last() {
+                Some((key, _)) if page.more => begin = key_after(key),
+                _ => return Ok(all),
+            }
+        }
+    }
+}
+
+async fn try_next_block(tx: &Tx, at: u64) -> Done<Option<(u64, u64)>> {
+    let one = RangeOptions { limit: 1, ..RangeOptions::default() };
+    let next = tx.get_range(&root::member(at), &root::member(IDS_END), one, Read::Snapshot).await?;
+    let Some((first, _)) = next.pairs.first().map(|(key, _)| id_of(key)).transpose()? else {
+        return Ok(None);
+    };
+    let (begin, end) = (root::member(first), root::member(first - first % BLOCK + BLOCK));
+    let back = RangeOptions { reverse: true, ..one };
+    let last = tx.get_range(&begin, &end, back, Read::Snapshot).await?;
+    let last = last.pairs.first().map(|(key, _)| id_of(key)).transpose()?;
+    Ok(Some((first, last.map_or(first, |(_, last)| last))))
+}
+
+/// The first and the last id that a row `b` may be of.
+fn id_of(key: &[u8]) -> Done<(u64, u64)> {
+    let id = key.get(1..9).and_then(|raw| raw.try_into().ok()).map(u64::from_be_bytes);
+    let id = id.ok_or_else(|| StoreError::Corrupt("key of a member".into()))?;
+    Ok((id, if key.len() > 9 { id + members::GROUP - 1 } else { id }))
+}

@@ -1,0 +1,301 @@
+//! The dictionary is collected: members that no set holds any more are removed, while everybody goes on.
+//!
+//! # The protocol
+//!
+//! One server at a time does it, the owner in the row `e 00` ([`crate::keyspace::collector`]). An epoch is about the ids of a
+//! stretch that fits into memory ([`SLICE`] blocks of them, nearly always all), and has four phases:
+//!
+//! 1. **Mark.** List the stretch's ids; then read all sets and strike out what they hold. What is left *seems* to be in no set. In
+//!    transactions of their own its rows `f` are rewritten: the id there is **condemned** (a bit of it). Nothing is lost by
+//!    that. Members live on with it, and whoever gives the member to a set (`Interner::intern`) reads the row serializably anyway, and
+//!    takes the mark away: **pardons** it. So only who revives a dead member pays for the collection, with one write.
+//! 2. **Settle** begins with `epoch + 1` and a new metadata version. Every writer reads that serializably (with the catalog), so no transaction
+//!    is in both epochs. All sets are read again, and what they hold is struck out from the condemned. From here on who puts a set
+//!    under a key that the key did not have (*STORE, COPY, MOVE, RENAME, RESTORE, a set that outgrows its record: all through
+//!    `object::put`) writes a row `e 02`; those sets are read too, until there is a version at which no row is unread. Then the phase ends,
+//!    with a new metadata version again.
+//! 3. **Grace.** Nobody can ask for these ids any more, except replies that are still being sent (`keyspace::streams`). Every registered
+//!    server writes (`e 03`) that it has none of them left ([`grace`]).
+//! 4. **Sweep.** What still bears its mark is removed: `f`, `b`, and the row of candidates in one transaction ([`sweep`]).
+//!
+//! # Why no member is lost
+//!
+//! An id X that is swept was condemned in a transaction D, before the version E with which Settle began, and not pardoned between D and its sweep:
+//! the sweep reads its row `f` serializably, and nobody but `intern` takes the mark away. To show: X is in no set at the sweep or later.
+//!
+//! How can an id get into a set? (a) By its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a set that outgrows its record, the
+//! raw members of a *STORE. All of these go through `intern`, which pardons: not X, after D. A transaction that read the row before D and commits
+//! after it conflicts. (b) From another set that has it, in the same transaction, with a conflict on that set: *STORE, COPY, MOVE, and values that were
+//! staged from sources which the last transaction verifies. These make a **new object**. (c) By a row `f` that was read in an
+//! earlier transaction: SADD and *STORE that intern ahead (`set::stage`). They know the epoch of that transaction, and are
+//! refused (and done anew) in another one. What they add in the same epoch is added before E, or after E by an `intern` after E,
+//! which would have pardoned X. (`find` does not pardon: SREM takes only unmarked ids from an earlier transaction. A union takes ids by
+//! `find` too; what was condemned of them it interns before it stores it.)
+//!
+//! Let V be the version at which no row `e 02` was unread, R the version at which this run of Settle began (E, or later where somebody took it up again). Suppose
+//! object O holds X at V. By (a) and (c) X is never added to an object that is there, so O has held X since the later of its making and R. If O was made
+//! before R, the walk over all objects (`N` rows; objects never move, RENAME moves records) came by it after R: X was seen. If it was made after R, its row
+//! `e 02` was written with it, because its transaction read the metadata version of Settle; and that was read before or at V: X was seen. So
+//! what is left at V is in no object at V; and after V it can get into one only from one that holds it (b): never again.
+//! It does not matter that sets change while they are read: stretches are read as members (chunks and deltas of one version), never as rows.
+//!
+//! A member that comes back after its sweep gets another id. Ids are not used twice, so a chunk that still names X under a delta that removed it
+//! means nothing.
+//!
+//! # Why no member is resurrected
+//!
+//! Who asks for X after the sweep finds no row `f`, and X is in no set. What was found by `find` before the sweep and is used after it (SREM of very many)
+//! must not miss the member's new id: so it takes unmarked ids only, and their epoch is checked.
+//!
+//! # Crashes, several servers, unknown commits
+//!
+//! Every transaction here reads `e 00` serializably and goes on only with the owner and turn that it began with. Each phase, and each time that Mark or Settle are
+//! begun again, takes a new turn: then nothing of the old one is applied, also not late. A phase that was broken off begins again
+//! from what is stored: Mark from nothing (marks that are left do no harm: they are from before the next E), Settle from
+//! the rows of candidates, Sweep where it was. A dead owner is replaced once it is not registered any more; until then it waits for nobody
+//! else. Striking out too much only keeps a member until the next time.
+//!
+//! Damage stops it: of what cannot be read nobody knows whether it holds a member. The cycle is abandoned.
+//!
+//! Bounds: [`SLICE`] blocks of 8 KiB in memory; transactions of [`BATCH`] members; of each stretch of time at most the share that
+//! `dictionary-gc-share` says is spent working.
+
+mod condemn;
+pub mod grace;
+mod scan;
+mod sweep;
+
+use crate::error::{Error, StoreError};
+use crate::keyspace::collector::{Phase, State};
+use crate::keyspace::keys::root;
+use crate::keyspace::{Keyspace, instances};
+use crate::store::{MAX_AGE, Read, Tx};
+use std::time::Duration;
+
+/// Blocks of ids of an epoch.
+pub const SLICE: usize = 4096;
+/// Members of one transaction.
+const BATCH: usize = 512;
+/// One past the last interned id.
+const IDS_END: u64 = 1 << 62;
+
+/// How fast it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Percent of the time that it works, 1 to 100.
+    pub share: u32,
+    /// How old a transaction may be that still begins a reply: more than [`MAX_AGE`].
+    pub grace: Duration,
+    /// Blocks of ids of an epoch.
+    pub slice: usize,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { share: 25, grace: MAX_AGE * 2, slice: SLICE }
+    }
+}
+
+/// Why a step ended.
+#[derive(Debug)]
+pub enum Halt {
+    /// Somebody else has taken the work up.
+    Lost,
+    /// Worth another attempt.
+    Again,
+    /// The store fails, or is damaged.
+    Failed(Error),
+}
+
+impl From<StoreError> for Halt {
+    fn from(e: StoreError) -> Self {
+        if e.is_retryable() || e == StoreError::Unknown { Halt::Again } else { Halt::Failed(e.into()) }
+    }
+}
+
+impl From<Error> for Halt {
+    fn from(e: Error) -> Self {
+        match e {
+            Error::Store(e) => e.into(),
+            e => Halt::Failed(e),
+        }
+    }
+}
+
+type Done<T> = Result<T, Halt>;
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// There is nothing to do, or it is somebody else's.
+    Idle,
+    /// Others have to do something first.
+    Waits,
+    /// Something; there is more.
+    Worked,
+}
+
+/// This server as a collector.
+#[derive(Clone, Copy)]
+pub struct Collector<'a> {
+    space: &'a Keyspace,
+    pace: Pace,
+}
+
+impl<'a> Collector<'a> {
+    /// At `pace`.
+    pub fn new(space: &'a Keyspace, pace: Pace) -> Self {
+        Collector { space, pace }
+    }
+
+    /// The state as it is now.
+    pub async fn state(&self) -> Done<State> {
+        Ok(State::read(&self.space.store.begin(), Read::Snapshot).await?)
+    }
+
+    /// Begins a cycle, where none is under way.
+    pub async fn begin(&self) -> Done<()> {
+        loop {
+            match self.try_claim(true).await {
+                Err(Halt::Again) => tokio::task::yield_now().await,
+                result => return result.map(|_| ()),
+            }
+        }
+    }
+
+    /// Goes on with a cycle that is this server's, or nobody's any more: to the end of a phase, or one transaction of the
+    /// sweep. May be dropped anywhere.
+    pub async fn step(&self) -> Done<Step> {
+        let claimed = loop {
+            match self.try_claim(false).await {
+                Err(Halt::Again) => tokio::task::yield_now().await,
+                result => break result?,
+            }
+        };
+        let Some(state) = claimed else { return Ok(Step::Idle) };
+        match state.phase {
+            Phase::Idle => Ok(Step::Idle),
+            Phase::Mark => self.mark(state).await,
+            Phase::Settle => self.settle(state).await,
+            Phase::Grace => self.end_grace(state).await,
+            Phase::Sweep => self.sweep(state).await,
+        }
+    }
+
+    /// Gives up what this server has under way: marks stay, and mean nothing more until the next cycle.
+    pub async fn abandon(&self) -> Done<()> {
+        let state = self.state().await?;
+        if state.phase == Phase::Idle || state.owner != self.space.instances.id() {
+            return Ok(());
+        }
+        self.flip(&state, State { phase: Phase::Idle, ..state }, |tx| {
+            clear_candidates(tx)?;
+            tx.bump_metadata_version()
+        })
+        .await
+    }
+
+    /// The state, with a new turn where its phase begins again. None where it is another server's.
+    async fn try_claim(&self, begins: bool) -> Done<Option<State>> {
+        let tx = self.space.store.begin();
+        let (own, state) = (self.space.instances.id(), State::read(&tx, Read::Serializable).await?);
+        let mut next = State { owner: own, turn: state.turn + 1, ..state };
+        match state.phase {
+            Phase::Idle if begins => {
+                (next.phase, next.from, next.to) = (Phase::Mark, 0, 0);
+                (next.live_so_far, next.dead_so_far) = (0, 0);
+                (next.condemned, next.swept) = (0, 0);
+            }
+            Phase::Idle => return Ok(None),
+            _ if begins => return Ok(None),
+            _ if state.owner != own && instances::is_registered(&tx, state.owner).await? => return Ok(None),
+            Phase::Grace | Phase::Sweep if state.owner == own => return Ok(Some(state)),
+            _ => {}
+        }
+        tx.set(&root::collector(), &next.encode())?;
+        tx.commit().await?;
+        Ok(Some(next))
+    }
+
+    /// From `mine` to `next`, which gets a turn of its own, with what `also` writes. Exactly once.
+    async fn flip(
+        &self,
+        mine: &State,
+        next: State,
+        also: impl Fn(&Tx) -> Result<(), StoreError>,
+    ) -> Done<()> {
+        let next = State { turn: mine.turn + 1, ..next };
+        loop {
+            match self.try_flip(mine, &next, &also).await {
+                Err(Halt::Again) => tokio::task::yield_now().await,
+                result => return result,
+            }
+        }
+    }
+
+    async fn try_flip(
+        &self,
+        mine: &State,
+        next: &State,
+        also: &impl Fn(&Tx) -> Result<(), StoreError>,
+    ) -> Done<()> {
+        let tx = self.space.store.begin();
+        let now = State::read(&tx, Read::Serializable).await?;
+        if now == *next {
+            // An attempt whose result was unknown.
+            return Ok(());
+        }
+        check(&now, mine)?;
+        also(&tx)?;
+        tx.set(&root::collector(), &next.encode())?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// The next epoch's Mark, or the end of the cycle.
+    async fn end_epoch(&self, state: State) -> Done<Step> {
+        let mut next = State { condemned: 0, swept: 0, ..state };
+        if state.to == IDS_END {
+            (next.phase, next.cycles) = (Phase::Idle, state.cycles + 1);
+            (next.live, next.dead) = (state.live_so_far, state.dead_so_far);
+        } else {
+            (next.phase, next.from) = (Phase::Mark, state.to);
+        }
+        self.flip(&state, next, |tx| {
+            let (from, to) = root::all_streamed();
+            tx.clear_range(&from, &to)
+        })
+        .await?;
+        Ok(Step::Worked)
+    }
+
+    /// Rests as long as the share says after `took` of work.
+    async fn rest(&self, took: Duration) {
+        let share = self.pace.share.clamp(1, 100);
+        let rest = took * (100 - share) / share;
+        if rest > Duration::ZERO { tokio::time::sleep(rest).await } else { tokio::task::yield_now().await }
+    }
+
+    fn now(&self) -> Duration {
+        self.space.clock.monotonic()
+    }
+}
+
+/// Refuses where somebody has taken up the work, or this server itself has begun it again.
+fn check(now: &State, mine: &State) -> Done<()> {
+    if (now.owner, now.turn) == (mine.owner, mine.turn) { Ok(()) } else { Err(Halt::Lost) }
+}
+
+/// The first thing that each transaction does: see the module.
+async fn guard(tx: &Tx, mine: &State) -> Done<State> {
+    let now = State::read(tx, Read::Serializable).await?;
+    check(&now, mine)?;
+    Ok(now)
+}
+
+fn clear_candidates(tx: &Tx) -> Result<(), StoreError> {
+    for (from, to) in [root::all_candidates(), root::all_made()] {
+        tx.clear_range(&from, &to)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Hazard: the collector of the dictionary removes a member that a set holds, or gives one back that was removed.
+//!
+//! Workers change sets of their own databases through several servers, with members that all of them share and that come and go all
+//! the time, and compare every answer with a model, while collectors on all servers never rest and are dropped anywhere. At the
+//! end the models agree, `tern check` finds nothing, and once all sets are gone the dictionary is empty.
+//!
+//! `TERN_COLLECT_SECONDS` says for how long (5), `TERN_SEED` repeats a run's commands. `TERN_TEST_STORE=fdb` runs it on a cluster.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+#[allow(dead_code)]
+#[path = "../fdb_cluster/mod.rs"]
+mod fdb_cluster;
+mod paths;
+mod planted;
+mod work;
+
+use cluster::Cluster;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tern::env::{Env, Rng};
+use tern::error::{Error, StoreError};
+use tern::keyspace::collector::{Phase, State};
+use tern::keyspace::keys::root;
+use tern::store::faulty::FaultRates;
+use tern::store::{RangeOptions, Read, key_after};
+use tern::types::check::check;
+use tern::types::collect::grace::Waiting;
+use tern::types::collect::{Collector, Halt, Pace, Step};
+use tern::types::reclaim::reclaim;
+use work::{Failure, Worker};
+
+const SERVERS: usize = 3;
+const WORKERS: usize = 6;
+
+/// Nothing in these tests runs for long before it begins a reply.
+fn pace() -> Pace {
+    Pace { share: 100, grace: Duration::from_millis(100), slice: 5 }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|n| n.parse().unwrap())
+}
+
+async fn cluster() -> Cluster {
+    #[cfg(feature = "fdb")]
+    if fdb_cluster::wanted() {
+        let mut c = Cluster::on(fdb_cluster::fresh().await);
+        for _ in 0..SERVERS {
+            c.join(Env::system()).await;
+        }
+        return c;
+    }
+    Cluster::on_system_clock(SERVERS).await
+}
+
+async fn state(c: &Cluster) -> State {
+    loop {
+        match State::read(&c.store.begin(), Read::Snapshot).await {
+            Err(e) if e.is_retryable() => {}
+            state => return state.unwrap(),
+        }
+    }
+}
+
+/// One server's collector, which is stopped anywhere and begins again.
+async fn collect(c: Arc<Cluster>, n: usize, seed: u64, until: Instant) -> Result<u64, Failure> {
+    let (mut rng, mut waiting, mut dropped) = (Rng::seeded(seed), Waiting::default(), 0);
+    while Instant::now() < until {
+        let collector = Collector::new(c.space(n), pace());
+        let patience = Duration::from_millis(if rng.below(3) == 0 { rng.below(30) } else { 100_000 });
+        let step = async {
+            let state = collector.state().await?;
+            waiting.look(c.space(n), &pace(), &state).await?;
+            if state.phase == Phase::Idle {
+                collector.begin().await?;
+            }
+            collector.step().await
+        };
+        match tokio::time::timeout(patience, step).await {
+            Err(_) => dropped += 1,
+            Ok(Ok(Step::Worked) | Err(Halt::Lost | Halt::Again)) => {}
+            Ok(Ok(Step::Idle | Step::Waits)) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Ok(Err(Halt::Failed(Error::Store(StoreError::Corrupt(what))))) => return Err(Failure(what)),
+            Ok(Err(Halt::Failed(_))) => {}
+        }
+    }
+    Ok(dropped)
+}
+
+async fn reclaim_all(c: Arc<Cluster>, until: Instant) {
+    while Instant::now() < until {
+        let _ = reclaim(c.space(0), None, 64).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Whole cycles, with nobody in the way.
+async fn cycles(c: &Cluster, n_cycles: u64) {
+    let before = state(c).await.cycles;
+    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(Instant::now() < patience, "no cycle ends: {:?}", state(c).await);
+        for (n, waiting) in waiting.iter_mut().enumerate() {
+            let now = state(c).await;
+            if now.cycles >= before + n_cycles {
+                return;
+            }
+            let _ = waiting.look(c.space(n), &pace(), &now).await;
+            let collector = Collector::new(c.space(n), pace());
+            if now.phase == Phase::Idle {
+                let _ = collector.begin().await;
+            }
+            if let Ok(Step::Waits) = collector.step().await {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+}
+
+/// Works off all garbage rows.
+async fn reclaim_whole(c: &Cluster) {
+    let (from, to) = root::garbage_range();
+    while !c.keys(&from, &to).await.is_empty() {
+        for n in 0..c.members.len() {
+            let _ = reclaim(c.space(n), None, 1000).await;
+        }
+    }
+}
+
+/// How many rows there are.
+async fn rows(c: &Cluster, from: &[u8], to: &[u8]) -> usize {
+    let (mut begin, mut all) = (from.to_vec(), 0);
+    loop {
+        let opts = RangeOptions { limit: 5000, ..RangeOptions::default() };
+        let page = c.store.begin().get_range(&begin, to, opts, Read::Snapshot).await.unwrap();
+        all += page.pairs.len();
+        match page.pairs.last() {
+            Some((key, _)) if page.more => begin = key_after(key),
+            _ => return all,
+        }
+    }
+}
+
+/// Workers and collectors for `time`. What went wrong first, or how much was done.
+async fn stress(c: &Arc<Cluster>, seed: u64, time: Duration) -> Result<String, Failure> {
+    let until = Instant::now() + time;
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|n| tokio::spawn(Worker::new(c.clone(), n, seed * 1000 + n as u64).run(until)))
+        .collect();
+    let collectors: Vec<_> =
+        (0..SERVERS).map(|n| tokio::spawn(collect(c.clone(), n, seed * 77 + n as u64, until))).collect();
+    tokio::spawn(reclaim_all(c.clone(), until));
+    let (mut done, mut models, mut dropped) = (0, Vec::new(), 0);
+    for worker in workers {
+        let worker = worker.await.map_err(|e| Failure(e.to_string()))??;
+        done += worker.done;
+        models.push(worker);
+    }
+    for collector in collectors {
+        dropped += collector.await.map_err(|e| Failure(e.to_string()))??;
+    }
+    for worker in &mut models {
+        worker.verify_all().await?;
+    }
+    let s = state(c).await;
+    Ok(format!(
+        "{done} commands, {} cycles, {} epochs, {} members collected, {dropped} steps dropped",
+        s.cycles, s.epoch, s.collected
+    ))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_member_is_lost_or_comes_back_while_the_collector_never_rests() {
+    let (seed, time) = (number("TERN_SEED").unwrap_or(1), number("TERN_COLLECT_SECONDS").unwrap_or(5));
+    let c = Arc::new(cluster().await);
+    let done = stress(&c, seed, Duration::from_secs(time)).await;
+    println!("seed {seed}: {done:?}");
+    let done = done.unwrap();
+    let s = state(&c).await;
+    assert!(s.collected > 0 && s.epoch > 1, "{done}: {s:?}");
+    let report = check(&c.store, &mut |_, _| {}).await.unwrap();
+    assert!(report.is_sound(), "{report}");
+    // Whatever is under way ends, then one whole cycle sees that nothing is left.
+    c.line(0, "FLUSHALL").await;
+    reclaim_whole(&c).await;
+    cycles(&c, 3).await;
+    assert_eq!(rows(&c, b"f", b"g").await, 0, "members that no set has: {:?}", state(&c).await);
+    assert_eq!(rows(&c, b"b", b"c").await, 0);
+    assert_eq!(rows(&c, b"e", b"f").await, 1, "only the state is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_on_a_store_that_fails_now_and_then() {
+    let c = Arc::new(cluster().await);
+    // A command of a thousand reads would never get through.
+    c.faulty.set_rates(FaultRates { delay: 0.01, too_old_read: 0.0, ..FaultRates::mixed() });
+    let done = stress(&c, 7, Duration::from_secs(number("TERN_COLLECT_SECONDS").unwrap_or(3))).await;
+    println!("{done:?}");
+    done.unwrap();
+    c.faulty.set_rates(FaultRates::default());
+    let report = check(&c.store, &mut |_, _| {}).await.unwrap();
+    assert!(report.is_sound(), "{report}");
+}

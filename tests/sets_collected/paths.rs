@@ -1,0 +1,264 @@
+//! Single paths through the protocol, one hazard a test.
+
+use crate::cluster::Cluster;
+use crate::work::{member, members_of};
+use crate::{cluster, cycles, pace, reclaim_whole, rows, state};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use tern::commands::reply::Reply;
+use tern::keyspace::collector::Phase;
+use tern::keyspace::ids::is_condemned;
+use tern::keyspace::keys::root;
+use tern::store::Read;
+use tern::types::collect::grace::Waiting;
+use tern::types::collect::{Collector, Step};
+
+fn argv(words: &str, members: impl IntoIterator<Item = Bytes>) -> Vec<Bytes> {
+    words.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).chain(members).collect()
+}
+
+/// A chunked set's members.
+fn many(from: u64, n: u64) -> Vec<Bytes> {
+    (from..from + n).map(|n| format!("{n:070}").into()).collect()
+}
+
+/// One phase on server `n`.
+async fn step(c: &Cluster, n: usize) -> Step {
+    Collector::new(c.space(n), pace()).step().await.unwrap()
+}
+
+async fn begin(c: &Cluster, n: usize) {
+    Collector::new(c.space(n), pace()).begin().await.unwrap();
+    assert_eq!(step(c, n).await, Step::Worked);
+}
+
+async fn forward(c: &Cluster, member: &Bytes) -> Option<Bytes> {
+    c.store.begin().get(&root::forward(member), Read::Snapshot).await.unwrap()
+}
+
+async fn bears_mark(c: &Cluster, member: &Bytes) -> bool {
+    let row = forward(c, member).await.unwrap();
+    let id = tern::keyspace::ids::ids_of_row(&row).next().unwrap();
+    is_condemned(&row, id)
+}
+
+async fn smembers(c: &Cluster, key: &str) -> BTreeSet<Bytes> {
+    members_of(c, 0, c.line(0, &format!("SMEMBERS {key}")).await).await.unwrap()
+}
+
+#[tokio::test]
+async fn only_what_no_set_holds_goes() {
+    let c = cluster().await;
+    let (kept, gone) = (many(0, 100), many(100, 100));
+    c.run(0, argv("SADD a", [kept.clone(), gone.clone()].concat())).await;
+    c.run(0, argv("SREM a", gone.clone())).await;
+    cycles(&c, 1).await;
+    let s = state(&c).await;
+    assert_eq!((s.collected, s.live, s.dead, s.phase), (100, 100, 100, Phase::Idle));
+    for member in &gone {
+        assert_eq!(forward(&c, member).await, None);
+    }
+    assert_eq!(smembers(&c, "a").await, BTreeSet::from_iter(kept.clone()));
+    // They can come back, under other ids.
+    assert_eq!(c.run(1, argv("SADD a", gone.clone())).await, Reply::Int(100));
+    assert_eq!(smembers(&c, "a").await.len(), 200);
+    cycles(&c, 1).await;
+    assert_eq!(state(&c).await.collected, 100);
+    assert_eq!(c.run(2, argv("SREM a", gone)).await, Reply::Int(100));
+}
+
+#[tokio::test]
+async fn who_revives_a_member_pardons_it() {
+    let c = cluster().await;
+    let words = many(0, 8);
+    for key in ["a", "b", "small"] {
+        c.run(0, argv(&format!("SADD {key}"), many(100, 1))).await;
+    }
+    c.run(0, argv("SADD a", words.clone())).await;
+    c.run(0, argv("SREM a", words.clone())).await;
+    begin(&c, 0).await;
+    assert_eq!(state(&c).await.phase, Phase::Settle);
+    for word in &words {
+        assert!(bears_mark(&c, word).await);
+    }
+    // Reading does not.
+    c.run(0, argv("SISMEMBER a", [words[0].clone()])).await;
+    c.run(0, argv("SREM a", [words[0].clone()])).await;
+    assert!(bears_mark(&c, &words[0]).await);
+    c.run(0, argv("SADD a", [words[1].clone()])).await;
+    assert!(!bears_mark(&c, &words[1]).await);
+    // Settle ends, and Grace: later is early enough.
+    assert_eq!(step(&c, 0).await, Step::Worked);
+    assert_eq!(state(&c).await.phase, Phase::Grace);
+    c.run(1, argv("SADD b", [words[2].clone()])).await;
+    cycles(&c, 1).await;
+    assert_eq!(state(&c).await.collected, 6);
+    assert_eq!(smembers(&c, "a").await, BTreeSet::from_iter([many(100, 1)[0].clone(), words[1].clone()]));
+    assert_eq!(smembers(&c, "b").await, BTreeSet::from_iter([many(100, 1)[0].clone(), words[2].clone()]));
+}
+
+#[tokio::test]
+async fn a_union_that_takes_an_id_from_the_dictionary_pardons_it() {
+    let c = cluster().await;
+    let dead = Bytes::from_static(b"short");
+    c.run(0, argv("SADD a", many(0, 1))).await;
+    c.run(0, argv("SADD a", [dead.clone()])).await;
+    c.run(0, argv("SREM a", [dead.clone()])).await;
+    // In its record: not by its id.
+    c.run(0, argv("SADD small", [dead.clone()])).await;
+    begin(&c, 0).await;
+    assert_eq!(step(&c, 0).await, Step::Worked);
+    assert_eq!(state(&c).await.phase, Phase::Grace);
+    assert!(bears_mark(&c, &dead).await);
+    assert_eq!(c.line(1, "SUNIONSTORE b a small").await, Reply::Int(2));
+    cycles(&c, 1).await;
+    assert_eq!(smembers(&c, "b").await, BTreeSet::from_iter([dead, many(0, 1)[0].clone()]));
+}
+
+#[tokio::test]
+async fn a_set_that_is_copied_behind_the_collectors_back_is_seen() {
+    let c = cluster().await;
+    let words = many(0, 20);
+    c.run(0, argv("SADD a", words.clone())).await;
+    c.run(0, argv("SREM a", words[1..].to_vec())).await;
+    begin(&c, 0).await;
+    // Condemned, and alive again by what does not ask the dictionary: here by hand, what a mark that came too early would do.
+    let tx = c.store.begin();
+    let row = forward(&c, &words[0]).await.unwrap();
+    let id = u64::from_be_bytes(row[..].try_into().unwrap());
+    tx.set(&root::forward(&words[0]), &tern::keyspace::ids::marked(&row, id, true).unwrap()).unwrap();
+    let block = root::candidates(id - id % tern::keyspace::ids::BLOCK);
+    let raw = tx.get(&block, Read::Snapshot).await.unwrap().unwrap();
+    let mut all = tern::keyspace::collector::decode_candidates(&block, &raw).unwrap();
+    all.insert(id);
+    tx.set(&block, &tern::keyspace::collector::encode_candidates(&all).unwrap()).unwrap();
+    tx.commit().await.unwrap();
+    for line in ["COPY a b", "DEL a", "SUNIONSTORE c b", "DEL b", "RENAME c d", "COPY d e DB 3"] {
+        c.line(1, line).await;
+        reclaim_whole(&c).await;
+    }
+    let (from, to) = root::all_made();
+    assert_eq!(c.keys(&from, &to).await.len(), 3, "all that were made");
+    cycles(&c, 1).await;
+    assert_eq!(state(&c).await.collected, 19);
+    assert_eq!(smembers(&c, "d").await, BTreeSet::from_iter([words[0].clone()]));
+}
+
+#[tokio::test]
+async fn a_reply_that_is_being_sent_keeps_its_members() {
+    let c = cluster().await;
+    let words = many(0, 1000);
+    c.run(0, argv("SADD a", words.clone())).await;
+    let reply = c.line(1, "SMEMBERS a").await;
+    assert!(matches!(reply, Reply::Members(_)), "{reply:?}");
+    c.line(0, "DEL a").await;
+    reclaim_whole(&c).await;
+    begin(&c, 0).await;
+    assert_eq!(step(&c, 0).await, Step::Worked);
+    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+    for _ in 0..30 {
+        for (n, waiting) in waiting.iter_mut().enumerate() {
+            waiting.look(c.space(n), &pace(), &state(&c).await).await.unwrap();
+        }
+        assert_eq!(step(&c, 0).await, Step::Waits);
+        tokio::time::sleep(pace().grace / 10).await;
+    }
+    assert_eq!(c.keys(b"e\x03", b"e\x04").await.len(), 2, "two have no such reply");
+    assert_eq!(members_of(&c, 1, reply).await.unwrap(), BTreeSet::from_iter(words));
+    waiting[1].look(c.space(1), &pace(), &state(&c).await).await.unwrap();
+    assert_eq!(step(&c, 0).await, Step::Worked);
+    assert_eq!(state(&c).await.phase, Phase::Sweep);
+    cycles(&c, 1).await;
+    assert_eq!(state(&c).await.collected, 1000);
+}
+
+#[tokio::test]
+async fn a_dead_owners_work_is_taken_up_in_every_phase() {
+    for phases in 0..4 {
+        let mut c = cluster().await;
+        c.run(1, argv("SADD a", many(0, 2000))).await;
+        c.run(1, argv("SREM a", many(0, 1000))).await;
+        Collector::new(c.space(0), pace()).begin().await.unwrap();
+        let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+        for _ in 0..phases {
+            for (n, waiting) in waiting.iter_mut().enumerate() {
+                waiting.look(c.space(n), &pace(), &state(&c).await).await.unwrap();
+            }
+            while step(&c, 0).await == Step::Waits {
+                for (n, waiting) in waiting.iter_mut().enumerate() {
+                    waiting.look(c.space(n), &pace(), &state(&c).await).await.unwrap();
+                }
+            }
+        }
+        let before = state(&c).await;
+        assert_eq!(step(&c, 1).await, Step::Idle, "it lives, and it is its work");
+        c.space(0).instances.leave().await.unwrap();
+        c.members.remove(0);
+        assert_eq!(before.phase, [Phase::Mark, Phase::Settle, Phase::Grace, Phase::Sweep][phases]);
+        cycles(&c, 1).await;
+        assert_eq!(state(&c).await.collected, 1000, "after {:?}", before.phase);
+        assert_eq!(smembers(&c, "a").await, BTreeSet::from_iter(many(1000, 1000)));
+    }
+}
+
+#[tokio::test]
+async fn what_an_owner_began_before_it_was_replaced_is_not_applied() {
+    let c = cluster().await;
+    c.run(1, argv("SADD a", many(0, 100))).await;
+    c.run(1, argv("SREM a", many(0, 50))).await;
+    begin(&c, 0).await;
+    let before = state(&c).await;
+    // The same server takes it up again, as after an error: a step of the turn before finds that it has lost.
+    assert_eq!(step(&c, 0).await, Step::Worked);
+    assert!(state(&c).await.turn >= before.turn + 2);
+    cycles(&c, 1).await;
+    assert_eq!(state(&c).await.collected, 50);
+}
+
+#[tokio::test]
+async fn an_abandoned_cycle_leaves_nothing_but_marks() {
+    let c = cluster().await;
+    c.run(1, argv("SADD a", many(0, 100))).await;
+    c.run(1, argv("SREM a", many(0, 50))).await;
+    begin(&c, 0).await;
+    c.line(0, "COPY a b").await;
+    Collector::new(c.space(1), pace()).abandon().await.unwrap();
+    assert_eq!(state(&c).await.phase, Phase::Settle, "not by another server");
+    Collector::new(c.space(0), pace()).abandon().await.unwrap();
+    assert_eq!((state(&c).await.phase, rows(&c, b"e", b"f").await), (Phase::Idle, 1));
+    c.line(0, "COPY a c").await;
+    assert_eq!(rows(&c, b"e", b"f").await, 1, "nobody shows new sets any more");
+    assert!(bears_mark(&c, &many(0, 1)[0]).await);
+    cycles(&c, 1).await;
+    assert_eq!(state(&c).await.collected, 50);
+}
+
+#[tokio::test]
+async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
+    use tern::types::set::stage;
+    let c = cluster().await;
+    let words = many(0, 600);
+    let ahead = stage::intern(c.space(0), &words).await.unwrap().unwrap();
+    let found = stage::find(c.space(0), &words).await.unwrap().unwrap();
+    let epoch = state(&c).await.epoch;
+    assert!(ahead.hold_in(epoch) && found.hold_in(epoch));
+    cycles(&c, 1).await;
+    let s = state(&c).await;
+    assert_eq!(s.collected, 600, "no set holds them yet");
+    assert!(!ahead.hold_in(s.epoch) && !found.hold_in(s.epoch));
+}
+
+#[tokio::test]
+async fn long_members_that_share_a_row_go_one_by_one() {
+    let c = cluster().await;
+    let (kept, gone) = (Bytes::from("k".repeat(700)), Bytes::from("g".repeat(700)));
+    c.run(0, argv("SADD a", [kept.clone(), gone.clone(), member(1)])).await;
+    c.run(0, argv("SREM a", [gone.clone(), member(1)])).await;
+    begin(&c, 0).await;
+    assert!(bears_mark(&c, &gone).await && !bears_mark(&c, &kept).await);
+    c.run(0, argv("SADD a", [member(1)])).await;
+    assert!(!bears_mark(&c, &member(1)).await);
+    cycles(&c, 1).await;
+    assert_eq!(forward(&c, &gone).await, None);
+    assert_eq!(smembers(&c, "a").await, BTreeSet::from_iter([kept, member(1)]));
+}
