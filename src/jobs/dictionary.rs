@@ -1,4 +1,4 @@
-//! Collects the dictionary: see `types::collect`. Every server looks now and then; one of them does it.
+//! Collects the dictionary: see `types::set::collect`. Every server looks now and then; one of them does it.
 //!
 //! A cycle begins when DEBUG DICTIONARY-GC asks this server for it, or `dictionary-gc-interval` after the last one that this server
 //! has seen, on the server whose share that is. Times are this server's own.
@@ -8,8 +8,8 @@ use crate::commands::cx::Server;
 use crate::error::{Error, StoreError};
 use crate::keyspace::collector::{Phase, State};
 use crate::store::Read;
-use crate::types::collect::grace::Waiting;
-use crate::types::collect::{Collector, Halt, Pace, Step};
+use crate::types::set::collect::grace::Waiting;
+use crate::types::set::collect::{Collector, Halt, Pace, Step};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

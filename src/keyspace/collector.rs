@@ -1,4 +1,4 @@
-//! What the collector of the dictionary keeps in the store. `types::collect` has the protocol and why it is safe.
+//! What the collector of the dictionary keeps in the store. `types::set::collect` has the protocol and why it is safe.
 //!
 //! ```text
 //! e 00                  -> 01 | phase u8 | thirteen numbers u64 LE    the state

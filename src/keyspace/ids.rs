@@ -11,7 +11,7 @@
 //! * Two transactions that intern one member: both read its `f` row serializably, so that the second to commit fails,
 //!   runs again and finds the id. Long members share an `f` row by hash; `b` tells them apart.
 //! * `b` rows never change while anybody asks for them, so they are read as snapshots and written without a write conflict.
-//! * An id in an `f` row may bear the mark [`CONDEMNED`] (top bits `01`): the collector of the dictionary (`types::collect`) will
+//! * An id in an `f` row may bear the mark [`CONDEMNED`] (top bits `01`): the collector of the dictionary (`types::set::collect`) will
 //!   remove it unless somebody who gives the member to a set takes the mark away before. [`Interner::intern`] does.
 //!   An id that was only looked up ([`Interner::find`]) must therefore not be given to a set.
 //!

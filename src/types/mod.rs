@@ -1,7 +1,6 @@
 //! What a Redis value is, as operations on a transaction. `object` is the one door.
 
 pub mod check;
-pub mod collect;
 pub mod copy;
 pub mod dump;
 pub mod expire;

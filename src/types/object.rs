@@ -3,7 +3,7 @@
 //! Side effects of writing through it:
 //! * [`put`] gives the record a new revision (so WATCH sees also a SET of equal bytes), keeps the expiry index `X` and
 //!   the key counter `Z` in step, and queues the old value's object for reclaim where the new value has another. A set that
-//!   the key did not have is shown to the collector of the dictionary while that looks for members (`types::collect`).
+//!   the key did not have is shown to the collector of the dictionary while that looks for members (`types::set::collect`).
 //! * [`remove`] does the same for a key that goes.
 //! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
 //!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it.

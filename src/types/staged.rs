@@ -10,7 +10,7 @@
 //!   cannot be applied after its retry, after the swap or after a reclaim, where it would bring the row back and have the
 //!   rows of a live object reclaimed.
 //! * A set whose members were interned for it is taken over only in the epoch of the dictionary's collection in which they were:
-//!   until a set has them, they are fair game for the next one (`types::collect`).
+//!   until a set has them, they are fair game for the next one (`types::set::collect`).
 //! * An object that is made of other keys ([`Source`]) is taken over only where each of them is what it was when the
 //!   building began, read serializably: the revision of its record, and N of a chunked set. Both change with every change and
 //!   never come back. So what was read of them in between, in whatever transactions, was of one version. (That

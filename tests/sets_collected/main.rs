@@ -10,7 +10,6 @@
 
 #[path = "../cluster/mod.rs"]
 mod cluster;
-#[allow(dead_code)]
 #[path = "../fdb_cluster/mod.rs"]
 mod fdb_cluster;
 mod paths;
@@ -27,9 +26,9 @@ use tern::keyspace::keys::root;
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, key_after};
 use tern::types::check::check;
-use tern::types::collect::grace::Waiting;
-use tern::types::collect::{Collector, Halt, Pace, Step};
 use tern::types::reclaim::reclaim;
+use tern::types::set::collect::grace::Waiting;
+use tern::types::set::collect::{Collector, Halt, Pace, Step};
 use work::{Failure, Worker};
 
 const SERVERS: usize = 3;

@@ -10,8 +10,8 @@ use tern::keyspace::collector::Phase;
 use tern::keyspace::ids::is_condemned;
 use tern::keyspace::keys::root;
 use tern::store::Read;
-use tern::types::collect::grace::Waiting;
-use tern::types::collect::{Collector, Step};
+use tern::types::set::collect::grace::Waiting;
+use tern::types::set::collect::{Collector, Step};
 
 fn argv(words: &str, members: impl IntoIterator<Item = Bytes>) -> Vec<Bytes> {
     words.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).chain(members).collect()

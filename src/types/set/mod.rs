@@ -15,6 +15,7 @@ pub mod algebra;
 pub mod audit;
 pub mod chunk;
 pub mod chunked;
+pub mod collect;
 pub mod rows;
 pub mod sample;
 pub mod scan;
