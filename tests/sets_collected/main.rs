@@ -19,7 +19,7 @@ mod work;
 use cluster::Cluster;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tern::env::{Env, Rng};
+use tern::env::Rng;
 use tern::error::{Error, StoreError};
 use tern::keyspace::collector::{Phase, State};
 use tern::keyspace::keys::root;
@@ -48,7 +48,7 @@ async fn cluster() -> Cluster {
     if fdb_cluster::wanted() {
         let mut c = Cluster::on(fdb_cluster::fresh().await);
         for _ in 0..SERVERS {
-            c.join(Env::system()).await;
+            c.join(tern::env::Env::system()).await;
         }
         return c;
     }
