@@ -1,5 +1,6 @@
 //! The only file that reads clocks and randomness. Everything else gets them as arguments.
 
+use ring::rand::{SecureRandom, SystemRandom};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -123,6 +124,18 @@ impl Env {
     /// A manual clock at `now_ms` and generators derived from `seed`, for repeatable tests.
     pub fn seeded(now_ms: u64, seed: u64) -> Self {
         Env { clock: Clock::manual(now_ms), seed: Some(Arc::new(AtomicU64::new(seed))) }
+    }
+    /// Bytes that nobody can guess, for passwords; a seeded environment repeats them. None where the system has none.
+    pub fn secret(&self, bytes: usize) -> Option<Vec<u8>> {
+        let mut secret = vec![0; bytes];
+        match &self.seed {
+            None => SystemRandom::new().fill(&mut secret).ok()?,
+            Some(_) => {
+                let mut rng = self.rng();
+                secret.fill_with(|| rng.below(256) as u8);
+            }
+        }
+        Some(secret)
     }
     /// A fresh generator.
     pub fn rng(&self) -> Rng {

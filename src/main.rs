@@ -115,6 +115,8 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
         .await
         .map_err(|e| anyhow::anyhow!("cannot read the data in {}: {}", place.display(), e.into_reply().0))?;
     server.telemetry.log = log;
+    let users = server.acl.load_configured(&server.config.get());
+    users.map_err(|why| anyhow::anyhow!("bad users: {why}"))?;
     let server = Arc::new(server);
     observe(&server).await?;
     stop_on_signals(&server)?;

@@ -68,7 +68,7 @@ fn secrets_are_not_kept() {
     c.line("SLOWLOG RESET");
     c.line("AUTH default secret");
     c.line("HELLO 3 AUTH default secret SETNAME x");
-    c.line("CONFIG SET requirepass ''");
+    c.run(&["CONFIG", "SET", "requirepass", ""]);
     c.line("MULTI");
     c.line("SET k v");
     c.line("EXEC");

@@ -31,6 +31,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("anyhow", &["main.rs", "main/"]),
     ("tokio_rustls", &["net/"]),
     ("rustix", &["main/"]),
+    ("ring", &["env.rs", "commands/acl/"]),
     ("fastrand", &["env.rs"]),
     ("rand", &["env.rs"]),
 ];

@@ -23,7 +23,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn parse(args: &mut Args<'_>) -> Result<Self> {
+    fn parse(cx: &Cx<'_>, args: &mut Args<'_>) -> Result<Self> {
         let mut filter = Filter { skip_me: true, ..Filter::default() };
         while !args.is_empty() {
             let option = args.next()?.to_ascii_lowercase();
@@ -38,7 +38,7 @@ impl Filter {
                 }
                 b"maxage" => filter.max_age = Some(positive(value, "maxage should be greater than 0")?),
                 b"type" => filter.kind = Some(Kind::parse(value)?),
-                b"user" => filter.user = Some(known_user(value)?),
+                b"user" => filter.user = Some(known_user(cx, value)?),
                 b"addr" => filter.addr = Some(value.clone()),
                 b"laddr" => filter.laddr = Some(value.clone()),
                 b"skipme" => filter.skip_me = yes_no(value)?,
@@ -64,8 +64,8 @@ fn positive(raw: &[u8], otherwise: &str) -> Result<u64> {
     Ok(n.ok_or_else(|| ReplyError::of(format!("ERR {otherwise}")))?)
 }
 
-fn known_user(raw: &Bytes) -> Result<Bytes> {
-    if raw == "default" {
+fn known_user(cx: &Cx<'_>, raw: &Bytes) -> Result<Bytes> {
+    if cx.server.acl.get(raw).is_some() {
         return Ok(raw.clone());
     }
     let raw = String::from_utf8_lossy(raw);
@@ -86,7 +86,7 @@ pub(super) async fn kill(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let filter = if old_form {
         Filter { addr: Some(args.next()?.clone()), ..Filter::default() }
     } else {
-        Filter::parse(&mut args)?
+        Filter::parse(cx, &mut args)?
     };
     let now = cx.server.env.clock.monotonic();
     let mut killed = 0;

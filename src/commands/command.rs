@@ -80,7 +80,7 @@ const SUBS: &[Row] = &[
 ];
 
 /// The row called `name`: of a subcommand `container|sub`. With the name that it is shown under.
-fn find(name: &[u8]) -> Option<(String, &'static Row)> {
+pub(super) fn find(name: &[u8]) -> Option<(String, &'static Row)> {
     let mut parts = name.splitn(2, |b| *b == b'|');
     let row = table::lookup(parts.next()?)?;
     match parts.next() {

@@ -24,17 +24,20 @@ const WORDS: &[(Flags, &str)] = &[
     (Flags::ALLOW_BUSY, "allow_busy"),
 ];
 
-/// Categories in the order that Redis prints them.
-const CATEGORIES: &[&str] = &[
+/// Categories in the order that Redis prints them, also of what this server does not have.
+pub(super) const CATEGORIES: &[&str] = &[
     "keyspace",
     "read",
     "write",
     "set",
     "sortedset",
     "list",
+    "hash",
     "string",
     "bitmap",
     "hyperloglog",
+    "geo",
+    "stream",
     "pubsub",
     "admin",
     "fast",

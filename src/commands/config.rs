@@ -119,6 +119,7 @@ fn apply(server: &Server, option: &str) {
     let settings = server.config.get();
     match option {
         "appendfsync" => server.store.set_fsync(fsync(settings.appendfsync)),
+        "requirepass" => server.acl.set_default_password(&settings.requirepass),
         "loglevel" => server.telemetry.log.set_level(settings.loglevel.filter()),
         _ => {}
     }
@@ -139,10 +140,12 @@ async fn resetstat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 async fn rewrite(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let has_file = !cx.server.config.get().aclfile.is_empty();
+    let users = cx.server.acl.defined().filter(|_| !has_file);
     let failed = |why: String| match cx.server.config.file() {
         None => ReplyError::of(format!("ERR {why}")),
         Some(_) => ReplyError::of(format!("ERR Rewriting config file: {why}")),
     };
-    cx.server.config.rewrite().map_err(failed)?;
+    cx.server.config.rewrite(users.as_deref()).map_err(failed)?;
     Ok(Reply::Ok)
 }

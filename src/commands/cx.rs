@@ -4,6 +4,7 @@
 //! conflict, on a fresh copy of the client's state. So it changes nothing outside `tx` and `client`, except through
 //! `server`, and there only what may happen twice.
 
+use super::acl::{Acl, Denied, Reason, Refusal};
 use super::mailbox::{Mailbox, Posted};
 use super::pause::Pause;
 use super::reply::Reply;
@@ -148,6 +149,8 @@ pub struct Server {
     pub clients: Clients,
     /// Counters and latencies.
     pub telemetry: Telemetry,
+    /// Users and what they may do.
+    pub acl: Acl,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// Whether the job that removes expired keys works (DEBUG SET-ACTIVE-EXPIRE).
@@ -160,6 +163,7 @@ impl Server {
     /// Opens the layout on `store` and registers this server there.
     pub async fn open(store: Store, env: Env, config: ConfigStore) -> Result<Self> {
         let databases = config.get().databases;
+        let acl = Acl::new(&config.get().requirepass);
         let space = Keyspace::open(store.clone(), &env, databases).await?;
         space.beat().await?;
         Ok(Server {
@@ -169,6 +173,7 @@ impl Server {
             env,
             store,
             clients: Clients::default(),
+            acl,
             pause: Pause::default(),
             active_expire: AtomicBool::new(true),
             stop: tokio::sync::watch::Sender::new(false),
@@ -187,6 +192,33 @@ impl Server {
             self.complain(to.client(), Offence::Excess, what);
         }
         posted == Posted::Waits
+    }
+
+    /// Counts and keeps that `client` was refused `denied` (None: to log in), as the user of this name. `name`: of the command.
+    pub fn refused(&self, client: &ClientState, user: &Bytes, denied: Option<&Denied>, name: &Bytes) {
+        let counts = &self.telemetry.denials;
+        let (reason, count, object) = match denied {
+            None => (Reason::Auth, None, name),
+            Some(Denied::Command) => (Reason::Command, Some(&counts.commands), name),
+            Some(Denied::Key(key)) => (Reason::Key, Some(&counts.keys), key),
+            Some(Denied::Channel(channel)) => (Reason::Channel, Some(&counts.channels), channel),
+        };
+        if let Some(count) = count {
+            count.add(1);
+        }
+        let now = self.env.clock.now_ms();
+        let refusal = Refusal {
+            id: 0,
+            count: 1,
+            reason,
+            in_multi: client.handle.is_in_multi(),
+            object: Bytes::copy_from_slice(object),
+            user: Bytes::copy_from_slice(user),
+            created: now,
+            updated: now,
+            client: client.handle.line(self.env.clock.monotonic(), &self.telemetry),
+        };
+        self.acl.log.add(refusal, self.config.get().acllog_max_len);
     }
 
     /// Counts what a client did, and says so in the log where this kind has lines left.

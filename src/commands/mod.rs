@@ -1,5 +1,6 @@
 //! Commands: one row and one short function each, a family a file.
 
+pub mod acl;
 pub mod args;
 pub mod auth;
 pub mod cx;
@@ -77,6 +78,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     transactions::ROWS,
     idempotent::ROWS,
     auth::ROWS,
+    acl::ROWS,
     connection::ROWS,
     client::ROWS,
     cluster::ROWS,

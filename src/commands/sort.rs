@@ -6,7 +6,7 @@
 use super::args::{ArgResult, Args};
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KeySpec, Row, one};
+use super::table::{self, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
@@ -50,6 +50,10 @@ pub const ROWS: &[Row] = &[
 const NO_LISTS: ReplyError =
     ReplyError::new("ERR SORT with STORE makes a list: this server has strings and sets only");
 const NO_NUMBER: ReplyError = ReplyError::new("ERR One or more scores can't be converted into double");
+const NO_BY: ReplyError =
+    ReplyError::new("ERR BY option of SORT denied due to insufficient ACL permissions.");
+const NO_GET: ReplyError =
+    ReplyError::new("ERR GET option of SORT denied due to insufficient ACL permissions.");
 /// Keys read at once.
 const AT_ONCE: usize = 256;
 
@@ -114,6 +118,7 @@ async fn sort_ro(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Reply> {
     let key = args.next()?;
     let options = Options::parse(args, may_store)?;
+    check_patterns(cx, &options, if may_store { "sort" } else { "sort_ro" })?;
     let s = cx.scope()?;
     let slot = cx.look_up(&s, key).await?;
     let rep = slot.set()?;
@@ -131,6 +136,19 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
     let wanted = members.iter().flat_map(|member| options.get.iter().map(move |get| (*get, member)));
     let found = values(cx, &s, &wanted.collect::<Vec<_>>()).await?;
     Ok(Reply::Array(found.into_iter().map(Reply::bulk_or_nil).collect()))
+}
+
+/// BY and GET may name any key, so they need the right to read all.
+fn check_patterns(cx: &Cx<'_>, options: &Options<'_>, name: &str) -> ArgResult<()> {
+    let by = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
+    let user = cx.server.acl.get(&cx.client.user);
+    let may =
+        || table::lookup(name.as_bytes()).is_some_and(|row| user.is_some_and(|u| u.reads_all_keys(row, 1)));
+    match () {
+        () if !by && options.get.is_empty() || may() => Ok(()),
+        () if by => Err(NO_BY),
+        () => Err(NO_GET),
+    }
 }
 
 async fn in_order(

@@ -88,6 +88,10 @@ fn read_text(settings: &mut Settings, name: &str, text: &str, depth: usize) -> R
 
 fn apply(settings: &mut Settings, words: &[&str]) -> Result<(), String> {
     let Some((name, args)) = words.split_first() else { return Ok(()) };
+    if name.eq_ignore_ascii_case("user") && !args.is_empty() {
+        settings.users.push(args.iter().map(|word| (*word).to_owned()).collect());
+        return Ok(());
+    }
     let opt = lookup(name).ok_or("Bad directive or wrong number of arguments")?;
     opt.set(settings, args)
 }

@@ -69,6 +69,8 @@ macro_rules! options {
         #[derive(Debug, Clone, PartialEq)]
         pub struct Settings {
             $($(#[doc = $doc])+ pub $field: $type,)+
+            /// What the file says about users: `user` directives, the name and the rules. Commands change and show them (ACL).
+            pub users: Vec<Vec<String>>,
         }
 
         /// All options.
@@ -85,7 +87,7 @@ macro_rules! options {
         impl Default for Settings {
             /// The table's defaults. `tests/config_table.rs` shows that every one of them is a valid value.
             fn default() -> Self {
-                Settings { $($field: Codec::<$type>::read(&$codec, &[$default], &Default::default()).unwrap_or_default(),)+ }
+                Settings { $($field: Codec::<$type>::read(&$codec, &[$default], &Default::default()).unwrap_or_default(),)+ users: Vec::new() }
             }
         }
     };
@@ -102,6 +104,7 @@ const LEVEL: Choice<LogLevel> = Choice(&[
 ]);
 const ALLOWED: Choice<Allowed> =
     Choice(&[("no", Allowed::No), ("yes", Allowed::Yes), ("local", Allowed::Local)]);
+const CHANNELS: Choice<bool> = Choice(&[("allchannels", true), ("resetchannels", false)]);
 const CLIENT_AUTH: Choice<ClientAuth> =
     Choice(&[("yes", ClientAuth::Yes), ("no", ClientAuth::No), ("optional", ClientAuth::Optional)]);
 /// Redis' largest signed int.
@@ -127,6 +130,12 @@ options! {
     maxclients: u32 = "maxclients" "10000" Runtime Int(1, 4294967295);
     /// Password of the default user; empty asks for none.
     requirepass: String = "requirepass" "" Runtime Text;
+    /// File of the users, a line each, which ACL LOAD reads and ACL SAVE writes; empty: `user` lines in this file say who there is.
+    aclfile: String = "aclfile" "" Start Text;
+    /// Whether a new user may use any channel: `allchannels`, or `resetchannels` for none.
+    acl_pubsub_default: bool = "acl-pubsub-default" "resetchannels" Runtime CHANNELS;
+    /// Refusals that ACL LOG keeps.
+    acllog_max_len: usize = "acllog-max-len" "128" Runtime Int(0, INT);
     /// Worker threads; 0 takes one less than there are cores.
     io_threads: usize = "io-threads" "0" Start Int(0, 256);
     /// Longest bulk string that a client may send, in bytes.

@@ -55,7 +55,7 @@ impl Connection {
     pub(super) fn new(stream: Stream, entry: Entry, executor: Arc<Executor>) -> Self {
         let server = executor.server().clone();
         let socket = ClientSocket::new(stream, entry);
-        let client = ClientState::new(socket.handle().clone(), server.config.get().requirepass.is_empty());
+        let client = ClientState::new(socket.handle().clone(), server.acl.is_open());
         Connection {
             socket,
             decoder: Decoder::default(),

@@ -216,7 +216,7 @@ impl Door<'_> {
         if server.clients.len() >= most {
             return Some(("maxclients, or the limit of open files", FULL));
         }
-        let open = config.protected_mode && config.requirepass.is_empty();
+        let open = config.protected_mode && server.acl.default_has_no_password();
         (open && !peer.ip().to_canonical().is_loopback()).then_some(("protected mode", DENIED.as_bytes()))
     }
 }

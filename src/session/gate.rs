@@ -4,6 +4,7 @@
 //! arguments is told so before it is asked for a password. A command under an id (IDEMPOTENT) passes the same gates as
 //! without, and then those of [`under_id`].
 
+use crate::commands::acl::{Denied, User};
 use crate::commands::idempotent::{check_id, may_run};
 use crate::commands::table::{self, Flags, PREFIX, Row, Run, SessionOp};
 use crate::error::ReplyError;
@@ -26,13 +27,15 @@ const MAX_QUOTED: usize = 128;
 
 /// What the client may do now.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
+pub(super) struct Standing<'a> {
     /// Has authenticated, or need not.
     pub authenticated: bool,
     /// Between MULTI and EXEC.
     pub in_multi: bool,
     /// What `enable-debug-command` says to its address.
     pub may_debug: bool,
+    /// Whose rights are to be looked at; None: all is allowed.
+    pub rights: Option<&'a User>,
 }
 
 /// What the gates say.
@@ -46,6 +49,8 @@ pub(super) enum Verdict {
         /// An id and its command stand in front of them ([`PREFIX`]).
         under_id: bool,
     },
+    /// The user may not do this with this row.
+    Deny(&'static Row, Denied),
     /// Refused, where the command exists with its row.
     Refuse(Option<&'static Row>, ReplyError),
     /// A browser was made to talk to us: close without a word.
@@ -57,7 +62,7 @@ struct Request<'a> {
     row: &'static Row,
     argv: &'a [Bytes],
     names: usize,
-    standing: Standing,
+    standing: Standing<'a>,
 }
 
 type Gate = fn(&Request<'_>) -> Result<(), ReplyError>;
@@ -66,7 +71,7 @@ type Gate = fn(&Request<'_>) -> Result<(), ReplyError>;
 const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi];
 
 /// Finds the row of `argv` (not empty) and asks all gates.
-pub(super) fn check(argv: &[Bytes], standing: Standing) -> Verdict {
+pub(super) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     let (row, names) = match table::resolve(argv) {
         None => return unknown(argv),
         Some(Err(container)) => return Verdict::Refuse(Some(container), subcommand(container, argv)),
@@ -76,14 +81,17 @@ pub(super) fn check(argv: &[Bytes], standing: Standing) -> Verdict {
         return under_id(row, argv, standing);
     }
     let request = Request { row, argv, names, standing };
-    match GATES.iter().find_map(|gate| gate(&request).err()) {
-        None => Verdict::Pass { row, names, under_id: false },
-        Some(e) => Verdict::Refuse(Some(row), e),
+    if let Some(e) = GATES.iter().find_map(|gate| gate(&request).err()) {
+        return Verdict::Refuse(Some(row), e);
+    }
+    match standing.rights.map_or(Ok(()), |user| user.check(row, argv, names)) {
+        Ok(()) => Verdict::Pass { row, names, under_id: false },
+        Err(denied) => Verdict::Deny(row, denied),
     }
 }
 
 /// What the gates say of the command behind an id. It is refused where no retry could be answered for it.
-fn under_id(prefix: &'static Row, argv: &[Bytes], standing: Standing) -> Verdict {
+fn under_id(prefix: &'static Row, argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     let (id, inner) = match argv.split_at_checked(PREFIX) {
         Some(([_, id], inner)) if !inner.is_empty() => (id, inner),
         _ => return Verdict::Refuse(Some(prefix), wrong_arity(prefix.name)),

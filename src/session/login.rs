@@ -2,15 +2,15 @@
 
 use super::Session;
 use super::gate::quoted;
+use crate::commands::acl::{DEFAULT, Rights};
 use crate::commands::args::parse_i64;
 use crate::commands::cx::{Protocol, ReplyMode};
 use crate::commands::reply::Reply;
 use crate::error::{ReplyError, SYNTAX};
+use crate::exec::Call;
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
-use subtle::ConstantTimeEq;
 
-const DEFAULT_USER: Bytes = Bytes::from_static(b"default");
 const WRONGPASS: ReplyError =
     ReplyError::new("WRONGPASS invalid username-password pair or user is disabled.");
 const NO_PASSWORD: ReplyError = ReplyError::new(
@@ -33,43 +33,44 @@ struct Greeting<'a> {
 }
 
 impl Session {
-    pub(super) fn auth(&mut self, args: &[Bytes]) -> Reply {
-        let result = match args {
-            [_] if self.executor.server().config.get().requirepass.is_empty() => Err(NO_PASSWORD),
-            [password] => self.log_in(&DEFAULT_USER, password),
-            [user, password] => self.log_in(user, password),
+    pub(super) fn auth(&mut self, call: &Call) -> Reply {
+        let acl = &self.executor.server().acl;
+        let result = match call.argv.get(call.names..).unwrap_or_default() {
+            [_] if acl.default_has_no_password() => Err(NO_PASSWORD),
+            [password] => self.log_in(&DEFAULT, password, call),
+            [user, password] => self.log_in(user, password, call),
             _ => Err(SYNTAX),
         };
         result.map_or_else(Reply::Error, |()| Reply::Ok)
     }
 
-    /// A failed login leaves the client as it was.
-    fn log_in(&mut self, user: &Bytes, password: &Bytes) -> Result<(), ReplyError> {
+    /// A failed login leaves the client as it was. `call`: AUTH or HELLO.
+    fn log_in(&mut self, user: &Bytes, password: &Bytes, call: &Call) -> Result<(), ReplyError> {
         let server = self.executor.server();
-        let config = server.config.get();
-        let wanted = config.requirepass.as_bytes();
-        let same = wanted.is_empty() || bool::from(wanted.ct_eq(password));
-        if *user != DEFAULT_USER || !same {
+        if !server.acl.get(user).is_some_and(|known| known.accepts(password)) {
             let what = || "AUTH with a wrong user or password".to_owned();
             server.complain(&self.client.handle, Offence::Password, what);
+            server.refused(&self.client, user, None, call.argv.first().unwrap_or(user));
             return Err(WRONGPASS);
         }
-        drop(config);
         self.client.authenticated = true;
-        self.client.user = DEFAULT_USER;
+        self.client.user = Bytes::copy_from_slice(user);
+        self.rights = Rights::default();
+        self.client.publish();
         Ok(())
     }
 
-    pub(super) fn hello(&mut self, args: &[Bytes]) -> Reply {
-        match greeting(args).and_then(|g| self.greet(&g)) {
+    pub(super) fn hello(&mut self, call: &Call) -> Reply {
+        let args = call.argv.get(call.names..).unwrap_or_default();
+        match greeting(args).and_then(|g| self.greet(&g, call)) {
             Ok(()) => self.about_us(),
             Err(e) => Reply::Error(e),
         }
     }
 
-    fn greet(&mut self, g: &Greeting<'_>) -> Result<(), ReplyError> {
+    fn greet(&mut self, g: &Greeting<'_>, call: &Call) -> Result<(), ReplyError> {
         if let Some((user, password)) = g.login {
-            self.log_in(user, password)?;
+            self.log_in(user, password, call)?;
         }
         if !self.is_authenticated() {
             return Err(HELLO_NOAUTH);
@@ -103,8 +104,9 @@ impl Session {
         c.db = 0;
         c.protocol = Protocol::Resp2;
         c.reply = ReplyMode::On;
-        c.authenticated = self.executor.server().config.get().requirepass.is_empty();
-        c.user = DEFAULT_USER;
+        c.authenticated = self.executor.server().acl.is_open();
+        c.user = DEFAULT;
+        self.rights = Rights::default();
         c.name = Bytes::new();
         c.no_evict = false;
         c.no_touch = false;

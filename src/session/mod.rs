@@ -11,8 +11,10 @@
 mod gate;
 mod login;
 mod pause;
+mod permissions;
 mod transaction;
 
+use crate::commands::acl::Rights;
 use crate::commands::cx::{AfterReply, ClientState, Protocol, ReplyMode};
 use crate::commands::debug;
 use crate::commands::reply::Reply;
@@ -102,6 +104,7 @@ pub struct Session {
     closing: bool,
     /// `enable-debug-command` and an address do not change.
     may_debug: bool,
+    rights: Rights,
 }
 
 impl Session {
@@ -124,21 +127,29 @@ impl Session {
             weight: 0,
             closing: false,
             may_debug,
+            rights: Rights::default(),
         }
     }
 
     /// Takes a request of at least one argument.
     pub fn take(&mut self, mut argv: Vec<Bytes>) -> Room {
+        let server = self.executor.server();
+        server.acl.refresh(&mut self.rights, &self.client.user);
         let standing = Standing {
             authenticated: self.is_authenticated(),
             in_multi: self.multi.is_some(),
             may_debug: self.may_debug,
+            rights: self.rights.restricted().map(|user| &**user),
         };
         match gate::check(&argv, standing) {
             Verdict::Pass { row, names, under_id } => {
                 self.client.handle.on_command(table::index_of(row));
                 let id = if under_id { argv.drain(..PREFIX).next_back() } else { None };
                 self.accept(Call { row, argv, names, id })
+            }
+            Verdict::Deny(row, denied) => {
+                let reply = self.deny(row, &denied, &argv);
+                self.fix(reply)
             }
             Verdict::Refuse(row, error) => {
                 let telemetry = &self.executor.server().telemetry;
@@ -229,7 +240,7 @@ impl Session {
 
     /// Whether the client has authenticated, or need not.
     pub fn is_authenticated(&self) -> bool {
-        self.client.authenticated || self.executor.server().config.get().requirepass.is_empty()
+        self.client.authenticated || self.executor.server().acl.is_open()
     }
 
     /// Whether the connection is to be closed once the replies are written.
@@ -388,8 +399,8 @@ impl Session {
             SessionOp::Discard => self.discard(),
             SessionOp::Watch => self.watch(args).await,
             SessionOp::Unwatch => self.unwatch(),
-            SessionOp::Auth => self.auth(args),
-            SessionOp::Hello => self.hello(args),
+            SessionOp::Auth => self.auth(call),
+            SessionOp::Hello => self.hello(call),
             SessionOp::Reset => self.reset(),
             SessionOp::Quit => {
                 self.closing = true;

@@ -140,7 +140,7 @@ impl Session {
             return spoilt(&not_under_id(&label(refused.row, refused.names, &refused.argv)));
         }
         let total = multi.calls.len();
-        let (ours, calls) = split(multi.calls);
+        let (ours, calls) = split(multi.calls, |call| self.no_longer_allowed(call));
         let ran = match self.run_exec(calls, watches, id).await {
             Ok(ran) => ran,
             Err(instead) => return instead,
@@ -149,7 +149,8 @@ impl Session {
         let mut replies = Vec::with_capacity(total);
         for at in 0..total {
             replies.push(match ours.next_if(|(n, _)| *n == at) {
-                Some((_, call)) => self.inside_exec(&call),
+                Some((_, Ours::Run(call))) => self.inside_exec(&call),
+                Some((_, Ours::Denied(reply))) => reply,
                 None => never_none(ran.next().unwrap_or(Reply::None)),
             });
         }
@@ -177,10 +178,9 @@ impl Session {
     /// A queued command that the executor does not run. They touch no key, so their order among the others shows only in
     /// the replies.
     fn inside_exec(&mut self, call: &Call) -> Reply {
-        let args = call.argv.get(call.names..).unwrap_or_default();
         match call.row.run {
-            Run::Session(SessionOp::Auth) => self.auth(args),
-            Run::Session(SessionOp::Hello) => self.hello(args),
+            Run::Session(SessionOp::Auth) => self.auth(call),
+            Run::Session(SessionOp::Hello) => self.hello(call),
             Run::Refuse(line) => Reply::Error(ReplyError::new(line)),
             // UNWATCH: EXEC has done it.
             _ => Reply::Ok,
@@ -194,12 +194,24 @@ fn spoilt(error: &ReplyError) -> Reply {
     Reply::Error(ReplyError::of(format!("EXECABORT Transaction discarded because of: {why}")))
 }
 
-/// What the session runs of a queue, with its places, and what the executor runs.
-fn split(queue: Vec<Call>) -> (Vec<(usize, Call)>, Vec<Call>) {
+/// A queued command that the executor does not run.
+enum Ours {
+    /// The session runs it.
+    Run(Call),
+    /// Nobody does: the user has lost the right.
+    Denied(Reply),
+}
+
+/// What the session answers of a queue, with its places, and what the executor runs.
+fn split(queue: Vec<Call>, denied: impl Fn(&Call) -> Option<Reply>) -> (Vec<(usize, Ours)>, Vec<Call>) {
     let (mut ours, mut calls) = (Vec::new(), Vec::with_capacity(queue.len()));
     for (at, call) in queue.into_iter().enumerate() {
+        if let Some(reply) = denied(&call) {
+            ours.push((at, Ours::Denied(reply)));
+            continue;
+        }
         match call.row.run {
-            Run::Session(_) | Run::Refuse(_) => ours.push((at, call)),
+            Run::Session(_) | Run::Refuse(_) => ours.push((at, Ours::Run(call))),
             _ => calls.push(call),
         }
     }

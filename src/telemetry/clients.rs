@@ -178,6 +178,10 @@ impl ClientHandle {
         self.mail.store(waiting as u64, Relaxed);
         self.mail_bytes.store(bytes as u64, Relaxed);
     }
+    /// Whether it is between MULTI and EXEC.
+    pub fn is_in_multi(&self) -> bool {
+        self.multi.load(Relaxed) >= 0
+    }
     /// Number of watched keys.
     pub fn set_watching(&self, keys: usize) {
         self.watching.store(keys as u32, Relaxed);

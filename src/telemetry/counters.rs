@@ -52,6 +52,17 @@ impl LookupTally {
     }
 }
 
+/// Calls that the access rules refused.
+#[derive(Debug, Default)]
+pub struct Denials {
+    /// For the command.
+    pub commands: Count,
+    /// For a key.
+    pub keys: Count,
+    /// For a channel.
+    pub channels: Count,
+}
+
 /// What is counted of one row.
 #[derive(Debug)]
 pub struct CommandStats {

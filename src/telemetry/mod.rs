@@ -76,6 +76,8 @@ pub struct Telemetry {
     pub batch_sizes: Histogram,
     /// Samples for the rates in INFO.
     pub rates: Mutex<Rates>,
+    /// What the access rules refused.
+    pub denials: counters::Denials,
     /// SLOWLOG.
     pub slow: slowlog::SlowLog,
     /// LATENCY's events.
@@ -120,6 +122,7 @@ impl Telemetry {
             batches: Histogram::default(),
             batch_sizes: Histogram::default(),
             rates: Mutex::default(),
+            denials: counters::Denials::default(),
             slow: slowlog::SlowLog::default(),
             spikes: spikes::Spikes::default(),
             log: log::LogControl::default(),
@@ -239,6 +242,9 @@ impl Telemetry {
             &self.conflicts,
             &self.retries,
             &self.unknown,
+            &self.denials.commands,
+            &self.denials.keys,
+            &self.denials.channels,
         ];
         counts.into_iter().for_each(Count::reset);
         self.commands.iter().for_each(CommandStats::reset);

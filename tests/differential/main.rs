@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acl;
 mod differences;
 mod dump;
 mod generate;

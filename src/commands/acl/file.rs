@@ -1,0 +1,116 @@
+//! Users from the configuration file and from `aclfile`, and back. A file with one error changes nothing.
+
+use super::user::{DEFAULT, User, joined};
+use super::{Acl, RuleError, Users};
+use crate::config::Settings;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const BOTH: &str = "users are defined in the configuration file and in aclfile: it must be one of them";
+const UNCHANGED: &str =
+    "WARNING: ACL errors detected, no change to the previously active ACL rules was performed";
+
+impl Acl {
+    /// The users that the settings define, at the start. The error says what is wrong with them.
+    pub fn load_configured(&self, settings: &Settings) -> Result<(), String> {
+        if settings.aclfile.is_empty() {
+            return self.load_lines(settings);
+        }
+        if !settings.users.is_empty() {
+            return Err(BOTH.into());
+        }
+        self.load_file(settings).map(drop)
+    }
+
+    fn load_lines(&self, settings: &Settings) -> Result<(), String> {
+        let mut new = Users::new();
+        for line in &settings.users {
+            let words: Vec<Bytes> = line.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+            let (name, rules) = words.split_first().ok_or("a user has a name")?;
+            let user = read_user(&new, name, rules, settings)?;
+            if !user.enabled {
+                tracing::info!("the user '{}' is off: no rule says 'on'", String::from_utf8_lossy(name));
+            }
+            new.insert(name.clone(), Arc::new(user));
+        }
+        self.defined.store(!new.is_empty(), Ordering::Release);
+        self.change(|users| users.extend(new));
+        Ok(())
+    }
+
+    /// Reads `aclfile`, and puts its users in the place of all. Returns the names of those that are no more.
+    pub fn load_file(&self, settings: &Settings) -> Result<Vec<Bytes>, String> {
+        let name = &settings.aclfile;
+        let text =
+            std::fs::read(name).map_err(|e| format!("Error loading ACLs, opening file '{name}': {e}"))?;
+        let (mut new, mut errors) = (BTreeMap::new(), String::new());
+        for (n, line) in text.split(|b| *b == b'\n').enumerate() {
+            let split = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            let words: Vec<Bytes> = split.map(Bytes::copy_from_slice).collect();
+            let read = match words.as_slice() {
+                [] => continue,
+                [first, user, rules @ ..] if first == "user" => {
+                    read_user(&new, user, rules, settings).map(|made| (user.clone(), Arc::new(made)))
+                }
+                _ => Err("should start with user keyword followed by the username".into()),
+            };
+            match read {
+                Ok((user, made)) => drop(new.insert(user, made)),
+                Err(why) => errors += &format!("{name}:{}: {why}. ", n + 1),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors + UNCHANGED);
+        }
+        new.entry(DEFAULT).or_insert_with(|| Arc::new(User::open()));
+        Ok(self.change(|users| {
+            let old = std::mem::replace(users, new);
+            old.into_keys().filter(|name| !users.contains_key(name)).collect()
+        }))
+    }
+
+    /// Writes all users into `file`. A crash leaves the old file or the new one.
+    pub fn save_file(&self, file: &Path) -> std::io::Result<()> {
+        let mut name = file.file_name().unwrap_or_default().to_owned();
+        name.push(".rewrite");
+        let new = file.with_file_name(name);
+        let mut out = std::fs::File::create(&new)?;
+        if let Ok(old) = std::fs::metadata(file) {
+            out.set_permissions(old.permissions())?;
+        }
+        for line in self.lines() {
+            writeln!(out, "{line}")?;
+        }
+        out.sync_all()?;
+        std::fs::rename(&new, file)
+    }
+}
+
+/// A user from its rules, whom `known` must not have.
+fn read_user(known: &Users, name: &Bytes, rules: &[Bytes], settings: &Settings) -> Result<User, String> {
+    let shown = String::from_utf8_lossy(name);
+    super::selector::word(name).map_err(|_| format!("username '{shown}' contains invalid characters"))?;
+    if known.contains_key(name) {
+        return Err(format!("Duplicate user '{shown}'"));
+    }
+    let rules = joined(rules).map_err(|_| "Unmatched parenthesis in selector definition")?;
+    let mut user = User::new(settings.acl_pubsub_default);
+    for rule in &rules {
+        user.apply(rule, settings.acl_pubsub_default).map_err(|why| said(rule, why))?;
+    }
+    Ok(user)
+}
+
+/// A rule is shown where it cannot be a password.
+fn said(rule: &[u8], why: RuleError) -> String {
+    match why {
+        RuleError::Unknown => {
+            format!("Error in applying operation '{}': {}", String::from_utf8_lossy(rule), why.text())
+        }
+        _ => why.text().into(),
+    }
+}

@@ -1,0 +1,96 @@
+//! ACL LOG: what was refused, lately. The same refusal within a minute is counted, not kept again.
+
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+
+/// Milliseconds within which the same refusal is the same entry, and how many entries are looked at for it.
+const TOGETHER: u64 = 60_000;
+const LOOKED_AT: usize = 10;
+
+/// Why something was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A wrong user or password.
+    Auth,
+    /// The command.
+    Command,
+    /// A key.
+    Key,
+    /// A channel.
+    Channel,
+}
+
+impl Reason {
+    /// As ACL LOG shows it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::Auth => "auth",
+            Reason::Command => "command",
+            Reason::Key => "key",
+            Reason::Channel => "channel",
+        }
+    }
+}
+
+/// One refusal, or several that are the same.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// Its number, from 0.
+    pub id: u64,
+    /// How often.
+    pub count: i64,
+    /// Why.
+    pub reason: Reason,
+    /// Inside MULTI or EXEC.
+    pub in_multi: bool,
+    /// The command, key or channel.
+    pub object: bytes::Bytes,
+    /// Who.
+    pub user: bytes::Bytes,
+    /// When first, in milliseconds since the Unix epoch.
+    pub created: u64,
+    /// When last.
+    pub updated: u64,
+    /// The last one's line in CLIENT LIST.
+    pub client: String,
+}
+
+impl Refusal {
+    fn is_same(&self, other: &Refusal) -> bool {
+        self.reason == other.reason
+            && self.in_multi == other.in_multi
+            && self.object == other.object
+            && self.user == other.user
+            && self.updated.abs_diff(other.updated) <= TOGETHER
+    }
+}
+
+/// The latest refusals.
+#[derive(Debug, Default)]
+pub struct AclLog(Mutex<(VecDeque<Refusal>, u64)>);
+
+impl AclLog {
+    /// Adds one; keeps `most`.
+    pub fn add(&self, new: Refusal, most: usize) {
+        let mut log = self.0.lock();
+        let (entries, next) = &mut *log;
+        let known = entries.iter().take(LOOKED_AT).position(|old| old.is_same(&new));
+        let entry = match known.and_then(|at| entries.remove(at)) {
+            Some(old) => Refusal { count: old.count + 1, id: old.id, created: old.created, ..new },
+            None => {
+                *next += 1;
+                Refusal { id: *next - 1, ..new }
+            }
+        };
+        entries.push_front(entry);
+        entries.truncate(most);
+    }
+    /// At most `count`, the latest first.
+    pub fn latest(&self, count: usize) -> Vec<Refusal> {
+        self.0.lock().0.iter().take(count).cloned().collect()
+    }
+    /// Forgets all.
+    pub fn reset(&self) {
+        self.0.lock().0.clear();
+    }
+}

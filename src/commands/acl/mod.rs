@@ -1,0 +1,176 @@
+//! Access control: users, what each may do, and what was refused. Of this server: its configuration file, or `aclfile`, says
+//! who there is, and other servers on the same store have their own.
+//!
+//! Every connection asks for its user's rights before every command ([`Rights`]): one load and one comparison tell that
+//! nothing has changed, and a user who may do everything has no rights to look at. A change of any user makes every
+//! connection look its user up again, so it takes effect for the next command that is read.
+
+mod file;
+mod log;
+mod rows;
+mod selector;
+mod user;
+
+pub use log::{AclLog, Reason, Refusal};
+pub use rows::ROWS;
+pub use selector::{Denied, RuleError};
+pub use user::{DEFAULT, User};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+type Users = BTreeMap<Bytes, Arc<User>>;
+
+/// The users of a server.
+#[derive(Debug)]
+pub struct Acl {
+    users: RwLock<Users>,
+    generation: AtomicU64,
+    /// The default user needs no password.
+    open: AtomicBool,
+    /// Users were defined, so CONFIG REWRITE says them.
+    defined: AtomicBool,
+    /// What was refused.
+    pub log: AclLog,
+}
+
+/// What a connection remembers of its user's rights.
+#[derive(Debug, Default)]
+pub struct Rights {
+    generation: u64,
+    user: Option<Arc<User>>,
+}
+
+impl Rights {
+    /// Whose rights are to be looked at; None: all is allowed.
+    pub fn restricted(&self) -> Option<&Arc<User>> {
+        self.user.as_ref()
+    }
+}
+
+/// A rule that was refused: the rule as it was given, and why; or a selector that is not closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetUserError {
+    /// Of a rule.
+    Rule(Bytes, RuleError),
+    /// A parenthesis is missing.
+    Open(Bytes),
+}
+
+impl SetUserError {
+    /// What a client reads, without a code.
+    pub fn text(&self) -> String {
+        match self {
+            SetUserError::Rule(rule, why) => {
+                format!("Error in ACL SETUSER modifier '{}': {}", String::from_utf8_lossy(rule), why.text())
+            }
+            SetUserError::Open(first) => {
+                let first = String::from_utf8_lossy(first);
+                format!("Unmatched parenthesis in acl selector starting at '{first}'.")
+            }
+        }
+    }
+}
+
+impl Acl {
+    /// With the default user alone, who has this password; without one none is asked for.
+    pub fn new(requirepass: &str) -> Self {
+        let acl = Acl {
+            users: RwLock::new(BTreeMap::from([(DEFAULT, Arc::new(User::open()))])),
+            generation: AtomicU64::new(1),
+            open: AtomicBool::new(true),
+            defined: AtomicBool::new(false),
+            log: AclLog::default(),
+        };
+        acl.set_default_password(requirepass);
+        acl
+    }
+
+    /// `requirepass` changed.
+    pub fn set_default_password(&self, password: &str) {
+        self.change(|users| {
+            let mut user = users.get(&DEFAULT).map_or_else(User::open, |user| User::clone(user));
+            let rule = if password.is_empty() { "nopass".to_owned() } else { format!(">{password}") };
+            for rule in ["resetpass", &rule] {
+                let _ = user.apply(rule.as_bytes(), true);
+            }
+            users.insert(DEFAULT, Arc::new(user));
+        });
+    }
+
+    fn change<T>(&self, with: impl FnOnce(&mut Users) -> T) -> T {
+        let mut users = self.users.write();
+        let out = with(&mut users);
+        let open = users.get(&DEFAULT).is_some_and(|user| user.nopass && user.enabled);
+        self.open.store(open, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::Release);
+        out
+    }
+
+    /// Whether new connections need not log in.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Whether the default user has no password, be it switched off or not.
+    pub fn default_has_no_password(&self) -> bool {
+        self.get(&DEFAULT).is_none_or(|user| user.nopass)
+    }
+
+    /// The user of this name.
+    pub fn get(&self, name: &[u8]) -> Option<Arc<User>> {
+        self.users.read().get(name).cloned()
+    }
+
+    /// All users by name.
+    pub fn all(&self) -> Vec<(Bytes, Arc<User>)> {
+        self.users.read().iter().map(|(name, user)| (name.clone(), user.clone())).collect()
+    }
+
+    /// All users as lines of a configuration file.
+    pub fn lines(&self) -> Vec<String> {
+        let line = |(name, user): (Bytes, Arc<User>)| {
+            format!("user {} {}", String::from_utf8_lossy(&name), user.show())
+        };
+        self.all().into_iter().map(line).collect()
+    }
+
+    /// The lines, where users were defined otherwise than by `requirepass`.
+    pub fn defined(&self) -> Option<Vec<String>> {
+        self.defined.load(Ordering::Acquire).then(|| self.lines())
+    }
+
+    /// Applies all rules to the user of this name, who is made where there is none, or none of them.
+    pub fn set_user(&self, name: &Bytes, rules: &[Bytes], all_channels: bool) -> Result<(), SetUserError> {
+        let rules = user::joined(rules).map_err(SetUserError::Open)?;
+        self.change(|users| {
+            let old = users.get(name).map(|user| User::clone(user));
+            let mut user = old.unwrap_or_else(|| User::new(all_channels));
+            for rule in &rules {
+                user.apply(rule, all_channels).map_err(|e| SetUserError::Rule(rule.clone(), e))?;
+            }
+            users.insert(name.clone(), Arc::new(user));
+            self.defined.store(true, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// Removes users. Returns the names of those that there were.
+    pub fn remove(&self, names: &[Bytes]) -> Vec<Bytes> {
+        self.defined.store(true, Ordering::Release);
+        self.change(|users| names.iter().filter(|name| users.remove(*name).is_some()).cloned().collect())
+    }
+
+    /// Brings what a connection remembers of the user called `name` up to date. Cheap where nothing has changed.
+    pub fn refresh(&self, rights: &mut Rights, name: &[u8]) {
+        let generation = self.generation.load(Ordering::Acquire);
+        if rights.generation != generation {
+            // Who was removed may do nothing until the connection has ended.
+            let user = self.get(name).unwrap_or_else(|| Arc::new(User::new(false)));
+            *rights = Rights { generation, user: Some(user).filter(|user| !user.is_unrestricted()) };
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! ACL's subcommands. None shares its window with others: what follows one is asked under the rules that it made.
+
+use super::log::Refusal;
+use super::selector::{Denied, Selector, word};
+use super::user::{DEFAULT, User};
+use crate::commands::args::Args;
+use crate::commands::command::{find, help_of};
+use crate::commands::command_info::{CATEGORIES, categories};
+use crate::commands::cx::{AfterReply, Cx};
+use crate::commands::reply::Reply;
+use crate::commands::table::{self, Flags, Group, PREFIX, Row, Run};
+use crate::error::{ReplyError, Result};
+use crate::handler;
+use bytes::Bytes;
+use std::path::Path;
+
+const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::HEAVY);
+const ADMIN: Flags = OPEN.or(Flags::ADMIN);
+const BASE: Row = Row {
+    name: "acl",
+    arity: 2,
+    flags: ADMIN,
+    keys: &[],
+    group: Group::Server,
+    since: "6.0.0",
+    syntax: "",
+    summary: "Says who may do what.",
+    run: Run::Container,
+    subs: &[],
+};
+
+/// The container's row.
+pub const ROWS: &[Row] = &[Row { arity: -2, flags: Flags::NONE, subs: SUBS, ..BASE }];
+
+const SUBS: &[Row] = &[
+    Row {
+        name: "cat",
+        arity: -2,
+        flags: OPEN,
+        syntax: "[category]",
+        summary: "Lists the categories, or the commands of one.",
+        run: handler!(cat),
+        ..BASE
+    },
+    Row {
+        name: "deluser",
+        arity: -3,
+        syntax: "username [username ...]",
+        summary: "Removes users, and closes their connections.",
+        run: handler!(deluser),
+        ..BASE
+    },
+    Row {
+        name: "dryrun",
+        arity: -4,
+        since: "7.0.0",
+        syntax: "username command [arg [arg ...]]",
+        summary: "Says whether a user may run a command, without running it.",
+        run: handler!(dryrun),
+        ..BASE
+    },
+    Row {
+        name: "genpass",
+        arity: -2,
+        flags: OPEN,
+        syntax: "[bits]",
+        summary: "Returns a random password.",
+        run: handler!(genpass),
+        ..BASE
+    },
+    Row {
+        name: "getuser",
+        arity: 3,
+        syntax: "username",
+        summary: "Describes a user.",
+        run: handler!(getuser),
+        ..BASE
+    },
+    Row {
+        name: "help",
+        flags: Flags::LOADING.or(Flags::STALE),
+        summary: "Lists the subcommands.",
+        run: handler!(help),
+        ..BASE
+    },
+    Row {
+        name: "list",
+        summary: "Returns all users as lines of a configuration file.",
+        run: handler!(list),
+        ..BASE
+    },
+    Row { name: "load", summary: "Reads the users from aclfile.", run: handler!(load), ..BASE },
+    Row {
+        name: "log",
+        arity: -2,
+        syntax: "[count | RESET]",
+        summary: "Returns what was refused lately.",
+        run: handler!(log),
+        ..BASE
+    },
+    Row { name: "save", summary: "Writes the users into aclfile.", run: handler!(save), ..BASE },
+    Row {
+        name: "setuser",
+        arity: -3,
+        syntax: "username [rule [rule ...]]",
+        summary: "Makes or changes a user.",
+        run: handler!(setuser),
+        ..BASE
+    },
+    Row { name: "users", summary: "Lists the users' names.", run: handler!(users), ..BASE },
+    Row {
+        name: "whoami",
+        flags: OPEN,
+        summary: "Returns the name of this connection's user.",
+        run: handler!(whoami),
+        ..BASE
+    },
+];
+
+const NO_FILE: ReplyError = ReplyError::new(
+    "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
+);
+const NOT_SAVED: ReplyError = ReplyError::new(
+    "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
+);
+const BAD_BITS: ReplyError = ReplyError::new(
+    "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
+);
+/// What LOG shows unless it is told how much.
+const SHOWN: i64 = 10;
+
+async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(help_of("acl"))
+}
+
+/// More than one argument where a subcommand takes one at most.
+fn too_many(sub: &str) -> ReplyError {
+    ReplyError::of(format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try ACL HELP."))
+}
+
+async fn whoami(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Bulk(cx.client.user.clone()))
+}
+
+async fn users(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::bulks(cx.server.acl.all().into_iter().map(|(name, _)| name)))
+}
+
+async fn list(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Array(cx.server.acl.lines().into_iter().map(Reply::text).collect()))
+}
+
+async fn cat(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let wanted = match args.rest() {
+        [] => return Ok(Reply::Array(CATEGORIES.iter().map(|c| Reply::bulk_static(c)).collect())),
+        [one] => one,
+        _ => return Err(too_many("CAT").into()),
+    };
+    let Some(category) = CATEGORIES.iter().find(|c| wanted.eq_ignore_ascii_case(c.as_bytes())) else {
+        let wanted = String::from_utf8_lossy(wanted.get(..128).unwrap_or(wanted));
+        return Err(ReplyError::of(format!("ERR Unknown category '{wanted}'")).into());
+    };
+    let mut labels = table::labelled().filter(|(label, row)| categories(label, row).contains(category));
+    Ok(Reply::Array(labels.by_ref().map(|(label, _)| Reply::text(label)).collect()))
+}
+
+async fn setuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let name = args.next()?;
+    word(name).map_err(|_| ReplyError::new("ERR Usernames can't contain spaces or null characters"))?;
+    let all_channels = cx.server.config.get().acl_pubsub_default;
+    let set = cx.server.acl.set_user(name, args.rest(), all_channels);
+    set.map_err(|e| ReplyError::of(format!("ERR {}", e.text())))?;
+    Ok(Reply::Ok)
+}
+
+async fn deluser(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    if args.rest().contains(&DEFAULT) {
+        return Err(ReplyError::new("ERR The 'default' user cannot be removed").into());
+    }
+    let removed = cx.server.acl.remove(args.rest());
+    close_connections(cx, &removed);
+    Ok(Reply::Int(removed.len() as i64))
+}
+
+/// Closes the connections of users that are no more; the client's own after its reply.
+fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
+    for client in cx.server.clients.all() {
+        let user = client.identity().user;
+        if users.iter().any(|u| String::from_utf8_lossy(u) == user) && client.id != cx.client.id {
+            client.kill();
+        }
+    }
+    if users.contains(&cx.client.user) {
+        cx.client.after_reply = AfterReply::Close;
+    }
+}
+
+async fn getuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let Some(user) = cx.server.acl.get(args.next()?) else { return Ok(Reply::Nil) };
+    let Some((own, others)) = user.selectors().split_first() else { return Ok(Reply::Nil) };
+    let flags = user.flags().into_iter().map(Reply::bulk_static);
+    let passwords = user.passwords.iter().map(|p| Reply::text(p.clone()));
+    let mut facts = vec![
+        (Reply::bulk_static("flags"), Reply::Set(flags.collect())),
+        (Reply::bulk_static("passwords"), Reply::Array(passwords.collect())),
+    ];
+    facts.extend(describe(own));
+    let others = others.iter().map(|s| Reply::Map(describe(s).into()));
+    facts.push((Reply::bulk_static("selectors"), Reply::Array(others.collect())));
+    Ok(Reply::Map(facts))
+}
+
+fn describe(selector: &Selector) -> [(Reply, Reply); 3] {
+    [
+        (Reply::bulk_static("commands"), Reply::text(selector.show_commands())),
+        (Reply::bulk_static("keys"), Reply::text(selector.show_keys())),
+        (Reply::bulk_static("channels"), Reply::text(selector.show_channels())),
+    ]
+}
+
+async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let bits = match args.len() {
+        0 => 256,
+        1 => args.int()?,
+        _ => return Err(too_many("GENPASS").into()),
+    };
+    let bits = usize::try_from(bits).ok().filter(|bits| (1..=4096).contains(bits)).ok_or(BAD_BITS)?;
+    let digits = bits.div_ceil(4);
+    let secret = cx.server.env.secret(digits.div_ceil(2)).ok_or(ReplyError::new("ERR no randomness"))?;
+    let text: String = secret.iter().map(|b| format!("{b:02x}")).collect();
+    Ok(Reply::text(text.get(..digits).unwrap_or(&text)))
+}
+
+async fn load(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let settings = cx.server.config.get().clone();
+    if settings.aclfile.is_empty() {
+        return Err(NO_FILE.into());
+    }
+    let gone = cx.server.acl.load_file(&settings).map_err(|why| ReplyError::of(format!("ERR {why}")))?;
+    close_connections(cx, &gone);
+    Ok(Reply::Ok)
+}
+
+async fn save(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let settings = cx.server.config.get();
+    if settings.aclfile.is_empty() {
+        return Err(NO_FILE.into());
+    }
+    cx.server.acl.save_file(Path::new(&settings.aclfile)).map_err(|error| {
+        tracing::warn!(%error, file = settings.aclfile, "ACL SAVE");
+        NOT_SAVED
+    })?;
+    Ok(Reply::Ok)
+}
+
+async fn log(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let count = match args.rest() {
+        [] => SHOWN,
+        [word] if word.eq_ignore_ascii_case(b"reset") => {
+            cx.server.acl.log.reset();
+            return Ok(Reply::Ok);
+        }
+        [_] => args.int()?.max(0),
+        _ => return Err(too_many("LOG").into()),
+    };
+    let latest = cx.server.acl.log.latest(usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(Reply::Array(latest.into_iter().map(|refusal| show(refusal, cx.now)).collect()))
+}
+
+fn show(r: Refusal, now: u64) -> Reply {
+    let number = |n: u64| Reply::Int(i64::try_from(n).unwrap_or(i64::MAX));
+    let facts = [
+        ("count", Reply::Int(r.count)),
+        ("reason", Reply::bulk_static(r.reason.text())),
+        ("context", Reply::bulk_static(if r.in_multi { "multi" } else { "toplevel" })),
+        ("object", Reply::Bulk(r.object)),
+        ("username", Reply::Bulk(r.user)),
+        ("age-seconds", Reply::Double(now.saturating_sub(r.updated) as f64 / 1000.0)),
+        ("client-info", Reply::text(r.client)),
+        ("entry-id", number(r.id)),
+        ("timestamp-created", number(r.created)),
+        ("timestamp-last-updated", number(r.updated)),
+    ];
+    Reply::Map(facts.into_iter().map(|(name, fact)| (Reply::bulk_static(name), fact)).collect())
+}
+
+async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let name = args.next()?;
+    let Some(user) = cx.server.acl.get(name) else {
+        let name = String::from_utf8_lossy(name);
+        return Err(ReplyError::of(format!("ERR User '{name}' not found")).into());
+    };
+    let argv = match table::resolve(args.rest()) {
+        Some(Ok((row, 1))) if matches!(row.run, Run::Prefix) => args.rest().get(PREFIX..).unwrap_or_default(),
+        _ => args.rest(),
+    };
+    let Some(Ok((row, names))) = table::resolve(argv) else {
+        let name = argv.first().map(|n| String::from_utf8_lossy(n)).unwrap_or_default();
+        return Err(ReplyError::of(format!("ERR Command '{name}' not found")).into());
+    };
+    let label = argv.get(..names).and_then(|n| find(&n.join(&b'|'))).map_or_else(String::new, |(l, _)| l);
+    if !row.accepts(argv.len()) {
+        return Err(ReplyError::of(format!("ERR wrong number of arguments for '{label}' command")).into());
+    }
+    Ok(verdict(&user, row, argv, names, &label))
+}
+
+fn verdict(user: &User, row: &'static Row, argv: &[Bytes], names: usize, label: &str) -> Reply {
+    let may_not = |what: &str, name: &[u8], kind: &str| {
+        let name = String::from_utf8_lossy(name);
+        Reply::text(format!("This user has no permissions to {what} the '{name}' {kind}"))
+    };
+    match user.check(row, argv, names) {
+        Ok(()) => Reply::Ok,
+        Err(Denied::Command) => may_not("run", label.as_bytes(), "command"),
+        Err(Denied::Key(key)) => may_not("access", &key, "key"),
+        Err(Denied::Channel(channel)) => may_not("access", &channel, "channel"),
+    }
+}

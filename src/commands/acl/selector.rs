@@ -1,0 +1,412 @@
+//! A selector: which commands may be run on which keys and channels. A user has a first one and may have more; what any of
+//! them allows is allowed.
+//!
+//! Commands are bits by a row's place in the table. Beside the bits the rules themselves are kept, in the order in which they were
+//! given and without those that a later one replaces, because they say more: `+@hash` also allows what does not exist yet.
+
+use crate::commands::command;
+use crate::commands::command_info::{CATEGORIES, categories};
+use crate::commands::glob;
+use crate::commands::table::{self, Flags, KeySpec, Row};
+use bytes::Bytes;
+
+/// Why a rule was refused. The texts are Redis'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleError {
+    /// No such command or category.
+    Unknown,
+    /// Not understood, or a pattern with a space.
+    Syntax,
+    /// A key pattern beside all keys.
+    AllKeys,
+    /// A channel pattern beside all channels.
+    AllChannels,
+    /// A password to be removed that is not there.
+    NoSuchPassword,
+    /// Not a SHA-256.
+    NoHash,
+    /// A first argument of a subcommand.
+    FirstArgument,
+}
+
+impl RuleError {
+    /// What a client or the log reads.
+    pub fn text(self) -> &'static str {
+        match self {
+            RuleError::Unknown => "Unknown command or category name in ACL",
+            RuleError::Syntax => "Syntax error",
+            RuleError::AllKeys => {
+                "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. \
+                 Try 'resetkeys' to start with an empty list of patterns"
+            }
+            RuleError::AllChannels => {
+                "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any \
+                 effect. Try 'resetchannels' to start with an empty list of channels"
+            }
+            RuleError::NoSuchPassword => "The password you are trying to remove from the user does not exist",
+            RuleError::NoHash => {
+                "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
+            }
+            RuleError::FirstArgument => "Allowing first-arg of a subcommand is not supported",
+        }
+    }
+}
+
+/// What a call must not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Denied {
+    /// Run the command.
+    Command,
+    /// Use this key.
+    Key(Bytes),
+    /// Use this channel.
+    Channel(Bytes),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Access {
+    read: bool,
+    write: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct KeyPattern {
+    pattern: Bytes,
+    access: Access,
+}
+
+impl KeyPattern {
+    fn allows(&self, wanted: Access) -> bool {
+        (self.access.read || !wanted.read) && (self.access.write || !wanted.write)
+    }
+    fn show(&self) -> String {
+        let prefix = match self.access {
+            Access { read: true, write: true } => "~",
+            Access { read: true, .. } => "%R~",
+            _ => "%W~",
+        };
+        format!("{prefix}{}", String::from_utf8_lossy(&self.pattern))
+    }
+}
+
+/// What is allowed together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selector {
+    all_commands: bool,
+    allowed: Vec<u64>,
+    first_arguments: Vec<(usize, Bytes)>,
+    rules: Vec<String>,
+    all_keys: bool,
+    keys: Vec<KeyPattern>,
+    all_channels: bool,
+    channels: Vec<Bytes>,
+}
+
+impl Selector {
+    /// Allows nothing, or any channel.
+    pub fn new(all_channels: bool) -> Self {
+        Selector {
+            all_commands: false,
+            allowed: vec![0; table::labelled().count().div_ceil(64)],
+            first_arguments: Vec::new(),
+            rules: vec!["-@all".into()],
+            all_keys: false,
+            keys: Vec::new(),
+            all_channels,
+            channels: Vec::new(),
+        }
+    }
+
+    /// Whether it allows everything.
+    pub fn is_unrestricted(&self) -> bool {
+        self.all_commands && self.all_keys && self.all_channels
+    }
+
+    /// Applies one rule. A failed one changes nothing.
+    pub fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+        match rule.to_ascii_lowercase().as_slice() {
+            b"allkeys" | b"~*" => self.set_keys(true),
+            b"resetkeys" => self.set_keys(false),
+            b"allchannels" | b"&*" => self.set_channels(true),
+            b"resetchannels" => self.set_channels(false),
+            b"allcommands" | b"+@all" => self.set_commands(true),
+            b"nocommands" | b"-@all" => self.set_commands(false),
+            _ => return self.apply_pattern(rule),
+        }
+        Ok(())
+    }
+
+    fn apply_pattern(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+        match rule {
+            [b'~', pattern @ ..] => self.add_keys(pattern, Access { read: true, write: true }),
+            [b'%', ..] if self.all_keys => Err(RuleError::AllKeys),
+            [b'%', rest @ ..] => {
+                let (access, pattern) = access(rest).ok_or(RuleError::Syntax)?;
+                self.add_keys(pattern, access)
+            }
+            [b'&', pattern @ ..] => self.add_channels(pattern),
+            [sign @ (b'+' | b'-'), b'@', category @ ..] => self.change_category(*sign == b'+', category),
+            [b'+', name @ ..] => self.allow(name),
+            [b'-', name @ ..] => {
+                let (_, row) = command::find(name).ok_or(RuleError::Unknown)?;
+                self.change(row, false);
+                self.note(name, false);
+                Ok(())
+            }
+            _ => Err(RuleError::Syntax),
+        }
+    }
+
+    fn set_keys(&mut self, all: bool) {
+        self.all_keys = all;
+        self.keys.clear();
+    }
+
+    fn set_channels(&mut self, all: bool) {
+        self.all_channels = all;
+        self.channels.clear();
+    }
+
+    fn set_commands(&mut self, all: bool) {
+        self.all_commands = all;
+        self.allowed.fill(if all { u64::MAX } else { 0 });
+        self.first_arguments.clear();
+        self.rules = vec![if all { "+@all" } else { "-@all" }.into()];
+    }
+
+    fn add_keys(&mut self, pattern: &[u8], access: Access) -> Result<(), RuleError> {
+        if self.all_keys {
+            return Err(RuleError::AllKeys);
+        }
+        let pattern = word(pattern)?;
+        match self.keys.iter_mut().find(|k| k.pattern == pattern) {
+            Some(known) => {
+                known.access.read |= access.read;
+                known.access.write |= access.write;
+            }
+            None => self.keys.push(KeyPattern { pattern, access }),
+        }
+        Ok(())
+    }
+
+    fn add_channels(&mut self, pattern: &[u8]) -> Result<(), RuleError> {
+        if self.all_channels {
+            return Err(RuleError::AllChannels);
+        }
+        let pattern = word(pattern)?;
+        if !self.channels.contains(&pattern) {
+            self.channels.push(pattern);
+        }
+        Ok(())
+    }
+
+    fn change_category(&mut self, allow: bool, category: &[u8]) -> Result<(), RuleError> {
+        let known = CATEGORIES.iter().find(|c| category.eq_ignore_ascii_case(c.as_bytes()));
+        let known = *known.ok_or(RuleError::Unknown)?;
+        for (label, row) in table::labelled() {
+            if categories(&label, row).contains(&known) {
+                self.change(row, allow);
+            }
+        }
+        self.note(format!("@{known}").as_bytes(), allow);
+        Ok(())
+    }
+
+    /// `+command`, `+container|subcommand`, or `+command|first-argument`.
+    fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
+        let Some(bar) = name.iter().rposition(|b| *b == b'|') else {
+            let (_, row) = command::find(name).ok_or(RuleError::Unknown)?;
+            self.change(row, true);
+            self.note(name, true);
+            return Ok(());
+        };
+        let (outer, first) = name.split_at_checked(bar).ok_or(RuleError::Syntax)?;
+        let first = first.get(1..).unwrap_or_default();
+        let (label, row) = command::find(outer).ok_or(RuleError::Unknown)?;
+        if label.contains('|') {
+            return Err(RuleError::FirstArgument);
+        }
+        if first.is_empty() {
+            return Err(RuleError::Syntax);
+        }
+        if row.subs.is_empty() {
+            self.first_arguments.push((table::index_of(row), Bytes::copy_from_slice(first)));
+        } else {
+            let (_, sub) = command::find(name).ok_or(RuleError::Unknown)?;
+            self.change(sub, true);
+        }
+        self.note(name, true);
+        Ok(())
+    }
+
+    /// Allows or forbids a row, with its subcommands.
+    fn change(&mut self, row: &'static Row, allow: bool) {
+        self.all_commands &= allow;
+        for row in std::iter::once(row).chain(row.subs) {
+            let n = table::index_of(row);
+            self.first_arguments.retain(|(at, _)| *at != n);
+            if let Some(word) = self.allowed.get_mut(n / 64) {
+                *word = if allow { *word | 1 << (n % 64) } else { *word & !(1 << (n % 64)) };
+            }
+        }
+    }
+
+    /// Keeps the rule, in place of those that it replaces.
+    fn note(&mut self, rule: &[u8], allow: bool) {
+        let rule = String::from_utf8_lossy(rule).to_ascii_lowercase();
+        let replaced = |old: &str| {
+            let rest = old.get(1..).and_then(|old| old.strip_prefix(rule.as_str()));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
+        };
+        self.rules.retain(|old| !replaced(old));
+        self.rules.push(format!("{}{rule}", if allow { '+' } else { '-' }));
+    }
+
+    /// Whether the row may be run with these arguments.
+    fn allows_command(&self, row: &'static Row, argv: &[Bytes], names: usize) -> bool {
+        if self.all_commands || row.flags.has(Flags::NO_AUTH) {
+            return true;
+        }
+        let n = table::index_of(row);
+        if self.allowed.get(n / 64).is_some_and(|word| word & 1 << (n % 64) != 0) {
+            return true;
+        }
+        let is = |first: &Bytes| argv.get(names).is_some_and(|arg| arg.eq_ignore_ascii_case(first));
+        self.first_arguments.iter().any(|(at, first)| *at == n && is(first))
+    }
+
+    /// What it forbids of a call, and in which argument.
+    pub(super) fn check(
+        &self,
+        row: &'static Row,
+        argv: &[Bytes],
+        names: usize,
+    ) -> Result<(), (usize, Denied)> {
+        if !self.allows_command(row, argv, names) {
+            return Err((0, Denied::Command));
+        }
+        let place = |arg: &Bytes| argv.iter().position(|a| std::ptr::eq(a, arg)).unwrap_or(0);
+        if !self.all_keys {
+            for spec in row.keys {
+                let wanted = wanted(row, spec, argv);
+                let mut keys = table::keys_at(spec, argv).into_iter().flatten();
+                if let Some(key) = keys.find(|key| !self.allows_key(key, wanted)) {
+                    return Err((place(key), Denied::Key(key.clone())));
+                }
+            }
+        }
+        let forbidden = |(channel, is_pattern): &(&Bytes, bool)| !self.allows_channel(channel, *is_pattern);
+        match channels(row, argv).find(forbidden) {
+            Some((channel, _)) => Err((place(channel), Denied::Channel(channel.clone()))),
+            None => Ok(()),
+        }
+    }
+
+    fn allows_key(&self, key: &[u8], wanted: Access) -> bool {
+        self.keys.iter().any(|k| k.allows(wanted) && glob::matches(&k.pattern, key, false))
+    }
+
+    /// Whether a channel may be used. A pattern that is subscribed to must be one of the selector's own.
+    pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        let same = |own: &Bytes| if is_pattern { own == channel } else { glob::matches(own, channel, false) };
+        self.all_channels || self.channels.iter().any(same)
+    }
+
+    /// Whether the row may be run and every key be read.
+    pub fn reads_all_keys(&self, row: &'static Row, names: usize) -> bool {
+        let read = Access { read: true, write: false };
+        let all = self.all_keys || self.keys.iter().any(|k| k.allows(read) && k.pattern == "*");
+        all && self.allows_command(row, &[], names)
+    }
+
+    /// The rules about commands.
+    pub fn show_commands(&self) -> String {
+        self.rules.join(" ")
+    }
+
+    /// The patterns of keys.
+    pub fn show_keys(&self) -> String {
+        if self.all_keys {
+            return "~*".into();
+        }
+        self.keys.iter().map(KeyPattern::show).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The patterns of channels.
+    pub fn show_channels(&self) -> String {
+        if self.all_channels {
+            return "&*".into();
+        }
+        let show = |c: &Bytes| format!("&{}", String::from_utf8_lossy(c));
+        self.channels.iter().map(show).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The rules that make it.
+    pub fn show(&self) -> String {
+        let reset = if self.all_channels { "" } else { "resetchannels" };
+        let parts = [&self.show_keys(), reset, &self.show_channels(), &self.show_commands()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// `R~pattern`, `W~pattern`, `RW~pattern`.
+fn access(rest: &[u8]) -> Option<(Access, &[u8])> {
+    let mut access = Access::default();
+    let mut rest = rest.iter();
+    loop {
+        match rest.next()? {
+            b'r' | b'R' if !access.read => access.read = true,
+            b'w' | b'W' if !access.write => access.write = true,
+            b'~' if access != Access::default() => return Some((access, rest.as_slice())),
+            _ => return None,
+        }
+    }
+}
+
+/// A pattern, or a user's name, without spaces.
+pub(super) fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
+    let bad = |b: &u8| matches!(b, b'\t'..=b'\r' | b' ' | 0);
+    if raw.iter().any(bad) { Err(RuleError::Syntax) } else { Ok(Bytes::copy_from_slice(raw)) }
+}
+
+/// What a call does with the keys of one specification. The facts of SET and BITFIELD depend on their options.
+fn wanted(row: &Row, spec: &KeySpec, argv: &[Bytes]) -> Access {
+    let has = |flag: &str| spec.flags.contains(&flag);
+    let own = Access { read: has("access"), write: has("insert") || has("delete") || has("update") };
+    let options = argv.get(2..).unwrap_or_default();
+    match row.name {
+        "set" => Access { read: options.iter().skip(1).any(|o| reads(o)), ..own },
+        "bitfield" => Access { write: writes(options), ..own },
+        _ => own,
+    }
+}
+
+/// SET's options that tell something about the old value.
+fn reads(option: &[u8]) -> bool {
+    [b"get".as_slice(), b"ifeq", b"ifne", b"ifdeq", b"ifdne"].iter().any(|o| option.eq_ignore_ascii_case(o))
+}
+
+/// Whether BITFIELD's operations change something.
+fn writes(mut operations: &[Bytes]) -> bool {
+    while let Some((word, rest)) = operations.split_first() {
+        let values = match word.to_ascii_lowercase().as_slice() {
+            b"get" => 2,
+            b"overflow" => 1,
+            _ => return true,
+        };
+        let Some(rest) = rest.get(values..) else { return true };
+        operations = rest;
+    }
+    false
+}
+
+/// The channels of a call, and whether each is a pattern. To unsubscribe is always allowed.
+fn channels<'a>(row: &Row, argv: &'a [Bytes]) -> impl Iterator<Item = (&'a Bytes, bool)> {
+    let (range, is_pattern) = match row.name {
+        "publish" | "spublish" => (argv.get(1..2), false),
+        "subscribe" | "ssubscribe" => (argv.get(1..), false),
+        "psubscribe" => (argv.get(1..), true),
+        _ => (None, false),
+    };
+    range.unwrap_or_default().iter().map(move |channel| (channel, is_pattern))
+}

@@ -1,0 +1,190 @@
+//! A user: passwords, whether it may log in, and its selectors. Values are replaced as a whole, never changed in place.
+
+use super::selector::{Denied, RuleError, Selector};
+use crate::commands::table::Row;
+use bytes::Bytes;
+use ring::digest::{SHA256, digest};
+use subtle::ConstantTimeEq;
+
+/// The user that connections have at first.
+pub const DEFAULT: Bytes = Bytes::from_static(b"default");
+
+/// One user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// May log in.
+    pub enabled: bool,
+    /// Any password will do.
+    pub nopass: bool,
+    /// `sanitize-payload`: kept and shown. RESTORE checks every payload, whatever it says.
+    sanitize: Option<bool>,
+    /// SHA-256 of each password, as 64 hexadecimal digits.
+    pub passwords: Vec<String>,
+    /// The first one is the user's own.
+    selectors: Vec<Selector>,
+}
+
+impl User {
+    /// A user who may do nothing; where `all_channels` is, use any channel.
+    pub fn new(all_channels: bool) -> Self {
+        let selectors = vec![Selector::new(all_channels)];
+        User { enabled: false, nopass: false, sanitize: None, passwords: Vec::new(), selectors }
+    }
+
+    /// The default user without a password: may do everything.
+    pub fn open() -> Self {
+        let mut user = User::new(true);
+        for rule in ["+@all", "~*"] {
+            let _ = user.apply(rule.as_bytes(), true);
+        }
+        User { enabled: true, nopass: true, ..user }
+    }
+
+    /// Whether there is nothing to check.
+    pub fn is_unrestricted(&self) -> bool {
+        self.selectors.first().is_some_and(Selector::is_unrestricted)
+    }
+
+    /// Applies one rule. `all_channels`: what `reset` and new selectors give, see `acl-pubsub-default`.
+    pub fn apply(&mut self, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
+        match rule.to_ascii_lowercase().as_slice() {
+            b"" => {}
+            b"on" => self.enabled = true,
+            b"off" => self.enabled = false,
+            b"skip-sanitize-payload" => self.sanitize = Some(false),
+            b"sanitize-payload" => self.sanitize = Some(true),
+            b"nopass" => (self.nopass, self.passwords) = (true, Vec::new()),
+            b"resetpass" => (self.nopass, self.passwords) = (false, Vec::new()),
+            b"clearselectors" => self.selectors.truncate(1),
+            b"reset" => *self = User { sanitize: Some(true), ..User::new(all_channels) },
+            _ => return self.apply_other(rule, all_channels),
+        }
+        Ok(())
+    }
+
+    fn apply_other(&mut self, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
+        match rule {
+            [b'>', password @ ..] => self.add_password(hash(password)),
+            [b'#', hash @ ..] => self.add_password(checked(hash)?),
+            [b'<', password @ ..] => return self.remove_password(&hash(password)),
+            [b'!', hash @ ..] => return self.remove_password(&checked(hash)?),
+            [b'(', rules @ .., b')'] => {
+                let mut selector = Selector::new(all_channels);
+                for rule in rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
+                    selector.apply(rule)?;
+                }
+                self.selectors.push(selector);
+            }
+            rule => return self.selectors.first_mut().map_or(Ok(()), |own| own.apply(rule)),
+        }
+        Ok(())
+    }
+
+    fn add_password(&mut self, hash: String) {
+        self.nopass = false;
+        if !self.passwords.contains(&hash) {
+            self.passwords.push(hash);
+        }
+    }
+
+    fn remove_password(&mut self, hash: &str) -> Result<(), RuleError> {
+        let before = self.passwords.len();
+        self.passwords.retain(|p| p != hash);
+        if self.passwords.len() < before { Ok(()) } else { Err(RuleError::NoSuchPassword) }
+    }
+
+    /// Whether somebody with this password may log in. The time it takes does not depend on the password.
+    pub fn accepts(&self, password: &[u8]) -> bool {
+        let hash = hash(password);
+        let known = |p: &String| bool::from(p.as_bytes().ct_eq(hash.as_bytes()));
+        self.enabled && (self.nopass || self.passwords.iter().any(known))
+    }
+
+    /// What is forbidden of a call whose row is known; `names` of its arguments are names. Of several selectors the one that
+    /// came furthest says it.
+    pub fn check(&self, row: &'static Row, argv: &[Bytes], names: usize) -> Result<(), Denied> {
+        let mut worst = (0, 0, Denied::Command);
+        for selector in &self.selectors {
+            let Err((place, denied)) = selector.check(row, argv, names) else { return Ok(()) };
+            let rank = match denied {
+                Denied::Command => 0,
+                Denied::Key(_) => 1,
+                Denied::Channel(_) => 2,
+            };
+            if (rank, place) > (worst.0, worst.1) {
+                worst = (rank, place, denied);
+            }
+        }
+        Err(worst.2)
+    }
+
+    /// Whether the row may be run and every key be read.
+    pub fn reads_all_keys(&self, row: &'static Row, names: usize) -> bool {
+        self.selectors.iter().any(|s| s.reads_all_keys(row, names))
+    }
+
+    /// Whether a channel may be used.
+    pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.selectors.iter().any(|s| s.allows_channel(channel, is_pattern))
+    }
+
+    /// The selectors: the user's own first.
+    pub fn selectors(&self) -> &[Selector] {
+        &self.selectors
+    }
+
+    /// The user's flags, in the order in which they are shown.
+    pub fn flags(&self) -> Vec<&'static str> {
+        let mut flags = vec![if self.enabled { "on" } else { "off" }];
+        flags.extend(self.nopass.then_some("nopass"));
+        flags.extend(self.sanitize.map(|yes| if yes { "sanitize-payload" } else { "skip-sanitize-payload" }));
+        flags
+    }
+
+    /// The rules that make the user.
+    pub fn show(&self) -> String {
+        let mut words: Vec<String> = self.flags().into_iter().map(str::to_owned).collect();
+        words.extend(self.passwords.iter().map(|p| format!("#{p}")));
+        let selectors = self.selectors.iter().enumerate();
+        words.extend(selectors.map(|(n, s)| if n == 0 { s.show() } else { format!("({})", s.show()) }));
+        words.join(" ")
+    }
+}
+
+fn hash(password: &[u8]) -> String {
+    digest(&SHA256, password).as_ref().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn checked(hash: &[u8]) -> Result<String, RuleError> {
+    let digit = |b: &u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    if hash.len() != 64 || !hash.iter().all(digit) {
+        return Err(RuleError::NoHash);
+    }
+    Ok(String::from_utf8_lossy(hash).into_owned())
+}
+
+/// Joins the words of a selector that is spread over several: `(~k`, `+get)`. Err: one that is not closed, as it begins.
+pub fn joined(words: &[Bytes]) -> Result<Vec<Bytes>, Bytes> {
+    let mut out: Vec<Bytes> = Vec::with_capacity(words.len());
+    let mut open: Option<(Bytes, Vec<u8>)> = None;
+    for word in words {
+        open = match open {
+            None if word.starts_with(b"(") && !word.ends_with(b")") => Some((word.clone(), word.to_vec())),
+            None => {
+                out.push(word.clone());
+                None
+            }
+            Some((first, mut text)) => {
+                text.extend_from_slice(b" ");
+                text.extend_from_slice(word);
+                if word.ends_with(b")") {
+                    out.push(text.into());
+                    None
+                } else {
+                    Some((first, text))
+                }
+            }
+        };
+    }
+    open.map_or(Ok(out), |(first, _)| Err(first))
+}

@@ -1,0 +1,270 @@
+//! Users and their rights on real connections: what a change does to those who are there, the files, and the counters.
+//! What rules mean, and what is told, is compared with Redis in `differential/acl.rs`.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+use support::resp::{Client, Value};
+use support::server::{Server, tern, tern_in, try_start};
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+fn text(value: &Value) -> String {
+    String::from_utf8_lossy(value.bytes().unwrap_or_else(|| panic!("not a string: {value:?}"))).into_owned()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.items().unwrap_or_else(|| panic!("not an array: {value:?}")).iter().map(text).collect()
+}
+
+fn logged_in(server: &Server, user: &str, password: &str) -> Client {
+    let mut c = server.client();
+    assert_eq!(c.line(&format!("AUTH {user} {password}")), ok());
+    c
+}
+
+const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
+
+#[test]
+fn a_change_holds_from_the_next_command_on() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on >pw ~k* +@all");
+    let mut bob = logged_in(&server, "bob", "pw");
+    assert_eq!(text(&bob.line("ACL WHOAMI")), "bob");
+    assert_eq!(bob.line("SET k v"), ok());
+    assert_eq!(text(&bob.line("SET x v")), NO_KEY);
+    admin.line("ACL SETUSER bob -set");
+    assert_eq!(text(&bob.line("SET k v")), "NOPERM this user has no permissions to run the 'set' command");
+    admin.line("ACL SETUSER bob +set allkeys");
+    assert_eq!(bob.line("SET x v"), ok());
+    admin.line("ACL SETUSER bob off");
+    assert_eq!(bob.line("SET x v"), ok(), "who is there stays");
+    let refused = server.client().line("AUTH bob pw");
+    assert_eq!(text(&refused), "WRONGPASS invalid username-password pair or user is disabled.");
+}
+
+#[test]
+fn what_follows_a_change_in_the_same_pipeline_is_asked_anew() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    c.send_raw(b"SET k v\r\nACL SETUSER default -set\r\nSET k w\r\nGET k\r\n").unwrap();
+    assert_eq!(c.read().unwrap().value, ok());
+    assert_eq!(c.read().unwrap().value, ok());
+    assert!(text(&c.read().unwrap().value).starts_with("NOPERM "));
+    assert_eq!(text(&c.read().unwrap().value), "v");
+}
+
+#[test]
+fn a_transaction_is_asked_when_it_is_queued_and_when_it_runs() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on >pw ~* +@all");
+    let mut bob = logged_in(&server, "bob", "pw");
+    for line in ["MULTI", "SET a 1", "GET a", "SET b 1"] {
+        bob.line(line);
+    }
+    admin.line("ACL SETUSER bob -get");
+    let replies = bob.line("EXEC");
+    let replies = replies.items().unwrap();
+    assert_eq!((&replies[0], &replies[2]), (&ok(), &ok()));
+    assert!(text(&replies[1]).starts_with("NOPERM ACLs rules changed between"), "{replies:?}");
+    bob.line("MULTI");
+    assert!(text(&bob.line("GET a")).starts_with("NOPERM "));
+    assert!(text(&bob.line("EXEC")).starts_with("EXECABORT "));
+    let id = "0123456789abcdef";
+    assert!(
+        text(&bob.line(&format!("IDEMPOTENT {id} GET a"))).starts_with("NOPERM "),
+        "an id gives no rights"
+    );
+}
+
+#[test]
+fn connections_of_removed_users_are_closed() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on >pw +@all");
+    let (mut bob, mut other) = (logged_in(&server, "bob", "pw"), server.client());
+    other.line("PING");
+    assert_eq!(admin.line("ACL DELUSER bob nosuch").int(), Some(1));
+    assert!(bob.drain().1, "closed");
+    assert_eq!(other.line("PING"), Value::Simple(b"PONG".to_vec()));
+    admin.line("ACL SETUSER eve on nopass +@all");
+    let mut eve = logged_in(&server, "eve", "x");
+    assert_eq!(eve.line("ACL DELUSER eve").int(), Some(1), "the answer comes first");
+    assert!(eve.drain().1);
+    admin.line("ACL SETUSER eve on nopass +@all");
+    let mut eve = logged_in(&server, "eve", "x");
+    assert_eq!(admin.line("CLIENT KILL USER eve").int(), Some(1));
+    assert!(eve.drain().1);
+}
+
+#[test]
+fn requirepass_is_the_default_users_password() {
+    let server = tern(&["--requirepass", "first"]);
+    let mut c = server.client();
+    assert_eq!(text(&c.line("PING")), "NOAUTH Authentication required.");
+    assert_eq!(c.line("AUTH first"), ok());
+    assert_eq!(c.line("CONFIG SET requirepass second"), ok());
+    assert!(server.client().line("AUTH first").is_error());
+    assert_eq!(server.client().line("AUTH default second"), ok());
+    c.line("ACL SETUSER default >third");
+    assert_eq!(server.client().line("AUTH third"), ok());
+    c.run(&["CONFIG", "SET", "requirepass", ""]);
+    assert_eq!(server.client().line("PING"), Value::Simple(b"PONG".to_vec()));
+    let list = texts(&c.line("ACL LIST"));
+    assert_eq!(list, ["user default on nopass ~* &* +@all"]);
+    c.line("ACL SETUSER default off");
+    assert_eq!(text(&server.client().line("PING")), "NOAUTH Authentication required.");
+}
+
+#[test]
+fn rules_are_shown_as_they_were_given() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    c.line("ACL SETUSER bob +@all -@dangerous +keys +@hash -config +config|get +select|0 (~x +get)");
+    c.line("ACL SETUSER bob -keys on >pw %R~a %W~b ~c &n*");
+    let sha = "30c952fab122c3f9759f02a6d95c3758b246b4fee239957b2d4fee46e26170c4";
+    let line = format!(
+        "user bob on #{sha} %R~a %W~b ~c resetchannels &n* +@all -@dangerous +@hash -config +config|get +select|0 -keys \
+         (~x resetchannels -@all +get)"
+    );
+    let list = texts(&c.line("ACL LIST"));
+    assert_eq!(list[0], line);
+    let rules: Vec<&str> = list[0].split_once("user bob ").unwrap().1.split(' ').collect();
+    c.run(&[&["ACL", "SETUSER", "copy"][..], &rules].concat());
+    assert_eq!(
+        texts(&c.line("ACL LIST"))[1],
+        line.replace("user bob", "user copy"),
+        "they make the same user"
+    );
+}
+
+#[test]
+fn passwords_are_random_and_as_long_as_they_are_asked_for() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    let (one, two) = (text(&c.line("ACL GENPASS")), text(&c.line("ACL GENPASS")));
+    assert!(one.len() == 64 && two.len() == 64 && one != two, "{one} {two}");
+    for (bits, digits) in [(1, 1), (5, 2), (128, 32), (4096, 1024)] {
+        let password = text(&c.line(&format!("ACL GENPASS {bits}")));
+        assert!(password.len() == digits && password.bytes().all(|b| b.is_ascii_hexdigit()), "{password}");
+    }
+}
+
+#[test]
+fn refusals_are_counted() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on nopass ~k +@all -del");
+    let mut bob = logged_in(&server, "bob", "x");
+    for line in ["SET x 1", "SET x 1", "DEL k", "AUTH bob", "AUTH nobody x"] {
+        bob.line(line);
+    }
+    let info = text(&admin.line("INFO stats"));
+    for line in ["auth:1", "cmd:1", "key:2", "channel:0"] {
+        assert!(info.contains(&format!("acl_access_denied_{line}\r\n")), "{line}: {info}");
+    }
+    let info = text(&admin.line("INFO everything"));
+    assert!(info.contains("errorstat_NOPERM:count=3"), "{info}");
+    assert!(info.contains("cmdstat_set:calls=0,usec=0,usec_per_call=0.00,rejected_calls=2"), "{info}");
+    admin.line("CONFIG SET acllog-max-len 1");
+    bob.line("SET y 1");
+    let log = admin.line("ACL LOG");
+    let entry = log.items().unwrap();
+    assert_eq!(entry.len(), 1, "{log:?}");
+    let facts = entry[0].items().unwrap();
+    let fact = |name: &str| {
+        let at = facts.iter().position(|f| f.bytes() == Some(name.as_bytes())).unwrap();
+        facts[at + 1].clone()
+    };
+    assert_eq!((text(&fact("object")), text(&fact("username"))), ("y".into(), "bob".into()));
+    assert!(text(&fact("client-info")).contains(" user=bob "), "{log:?}");
+}
+
+fn write(path: &Path, lines: &str) {
+    std::fs::write(path, lines).unwrap();
+}
+
+#[test]
+fn an_aclfile_is_read_and_written() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("users.acl");
+    write(&file, "user bob on nopass ~k +get\n\nuser eve on >pw (~x +set ~y) &*\n");
+    let server = tern_in(&home.path().join("data"), &["--aclfile", file.to_str().unwrap()]);
+    let mut c = server.client();
+    assert_eq!(texts(&c.line("ACL USERS")), ["bob", "default", "eve"]);
+    let (mut bob, mut eve) = (logged_in(&server, "bob", "x"), logged_in(&server, "eve", "pw"));
+    assert_eq!(eve.line("SET y 1"), ok());
+    c.line("ACL SETUSER new on >secret ~* +@read");
+    assert_eq!(c.line("ACL SAVE"), ok());
+    let saved = std::fs::read_to_string(&file).unwrap();
+    assert!(saved.contains("user new on #") && !saved.contains("secret"), "{saved}");
+    assert_eq!(saved.lines().map(str::to_owned).collect::<Vec<_>>(), texts(&c.line("ACL LIST")));
+    write(&file, "user bob on nopass ~k +get\nuser bob on\nuser eve on +nosuch\nadmin\n");
+    let refused = text(&c.line("ACL LOAD"));
+    for part in [":2: Duplicate user 'bob'", ":3: Error in applying operation '+nosuch'", ":4: should start"]
+    {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    assert_eq!(texts(&c.line("ACL USERS")).len(), 4, "nothing has changed");
+    write(&file, "user bob on nopass ~k +get +set\n");
+    assert_eq!(c.line("ACL LOAD"), ok());
+    assert_eq!(bob.line("SET k 1"), ok());
+    assert!(eve.drain().1, "who is no more is gone");
+    assert_eq!(texts(&c.line("ACL USERS")), ["bob", "default"]);
+}
+
+#[test]
+fn users_of_the_configuration_file_are_rewritten_there() {
+    let home = tempfile::tempdir().unwrap();
+    let conf = home.path().join("tern.conf");
+    let start = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tern"));
+        command.arg(&conf).arg("--dir").arg(home.path().join("data"));
+        try_start(command, &home.path().join("log"))
+    };
+    write(&conf, "# mine\nuser bob on >pw ~k +@all\ntimeout 7\n");
+    let mut server = start().unwrap();
+    let mut bob = logged_in(&server, "bob", "pw");
+    assert_eq!(text(&bob.line("SET x 1")), NO_KEY);
+    let mut c = server.client();
+    c.line("ACL SETUSER eve on nopass ~* +get");
+    assert_eq!(c.line("CONFIG REWRITE"), ok());
+    assert!(server.terminate());
+    let text_of = std::fs::read_to_string(&conf).unwrap();
+    assert!(
+        text_of.starts_with("# mine\nuser bob on #") && text_of.contains("\nuser eve on nopass "),
+        "{text_of}"
+    );
+    let server = start().unwrap();
+    assert_eq!(texts(&server.client().line("ACL USERS")), ["bob", "default", "eve"]);
+    drop(server);
+    for (line, why) in [
+        ("user bob on +nosuch\n", "Unknown command or category name in ACL"),
+        ("user bob on >x\nuser bob off\n", "Duplicate user 'bob'"),
+        ("user bob on\naclfile users.acl\n", "it must be one of them"),
+        ("aclfile /nonexistent/users.acl\n", "Error loading ACLs, opening file"),
+    ] {
+        write(&conf, line);
+        let refused = start().err().unwrap_or_else(|| panic!("{line} is accepted"));
+        assert!(refused.said.contains(why), "{line}: {}", refused.said);
+    }
+}
+
+#[test]
+fn a_new_user_may_use_the_channels_that_the_option_says() {
+    let server = tern(&["--acl-pubsub-default", "allchannels"]);
+    let mut c = server.client();
+    c.line("ACL SETUSER a");
+    c.line("CONFIG SET acl-pubsub-default resetchannels");
+    c.line("ACL SETUSER b");
+    assert_eq!(
+        texts(&c.line("ACL LIST"))[..2],
+        ["user a off &* -@all".to_owned(), "user b off resetchannels -@all".into()]
+    );
+}
