@@ -123,11 +123,11 @@ fn config_rewrite_keeps_the_file_and_says_what_is_in_force() {
     let (settings, read) = from_args(&args(&[file.to_str().unwrap()])).unwrap();
     let config = ConfigStore::from_file(settings, read);
 
-    config.rewrite().unwrap();
+    config.rewrite(None).unwrap();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), old);
 
     config.set(&pairs(&[("timeout", "20"), ("requirepass", "two words")])).unwrap();
-    config.rewrite().unwrap();
+    config.rewrite(None).unwrap();
     let new = std::fs::read_to_string(&file).unwrap();
     assert_eq!(
         new,
@@ -137,7 +137,7 @@ fn config_rewrite_keeps_the_file_and_says_what_is_in_force() {
     assert_eq!(again, *config.get().as_ref());
 
     assert_eq!(
-        ConfigStore::default().rewrite(),
+        ConfigStore::default().rewrite(None),
         Err("The server is running without a config file".to_owned())
     );
 }

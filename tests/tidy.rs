@@ -31,7 +31,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("anyhow", &["main.rs", "main/"]),
     ("tokio_rustls", &["net/"]),
     ("rustix", &["main/"]),
-    ("ring", &["env.rs", "commands/acl/"]),
+    ("ring", &["env.rs", "commands/acl/", "net/"]),
     ("fastrand", &["env.rs"]),
     ("rand", &["env.rs"]),
 ];

@@ -188,6 +188,12 @@ impl Both {
         redis.value
     }
 
+    fn same_lines(&mut self, lines: &[&str]) {
+        for line in lines {
+            self.same(&line.split(' ').collect::<Vec<_>>());
+        }
+    }
+
     /// GETUSER but for the rules about commands.
     fn same_user(&mut self, name: &str) {
         let without = |value: Value| {
@@ -257,6 +263,63 @@ fn log_facts(entry: &Value) -> Vec<Value> {
     pairs.flat_map(<[Value]>::to_vec).collect()
 }
 
+/// What bob tries.
+const TRIED: &[&str] = &[
+    "AUTH bob wrong",
+    "AUTH nobody pw",
+    "HELLO 2 AUTH bob wrong",
+    "AUTH bob pw",
+    "ACL WHOAMI",
+    "SET k v",
+    "SET x v",
+    "SET x v",
+    "GET r",
+    "SET r v",
+    "CONFIG SET timeout 0",
+    "CONFIG GET timeout",
+    "SPOP k",
+    "SPOP",
+    "NOSUCH",
+    "MULTI",
+    "SET k w",
+    "SET x w",
+    "EXEC",
+    "MULTI",
+    "SET k w",
+    "GET k",
+    "EXEC",
+    "SORT k BY w* GET #",
+    "SORT_RO k GET #",
+    "SORT k BY nosort",
+    "RESET",
+    "ACL WHOAMI",
+];
+
+/// What an administrator asks afterwards.
+const ASKED: &[&str] = &[
+    "ACL LOG RESET",
+    "ACL LOG",
+    "ACL LOG x",
+    "ACL LOG 1 2",
+    "ACL DELUSER default",
+    "ACL GETUSER nosuch",
+    "ACL DRYRUN nosuch get k",
+    "ACL CAT",
+    "ACL CAT nosuch",
+    "ACL GENPASS 0",
+    "ACL GENPASS 4097",
+    "ACL GENPASS x",
+    "ACL LOAD",
+    "ACL SAVE",
+    "ACL NOSUCH",
+    "ACL SETUSER a\u{0}b",
+    "ACL LIST x",
+    "CLIENT KILL USER nosuch",
+    "CLIENT KILL USER bob",
+    "ACL DELUSER bob nosuch bob",
+    "ACL LIST",
+];
+
 #[test]
 fn refusals_are_told_and_kept_as_in_redis() {
     let Some(redis) = redis("ACL refusals") else { return };
@@ -276,38 +339,7 @@ fn refusals_are_told_and_kept_as_in_redis() {
         "+config|get",
         "-spop",
     ]);
-    for line in [
-        "AUTH bob wrong",
-        "AUTH nobody pw",
-        "HELLO 2 AUTH bob wrong",
-        "AUTH bob pw",
-        "ACL WHOAMI",
-        "SET k v",
-        "SET x v",
-        "SET x v",
-        "GET r",
-        "SET r v",
-        "CONFIG SET timeout 0",
-        "CONFIG GET timeout",
-        "SPOP k",
-        "SPOP",
-        "NOSUCH",
-        "MULTI",
-        "SET k w",
-        "SET x w",
-        "EXEC",
-        "MULTI",
-        "SET k w",
-        "GET k",
-        "EXEC",
-        "SORT k BY w* GET #",
-        "SORT_RO k GET #",
-        "SORT k BY nosort",
-        "RESET",
-        "ACL WHOAMI",
-    ] {
-        both.same(&line.split(' ').collect::<Vec<_>>());
-    }
+    both.same_lines(TRIED);
     both.same(&["AUTH", "bob", "pw"]);
     for line in ["MULTI", "GET k", "SET k w"] {
         both.same(&line.split(' ').collect::<Vec<_>>());
@@ -320,29 +352,5 @@ fn refusals_are_told_and_kept_as_in_redis() {
     let facts = |log: &Value| log.items().unwrap().iter().map(log_facts).collect::<Vec<_>>();
     assert_eq!(facts(&tern), facts(&redis), "ACL LOG: Tern, redis-server");
     assert!(facts(&redis).len() > 6);
-    for line in [
-        "ACL LOG RESET",
-        "ACL LOG",
-        "ACL LOG x",
-        "ACL LOG 1 2",
-        "ACL DELUSER default",
-        "ACL GETUSER nosuch",
-        "ACL DRYRUN nosuch get k",
-        "ACL CAT",
-        "ACL CAT nosuch",
-        "ACL GENPASS 0",
-        "ACL GENPASS 4097",
-        "ACL GENPASS x",
-        "ACL LOAD",
-        "ACL SAVE",
-        "ACL NOSUCH",
-        "ACL SETUSER a\u{0}b",
-        "ACL LIST x",
-        "CLIENT KILL USER nosuch",
-        "CLIENT KILL USER bob",
-        "ACL DELUSER bob nosuch bob",
-        "ACL LIST",
-    ] {
-        admin.same(&line.split(' ').collect::<Vec<_>>());
-    }
+    admin.same_lines(ASKED);
 }
