@@ -383,7 +383,7 @@ async fn busy(cluster: &Cluster, seed: u64, commands: usize) {
 async fn jobs(cluster: &Cluster) {
     let space = cluster.space(0);
     for shard in 0..16 {
-        tern::types::expire::sweep(space, 0, shard, 100).await.unwrap();
+        tern::types::expire::sweep(space, 0, shard, 100, &mut Default::default()).await.unwrap();
     }
     let mut from = None;
     loop {

@@ -53,7 +53,8 @@ async fn sound(c: &Cluster) {
 async fn sweep(c: &Cluster, n: usize) -> usize {
     let mut removed = 0;
     for shard in 0..SHARDS {
-        removed += expire::sweep(c.space(n), 0, shard, 1000).await.unwrap().removed;
+        removed +=
+            expire::sweep(c.space(n), 0, shard, 1000, &mut expire::Told::default()).await.unwrap().removed;
     }
     removed
 }

@@ -8,12 +8,12 @@ use rig::{Rig, START, bulk, error};
 use tern::commands::reply::Reply;
 use tern::keyspace::keys::SHARDS;
 use tern::store::{RangeOptions, Read};
-use tern::types::expire::{Swept, sweep};
+use tern::types::expire::{Swept, Told, sweep};
 
 async fn sweep_all(rig: &Rig) -> Swept {
     let mut total = Swept::default();
     for shard in 0..SHARDS {
-        let swept = sweep(rig.space(), rig.client.db, shard, 1000).await.unwrap();
+        let swept = sweep(rig.space(), rig.client.db, shard, 1000, &mut Told::default()).await.unwrap();
         total.removed += swept.removed;
         total.stale += swept.stale;
         total.more |= swept.more;
@@ -153,10 +153,10 @@ async fn the_sweep_keeps_to_its_limit() {
     rig.advance(1);
     let mut removed = 0;
     for shard in 0..SHARDS {
-        let swept = sweep(rig.space(), 0, shard, 2).await.unwrap();
+        let swept = sweep(rig.space(), 0, shard, 2, &mut Told::default()).await.unwrap();
         assert!(swept.removed <= 2);
         removed += swept.removed;
-        while sweep(rig.space(), 0, shard, 2).await.unwrap().more {}
+        while sweep(rig.space(), 0, shard, 2, &mut Told::default()).await.unwrap().more {}
     }
     assert!(removed > 0);
     assert_eq!(sweep_all(&rig).await, Swept::default());

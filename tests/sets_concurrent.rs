@@ -104,7 +104,7 @@ async fn churn(world: World, seed: u64, space: u64, member: Members, rounds: usi
                         number: 0,
                         now: 1_000,
                         round: Round::default(),
-                        space: &space_of,
+                        space: &space_of, outbox: None,
                     };
                     let done = change(&s, &mut rng, space, member).await;
                     tokio::task::yield_now().await;
@@ -203,7 +203,7 @@ async fn moves(world: World) {
                         number: 0,
                         now: 1_000,
                         round: Round::default(),
-                        space: &space,
+                        space: &space, outbox: None,
                     };
                     let done = shuffle(&s, &mut rng).await;
                     if commit(tx, done).await.is_some() {

@@ -4,6 +4,7 @@ use super::args::{ArgResult, Args, parse_i64};
 use super::bitmaps::offset;
 use super::cx::Cx;
 use super::reply::Reply;
+use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::keyspace::Scope;
 use crate::store::Read;
@@ -143,12 +144,16 @@ pub(super) async fn bitfield(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Repl
         Some(_) => object::open(&s, key, Read::Serializable).await?,
     };
     slot.string()?;
-    if let Some(reach) = reach {
-        bits::grow(&s, &mut slot, reach).await?;
-    }
+    let mut changed = match reach {
+        Some(reach) => bits::grow(&s, &mut slot, reach).await?,
+        None => false,
+    };
     let mut replies = Vec::with_capacity(ops.len());
     for op in ops {
-        replies.push(run(&s, &mut slot, op).await?);
+        replies.push(run(&s, &mut slot, op, &mut changed).await?);
+    }
+    if changed {
+        s.tell(Events::STRING, "setbit", key);
     }
     Ok(Reply::Array(replies))
 }
@@ -164,13 +169,18 @@ pub(super) async fn bitfield_ro(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<R
     slot.string()?;
     let mut replies = Vec::with_capacity(ops.len());
     for op in ops {
-        replies.push(run(&s, &mut slot, op).await?);
+        replies.push(run(&s, &mut slot, op, &mut false).await?);
     }
     Ok(Reply::Array(replies))
 }
 
 /// SET answers the old number, INCRBY the new one. A number that stays is not written.
-async fn run(s: &Scope<'_>, slot: &mut Slot, Op { kind, offset, action }: Op) -> Result<Reply> {
+async fn run(
+    s: &Scope<'_>,
+    slot: &mut Slot,
+    Op { kind, offset, action }: Op,
+    changed: &mut bool,
+) -> Result<Reply> {
     let old = kind.number(bits::field(s, slot.string()?, offset, kind.bits).await?);
     let new = match action {
         Action::Get => return Ok(Reply::Int(old as i64)),
@@ -182,6 +192,7 @@ async fn run(s: &Scope<'_>, slot: &mut Slot, Op { kind, offset, action }: Op) ->
     let Some(new) = new else { return Ok(Reply::Nil) };
     if new != old {
         bits::set_field(s, slot, offset, kind.bits, new as u64).await?;
+        *changed = true;
     }
     let answer = if matches!(action, Action::Set(..)) { old } else { new };
     Ok(Reply::Int(answer as i64))

@@ -5,6 +5,7 @@ use super::bitfield::{bitfield, bitfield_ro};
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KEY_RO, KeySpec, Row, one};
+use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::record::Str;
@@ -133,6 +134,7 @@ async fn setbit(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let inside = slot.string()?.is_some_and(|value| at / 8 < len(value));
     if !inside || old != new {
         bits::set_field(&s, &mut slot, at, 1, new).await?;
+        s.tell(Events::STRING, "setbit", key);
     }
     Ok(Reply::Int(old as i64))
 }
@@ -232,5 +234,12 @@ async fn bitop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         sources.push(cx.look_up(&s, key).await?.string()?.cloned());
     }
     let mut slot = object::open(&s, target, Read::Serializable).await?;
-    Ok(Reply::Int(bits::combine(&s, &mut slot, op, &sources).await? as i64))
+    let existed = slot.exists();
+    let len = bits::combine(&s, &mut slot, op, &sources).await?;
+    match len {
+        0 if existed => s.tell(Events::GENERIC, "del", target),
+        0 => {}
+        _ => s.tell(Events::STRING, "set", target),
+    }
+    Ok(Reply::Int(len as i64))
 }

@@ -8,11 +8,13 @@ use super::acl::{Acl, Denied, Reason, Refusal};
 use super::mailbox::{Mailbox, Posted};
 use super::pause::Pause;
 use super::reply::Reply;
-use crate::config::ConfigStore;
+use super::subscribers::Subscribers;
+use crate::config::{ConfigStore, Events};
 use crate::env::{Env, Rng};
 use crate::error::{ReplyError, Result};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::Prefix;
+use crate::keyspace::messages::Outbox;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Store, Tx};
 use crate::telemetry::Telemetry;
@@ -147,6 +149,8 @@ pub struct Server {
     pub space: Keyspace,
     /// Connected clients.
     pub clients: Clients,
+    /// Who is subscribed to what.
+    pub subscribers: Subscribers,
     /// Counters and latencies.
     pub telemetry: Telemetry,
     /// Users and what they may do.
@@ -175,6 +179,7 @@ impl Server {
             clients: Clients::default(),
             acl,
             pause: Pause::default(),
+            subscribers: Subscribers::default(),
             active_expire: AtomicBool::new(true),
             stop: tokio::sync::watch::Sender::new(false),
         })
@@ -182,6 +187,13 @@ impl Server {
 }
 
 impl Server {
+    /// For what an attempt tells that sees `catalog`. On an embedded store somebody may begin to listen at any time; else it
+    /// runs again when the first one does.
+    pub fn outbox(&self, catalog: &Catalog) -> Outbox {
+        let listening = !self.space.messages.is_shared() || catalog.listening > 0;
+        Outbox::new(listening, self.config.get().notify_keyspace_events)
+    }
+
     /// Sends a client `message` between its replies: see [`super::mailbox`]. False where it has left.
     pub fn post(&self, to: &Mailbox, message: Reply) -> bool {
         let limit = self.config.get().client_output_buffer_limit.pubsub;
@@ -250,6 +262,8 @@ pub struct Cx<'a> {
     pub may_stream: bool,
     /// Keys that this attempt looked up.
     pub lookups: &'a LookupTally,
+    /// What this attempt tells.
+    pub outbox: &'a Outbox,
 }
 
 impl Cx<'_> {
@@ -260,19 +274,23 @@ impl Cx<'_> {
     /// Database `db`.
     pub fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
         let (db_prefix, round) = (self.prefix(db)?, self.catalog.round);
-        Ok(Scope { tx: self.tx, db: db_prefix, number: db, now: self.now, round, space: &self.server.space })
+        let (tx, now, space, outbox) = (self.tx, self.now, &self.server.space, Some(self.outbox));
+        Ok(Scope { tx, db: db_prefix, number: db, now, round, space, outbox })
     }
     /// Opens a key for a command that reads it, and counts it: Redis' `lookupKeyRead`. A command that only writes opens
     /// it without counting.
     pub async fn look_up(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
-        Ok(self.counted(object::open(s, key, Read::Serializable).await?))
+        Ok(self.counted(s, object::open(s, key, Read::Serializable).await?))
     }
     /// As [`Cx::look_up`], for a command whose answer is about members of a set: see [`object::open_members`].
     pub async fn look_up_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
-        Ok(self.counted(object::open_members(s, key).await?))
+        Ok(self.counted(s, object::open_members(s, key).await?))
     }
-    fn counted(&self, slot: Slot) -> Slot {
+    fn counted(&self, s: &Scope<'_>, slot: Slot) -> Slot {
         self.lookups.count(slot.exists());
+        if !slot.exists() {
+            s.tell(Events::MISS, "keymiss", &slot.key);
+        }
         slot
     }
     /// The prefix of database `db`.

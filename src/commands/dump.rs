@@ -7,6 +7,7 @@ use super::args::{ArgResult, Args};
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{Flags, Group, KEY_RO, KeySpec, Row, one};
+use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
@@ -119,13 +120,18 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let value = decoded(cx, payload)?;
     object::check_name(key)?;
     if expire_at.is_some_and(|at| at <= cx.now) {
-        object::remove(&s, &mut slot)?;
+        object::delete(&s, &mut slot)?;
         return Ok(Reply::Ok);
+    }
+    if slot.exists() {
+        // As Redis, so that the key counts as new.
+        object::remove(&s, &mut slot)?;
     }
     match staged::result(cx.staged) {
         Some(built) => put_built(&s, &mut slot, value, built, expire_at).await?,
         None => put(&s, &mut slot, value, expire_at).await?,
     }
+    s.tell(Events::GENERIC, "restore", key);
     Ok(Reply::Ok)
 }
 

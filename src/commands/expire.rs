@@ -5,6 +5,7 @@ use super::cx::Cx;
 use super::reply::Reply;
 use super::strings_set::invalid_expire;
 use super::table::{Flags, Group, KEY_RO, KEY_RW, Row};
+use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::store::Read;
@@ -212,8 +213,11 @@ async fn set(cx: &mut Cx<'_>, mut args: Args<'_>, time: Time) -> Result<Reply> {
         return Ok(Reply::Int(0));
     }
     match u64::try_from(at) {
-        Ok(at) if at > cx.now => object::set_expiry(&s, &mut slot, Some(at))?,
-        _ => object::remove(&s, &mut slot).map(|_| ())?,
+        Ok(at) if at > cx.now => {
+            object::set_expiry(&s, &mut slot, Some(at))?;
+            s.tell(Events::GENERIC, "expire", key);
+        }
+        _ => object::delete(&s, &mut slot).map(|_| ())?,
     }
     Ok(Reply::Int(1))
 }
@@ -262,6 +266,7 @@ async fn persist(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let had = slot.expire_at().is_some();
     if had {
         object::set_expiry(&s, &mut slot, None)?;
+        s.tell(Events::GENERIC, "persist", &slot.key);
     }
     Ok(had.into())
 }

@@ -7,6 +7,7 @@ use super::args::Args;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, all, one};
+use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::Scope;
@@ -142,6 +143,7 @@ async fn pfadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             hll.invalidate();
         }
         write(&s, &mut slot, &hll).await?;
+        s.tell(Events::STRING, "pfadd", &slot.key);
     }
     added?;
     Ok(changed.into())
@@ -196,6 +198,7 @@ async fn pfmerge(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     }
     hll.merge(&registers, sparse_max(cx))?;
     write(&s, &mut slot, &hll).await?;
+    s.tell(Events::STRING, "pfadd", &slot.key);
     Ok(Reply::Ok)
 }
 

@@ -89,7 +89,7 @@ pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
 
 /// Whether a retry can be answered for `row`: all that it does is in the transaction or in the receipt.
 pub fn may_run(row: &Row) -> bool {
-    let in_transaction = row.is_write() || row.flags.has(Flags::READONLY);
+    let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
     match row.run {
         Run::Handler(_) => in_transaction || row.name == "select",
         Run::Session(op) => op == SessionOp::Exec,

@@ -4,6 +4,7 @@
 use super::REDIS_VERSION;
 use super::cx::Server;
 use crate::keyspace::collector::State;
+use super::subscribers::Kind;
 use crate::keyspace::instances::Instance;
 use crate::store::ClusterStatus;
 use crate::telemetry::offences::Offence;
@@ -135,9 +136,9 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "acl_access_denied_cmd": t.denials.commands.get(),
         "acl_access_denied_key": t.denials.keys.get(),
         "acl_access_denied_channel": t.denials.channels.get(),
-        "pubsub_channels": 0,
-        "pubsub_patterns": 0,
-        "pubsubshard_channels": 0,
+        "pubsub_channels": server.subscribers.names(Kind::Channel),
+        "pubsub_patterns": server.subscribers.names(Kind::Pattern),
+        "pubsubshard_channels": server.subscribers.names(Kind::Shard),
         "total_error_replies": t.errors().iter().map(|(_, n)| n).sum::<u64>(),
         "unexpected_error_replies": t.panics.get(),
     );

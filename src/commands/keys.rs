@@ -187,7 +187,7 @@ async fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let mut removed = 0;
     for key in args.rest() {
         let mut slot = object::open(&s, key, Read::Serializable).await?;
-        removed += i64::from(object::remove(&s, &mut slot)?);
+        removed += i64::from(object::delete(&s, &mut slot)?);
     }
     Ok(Reply::Int(removed))
 }

@@ -3,10 +3,12 @@
 use super::args::{ArgResult, Args, parse_i64};
 use super::cx::Cx;
 use super::reply::Reply;
+use crate::config::Events;
 use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::keyspace::Scope;
 use crate::keyspace::record::Value;
 use crate::store::Read;
+use crate::types::object::Slot;
 use crate::types::{copy, object, staged};
 use bytes::Bytes;
 
@@ -40,8 +42,18 @@ async fn move_to(cx: &Cx<'_>, mut args: Args<'_>, only_new: bool) -> Result<bool
     }
     object::check_name(to)?;
     object::take(&s, &mut source)?;
-    object::put(&s, &mut target, record.value, record.expire_at)?;
+    put_new(&s, &mut target, record.value, record.expire_at)?;
+    s.tell(Events::GENERIC, "rename_from", from);
+    s.tell(Events::GENERIC, "rename_to", to);
     Ok(true)
+}
+
+/// Redis removes what was there first, so that the key counts as new in any case.
+pub(super) fn put_new(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>) -> Result<()> {
+    if slot.exists() {
+        s.tell(Events::NEW, "new", &slot.key);
+    }
+    object::put(s, slot, value, expire_at)
 }
 
 /// A database number in `int`'s range that exists.
@@ -91,7 +103,8 @@ pub(super) async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     object::check_name(to)?;
     let value = copied(cx, &s, &t, &record.value).await?;
-    object::put(&t, &mut target, value, record.expire_at)?;
+    put_new(&t, &mut target, value, record.expire_at)?;
+    t.tell(Events::GENERIC, "copy_to", to);
     Ok(Reply::Int(1))
 }
 
@@ -122,5 +135,7 @@ pub(super) async fn r#move(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
     let value = copied(cx, &s, &t, &record.value).await?;
     object::remove(&s, &mut source)?;
     object::put(&t, &mut target, value, record.expire_at)?;
+    s.tell(Events::GENERIC, "move_from", key);
+    t.tell(Events::GENERIC, "move_to", key);
     Ok(Reply::Int(1))
 }

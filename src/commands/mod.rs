@@ -8,6 +8,7 @@ pub mod idempotent;
 pub mod mailbox;
 pub mod reply;
 pub mod reply_codec;
+pub mod subscribers;
 pub mod table;
 
 pub mod glob;
@@ -33,6 +34,7 @@ pub mod lolwut;
 pub mod memory;
 pub mod pause;
 pub mod redact;
+pub mod pubsub;
 pub mod server;
 pub mod slowlog;
 
@@ -83,6 +85,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     client::ROWS,
     cluster::ROWS,
     server::ROWS,
+    pubsub::ROWS,
     lolwut::ROWS,
     debug::ROWS,
     memory::ROWS,

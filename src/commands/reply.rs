@@ -38,6 +38,8 @@ pub enum Reply {
     Verbatim(Bytes),
     /// An out-of-band message: an array in RESP2, `>` in RESP3.
     Push(Vec<Reply>),
+    /// Several answers to one request, one behind the other (SUBSCRIBE).
+    Several(Vec<Reply>),
     /// No bytes at all (CLIENT REPLY OFF/SKIP).
     None,
 }
@@ -59,13 +61,21 @@ impl Reply {
     pub fn bulks(items: impl IntoIterator<Item = Bytes>) -> Self {
         Reply::Array(items.into_iter().map(Reply::Bulk).collect())
     }
+    /// Whether it is sent also where CLIENT REPLY says that replies are not.
+    pub fn is_push(&self) -> bool {
+        match self {
+            Reply::Push(_) => true,
+            Reply::Several(replies) => replies.iter().all(Reply::is_push),
+            _ => false,
+        }
+    }
     /// Bytes that the reply holds, roughly: for output limits and batch sizes.
     pub fn weight(&self) -> usize {
         match self {
             Reply::Bulk(b) | Reply::Verbatim(b) => b.len() + 16,
             Reply::Simple(s) => s.len() + 3,
             Reply::Error(e) => e.0.len() + 3,
-            Reply::Array(a) | Reply::Set(a) | Reply::Push(a) => {
+            Reply::Array(a) | Reply::Set(a) | Reply::Push(a) | Reply::Several(a) => {
                 16 + a.iter().map(Reply::weight).sum::<usize>()
             }
             Reply::Members(members) => 64 + members.held(),

@@ -47,7 +47,7 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
         Reply::NilArray => out.put_u8(6),
         Reply::Array(items) => put_items(out, 7, items)?,
         Reply::Set(items) => put_items(out, 8, items)?,
-        Reply::Members(_) => return None,
+        Reply::Members(_) | Reply::Several(_) => return None,
         Reply::Map(pairs) => {
             put_length(out, 9, pairs.len());
             for (key, value) in pairs {

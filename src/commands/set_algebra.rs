@@ -5,6 +5,7 @@ use super::cx::Cx;
 use super::reply::Reply;
 use super::sets::{found_reply, positive};
 use super::table::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Row, one};
+use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
@@ -165,11 +166,22 @@ async fn store_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Re
     let s = cx.scope()?;
     let target = args.next()?;
     let mut slot = object::open(&s, target, Read::Serializable).await?;
-    if let Some(built) = staged::result(cx.staged) {
-        return Ok(Reply::Int(stage::put(&s, &mut slot, built).await?.cast_signed()));
+    let existed = slot.exists();
+    let stored = match staged::result(cx.staged) {
+        Some(built) => stage::put(&s, &mut slot, built).await?,
+        None => {
+            let found = combine(cx, &s, op, args.rest(), None).await?;
+            algebra::store(&s, &mut slot, found).await?
+        }
+    };
+    match (stored, op) {
+        (0, _) if existed => s.tell(Events::GENERIC, "del", target),
+        (0, _) => {}
+        (_, Op::Inter) => s.tell(Events::SET, "sinterstore", target),
+        (_, Op::Union) => s.tell(Events::SET, "sunionstore", target),
+        (_, Op::Diff) => s.tell(Events::SET, "sdiffstore", target),
     }
-    let found = combine(cx, &s, op, args.rest(), None).await?;
-    Ok(Reply::Int(algebra::store(&s, &mut slot, found).await?.cast_signed()))
+    Ok(Reply::Int(stored.cast_signed()))
 }
 
 async fn count_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Reply> {

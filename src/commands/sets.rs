@@ -5,6 +5,7 @@ use super::cx::Cx;
 use super::reply::Reply;
 use super::scan::{ScanOptions, parse_cursor};
 use super::table::{FindKeys, Flags, Group, KEY_META, KEY_RO, KeySpec, Row, one};
+use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
@@ -169,6 +170,9 @@ async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         (None, Some(ids)) => set::add_ids(&s, &mut slot, ids).await?,
         (None, None) => set::add(&s, &mut slot, args.rest()).await?,
     };
+    if added > 0 {
+        s.tell(Events::SET, "sadd", &slot.key);
+    }
     Ok(Reply::Int(added.cast_signed()))
 }
 
@@ -180,7 +184,18 @@ async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         (None, Some(ids)) => set::remove_ids(&s, &mut slot, args.rest(), ids).await?,
         (None, None) => set::remove(&s, &mut slot, args.rest()).await?,
     };
+    if removed > 0 {
+        tell_removed(&s, &slot, "srem");
+    }
     Ok(Reply::Int(removed.cast_signed()))
+}
+
+/// Members have gone, the key perhaps with them. Of several who remove the last members at once none may see that it goes.
+fn tell_removed(s: &Scope<'_>, slot: &Slot, event: &'static str) {
+    s.tell(Events::SET, event, &slot.key);
+    if !slot.exists() {
+        s.tell(Events::GENERIC, "del", &slot.key);
+    }
 }
 
 async fn scard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -240,7 +255,10 @@ async fn smove(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if set::remove(&s, &mut from, member).await? == 0 {
         return Ok(Reply::Int(0));
     }
-    set::add(&s, &mut to, member).await?;
+    tell_removed(&s, &from, "srem");
+    if set::add(&s, &mut to, member).await? > 0 {
+        s.tell(Events::SET, "sadd", target);
+    }
     Ok(Reply::Int(1))
 }
 
@@ -255,6 +273,9 @@ async fn spop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     };
     let mut slot = open(&s, key).await?;
     let popped = sample::pop(&s, &mut slot, count.unwrap_or(1), &mut rng).await?;
+    if !popped.is_empty() {
+        tell_removed(&s, &slot, "spop");
+    }
     Ok(match count {
         None => Reply::bulk_or_nil(popped.into_iter().next()),
         Some(_) => set_reply(popped),

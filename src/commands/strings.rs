@@ -7,6 +7,7 @@ use super::strings_numbers as numbers;
 use super::strings_set::{getdel, getex, getset, psetex, set, setex, setnx};
 use super::table::{FindKeys, one};
 use super::table::{Flags, Group, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEYS_RO, KeySpec, PAIRS_OW, Row};
+use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::Str;
@@ -341,6 +342,7 @@ async fn write_pairs<'a>(
     for (key, value) in pairs {
         let mut slot = object::open(&s, key, Read::Serializable).await?;
         string::write(&s, cx.staged, &mut slot, value, None).await?;
+        s.tell(Events::STRING, "set", key);
     }
     Ok(())
 }
@@ -377,11 +379,13 @@ async fn append(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if old.is_none() && tail.len() <= string::INLINE_MAX {
         // As SET: also in the eyes of OBJECT ENCODING.
         string::write(&s, &[], &mut slot, tail, None).await?;
+        s.tell(Events::STRING, "append", key);
         return Ok(Reply::Int(tail.len() as i64));
     }
     let len = old.map_or(0, string::len);
     check_length(cx, len, tail)?;
     let len = string::set_range(&s, cx.staged, &mut slot, len, tail).await?;
+    s.tell(Events::STRING, "append", key);
     Ok(Reply::Int(len as i64))
 }
 
@@ -396,6 +400,7 @@ async fn setrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     check_length(cx, offset, patch)?;
     let len = string::set_range(&s, cx.staged, &mut slot, offset, patch).await?;
+    s.tell(Events::STRING, "setrange", key);
     Ok(Reply::Int(len as i64))
 }
 

@@ -21,7 +21,7 @@ pub(super) async fn delex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     let s = cx.scope()?;
     let mut slot = object::open(&s, key, Read::Serializable).await?;
     let goes = slot.exists() && when.holds(&s, &slot).await?;
-    Ok((goes && object::remove(&s, &mut slot)?).into())
+    Ok((goes && object::delete(&s, &mut slot)?).into())
 }
 
 /// Valkey's name for DELEX with IFEQ.
@@ -30,7 +30,7 @@ pub(super) async fn delifeq(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply
     let s = cx.scope()?;
     let mut slot = object::open(&s, key, Read::Serializable).await?;
     let goes = When::Equal(true, value).holds(&s, &slot).await?;
-    Ok((goes && object::remove(&s, &mut slot)?).into())
+    Ok((goes && object::delete(&s, &mut slot)?).into())
 }
 
 pub(super) async fn show_digest(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

@@ -9,6 +9,7 @@ use super::cx::{Cx, Protocol};
 use super::float::{self, LongDouble};
 use super::reply::Reply;
 use super::strings_set::{Ttl, store};
+use crate::config::Events;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::keyspace::record::{Str, Value};
 use crate::store::Read;
@@ -205,9 +206,15 @@ async fn run<N: Number>(cx: &Cx<'_>, key: &Bytes, by: N, options: &Options<'_>) 
     };
     let expiry = life(&slot, options, expiry);
     if expiry.is_some_and(|at| at <= cx.now) {
-        store(cx, &mut slot, &new.text(), expiry).await?;
+        store(cx, &mut slot, &new.text(), expiry, true).await?;
     } else {
+        let timed = expiry.is_some() && expiry != slot.expire_at();
         object::put(&s, &mut slot, Value::Str(new.value()), expiry)?;
+        let event = if options.by_float.is_some() { "incrbyfloat" } else { "incrby" };
+        s.tell(Events::STRING, event, key);
+        if timed {
+            s.tell(Events::GENERIC, "expire", key);
+        }
     }
     Ok(Reply::Array(vec![new.reply(protocol), added.reply(protocol)]))
 }

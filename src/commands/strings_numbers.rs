@@ -4,6 +4,7 @@ use super::args::{Args, parse_i64};
 use super::cx::Cx;
 use super::float::{self, LongDouble};
 use super::reply::Reply;
+use crate::config::Events;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result};
 use crate::keyspace::record::{Str, Value};
 use crate::store::Read;
@@ -43,6 +44,7 @@ async fn add(cx: &Cx<'_>, key: &Bytes, by: i64) -> Result<Reply> {
     let text = Bytes::from(itoa::Buffer::new().format(new).to_owned());
     let expiry = slot.expire_at();
     object::put(&s, &mut slot, Value::Str(Str::Inline(text)), expiry)?;
+    s.tell(Events::STRING, "incrby", key);
     Ok(Reply::Int(new))
 }
 
@@ -64,5 +66,6 @@ pub(super) async fn incrbyfloat(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<R
     let text = Bytes::from(new.to_fixed());
     let expiry = slot.expire_at();
     object::put(&s, &mut slot, Value::Str(Str::Made { bytes: text.clone(), raw: false }), expiry)?;
+    s.tell(Events::STRING, "incrbyfloat", key);
     Ok(Reply::Bulk(text))
 }

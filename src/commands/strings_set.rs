@@ -3,6 +3,7 @@
 use super::args::{ArgResult, Args, parse_i64};
 use super::cx::Cx;
 use super::reply::Reply;
+use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::keyspace::Scope;
 use crate::store::Read;
@@ -61,6 +62,11 @@ impl<'a> Ttl<'a> {
         }
         *self = to;
         Ok(true)
+    }
+
+    /// Whether it names a time.
+    pub(super) fn is_time(self) -> bool {
+        matches!(self, Ttl::Set(..))
     }
 
     /// When a key expires that is given this: None where it names no time.
@@ -191,7 +197,7 @@ pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let holds = when.holds(&s, &slot).await?;
     if holds {
         let expiry = if ttl == Ttl::Keep { slot.expire_at() } else { expiry };
-        store(cx, &mut slot, value, expiry).await?;
+        store(cx, &mut slot, value, expiry, ttl.is_time()).await?;
     }
     Ok(match (get, holds) {
         (true, _) => Reply::bulk_or_nil(old),
@@ -200,17 +206,33 @@ pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     })
 }
 
-/// Writes the value; one whose expiry is past leaves no key.
-pub(super) async fn store(cx: &Cx<'_>, slot: &mut Slot, value: &Bytes, expiry: Option<u64>) -> Result<()> {
+/// Writes the value; one whose expiry is past leaves no key. `timed`: the command gave it this expiry.
+pub(super) async fn store(
+    cx: &Cx<'_>,
+    slot: &mut Slot,
+    value: &Bytes,
+    expiry: Option<u64>,
+    timed: bool,
+) -> Result<()> {
     let s = cx.scope()?;
-    if expiry.is_some_and(|at| at <= cx.now) {
+    let past = expiry.is_some_and(|at| at <= cx.now);
+    if past {
         // Redis creates it and lets it expire: who WATCHes the key must notice.
         if !slot.exists() {
             s.space.absent.created(s.number, &slot.key);
         }
-        return object::remove(&s, slot).map(|_| ());
+        object::remove(&s, slot)?;
+    } else {
+        string::write(&s, cx.staged, slot, value, expiry).await?;
     }
-    string::write(&s, cx.staged, slot, value, expiry).await
+    s.tell(Events::STRING, "set", &slot.key);
+    if timed {
+        s.tell(Events::GENERIC, "expire", &slot.key);
+    }
+    if past {
+        s.tell(Events::EXPIRED, "expired", &slot.key);
+    }
+    Ok(())
 }
 
 pub(super) async fn setnx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -218,7 +240,7 @@ pub(super) async fn setnx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     let mut slot = object::open(&cx.scope()?, key, Read::Serializable).await?;
     let absent = !slot.exists();
     if absent {
-        store(cx, &mut slot, value, None).await?;
+        store(cx, &mut slot, value, None, false).await?;
     }
     Ok(absent.into())
 }
@@ -235,7 +257,7 @@ async fn set_expiring(cx: &mut Cx<'_>, mut args: Args<'_>, unit: Unit, command: 
     let (key, amount, value) = (args.next()?, args.next()?, args.next()?);
     let expiry = moment(unit, amount, cx.now, command)?;
     let mut slot = object::open(&cx.scope()?, key, Read::Serializable).await?;
-    store(cx, &mut slot, value, Some(expiry)).await?;
+    store(cx, &mut slot, value, Some(expiry), true).await?;
     Ok(Reply::Ok)
 }
 
@@ -244,7 +266,7 @@ pub(super) async fn getset(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
     let s = cx.scope()?;
     let mut slot = cx.look_up(&s, key).await?;
     let old = read(&s, &slot).await?;
-    store(cx, &mut slot, value, None).await?;
+    store(cx, &mut slot, value, None, false).await?;
     Ok(Reply::bulk_or_nil(old))
 }
 
@@ -252,9 +274,7 @@ pub(super) async fn getdel(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
     let s = cx.scope()?;
     let mut slot = cx.look_up(&s, args.next()?).await?;
     let old = read(&s, &slot).await?;
-    if slot.exists() {
-        object::remove(&s, &mut slot)?;
-    }
+    object::delete(&s, &mut slot)?;
     Ok(Reply::bulk_or_nil(old))
 }
 
@@ -271,9 +291,14 @@ pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     let Some(value) = read(&s, &slot).await? else { return Ok(Reply::Nil) };
     let expiry = ttl.resolve(cx.now, "getex")?;
     match expiry {
-        Some(at) if at <= cx.now => object::remove(&s, &mut slot).map(|_| ())?,
+        Some(at) if at <= cx.now => object::delete(&s, &mut slot).map(|_| ())?,
         None if ttl != Ttl::Persist => {}
-        at => object::set_expiry(&s, &mut slot, at)?,
+        at => {
+            if at.is_some() || slot.expire_at().is_some() {
+                s.tell(Events::GENERIC, if at.is_some() { "expire" } else { "persist" }, key);
+            }
+            object::set_expiry(&s, &mut slot, at)?;
+        }
     }
     Ok(Reply::Bulk(value))
 }
@@ -313,7 +338,7 @@ pub(super) async fn msetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     for (key, value) in pairs() {
         let mut slot = object::open(&s, key, Read::Serializable).await?;
         let expiry = if ttl == Ttl::Keep { slot.expire_at() } else { expiry };
-        store(cx, &mut slot, value, expiry).await?;
+        store(cx, &mut slot, value, expiry, ttl.is_time()).await?;
     }
     Ok(Reply::Int(1))
 }

@@ -4,6 +4,7 @@
 use super::args::Args;
 use super::cx::Cx;
 use super::reply::Reply;
+use super::subscribers::Kind;
 use crate::error::Result;
 use std::collections::HashMap;
 use std::future::Future;
@@ -71,6 +72,8 @@ impl Flags {
     pub const PUBSUB: Flags = Flags(1 << 15);
     /// A cluster's node takes it also for a slot that it is still getting.
     pub const ASKING: Flags = Flags(1 << 16);
+    /// Ours, not in COMMAND's list: it sends messages, which go through a store that servers share.
+    pub const TELLS: Flags = Flags(1 << 27);
     /// Ours, not in COMMAND's list: for clients it only reads, but it may keep in the key what it found out.
     pub const KEEPS: Flags = Flags(1 << 28);
     /// Not in COMMAND's list: only where `enable-debug-command` allows it.
@@ -97,6 +100,13 @@ pub struct KeySpec {
     pub begin: usize,
     /// How to go on.
     pub find: FindKeys,
+}
+
+impl KeySpec {
+    /// Whether these are keys: shard channels are found as keys are, and are none.
+    pub fn is_keys(&self) -> bool {
+        !self.flags.contains(&"not_key")
+    }
 }
 
 /// How keys follow the first.
@@ -166,6 +176,10 @@ pub enum SessionOp {
     Reset,
     /// QUIT.
     Quit,
+    /// SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE.
+    Subscribe(Kind),
+    /// UNSUBSCRIBE, PUNSUBSCRIBE, SUNSUBSCRIBE.
+    Unsubscribe(Kind),
 }
 
 /// What runs a row.
@@ -303,7 +317,7 @@ pub fn resolve(argv: &[bytes::Bytes]) -> Option<std::result::Result<(&'static Ro
 /// The keys in `argv` by the row's specifications. None where the number of keys is wrong.
 pub fn keys_of<'a>(row: &Row, argv: &'a [bytes::Bytes]) -> Option<Vec<&'a bytes::Bytes>> {
     let mut keys = Vec::new();
-    for spec in row.keys {
+    for spec in row.keys.iter().filter(|spec| spec.is_keys()) {
         keys.extend(keys_at(spec, argv)?);
     }
     Some(keys)
@@ -311,7 +325,7 @@ pub fn keys_of<'a>(row: &Row, argv: &'a [bytes::Bytes]) -> Option<Vec<&'a bytes:
 
 /// The keys that a call may write. None of them where the number of keys is wrong.
 pub fn written_keys<'a>(row: &Row, argv: &'a [bytes::Bytes]) -> Vec<&'a bytes::Bytes> {
-    let writes = row.keys.iter().filter(|spec| !spec.flags.contains(&"RO"));
+    let writes = row.keys.iter().filter(|spec| spec.is_keys() && !spec.flags.contains(&"RO"));
     writes.filter_map(|spec| keys_at(spec, argv)).flatten().collect()
 }
 

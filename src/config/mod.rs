@@ -5,11 +5,13 @@
 //! by the command that made it, because this module imports nothing.
 
 mod codec;
+mod events;
 mod read;
 mod rewrite;
 mod table;
 
 pub use codec::{Allowed, AppendFsync, ClientAuth, LogLevel, OutputLimit, OutputLimits};
+pub use events::Events;
 pub use read::{ConfigError, from_args, from_text};
 pub use table::{Change, OPTIONS, Opt, Settings, lookup};
 

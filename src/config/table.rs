@@ -5,6 +5,7 @@ use super::codec::{
     Allowed, AppendFsync, Choice, ClientAuth, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Text,
     TlsVersions, Words, YesNo,
 };
+use super::events::{Events, Letters};
 
 /// When an option can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,6 +215,8 @@ options! {
     loglevel: LogLevel = "loglevel" "notice" Runtime LEVEL;
     /// File of the log; empty logs to the standard output.
     logfile: String = "logfile" "" Start Text;
+    /// Which changes of keys are told on channels, in Redis' letters; empty: none.
+    notify_keyspace_events: Events = "notify-keyspace-events" "" Runtime Letters;
     /// Measure each command's latency for INFO latencystats and the metrics.
     latency_tracking: bool = "latency-tracking" "yes" Runtime YesNo;
     /// Microseconds that a command takes at least to be kept in the slow log, commit included; 0 keeps all, -1 none.

@@ -25,10 +25,13 @@ use crate::commands::cx::Server;
 use crate::env::Rng;
 use crate::error::{Error, StoreError};
 use crate::keyspace::keys::root;
-use crate::store::{Read, key_after};
+use crate::keyspace::message_log;
+use crate::keyspace::messages::Message;
+use crate::store::{Read, Tx, key_after};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::MutexGuard;
 
 /// Bytes written by one batch, beyond which no further unit joins.
 const MAX_BATCH_BYTES: usize = 1 << 20;
@@ -61,6 +64,7 @@ struct Open {
     /// The server's registration when the attempt began.
     epoch: u64,
     done: Vec<Done>,
+    told: Vec<Message>,
 }
 
 /// Runs batches in one slot.
@@ -197,7 +201,9 @@ impl Attempts {
             let last = tx.get(&self.slot.key, Read::Serializable).await?;
             let last = last.and_then(|raw| Some(u64::from_le_bytes(raw[..].try_into().ok()?)));
             if let Some(at) = open.iter().position(|o| Some(o.number) == last) {
-                return Ok(open.swap_remove(at).done);
+                let open = open.swap_remove(at);
+                self.server.told(&open.told);
+                return Ok(open.done);
             }
         }
         let mut batch = Batch::new(&self.server, &tx, self.rng.fork()).await?;
@@ -211,6 +217,9 @@ impl Attempts {
                 break;
             }
         }
+        let told = batch.take_messages();
+        let server = self.server.clone();
+        let _turn = speak(&server, &tx, &told).await?;
         if tx.is_write() || !open.is_empty() {
             let number = self.slot.next();
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
@@ -221,12 +230,13 @@ impl Attempts {
             self.commit_took = clock.monotonic() - ready;
             match result {
                 Err(StoreError::Unknown) => {
-                    open.push(Open { number, epoch, done });
+                    open.push(Open { number, epoch, done, told });
                     return Err(StoreError::Unknown.into());
                 }
                 result => result.map(|_| self.server.telemetry.on_batch(size, clock.monotonic() - start))?,
             }
         }
+        server.told(&told);
         Ok(done)
     }
 
@@ -237,6 +247,22 @@ impl Attempts {
             tokio::time::sleep(Duration::from_micros(micros)).await;
         }
     }
+}
+
+/// Before the commit of a transaction that tells something: on a store of several servers that is written, else it waits for
+/// its turn, which lasts until it has told it.
+async fn speak<'a>(
+    server: &'a Server,
+    tx: &Tx,
+    told: &[Message],
+) -> Result<Option<MutexGuard<'a, ()>>, StoreError> {
+    if told.is_empty() {
+        return Ok(None);
+    }
+    if server.space.messages.is_shared() {
+        return message_log::write(tx, told).map(|()| None);
+    }
+    Ok(Some(server.subscribers.turn().await))
 }
 
 /// Whether another attempt can help.

@@ -12,6 +12,7 @@ use crate::error::{Error, ReplyError, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::{Prefix, root};
+use crate::keyspace::messages::{Message, Outbox};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::{LookupTally, Lookups};
 use crate::types::staged::Staged;
@@ -56,6 +57,7 @@ pub(super) struct Batch<'a> {
     pub(super) now: u64,
     rng: Rng,
     lookups: LookupTally,
+    outbox: Outbox,
     /// False while a unit runs whose answers are kept under its id.
     may_stream: bool,
 }
@@ -64,6 +66,7 @@ impl<'a> Batch<'a> {
     /// On a transaction that has just begun.
     pub(super) async fn new(server: &'a Server, tx: &'a Tx, rng: Rng) -> Result<Self, Halt> {
         let catalog = server.space.catalog.load(tx).await.map_err(halt)?;
+        let outbox = server.outbox(&catalog);
         Ok(Batch {
             server,
             tx,
@@ -71,6 +74,7 @@ impl<'a> Batch<'a> {
             now: server.env.clock.now_ms(),
             rng,
             lookups: LookupTally::default(),
+            outbox,
             may_stream: true,
         })
     }
@@ -78,7 +82,17 @@ impl<'a> Batch<'a> {
     /// Another one on the same transaction, for units that run beside each other.
     pub(super) fn sibling(&self, rng: Rng) -> Self {
         let (catalog, lookups) = (self.catalog.clone(), LookupTally::default());
-        Batch { server: self.server, tx: self.tx, catalog, now: self.now, rng, lookups, may_stream: true }
+        let outbox = self.server.outbox(&catalog);
+        Batch {
+            server: self.server,
+            tx: self.tx,
+            catalog,
+            now: self.now,
+            rng,
+            lookups,
+            outbox,
+            may_stream: true,
+        }
     }
 
     /// Reads what the handlers are going to ask for, all at once, so that they are answered from the transaction: the
@@ -118,8 +132,8 @@ impl<'a> Batch<'a> {
     }
 
     fn scope_at(&self, db: Prefix, number: u8) -> Scope<'_> {
-        let (round, space) = (self.catalog.round, &self.server.space);
-        Scope { tx: self.tx, db, number, now: self.now, round, space }
+        let (tx, now, round, space) = (self.tx, self.now, self.catalog.round, &self.server.space);
+        Scope { tx, db, number, now, round, space, outbox: None }
     }
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
@@ -135,6 +149,11 @@ impl<'a> Batch<'a> {
     /// The lookups of the units that ran since the last call.
     pub(super) fn take_lookups(&mut self) -> Lookups {
         self.lookups.take()
+    }
+
+    /// What the units tell that ran since the last call.
+    pub(super) fn take_messages(&mut self) -> Vec<Message> {
+        self.outbox.take()
     }
 
     /// Runs a unit. `forced` holds the answers of calls that must not run (again). A pipeline's unit ends early where its
@@ -203,6 +222,7 @@ impl<'a> Batch<'a> {
             staged,
             may_stream: self.may_stream && call.id.is_none(),
             lookups: &self.lookups,
+            outbox: &self.outbox,
         };
         let args = Args::new(call.argv.get(call.names..).unwrap_or_default());
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;

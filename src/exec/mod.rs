@@ -9,6 +9,9 @@
 //!
 //! A call or an EXEC with an **id** runs once for that id, see [`once`]; it may write, whatever its row says.
 //!
+//! What commands tell others (PUBLISH, changes of keys) is told once their transaction has committed, in the order of commits: see
+//! `commands::subscribers`.
+//!
 //! Every batch that writes also writes its number to the slot's key `l`, and conflicts with every other writer of that
 //! key: see [`attempt`] for why that makes an unknown commit exactly-once.
 
@@ -108,6 +111,11 @@ pub struct Unit {
 impl Unit {
     fn writes(&self) -> bool {
         self.id.is_some() || self.calls.iter().any(|c| c.row.is_write() || c.id.is_some())
+    }
+
+    /// Whether it sends messages.
+    fn tells(&self) -> bool {
+        self.calls.iter().any(|c| c.row.flags.has(Flags::TELLS))
     }
 
     /// The ids of its calls or its own.
@@ -250,7 +258,7 @@ impl Executor {
     }
 
     async fn route(&self, unit: Unit, since: Duration) -> Done {
-        if !unit.writes() {
+        if !unit.writes() && !(self.server.space.messages.is_shared() && unit.tells()) {
             return match self.reads.as_ref().filter(|_| !unit.is_heavy()) {
                 Some(lane) => lane.run(unit, since).await,
                 None => reads::run(&self.server, unit, since, None).await,
@@ -282,7 +290,7 @@ impl Executor {
         let prefix = catalog.prefixes.get(usize::from(db));
         let prefix = *prefix.ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
         let (round, space) = (catalog.round, &self.server.space);
-        let scope = Scope { tx: &tx, db: prefix, number: db, now, round, space };
+        let scope = Scope { tx: &tx, db: prefix, number: db, now, round, space, outbox: None };
         let mut out = Vec::with_capacity(keys.len());
         for key in keys {
             let guard = self.server.space.absent.watch(db, key);

@@ -14,6 +14,7 @@ use super::{Done, Forced, Job, Unit};
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
 use crate::error::StoreError;
+use crate::keyspace::messages::Message;
 use crate::telemetry::counters::Lookups;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ async fn together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePer
 
 /// Runs a unit without writes that came at `since`; `first`: where it is tried first, or what came of that.
 pub(super) async fn run(
-    server: &Server,
+    server: &Arc<Server>,
     unit: Unit,
     since: Duration,
     mut first: Option<Result<Batch<'_>, Halt>>,
@@ -76,7 +77,10 @@ pub(super) async fn run(
             None => attempt(server, &unit, &mut client, &mut forced, &patience).await,
         };
         match result {
-            Ok((replies, lookups)) => return Done::new(client, replies, lookups).of(unit),
+            Ok((replies, lookups, told)) => {
+                tell(server, told);
+                return Done::new(client, replies, lookups).of(unit);
+            }
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) if e.is_retryable() && (tries < MAX_ATTEMPTS || !patience.is_over(&e)) => {
                 server.telemetry.on_retry(&e);
@@ -96,13 +100,16 @@ pub(super) async fn run(
     failed(unit, StoreError::TooOld)
 }
 
+/// The replies, the lookups, and what was told.
+type Ran = (Option<Vec<Reply>>, Lookups, Vec<Message>);
+
 async fn attempt(
-    server: &Server,
+    server: &Arc<Server>,
     unit: &Unit,
     client: &mut ClientState,
     forced: &mut Forced,
     patience: &Patience,
-) -> Result<(Option<Vec<Reply>>, Lookups), Halt> {
+) -> Result<Ran, Halt> {
     let tx = server.store.begin();
     patience.limit(&tx);
     let mut batch = Batch::new(server, &tx, server.env.rng()).await?;
@@ -117,9 +124,23 @@ async fn on(
     unit: &Unit,
     client: &mut ClientState,
     forced: &mut Forced,
-) -> Result<(Option<Vec<Reply>>, Lookups), Halt> {
+) -> Result<Ran, Halt> {
     let replies = batch.unit(unit, client, forced, &Prepared::new()).await?;
-    Ok((replies, batch.take_lookups()))
+    Ok((replies, batch.take_lookups(), batch.take_messages()))
+}
+
+/// What a unit tells that commits nothing. On a store of several servers that is only what PUBLISH does not say (a key was not
+/// there): nobody waits for it.
+fn tell(server: &Arc<Server>, told: Vec<Message>) {
+    if told.is_empty() || !server.space.messages.is_shared() {
+        return server.told(&told);
+    }
+    let server = server.clone();
+    tokio::spawn(async move {
+        if let Err(e) = server.space.messages.tell(&told).await {
+            tracing::debug!(?e, "messages of a unit that only reads");
+        }
+    });
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {

@@ -6,10 +6,11 @@
 
 use super::pause;
 use crate::commands::cx::Server;
+use crate::config::Events;
 use crate::error::Result;
 use crate::exec::slow;
 use crate::keyspace::keys::SHARDS;
-use crate::types::expire::{look, sweep};
+use crate::types::expire::{Head, Swept, Told, look, sweep};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,10 +53,22 @@ async fn round(server: &Server) -> Result<Duration> {
             wait = wait.min(Duration::from_millis(head.at - now).max(SHORTEST));
             continue;
         }
-        let swept = sweep(space, head.db, head.shard, PIECE).await?;
+        let swept = sweep_and_tell(server, head).await?;
         server.telemetry.on_expired(swept.removed as u64);
         wait = if swept.more { Duration::ZERO } else { wait.min(SHORTEST) };
         tokio::task::yield_now().await;
     }
     Ok(wait)
+}
+
+/// Sweeps a piece. Where there are events to tell, nobody else tells any until these are told: so a key that comes again is not told
+/// before it went.
+async fn sweep_and_tell(server: &Server, head: Head) -> Result<Swept> {
+    let events = server.config.get().notify_keyspace_events;
+    let mut told = Told { events, ..Told::default() };
+    let alone = !server.space.messages.is_shared() && events.tell(Events::EXPIRED);
+    let _turn = if alone { Some(server.subscribers.turn().await) } else { None };
+    let swept = sweep(&server.space, head.db, head.shard, PIECE, &mut told).await;
+    server.told(&told.messages);
+    swept
 }

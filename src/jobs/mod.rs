@@ -5,6 +5,7 @@ mod dictionary;
 mod expiry;
 mod heartbeat;
 mod idempotency;
+mod messages;
 mod reclaim;
 
 use crate::commands::cx::Server;
@@ -16,6 +17,8 @@ pub fn spawn(server: &Arc<Server>) {
     tokio::spawn(heartbeat::run(server.clone()));
     tokio::spawn(expiry::run(server.clone()));
     tokio::spawn(idempotency::run(server.clone()));
+    tokio::spawn(messages::listen(server.clone()));
+    tokio::spawn(messages::collect(server.clone()));
     tokio::spawn(reclaim::run(server.clone()));
     tokio::spawn(dictionary::run(server.clone()));
 }

@@ -26,6 +26,8 @@ pub struct Catalog {
     pub prefixes: Vec<Prefix>,
     /// Where the collection of the dictionary stands: what matters to writers changes with the metadata version only.
     pub round: Round,
+    /// What any server listens to: see [`super::message_log`].
+    pub listening: u8,
 }
 
 /// Caches the catalog by the store's metadata version, which is free to read.
@@ -121,7 +123,7 @@ async fn assign(tx: &Tx, rng: &mut Rng, db: u8) -> Result<Prefix> {
     Ok(prefix)
 }
 
-/// In one range read: on a cluster whoever moves the metadata version makes every server look here.
+/// In two range reads: on a cluster whoever moves the metadata version makes every server look here.
 async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     let version = tx.metadata_version().await?;
     let (begin, end) = (root::database(0), key_after(&root::collector()));
@@ -133,5 +135,8 @@ async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     });
     let collector = rows.last().filter(|(key, _)| key[..] == root::collector());
     let state = collector.map(|(_, raw)| State::decode(raw)).transpose()?.unwrap_or_default();
-    Ok(Catalog { version, prefixes: prefixes.collect::<Result<_>>()?, round: state.round() })
+    let (begin, end) = root::listeners();
+    let listeners = tx.get_range(&begin, &end, RangeOptions::default(), Read::Serializable).await?.pairs;
+    let listening = listeners.iter().filter_map(|(_, bits)| bits.first()).fold(0, |all, bits| all | bits);
+    Ok(Catalog { version, prefixes: prefixes.collect::<Result<_>>()?, round: state.round(), listening })
 }

@@ -27,6 +27,7 @@
 //! few beats two servers may believe in one share, or none may, and every job is written for that.
 
 use super::keys::root;
+use super::message_log;
 use crate::env::{Clock, Env};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{RangeOptions, Read, Store, Tx, key_after, prefix_end};
@@ -242,7 +243,7 @@ impl Instances {
         *left = true;
         loop {
             let tx = self.store.begin();
-            clear(&tx, self.id)?;
+            clear(&tx, self.id).await?;
             match tx.commit().await {
                 Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
                 result => return result.map(|_| ()),
@@ -298,7 +299,7 @@ impl Instances {
         if row.as_deref().map(Instance::decode).transpose()?.as_ref() != Some(&dead.row) {
             return Ok(false);
         }
-        clear(&tx, dead.id)?;
+        clear(&tx, dead.id).await?;
         tx.commit().await.map(|_| true)
     }
 
@@ -313,7 +314,7 @@ impl Instances {
             let first = tx.get_range(&from, &end, opts, Read::Snapshot).await?;
             let Some(id) = first.pairs.first().and_then(|(key, _)| root::decode_lane(key)) else { break };
             if tx.get(&root::instance(id), Read::Serializable).await?.is_none() {
-                clear(&tx, id)?;
+                clear(&tx, id).await?;
                 tx.commit().await?;
                 buried += 1;
             }
@@ -346,8 +347,9 @@ pub async fn registered(tx: &Tx) -> StoreResult<Vec<u64>> {
     Ok(read(tx).await?.into_iter().map(|(id, _)| id).collect())
 }
 
-fn clear(tx: &Tx, id: u64) -> StoreResult<()> {
+async fn clear(tx: &Tx, id: u64) -> StoreResult<()> {
     tx.clear(&root::instance(id))?;
+    message_log::forget(tx, id).await?;
     let lanes = root::lanes_of(id);
     tx.clear_range(&lanes, &prefix_end(&lanes))
 }

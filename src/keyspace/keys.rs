@@ -281,9 +281,45 @@ pub mod root {
     pub fn half_copied() -> [u8; 2] {
         [b'm', 1]
     }
-    /// Whether a row is data: not a server's own, nor the mark of a copy.
+    /// Whether a row is data: not a server's own, nor a message, nor the mark of a copy.
     pub fn is_data(row: &[u8]) -> bool {
-        !matches!(row.first(), Some(b'i' | b'l')) && row != half_copied()
+        !matches!(row.first(), Some(b'i' | b'l' | b'p')) && row != half_copied()
+    }
+    /// `p 00 <instance>`: a server that listens to messages.
+    pub fn listener(instance: u64) -> [u8; 10] {
+        let [a, b, c, d, e, f, g, h] = instance.to_be_bytes();
+        [b'p', 0, a, b, c, d, e, f, g, h]
+    }
+    /// The range of all servers that listen.
+    pub fn listeners() -> ([u8; 2], [u8; 2]) {
+        ([b'p', 0], [b'p', 1])
+    }
+    /// `p 01`: changes with every row of messages.
+    pub fn bell() -> [u8; 2] {
+        [b'p', 1]
+    }
+    /// `p 02`: the last row of messages that was collected.
+    pub fn collected() -> [u8; 2] {
+        [b'p', 2]
+    }
+    /// `p 03`: what rows of messages begin with; a stamp and a number follow.
+    pub fn messages() -> [u8; 2] {
+        [b'p', 3]
+    }
+    /// One past all rows of messages.
+    pub fn messages_end() -> [u8; 2] {
+        [b'p', 4]
+    }
+    /// Where the messages begin that were committed after `version`.
+    pub fn messages_after(version: u64) -> Vec<u8> {
+        let mut k = messages().to_vec();
+        k.extend_from_slice(&version.saturating_add(1).to_be_bytes());
+        k
+    }
+    /// Commit version and whole stamp of a row of messages.
+    pub fn decode_message(row: &[u8]) -> Option<(u64, &[u8])> {
+        let stamp = row.strip_prefix(&messages())?.get(..10)?;
+        (row.len() == 16).then_some((u64::from_be_bytes(*stamp.first_chunk()?), stamp))
     }
     /// `i <instance>`: a server's heartbeat.
     pub fn instance(instance: u64) -> [u8; 9] {

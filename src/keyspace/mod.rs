@@ -15,6 +15,10 @@
 //!   i <instance>         -> heartbeat       servers                                                instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
+//!   p 00 <instance>      -> bits            servers that listen to messages                        message_log.rs
+//!   p 01                 -> i64 LE          changes with every row of messages
+//!   p 02                 -> key             last row of messages that was collected
+//!   p 03 <stamp><n BE>   -> bytes           messages of a commit, or a piece of them
 //!   t <len u8><id>       -> receipt         what the command under a client's id answered          receipt.rs
 //!   t <len u8><id><n BE> -> bytes           a piece of a long answer
 //!   u <shard><ms BE><id> -> empty or 01     age index of receipts; 01: there are pieces
@@ -36,6 +40,8 @@ pub mod ids;
 pub mod instances;
 pub mod keys;
 pub mod members;
+pub mod message_log;
+pub mod messages;
 pub mod packed;
 pub mod reads;
 pub mod receipt;
@@ -44,16 +50,20 @@ pub mod resolve;
 pub mod streams;
 pub mod transfer;
 
+use crate::config::Events;
 use crate::env::{Clock, Env};
 use crate::error::StoreResult;
 use crate::store::{Store, Tx};
 use absent::AbsentKeys;
+use bytes::Bytes;
 use catalog::CatalogCache;
 use collector::{Notes, Round};
 use hints::SetHints;
 use ids::Interner;
 use instances::Instances;
 use keys::{Oid, Prefix};
+use message_log::MessageLog;
+use messages::Outbox;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use streams::Streams;
@@ -116,6 +126,8 @@ pub struct Keyspace {
     pub instances: Instances,
     /// What this server's collector of the dictionary does.
     pub collector: Notes,
+    /// Messages to and from the other servers.
+    pub messages: MessageLog,
     /// The clock, for leases and garbage rows.
     pub clock: Clock,
 }
@@ -127,6 +139,7 @@ impl Keyspace {
         let fresh = Fresh::new(env);
         Ok(Keyspace {
             instances: Instances::new(&store, env, fresh.instance()),
+            messages: MessageLog::new(&store, fresh.instance()),
             fresh,
             ids: Interner::new(store.clone(), env),
             catalog,
@@ -143,7 +156,7 @@ impl Keyspace {
 impl Keyspace {
     /// A database by its prefix alone, for reading and for rows under a fresh object id: never to write a record.
     pub fn scope<'a>(&'a self, tx: &'a Tx, db: Prefix) -> Scope<'a> {
-        Scope { tx, db, number: 0, now: self.clock.now_ms(), round: Round::default(), space: self }
+        Scope { tx, db, number: 0, now: self.clock.now_ms(), round: Round::default(), space: self, outbox: None }
     }
     /// Registers this server, or renews its registration.
     pub async fn beat(&self) -> StoreResult<()> {
@@ -166,4 +179,15 @@ pub struct Scope<'a> {
     pub round: Round,
     /// Ids and allocation.
     pub space: &'a Keyspace,
+    /// Where it is said what happens to keys. None: nobody is told.
+    pub outbox: Option<&'a Outbox>,
+}
+
+impl Scope<'_> {
+    /// Tells that `event`, which is of `class`, happens to `key`. It is heard if this transaction commits.
+    pub fn tell(&self, class: Events, event: &'static str, key: &Bytes) {
+        if let Some(outbox) = self.outbox {
+            outbox.event(self.number, class, event, key);
+        }
+    }
 }

@@ -153,6 +153,7 @@ impl Encoder {
                 head(out, if resp3 { b'%' } else { b'*' }, pairs.len() << usize::from(!resp3));
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));
             }
+            Reply::Several(replies) => self.stack.push(Rest::Items(replies.into_iter())),
             Reply::None => {}
         }
         None
@@ -251,6 +252,11 @@ mod tests {
                 Reply::Map(vec![(bulk("a"), Reply::Int(1)), (bulk("b"), Reply::Nil)]),
                 "*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n$-1\r\n",
                 "%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n_\r\n",
+            ),
+            (
+                Reply::Several(vec![Reply::Push(vec![bulk("a")]), Reply::Ok]),
+                "*1\r\n$1\r\na\r\n+OK\r\n",
+                ">1\r\n$1\r\na\r\n+OK\r\n",
             ),
             (Reply::None, "", ""),
         ];

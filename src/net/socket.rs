@@ -167,7 +167,7 @@ fn interrupted(handle: &Arc<ClientHandle>, switch: &mut Switch, cx: &mut Context
         if handle.is_killed() {
             return Poll::Ready(Arrival::Bytes(0));
         }
-        if handle.take_ring() {
+        if handle.is_rung() {
             return Poll::Ready(Arrival::Mail);
         }
         ready!(switch.as_mut().poll(cx));

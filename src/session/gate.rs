@@ -22,6 +22,9 @@ const NO_MULTI: ReplyError = ReplyError::new("ERR Command not allowed inside a t
 /// A command under an id inside MULTI.
 const ID_IN_MULTI: ReplyError =
     ReplyError::new("ERR inside a transaction only EXEC has an id: IDEMPOTENT <id> EXEC");
+/// Why a subscriber's command is refused.
+const ONLY_LISTENS: &str =
+    "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 /// Most bytes of names and arguments that an error repeats.
 const MAX_QUOTED: usize = 128;
 
@@ -36,6 +39,8 @@ pub(super) struct Standing<'a> {
     pub may_debug: bool,
     /// Whose rights are to be looked at; None: all is allowed.
     pub rights: Option<&'a User>,
+    /// It is subscribed, and in RESP2 nothing could tell a reply from a message.
+    pub only_listens: bool,
 }
 
 /// What the gates say.
@@ -68,7 +73,7 @@ struct Request<'a> {
 type Gate = fn(&Request<'_>) -> Result<(), ReplyError>;
 
 /// In this order. A further check is a function and an entry.
-const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi];
+const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi, while_subscribed];
 
 /// Finds the row of `argv` (not empty) and asks all gates.
 pub(super) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
@@ -136,6 +141,16 @@ fn authenticated(r: &Request<'_>) -> Result<(), ReplyError> {
 
 fn outside_multi(r: &Request<'_>) -> Result<(), ReplyError> {
     if r.standing.in_multi && r.row.flags.has(Flags::NO_MULTI) { Err(NO_MULTI) } else { Ok(()) }
+}
+
+fn while_subscribed(r: &Request<'_>) -> Result<(), ReplyError> {
+    use SessionOp::{Quit, Reset, Subscribe, Unsubscribe};
+    let allowed = matches!(r.row.run, Run::Session(Subscribe(_) | Unsubscribe(_) | Quit | Reset));
+    if !r.standing.only_listens || allowed || r.row.name == "ping" {
+        return Ok(());
+    }
+    let label = label(r.row, r.names, r.argv);
+    Err(ReplyError::of(format!("ERR Can't execute '{label}': {ONLY_LISTENS}")))
 }
 
 /// The row's name, of a subcommand with its container's.

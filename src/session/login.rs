@@ -100,6 +100,7 @@ impl Session {
 
     pub(super) fn reset(&mut self) -> Reply {
         self.forget_transaction();
+        self.forget_subscriptions();
         let c = &mut self.client;
         c.db = 0;
         c.protocol = Protocol::Resp2;

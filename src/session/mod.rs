@@ -12,6 +12,7 @@ mod gate;
 mod login;
 mod pause;
 mod permissions;
+mod subscriptions;
 mod transaction;
 
 use crate::commands::acl::Rights;
@@ -27,6 +28,7 @@ use crate::telemetry::offences::Offence;
 use bytes::Bytes;
 use gate::{Standing, Verdict};
 use std::sync::Arc;
+use subscriptions::Subscriptions;
 use transaction::Multi;
 
 /// Requests of a window at most, and of the first one.
@@ -98,6 +100,7 @@ pub struct Session {
     next: Option<Next>,
     multi: Option<Multi>,
     watches: Vec<Watched>,
+    subscriptions: Subscriptions,
     replies: Vec<Reply>,
     /// Bytes that `replies` hold, but for the errors and QUEUEDs among them.
     weight: usize,
@@ -123,6 +126,7 @@ impl Session {
             next: None,
             multi: None,
             watches: Vec::new(),
+            subscriptions: Subscriptions::default(),
             replies: Vec::new(),
             weight: 0,
             closing: false,
@@ -140,6 +144,7 @@ impl Session {
             in_multi: self.multi.is_some(),
             may_debug: self.may_debug,
             rights: self.rights.restricted().map(|user| &**user),
+            only_listens: self.client.protocol == Protocol::Resp2 && self.client.handle.is_subscribed(),
         };
         match gate::check(&argv, standing) {
             Verdict::Pass { row, names, under_id } => {
@@ -384,7 +389,7 @@ impl Session {
         telemetry.command(table::index_of(call.row), took, outcome);
         slow::note(executor.server(), &self.client, std::slice::from_ref(call), took);
         let mode = if op == SessionOp::Reset { self.client.reply } else { before };
-        if mode == ReplyMode::On {
+        if mode == ReplyMode::On || reply.is_push() {
             self.weight = reply.weight();
             self.replies.push(reply);
         }
@@ -406,6 +411,8 @@ impl Session {
                 self.closing = true;
                 Reply::Ok
             }
+            SessionOp::Subscribe(kind) => self.subscribe(kind, args, true).await,
+            SessionOp::Unsubscribe(kind) => self.unsubscribe(kind, args, true),
         }
     }
 
@@ -426,6 +433,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.forget_subscriptions();
         self.client.mailbox.close();
     }
 }

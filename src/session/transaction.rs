@@ -149,7 +149,7 @@ impl Session {
         let mut replies = Vec::with_capacity(total);
         for at in 0..total {
             replies.push(match ours.next_if(|(n, _)| *n == at) {
-                Some((_, Ours::Run(call))) => self.inside_exec(&call),
+                Some((_, Ours::Run(call))) => self.inside_exec(&call).await,
                 Some((_, Ours::Denied(reply))) => reply,
                 None => never_none(ran.next().unwrap_or(Reply::None)),
             });
@@ -177,10 +177,13 @@ impl Session {
 
     /// A queued command that the executor does not run. They touch no key, so their order among the others shows only in
     /// the replies.
-    fn inside_exec(&mut self, call: &Call) -> Reply {
+    async fn inside_exec(&mut self, call: &Call) -> Reply {
+        let args = call.argv.get(call.names..).unwrap_or_default();
         match call.row.run {
             Run::Session(SessionOp::Auth) => self.auth(call),
             Run::Session(SessionOp::Hello) => self.hello(call),
+            Run::Session(SessionOp::Subscribe(kind)) => self.subscribe(kind, args, false).await,
+            Run::Session(SessionOp::Unsubscribe(kind)) => self.unsubscribe(kind, args, false),
             Run::Refuse(line) => Reply::Error(ReplyError::new(line)),
             // UNWATCH: EXEC has done it.
             _ => Reply::Ok,

@@ -319,6 +319,9 @@ impl FaultyTx {
         self.note_write(key);
         self.inner.max(key, operand)
     }
+    pub(super) fn set_stamped(&self, prefix: &[u8], suffix: &[u8], value: &[u8]) -> StoreResult<()> {
+        self.inner.set_stamped(prefix, suffix, value)
+    }
     pub(super) fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         self.inner.add_read_conflict(begin, end)
     }

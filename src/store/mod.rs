@@ -8,6 +8,7 @@
 //!   answer alone conflicts with nobody.
 //! * Writes conflict nobody by themselves: they fail *others* that read the keys. Atomic operations and blind
 //!   writes of two transactions never conflict with each other.
+//! * A stamped row ([`Tx::set_stamped`]) is named by its commit: such rows of later commits come behind those of earlier ones.
 //! * A transaction that wrote nothing commits without a check, at its read version.
 //! * Committed transactions are equal to running one after the other in the order of their commit versions, as far as
 //!   their reads are serializable.
@@ -38,6 +39,9 @@ pub const MAX_VALUE: usize = 100_000;
 pub const MAX_TRANSACTION: usize = 10_000_000;
 /// Longest life of a transaction.
 pub const MAX_AGE: Duration = Duration::from_secs(5);
+
+/// Bytes of a stamp: see [`Tx::set_stamped`].
+pub const STAMP: usize = 10;
 
 /// A commit version: larger is later.
 pub type Version = u64;
@@ -317,6 +321,14 @@ impl Tx {
     pub fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
         check_pair(key, operand)?;
         each!(self, t => t.max(key, operand))
+    }
+    /// Writes a row under `prefix`, ten bytes that are known at commit, and `suffix`. The first eight are the commit version,
+    /// big-endian; the other two tell transactions of one version apart, in their order. No reader conflicts with it, and this
+    /// transaction does not read it.
+    pub fn set_stamped(&self, prefix: &[u8], suffix: &[u8], value: &[u8]) -> StoreResult<()> {
+        check_pair(prefix, value)?;
+        check_pair(suffix, &[])?;
+        each!(self, t => t.set_stamped(prefix, suffix, value))
     }
     /// Makes the commit fail where another commit wrote into `begin..end`.
     pub fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {

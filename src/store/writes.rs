@@ -5,7 +5,7 @@
 //! Keys are what the engine stores them under. Shared by the engines, so that a transaction reads its own writes alike on each.
 
 use crate::error::{StoreError, StoreResult};
-use crate::store::MAX_TRANSACTION;
+use crate::store::{MAX_TRANSACTION, STAMP, Version};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
@@ -55,12 +55,33 @@ pub(super) struct Writes {
     /// Explicit write conflict ranges.
     pub(super) conflicts: Vec<(Bytes, Bytes)>,
     pub(super) bump: bool,
+    /// Rows that get their place at commit.
+    pub(super) stamped: Vec<Stamped>,
     size: usize,
+}
+
+/// A row that is named by its commit: prefix, suffix, value.
+#[derive(Debug)]
+pub(super) struct Stamped {
+    pub(super) prefix: Bytes,
+    pub(super) suffix: Bytes,
+    pub(super) value: Bytes,
+}
+
+impl Stamped {
+    /// Its key in the commit that `stamp` names.
+    pub(super) fn key(&self, stamp: &[u8; STAMP]) -> Vec<u8> {
+        [&self.prefix[..], stamp, &self.suffix].concat()
+    }
 }
 
 impl Writes {
     pub(super) fn is_empty(&self) -> bool {
-        self.ops.is_empty() && self.cleared.is_empty() && self.conflicts.is_empty() && !self.bump
+        self.ops.is_empty()
+            && self.cleared.is_empty()
+            && self.conflicts.is_empty()
+            && self.stamped.is_empty()
+            && !self.bump
     }
 
     /// Bytes of keys, values and ranges so far.
@@ -105,6 +126,24 @@ impl Writes {
         self.grow(begin.len() + end.len())?;
         self.conflicts.push((begin, end));
         Ok(())
+    }
+
+    pub(super) fn set_stamped(&mut self, row: Stamped) -> StoreResult<()> {
+        self.grow(row.prefix.len() + STAMP + row.suffix.len() + row.value.len())?;
+        self.stamped.push(row);
+        Ok(())
+    }
+
+    /// Makes the stamped rows ordinary ones of the commit `version`; for an engine without stamps of its own, in which no two
+    /// transactions share a version.
+    pub(super) fn stamp(&mut self, version: Version) {
+        let mut stamp = [0; STAMP];
+        for (to, from) in stamp.iter_mut().zip(version.to_be_bytes()) {
+            *to = from;
+        }
+        for row in std::mem::take(&mut self.stamped) {
+            self.put(row.key(&stamp).into(), Effect::Set(row.value), false);
+        }
     }
 
     /// What is known about `key` from these writes alone.

@@ -267,7 +267,11 @@ impl ClientHandle {
     }
     /// Whether the connection was told so since the last call.
     pub fn take_ring(&self) -> bool {
-        self.rung.load(Relaxed) && self.rung.swap(false, std::sync::atomic::Ordering::AcqRel)
+        self.is_rung() && self.rung.swap(false, std::sync::atomic::Ordering::AcqRel)
+    }
+    /// Whether [`ClientHandle::take_ring`] would find that it was.
+    pub fn is_rung(&self) -> bool {
+        self.rung.load(std::sync::atomic::Ordering::Acquire)
     }
     /// Returns after [`ClientHandle::kill`] or [`ClientHandle::ring`], at once where there was one since the last call: look
     /// which. For the connection alone.

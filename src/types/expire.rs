@@ -9,10 +9,12 @@
 //! hint of it would cost every such write something, this costs no write anything.
 
 use super::object;
+use crate::config::Events;
 use crate::error::{Error, Result, StoreError, StoreResult};
 use crate::keyspace::collector::Round;
 use crate::keyspace::keys::{Prefix, SHARDS};
-use crate::keyspace::{Keyspace, Scope};
+use crate::keyspace::messages::{Message, Outbox};
+use crate::keyspace::{Keyspace, Scope, message_log};
 use crate::store::{RangeOptions, Read, Tx};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -77,8 +79,17 @@ fn corrupt() -> StoreError {
     StoreError::Corrupt("row of the expiry index".into())
 }
 
+/// What a sweep has to tell, and for whom.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Which events are to be told.
+    pub events: Events,
+    /// What has been committed, in order. On a store that servers share it has been written with it.
+    pub messages: Vec<Message>,
+}
+
 /// Removes up to `limit` keys of one shard of database `db` that are past their expiry now.
-pub async fn sweep(space: &Keyspace, db: u8, shard: u8, limit: usize) -> Result<Swept> {
+pub async fn sweep(space: &Keyspace, db: u8, shard: u8, limit: usize, told: &mut Told) -> Result<Swept> {
     let now = space.clock.now_ms();
     let tx = space.store.begin();
     let prefix = prefix(space, &tx, db).await?;
@@ -89,7 +100,7 @@ pub async fn sweep(space: &Keyspace, db: u8, shard: u8, limit: usize) -> Result<
     let mut total = Swept { more: due.more, ..Swept::default() };
     let rows: Vec<Bytes> = due.pairs.into_iter().map(|(row, _)| row).collect();
     for rows in rows.chunks(BATCH) {
-        total.add(remove_or_split(space, db, prefix, now, rows).await?);
+        total.add(remove_or_split(space, (db, prefix), now, rows, told).await?);
     }
     Ok(total)
 }
@@ -109,13 +120,19 @@ async fn prefix(space: &Keyspace, tx: &Tx, db: u8) -> Result<Prefix> {
 }
 
 /// All rows in one transaction; where that conflicts, each in its own.
-async fn remove_or_split(space: &Keyspace, db: u8, seen: Prefix, now: u64, rows: &[Bytes]) -> Result<Swept> {
-    if let Some(done) = remove(space, db, seen, now, rows).await? {
+async fn remove_or_split(
+    space: &Keyspace,
+    db: (u8, Prefix),
+    now: u64,
+    rows: &[Bytes],
+    told: &mut Told,
+) -> Result<Swept> {
+    if let Some(done) = remove(space, db, now, rows, told).await? {
         return Ok(done);
     }
     let mut total = Swept::default();
     for row in rows {
-        match remove(space, db, seen, now, std::slice::from_ref(row)).await? {
+        match remove(space, db, now, std::slice::from_ref(row), told).await? {
             Some(done) => total.add(done),
             None => total.more = true,
         }
@@ -124,8 +141,14 @@ async fn remove_or_split(space: &Keyspace, db: u8, seen: Prefix, now: u64, rows:
 }
 
 /// None: nothing was done, somebody was in the way (a conflict, or the database has another prefix now).
-async fn remove(space: &Keyspace, db: u8, seen: Prefix, now: u64, rows: &[Bytes]) -> Result<Option<Swept>> {
-    match try_remove(space, db, seen, now, rows).await {
+async fn remove(
+    space: &Keyspace,
+    db: (u8, Prefix),
+    now: u64,
+    rows: &[Bytes],
+    told: &mut Told,
+) -> Result<Option<Swept>> {
+    match try_remove(space, db, now, rows, told).await {
         Err(Error::Store(e)) if e.is_retryable() || e == StoreError::Unknown => Ok(None),
         other => other,
     }
@@ -133,16 +156,20 @@ async fn remove(space: &Keyspace, db: u8, seen: Prefix, now: u64, rows: &[Bytes]
 
 async fn try_remove(
     space: &Keyspace,
-    db: u8,
-    seen: Prefix,
+    (db, seen): (u8, Prefix),
     now: u64,
     rows: &[Bytes],
+    told: &mut Told,
 ) -> Result<Option<Swept>> {
     let tx = space.store.begin();
-    if prefix(space, &tx, db).await? != seen {
+    let shared = space.messages.is_shared();
+    let catalog = space.catalog.load(&tx).await?;
+    if catalog.prefixes.get(usize::from(db)) != Some(&seen) {
         return Ok(None);
     }
-    let s = Scope { tx: &tx, db: seen, number: db, now, round: Round::default(), space };
+    let outbox = Outbox::new(!shared || catalog.listening > 0, told.events);
+    let round = Round::default();
+    let s = Scope { tx: &tx, db: seen, number: db, now, round, space, outbox: Some(&outbox) };
     let mut done = Swept::default();
     for row in rows {
         match remove_key(&s, row).await? {
@@ -150,7 +177,12 @@ async fn try_remove(
             false => done.stale += 1,
         }
     }
+    let messages = outbox.take();
+    if shared && !messages.is_empty() {
+        message_log::write(&tx, &messages)?;
+    }
     tx.commit().await?;
+    told.messages.extend(messages);
     Ok(Some(done))
 }
 

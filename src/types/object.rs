@@ -5,6 +5,8 @@
 //!   the key counter `Z` in step, and queues the old value's object for reclaim where the new value has another. A set that
 //!   the key did not have is shown to the collector of the dictionary while that looks for members (`types::set::collect`).
 //! * [`remove`] does the same for a key that goes.
+//! * Both tell that a key has expired where they find its row behind its time, and [`put`] that a key is new. What else happens to
+//!   it only the command knows: it tells that itself.
 //! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
 //!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it.
 //! * A chunked set with N = 0 does not exist, whatever its record says. Several removers at once can leave it so. So
@@ -12,6 +14,7 @@
 //!   emptied before. It thereby conflicts with every change of the set; a command whose answer is about members
 //!   alone (SADD, SREM, SISMEMBER) uses [`open_members`], which does not. `tests/sets_emptied.rs` shows both.
 
+use crate::config::Events;
 use crate::error::{KEY_TOO_LONG, Result, StoreError, WRONGTYPE};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, hash, root, root::Garbage, shard};
@@ -141,11 +144,13 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
     let record = Record { revision: s.space.fresh.revision(), expire_at, value };
     drop_old(s, slot, record.value.oid())?;
     tell_collector(s, slot, &record.value)?;
+    tell_expired(s, slot);
     if slot.stored.is_none() {
         s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &1i64.to_le_bytes())?;
     }
     if !slot.live {
         s.space.absent.created(s.number, &slot.key);
+        s.tell(Events::NEW, "new", &slot.key);
     }
     move_expiry(s, slot, expire_at)?;
     s.tx.set(&s.db.record(&slot.key), &record.encode())?;
@@ -166,16 +171,33 @@ pub fn remove(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     take(s, slot)
 }
 
+/// As [`remove`], and tells that the key was deleted.
+pub fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
+    let existed = remove(s, slot)?;
+    if existed {
+        s.tell(Events::GENERIC, "del", &slot.key);
+    }
+    Ok(existed)
+}
+
 /// Removes the key's record, but leaves its object: for RENAME, which hands it to another key.
 pub fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     if slot.stored.is_none() {
         return Ok(false);
     }
+    tell_expired(s, slot);
     move_expiry(s, slot, None)?;
     s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &(-1i64).to_le_bytes())?;
     s.tx.clear(&s.db.record(&slot.key))?;
     slot.stored = None;
     Ok(std::mem::replace(&mut slot.live, false))
+}
+
+/// Of a row that goes though its key had gone before: its time had come, or a set's last member had been taken.
+fn tell_expired(s: &Scope<'_>, slot: &Slot) {
+    if !slot.live && slot.stored_expiry().is_some_and(|at| at <= s.now) {
+        s.tell(Events::EXPIRED, "expired", &slot.key);
+    }
 }
 
 /// Queues an object's rows for reclaim.

@@ -18,7 +18,8 @@ use tern::types::object;
 pub fn honest_sweep(cluster: Arc<Cluster>, server: usize, shard: u8) -> BoxFuture<'static, ()> {
     async move {
         // Where the store is in the way, the next sweep does it.
-        let _ = tern::types::expire::sweep(cluster.space(server), 0, shard, 10).await;
+        let _ =
+            tern::types::expire::sweep(cluster.space(server), 0, shard, 10, &mut Default::default()).await;
     }
     .boxed()
 }
@@ -35,7 +36,7 @@ fn sweep_without_recheck(cluster: Arc<Cluster>, server: usize, shard: u8) -> Box
         let Ok(due) = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await else { return };
         tokio::time::sleep(Duration::from_micros(700)).await;
         let tx = space.store.begin();
-        let s = Scope { tx: &tx, db, number: 0, now, round: Round::default(), space };
+        let s = Scope { tx: &tx, db, number: 0, now, round: Round::default(), space, outbox: None };
         for (row, _) in &due.pairs {
             let (_, key) = db.decode_expiry(row).unwrap();
             let Ok(mut slot) = object::open(&s, &key, Read::Serializable).await else { return };

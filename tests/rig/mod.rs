@@ -142,6 +142,7 @@ impl Rig {
             now: self.server.env.clock.now_ms(),
             round: self.round().await,
             space: self.space(),
+            outbox: None,
         }
     }
 }

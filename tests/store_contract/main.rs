@@ -19,6 +19,7 @@ mod random;
 
 mod ranges;
 mod sentences;
+mod stamps;
 mod watches;
 
 use bytes::Bytes;

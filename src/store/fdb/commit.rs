@@ -8,7 +8,7 @@ use super::tx::State;
 use super::{Core, count};
 use crate::error::StoreResult;
 use crate::store::writes::{Effect, Kind, Op, Writes};
-use crate::store::{Version, key_after};
+use crate::store::{STAMP, Version, key_after};
 use bytes::Bytes;
 use foundationdb::options::{ConflictRangeType, MutationType, TransactionOption};
 use foundationdb::{FdbResult, Transaction};
@@ -63,6 +63,13 @@ fn write(native: &Transaction, writes: &Writes) -> FdbResult<()> {
     }
     for (key, op) in &writes.ops {
         write_key(native, key, op)?;
+    }
+    for row in &writes.stamped {
+        native.set_option(TransactionOption::NextWriteNoWriteConflictRange)?;
+        // The library replaces the ten bytes that begin where the four behind the key say.
+        let mut key = row.key(&[0; STAMP]);
+        key.extend_from_slice(&(row.prefix.len() as u32).to_le_bytes());
+        native.atomic_op(&key, &row.value, MutationType::SetVersionstampedKey);
     }
     for (begin, end) in &writes.conflicts {
         native.add_conflict_range(begin, end, ConflictRangeType::Write)?;

@@ -5,7 +5,7 @@ use super::errors::of_read;
 use super::reads::Reads;
 use super::{Core, count};
 use crate::error::{StoreError, StoreResult};
-use crate::store::writes::{Kind, Own, Writes, apply_all};
+use crate::store::writes::{Kind, Own, Stamped, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Read, Version, Watch};
 use bytes::Bytes;
 use foundationdb::options::TransactionOption;
@@ -125,6 +125,15 @@ impl FdbTx {
     }
     pub(in crate::store) fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
         self.write(|w| w.atomic(self.core.stored(key), Kind::Max, Bytes::copy_from_slice(operand)))
+    }
+    pub(in crate::store) fn set_stamped(
+        &self,
+        prefix: &[u8],
+        suffix: &[u8],
+        value: &[u8],
+    ) -> StoreResult<()> {
+        let [suffix, value] = [suffix, value].map(Bytes::copy_from_slice);
+        self.write(|w| w.set_stamped(Stamped { prefix: self.core.stored(prefix), suffix, value }))
     }
     pub(in crate::store) fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         if begin < end {

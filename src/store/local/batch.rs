@@ -11,7 +11,7 @@
 use super::committer::{Request, Waiter};
 use super::conflicts::{Conflicts, Identity};
 use super::engine::Engine;
-use super::layout::{METADATA, VERSION};
+use super::layout::{self, METADATA, VERSION};
 use super::recent::Recent;
 use crate::error::StoreResult;
 use crate::store::Version;
@@ -100,8 +100,12 @@ impl Batch {
 
     /// Appends a resolved transaction that conflicts with nothing.
     pub(super) fn admit(&mut self, request: Request, past: &Before<'_>, table: &mut Conflicts) {
-        let Request { writes, hashes, watches, reply, .. } = request;
+        let Request { mut writes, mut hashes, watches, reply, .. } = request;
         let version = self.last() + 1;
+        if !writes.stamped.is_empty() {
+            writes.stamp(version);
+            hashes = writes.ops.keys().map(|key| layout::hash(key)).collect();
+        }
         let removed = self.append(&writes, &hashes, past, table);
         table.note(&writes, &hashes, version);
         let quiet = writes.ops.values().zip(&hashes).filter(|(op, _)| !op.conflict);

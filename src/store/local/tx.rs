@@ -10,7 +10,7 @@ use super::reads::Reads;
 use super::snapshot::{Published, View};
 use super::{Core, scan};
 use crate::error::{StoreError, StoreResult};
-use crate::store::writes::{Kind, Own, Writes, apply_all};
+use crate::store::writes::{Kind, Own, Stamped, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -169,6 +169,15 @@ impl LocalTx {
     }
     pub(in crate::store) fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
         self.write(|w| w.atomic(stored(key), Kind::Max, Bytes::copy_from_slice(operand)))
+    }
+    pub(in crate::store) fn set_stamped(
+        &self,
+        prefix: &[u8],
+        suffix: &[u8],
+        value: &[u8],
+    ) -> StoreResult<()> {
+        let [suffix, value] = [suffix, value].map(Bytes::copy_from_slice);
+        self.state.lock().writes.set_stamped(Stamped { prefix: stored(prefix), suffix, value })
     }
     pub(in crate::store) fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         if begin < end {

@@ -75,11 +75,20 @@ async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -
         Some(b'm') if key[..] == root::half_copied() => {
             Some("a `tern copy` into this store was not finished".into())
         }
+        Some(b'p') => (!is_message_row(key)).then(|| "not a row about messages".into()),
         Some(b't') => return receipt(view, key, value).await,
         Some(b'u') => age(view, key, value).await?,
         _ => Some("an unknown kind of row".to_owned()),
     };
     Ok(problem.map(|what| Problem::new(key, what)).into_iter().collect())
+}
+
+fn is_message_row(key: &[u8]) -> bool {
+    match key.get(1) {
+        Some(0) => key.len() == 10,
+        Some(1 | 2) => key.len() == 2,
+        _ => root::decode_message(key).is_some(),
+    }
 }
 
 fn sized(key: &[u8], key_len: usize, value: &[u8], len: usize, what: &str) -> Option<String> {

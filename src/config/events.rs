@@ -1,0 +1,103 @@
+//! `notify-keyspace-events`: which changes of keys are told to whom.
+
+use super::codec::Codec;
+
+/// Classes of events, and the two kinds of channels that they are told on. Nothing is told where there is no kind or no class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Events(u32);
+
+impl Events {
+    /// `__keyspace@<db>__:<key>`, with the event as the message.
+    pub const KEYSPACE: Events = Events(1);
+    /// `__keyevent@<db>__:<event>`, with the key as the message.
+    pub const KEYEVENT: Events = Events(1 << 1);
+    /// DEL, EXPIRE, RENAME and what else is done to keys of any type.
+    pub const GENERIC: Events = Events(1 << 2);
+    /// Strings.
+    pub const STRING: Events = Events(1 << 3);
+    /// Sets.
+    pub const SET: Events = Events(1 << 5);
+    /// A key went because its time had come.
+    pub const EXPIRED: Events = Events(1 << 8);
+    /// A command that reads found no key.
+    pub const MISS: Events = Events(1 << 11);
+    /// A key came into being.
+    pub const NEW: Events = Events(1 << 14);
+    /// What `A` stands for.
+    const ALL: Events = Events(0b10_0111_1111_1100);
+
+    /// Whether any bit of `other` is set.
+    pub const fn has(self, other: Events) -> bool {
+        self.0 & other.0 != 0
+    }
+    const fn or(self, other: Events) -> Events {
+        Events(self.0 | other.0)
+    }
+    /// Whether events of `class` are told at all.
+    pub const fn tell(self, class: Events) -> bool {
+        self.has(class) && self.has(Events::KEYSPACE.or(Events::KEYEVENT))
+    }
+}
+
+/// Letters in the order that Redis shows them. Those of types that Tern does not have, and of evictions, are kept and shown.
+const LETTERS: [(char, Events); 14] = [
+    ('g', Events::GENERIC),
+    ('$', Events::STRING),
+    ('l', Events(1 << 4)),
+    ('s', Events::SET),
+    ('h', Events(1 << 6)),
+    ('z', Events(1 << 7)),
+    ('x', Events::EXPIRED),
+    ('e', Events(1 << 9)),
+    ('t', Events(1 << 10)),
+    ('d', Events(1 << 13)),
+    ('n', Events::NEW),
+    ('K', Events::KEYSPACE),
+    ('E', Events::KEYEVENT),
+    ('m', Events::MISS),
+];
+
+/// Reads and shows letters.
+pub(super) struct Letters;
+
+impl Codec<Events> for Letters {
+    fn read(&self, args: &[&str], _: &Events) -> Result<Events, String> {
+        let [text] = args else { return Err("wrong number of arguments".into()) };
+        let mut events = Events::default();
+        for letter in text.chars() {
+            let found = LETTERS.iter().find(|(known, _)| *known == letter).map(|(_, class)| *class);
+            let class = found.or((letter == 'A').then_some(Events::ALL));
+            let class = class.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+            events = events.or(class);
+        }
+        Ok(events)
+    }
+    fn show(&self, value: &Events) -> String {
+        let all = value.0 & Events::ALL.0 == Events::ALL.0;
+        // As Redis: `n` is not in `A`, and is not shown beside it.
+        let hidden = |class: Events| all && (Events::ALL.has(class) || class == Events::NEW);
+        let shown = LETTERS.iter().filter(|(_, class)| value.has(*class) && !hidden(*class));
+        let letters: String = shown.map(|(letter, _)| *letter).collect();
+        if all { format!("A{letters}") } else { letters }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_read_and_shown_as_redis_does() {
+        let shown = |text: &str| Letters.read(&[text], &Events::default()).map(|e| Letters.show(&e));
+        for (text, want) in [("", ""), ("KEA", "AKE"), ("KEAmn", "AKEm"), ("gKn", "gnK"), ("g$lshzxetd", "A")]
+        {
+            assert_eq!(shown(text).as_deref(), Ok(want), "{text}");
+        }
+        assert!(shown("q").is_err());
+        let read = |text: &str| Letters.read(&[text], &Events::default()).unwrap();
+        assert!(
+            read("KA").tell(Events::STRING) && !read("KA").tell(Events::NEW) && !read("A").tell(Events::SET)
+        );
+        assert!(read("Em").tell(Events::MISS) && !read("Em").has(Events::KEYSPACE));
+    }
+}

@@ -1,0 +1,314 @@
+//! Messages from server to server, through a store that several servers share.
+//!
+//! * **Who listens** has a row `p 00 <instance>`. It comes with the first subscriber of a server, goes some seconds after the last
+//!   one, and moves the metadata version: so every transaction knows for free whether anybody listens, and one that was
+//!   under way when the first listener came runs again. Where nobody listens nothing is written and nobody asks.
+//! * **What is told** is one stamped row a commit (or some, where it is long), written by the transaction itself. So messages
+//!   are in the store if their transaction is, in the order of commits, and all servers hear them in that order.
+//! * **Listening** is reading on behind the last row that was read, then waiting for `p 01`, to which every such commit adds
+//!   one, or for [`MessageLog::ring`]. A server reads everything, whatever its subscribers want, as the nodes of a Redis Cluster do.
+//! * **Who subscribes** hears what is committed behind the version that [`MessageLog::listen`] answers, nothing older, though
+//!   its server may still have to read that.
+//! * **Collected** are rows of about a minute ago, by a job. `p 02` says how far. A server that was away for longer, or that was
+//!   taken for dead, finds that out when it reads on ([`Heard::Missed`]), and parts with its subscribers.
+//!
+//! An embedded store has one server, which tells its own clients without any of this.
+
+use super::keys::root;
+use super::messages::{Message, decode, encode};
+use crate::error::{StoreError, StoreResult};
+use crate::store::{RangeOptions, Read, Store, Tx, Version, Watch, key_after};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Bytes of messages in a row.
+const PIECE: usize = 90_000;
+/// Bytes that one read takes.
+const PAGE: usize = 1 << 20;
+/// Attempts at telling what no transaction of a command tells.
+const ATTEMPTS: usize = 5;
+/// How long one look may take where the store does not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The bit of a listener's row: it listens to messages.
+const LISTENS: u8 = 1;
+
+/// Writes what a transaction tells.
+pub fn write(tx: &Tx, messages: &[Message]) -> StoreResult<()> {
+    let raw = encode(messages);
+    for (n, piece) in (0u32..).zip(raw.chunks(PIECE)) {
+        tx.set_stamped(&root::messages(), &n.to_be_bytes(), piece)?;
+    }
+    tx.add(&root::bell(), &1u64.to_le_bytes())
+}
+
+/// Removes the row of a listener that is gone.
+pub(super) async fn forget(tx: &Tx, instance: u64) -> StoreResult<()> {
+    let row = root::listener(instance);
+    if tx.get(&row, Read::Serializable).await?.is_some() {
+        tx.clear(&row)?;
+        tx.bump_metadata_version()?;
+    }
+    Ok(())
+}
+
+/// How far a server has read.
+#[derive(Debug)]
+struct Cursor {
+    from: Vec<u8>,
+    /// Pieces of a commit's messages that are not whole yet, and its stamp.
+    pieces: Vec<u8>,
+    stamp: Vec<u8>,
+    version: Version,
+}
+
+/// What a look brought.
+pub enum Heard {
+    /// Messages with the versions that they were committed at.
+    Messages(Vec<(Version, Message)>),
+    /// Nothing, until this resolves.
+    Nothing(Watch),
+    /// Something was told that cannot be heard any more.
+    Missed,
+}
+
+/// This server's end of the log.
+pub struct MessageLog {
+    store: Store,
+    instance: u64,
+    /// Where to read on; None while this server does not listen.
+    cursor: tokio::sync::Mutex<Option<Cursor>>,
+    interested: AtomicUsize,
+    /// How often something was missed.
+    missed: AtomicUsize,
+    bell: Notify,
+}
+
+/// While it lives, this server does not stop listening.
+pub struct Interest<'a>(&'a MessageLog);
+
+impl Drop for Interest<'_> {
+    fn drop(&mut self) {
+        self.0.interested.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl MessageLog {
+    /// Of the server `instance`, which does not listen.
+    pub fn new(store: &Store, instance: u64) -> Self {
+        MessageLog {
+            store: store.clone(),
+            instance,
+            cursor: tokio::sync::Mutex::default(),
+            interested: AtomicUsize::new(0),
+            missed: AtomicUsize::new(0),
+            bell: Notify::new(),
+        }
+    }
+
+    /// Whether there are other servers to talk to.
+    pub fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
+    /// To be held from before [`MessageLog::listen`] until the subscription is entered.
+    pub fn interest(&self) -> Interest<'_> {
+        self.interested.fetch_add(1, Ordering::SeqCst);
+        Interest(self)
+    }
+
+    /// Listens from now on. What is committed behind the version that it answers will be heard.
+    pub async fn listen(&self) -> StoreResult<Version> {
+        if !self.is_shared() {
+            return Ok(0);
+        }
+        let mut cursor = self.cursor.lock().await;
+        if cursor.is_some() {
+            let tx = self.store.begin();
+            return tx.read_version().await;
+        }
+        let version = loop {
+            match self.register().await {
+                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+                other => break other?,
+            }
+        };
+        let from = root::messages_after(version);
+        *cursor = Some(Cursor { from, pieces: Vec::new(), stamp: Vec::new(), version });
+        drop(cursor);
+        self.ring();
+        Ok(version)
+    }
+
+    async fn register(&self) -> StoreResult<Version> {
+        let tx = self.store.begin();
+        tx.set(&root::listener(self.instance), &[LISTENS])?;
+        tx.bump_metadata_version()?;
+        tx.commit().await
+    }
+
+    /// Stops listening, unless somebody is interested. True where this server does not listen now.
+    pub async fn stop(&self, is_wanted: impl Fn() -> bool) -> StoreResult<bool> {
+        let mut cursor = self.cursor.lock().await;
+        if cursor.is_none() {
+            return Ok(true);
+        }
+        if self.interested.load(Ordering::SeqCst) > 0 || is_wanted() {
+            return Ok(false);
+        }
+        let tx = self.store.begin();
+        forget(&tx, self.instance).await?;
+        tx.commit().await?;
+        *cursor = None;
+        Ok(true)
+    }
+
+    /// There may be something to hear.
+    pub fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// Returns after [`MessageLog::ring`].
+    pub async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    /// How often this server has missed something. Who finds another number after it has subscribed than before it listened may
+    /// have missed something, too.
+    pub fn missed(&self) -> usize {
+        self.missed.load(Ordering::SeqCst)
+    }
+
+    /// Whether this server listens.
+    pub async fn is_listening(&self) -> bool {
+        self.cursor.lock().await.is_some()
+    }
+
+    /// What was told since the last call, a piece at a time. After [`Heard::Missed`] this server does not listen.
+    pub async fn hear(&self) -> StoreResult<Heard> {
+        let mut guard = self.cursor.lock().await;
+        let Some(cursor) = guard.as_mut() else { return Ok(Heard::Missed) };
+        let tx = self.store.begin();
+        tx.limit(PATIENCE);
+        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+        let (own, collected, end) = (root::listener(self.instance), root::collected(), root::messages_end());
+        let (own, collected, page) = tokio::try_join!(
+            tx.get(&own, Read::Snapshot),
+            tx.get(&collected, Read::Snapshot),
+            tx.get_range(&cursor.from, &end, opts, Read::Snapshot),
+        )?;
+        if own.is_none() || collected.is_some_and(|last| last[..] >= cursor.from[..]) {
+            *guard = None;
+            self.missed.fetch_add(1, Ordering::SeqCst);
+            return Ok(Heard::Missed);
+        }
+        if page.pairs.is_empty() && cursor.pieces.is_empty() {
+            let watch = tx.watch(&root::bell())?;
+            tx.commit().await?;
+            return Ok(Heard::Nothing(watch));
+        }
+        let mut messages = Vec::new();
+        for (key, piece) in &page.pairs {
+            cursor.take(key, piece, &mut messages)?;
+        }
+        if !page.more {
+            cursor.finish(&mut messages)?;
+        }
+        Ok(Heard::Messages(messages))
+    }
+
+    /// Tells what no transaction of a command tells. It may be lost where the store fails.
+    pub async fn tell(&self, messages: &[Message]) -> StoreResult<()> {
+        for _ in 0..ATTEMPTS {
+            let tx = self.store.begin();
+            write(&tx, messages)?;
+            match tx.commit().await {
+                Err(e) if e.is_retryable() => {}
+                other => return other.map(|_| self.ring()),
+            }
+        }
+        Err(StoreError::Conflict)
+    }
+
+    /// The last row of messages that there is.
+    pub async fn last(&self) -> StoreResult<Option<Bytes>> {
+        let opts = RangeOptions { limit: 1, reverse: true, ..RangeOptions::default() };
+        let (from, to) = (root::messages(), root::messages_end());
+        let page = self.store.begin().get_range(&from, &to, opts, Read::Snapshot).await?;
+        Ok(page.pairs.into_iter().next().map(|(key, _)| key))
+    }
+
+    /// Removes the rows up to `last`, and says so to who comes late.
+    pub async fn collect(&self, last: &[u8]) -> StoreResult<()> {
+        let tx = self.store.begin();
+        let before = tx.get(&root::collected(), Read::Serializable).await?;
+        if before.is_some_and(|before| before[..] >= last[..]) {
+            return Ok(());
+        }
+        tx.set(&root::collected(), last)?;
+        tx.clear_range(&root::messages(), &key_after(last))?;
+        tx.commit().await.map(|_| ())
+    }
+}
+
+impl Cursor {
+    /// Takes a row; the messages before it are whole where it is of another commit.
+    fn take(&mut self, key: &[u8], piece: &[u8], to: &mut Vec<(Version, Message)>) -> StoreResult<()> {
+        let (version, stamp) = root::decode_message(key).ok_or_else(corrupt)?;
+        if self.stamp != stamp {
+            self.finish(to)?;
+            (self.stamp, self.version) = (stamp.to_vec(), version);
+        }
+        self.pieces.extend_from_slice(piece);
+        self.from = key_after(key);
+        Ok(())
+    }
+
+    fn finish(&mut self, to: &mut Vec<(Version, Message)>) -> StoreResult<()> {
+        let raw = Bytes::from(std::mem::take(&mut self.pieces));
+        let messages = decode(raw).ok_or_else(corrupt)?;
+        to.extend(messages.into_iter().map(|message| (self.version, message)));
+        Ok(())
+    }
+}
+
+fn corrupt() -> StoreError {
+    StoreError::Corrupt("row of messages".into())
+}
+
+/// What a job knows of the age of rows: it has seen them at some time.
+#[derive(Debug, Default)]
+pub struct Ages(Mutex<Vec<(Duration, Bytes)>>);
+
+impl Ages {
+    /// At `now` the last row is `last`. Returns the last one that is older than `age`, once.
+    pub fn see(&self, now: Duration, last: Option<Bytes>, age: Duration) -> Option<Bytes> {
+        let mut seen = self.0.lock();
+        if let Some(last) = last.filter(|last| seen.last().is_none_or(|(_, known)| known != last)) {
+            seen.push((now, last));
+        }
+        let old = seen.partition_point(|(at, _)| now.saturating_sub(*at) >= age);
+        seen.drain(..old).next_back().map(|(_, row)| row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_old_once_it_was_seen_long_ago() {
+        let (ages, age) = (Ages::default(), Duration::from_secs(60));
+        let see =
+            |now, row: Option<&'static str>| ages.see(Duration::from_secs(now), row.map(Bytes::from), age);
+        assert_eq!(see(0, None), None);
+        assert_eq!(see(30, Some("a")), None);
+        assert_eq!(see(60, Some("b")), None);
+        assert_eq!(see(90, Some("b")), Some(Bytes::from("a")));
+        assert_eq!(see(119, Some("c")), None);
+        assert_eq!(see(200, None), Some(Bytes::from("c")));
+        assert_eq!(see(300, None), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! Hazard: messages between servers of one cluster are lost, out of order, told twice or to who came later; or they cost where nobody
+//! listens.
+
+#![cfg(feature = "fdb")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use support::fdb_cluster::{self, Cluster};
+use support::resp::{Client, Value};
+use support::server::{Server, assert_sound, tern_in};
+use tempfile::TempDir;
+
+struct Fleet {
+    args: [String; 4],
+    home: TempDir,
+    servers: Vec<Server>,
+}
+
+impl Fleet {
+    fn new(cluster: &Cluster, size: usize) -> Self {
+        let store = format!("fdb:{}", cluster.cluster_file().display());
+        let args = ["--store".into(), store, "--store-namespace".into(), fdb_cluster::namespace()];
+        let home = tempfile::tempdir().unwrap();
+        let mut fleet = Fleet { args, home, servers: Vec::new() };
+        for n in 0..size {
+            let dir = fleet.home.path().join(format!("server-{n}"));
+            let args: Vec<&str> = fleet.args.iter().map(String::as_str).collect();
+            fleet.servers.push(tern_in(&dir, &args));
+        }
+        fleet
+    }
+
+    fn client(&self, n: usize) -> Client {
+        self.servers[n].client()
+    }
+
+    fn subscriber(&self, n: usize, line: &str) -> Client {
+        let mut client = self.client(n);
+        client.line(line);
+        client
+    }
+
+    fn info(&self, n: usize, name: &str) -> u64 {
+        let text = self.client(n).line("INFO everything");
+        let text = String::from_utf8_lossy(text.bytes().unwrap()).into_owned();
+        let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+    }
+
+    fn assert_sound(&self) {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        assert_sound(self.home.path(), &args);
+    }
+}
+
+fn payload(client: &mut Client) -> String {
+    let message = client.read().unwrap().value;
+    String::from_utf8_lossy(message.items().unwrap().last().unwrap().bytes().unwrap()).into_owned()
+}
+
+#[test]
+fn messages_of_all_servers_reach_all_servers_in_one_order() {
+    const EACH: usize = 300;
+    let Some(cluster) = fdb_cluster::shared("messages between servers") else { return };
+    let fleet = Fleet::new(cluster, 3);
+    let mut subscribers: Vec<Client> = (0..3).map(|n| fleet.subscriber(n, "SUBSCRIBE c")).collect();
+    std::thread::scope(|scope| {
+        for n in 0..3 {
+            let mut client = fleet.client(n);
+            scope.spawn(move || {
+                for i in 0..EACH {
+                    if i % 3 == 0 {
+                        client.line("MULTI");
+                        client.line("INCR n");
+                        client.line(&format!("PUBLISH c {n}:{i}"));
+                        assert!(matches!(client.line("EXEC"), Value::Array(_)));
+                    } else {
+                        assert_eq!(
+                            client.line(&format!("PUBLISH c {n}:{i}")),
+                            Value::Int(1),
+                            "counts its own"
+                        );
+                    }
+                }
+            });
+        }
+    });
+    let heard: Vec<Vec<String>> =
+        subscribers.iter_mut().map(|s| (0..3 * EACH).map(|_| payload(s)).collect()).collect();
+    assert!(heard[0] == heard[1] && heard[1] == heard[2], "one order for all");
+    for n in 0..3 {
+        let of: Vec<&String> = heard[0].iter().filter(|m| m.starts_with(&format!("{n}:"))).collect();
+        let want: Vec<String> = (0..EACH).map(|i| format!("{n}:{i}")).collect();
+        assert!(of.iter().map(|m| m.as_str()).eq(want.iter().map(String::as_str)), "all of {n}, in order");
+    }
+    fleet.assert_sound();
+}
+
+#[test]
+fn a_subscriber_hears_what_is_published_after_its_confirmation_and_nothing_older() {
+    let Some(cluster) = fdb_cluster::shared("subscribing across servers") else { return };
+    let fleet = Fleet::new(cluster, 2);
+    let (mut listens, mut publisher) = (fleet.client(0), fleet.client(1));
+    let mut stays = fleet.subscriber(0, "SUBSCRIBE c");
+    let mut longest = Duration::ZERO;
+    for n in 0..100 {
+        publisher.line(&format!("PUBLISH c before:{n}"));
+        listens.line("SUBSCRIBE c");
+        let since = Instant::now();
+        publisher.line(&format!("PUBLISH c after:{n}"));
+        assert_eq!(payload(&mut listens), format!("after:{n}"));
+        longest = longest.max(since.elapsed());
+        listens.line("UNSUBSCRIBE c");
+        assert_eq!([payload(&mut stays), payload(&mut stays)], [format!("before:{n}"), format!("after:{n}")]);
+    }
+    support::say(&format!("a message from server to server took {longest:?} at most"));
+}
+
+#[test]
+fn where_nobody_listens_nothing_is_written() {
+    let Some(cluster) = fdb_cluster::shared("messages that nobody hears") else { return };
+    let fleet = Fleet::new(cluster, 2);
+    let mut publisher = fleet.client(1);
+    publisher.line("CONFIG SET notify-keyspace-events KEA");
+    let publish = |publisher: &mut Client| {
+        let before = fleet.info(1, "store_commits");
+        (0..100).for_each(|n| drop(publisher.line(&format!("PUBLISH c {n}"))));
+        fleet.info(1, "store_commits") - before
+    };
+    let unheard = publish(&mut publisher);
+    assert!(unheard < 20, "{unheard} commits for messages that nobody hears");
+    let mut listens = fleet.subscriber(0, "SUBSCRIBE c");
+    let heard = publish(&mut publisher);
+    assert!(heard >= 100, "{heard}");
+    (0..100).for_each(|n| assert_eq!(payload(&mut listens), n.to_string()));
+    drop(listens);
+    let since = Instant::now();
+    while publish(&mut publisher) >= 100 {
+        assert!(since.elapsed() < Duration::from_secs(30), "still written though nobody listens");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    fleet.assert_sound();
+}
+
+#[test]
+fn keys_expire_once_though_three_servers_look_and_all_hear_of_changes() {
+    const KEYS: usize = 150;
+    let Some(cluster) = fdb_cluster::shared("notifications between servers") else { return };
+    let fleet = Fleet::new(cluster, 3);
+    for n in 0..3 {
+        fleet.client(n).line("CONFIG SET notify-keyspace-events Ex$");
+    }
+    let mut listens = fleet.subscriber(0, "PSUBSCRIBE __keyevent@0__:*");
+    let mut writer = fleet.client(1);
+    for n in 0..KEYS {
+        writer.line(&format!("SET key:{n} v PX 50"));
+    }
+    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for _ in 0..2 * KEYS {
+        let message = listens.read().unwrap().value;
+        let text =
+            |n: usize| String::from_utf8_lossy(message.items().unwrap()[n].bytes().unwrap()).into_owned();
+        told.entry(text(3)).or_default().push(text(2));
+    }
+    assert_eq!(told.len(), KEYS);
+    let each = ["set", "expired"].map(|event| format!("__keyevent@0__:{event}"));
+    assert!(told.values().all(|events| *events == each), "{told:?}");
+    writer.line("SET end v");
+    assert_eq!(payload(&mut listens), "end", "each once");
+}
+
+#[test]
+fn a_subscriber_whose_server_was_away_too_long_is_told_by_closing() {
+    let Some(cluster) = fdb_cluster::shared("a server that was away") else { return };
+    let fleet = Fleet::new(cluster, 2);
+    let mut listens = fleet.subscriber(0, "SUBSCRIBE c");
+    let stop = |signal: &str| {
+        let pid = fleet.servers[0].pid().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    };
+    stop("-STOP");
+    let since = Instant::now();
+    let rows = || {
+        let Value::Bulk(text) = fleet.client(1).line("INFO tern") else { panic!("no INFO") };
+        String::from_utf8(text).unwrap().lines().filter(|l| l.starts_with("instance_")).count()
+    };
+    while rows() > 1 {
+        assert!(since.elapsed() < Duration::from_secs(60), "it is not buried");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    fleet.client(1).line("PUBLISH c missed");
+    stop("-CONT");
+    assert!(listens.read().is_err(), "its connection is closed");
+    let mut again = fleet.subscriber(0, "SUBSCRIBE c");
+    fleet.client(1).line("PUBLISH c heard");
+    assert_eq!(payload(&mut again), "heard");
+}

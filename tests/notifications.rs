@@ -1,0 +1,247 @@
+//! Hazard: a change of a key is told otherwise than by Redis, twice, or not at all.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use support::resp::{Client, Value};
+use support::server::{Server, redis, tern};
+
+/// Commands whose events are compared, in both servers' databases 0 and 1.
+const SCRIPT: &[&str] = &[
+    "SET a 1",
+    "SET a 2 EX 100",
+    "SET a 3 KEEPTTL",
+    "SET a 4 NX",
+    "SET b x XX",
+    "SET a 5 GET",
+    "SETNX n 1",
+    "SETNX n 2",
+    "SETEX e 100 v",
+    "PSETEX e 100000 v",
+    "GETSET a 6",
+    "GETSET fresh 1",
+    "GETDEL fresh",
+    "GETDEL nothing",
+    "MSET m1 a m2 b",
+    "MSETNX m1 x m3 y",
+    "MSETNX m3 x m4 y",
+    "APPEND a 7",
+    "APPEND ap x",
+    "SETRANGE a 1 zz",
+    "SETRANGE no 0 ",
+    "INCR i",
+    "DECR i",
+    "INCRBY i 5",
+    "DECRBY i 2",
+    "INCRBYFLOAT i 1.5",
+    "INCR a",
+    "GETEX e",
+    "GETEX e PERSIST",
+    "GETEX e PERSIST",
+    "GETEX e EX 100",
+    "GETEX e PXAT 1",
+    "GET a",
+    "GET nothing",
+    "MGET a nothing none",
+    "EXISTS a nothing",
+    "TYPE nothing",
+    "STRLEN nothing",
+    "GETRANGE nothing 0 1",
+    "SETBIT bits 3 1",
+    "SETBIT bits 3 1",
+    "SETBIT bits 3 0",
+    "SETBIT bits 100 0",
+    "BITOP AND t bits a",
+    "BITOP OR t bits a",
+    "BITOP AND t none none",
+    "BITOP AND t none none",
+    "BITFIELD bits SET u8 0 255",
+    "BITFIELD bits SET u8 0 255",
+    "BITFIELD bits GET u8 0",
+    "BITFIELD nb INCRBY u2 0 1",
+    "GETBIT nothing 1",
+    "BITCOUNT nothing",
+    "PFADD h a b",
+    "PFADD h a b",
+    "PFCOUNT h",
+    "PFMERGE h2 h",
+    "PFADD h3",
+    "SADD s a b c",
+    "SADD s a",
+    "SREM s x",
+    "SREM s a",
+    "SREM s b c",
+    "SADD s a",
+    "SPOP s",
+    "SADD s a b c",
+    "SPOP s 3",
+    "SPOP s 3",
+    "SADD s a b c d",
+    "SADD s2 b c x",
+    "SMOVE s s2 a",
+    "SMOVE s s2 none",
+    "SMOVE s s2 b",
+    "SADD one q",
+    "SMOVE one fresh2 q",
+    "SMOVE s s a",
+    "SINTERSTORE r s s2",
+    "SUNIONSTORE r s s2",
+    "SDIFFSTORE r s s2",
+    "SDIFFSTORE r s s",
+    "SDIFFSTORE r s s",
+    "SINTERSTORE r none s",
+    "SCARD nothing",
+    "SMEMBERS nothing",
+    "SINTER s nothing",
+    "SRANDMEMBER nothing",
+    "EXPIRE a 100",
+    "EXPIRE a 100 NX",
+    "PEXPIRE a 100000",
+    "EXPIREAT a 99999999999",
+    "PEXPIREAT a 99999999999999",
+    "PERSIST a",
+    "PERSIST a",
+    "EXPIRE nothing 1",
+    "EXPIRE a -1",
+    "SET a 1",
+    "PEXPIREAT a 1",
+    "TTL nothing",
+    "SET a 1",
+    "RENAME a z",
+    "SET a 1",
+    "RENAME a z",
+    "RENAMENX z zz",
+    "SET z 1",
+    "RENAMENX z zz",
+    "RENAME z z",
+    "COPY zz y",
+    "COPY zz y",
+    "COPY zz y REPLACE",
+    "COPY zz y DB 1",
+    "MOVE zz 1",
+    "SET zz 1",
+    "MOVE zz 1",
+    "MOVE nothing 1",
+    "DEL z nothing",
+    "UNLINK y",
+    "TOUCH nothing",
+    "SELECT 1",
+    "DEL zz",
+    "FLUSHDB",
+    "SELECT 0",
+    "SET d v",
+    "SORT none STORE none",
+    "OBJECT ENCODING nothing",
+    "DUMP nothing",
+    "MULTI",
+    "SET in v",
+    "INCR in",
+    "DEL in",
+    "EXEC",
+    "FLUSHALL",
+    "SET last v",
+];
+
+fn listening(server: &Server, letters: &str) -> Client {
+    let mut client = server.client();
+    client.run(&["CONFIG", "SET", "notify-keyspace-events", letters]);
+    client.line("PSUBSCRIBE __key*@*__:* end");
+    client.read().unwrap();
+    client
+}
+
+/// Channels and messages up to that of `end`.
+fn heard(client: &mut Client) -> Vec<(String, String)> {
+    let text = |v: &Value| String::from_utf8_lossy(v.bytes().unwrap()).into_owned();
+    let mut all = Vec::new();
+    loop {
+        let message = client.read().unwrap().value;
+        let items = message.items().unwrap();
+        if items[2].bytes() == Some(b"end") {
+            return all;
+        }
+        all.push((text(&items[2]), text(&items[3])));
+    }
+}
+
+fn run(server: &Server, letters: &str) -> Vec<(String, String)> {
+    let mut listens = listening(server, letters);
+    let mut client = server.client();
+    client.line("FLUSHALL");
+    for line in SCRIPT {
+        client.line(line);
+    }
+    // A payload of a value that was there.
+    let dump = {
+        client.line("SET source v");
+        client.line("DUMP source").bytes().unwrap().to_vec()
+    };
+    for options in [&["0"][..], &["100000", "REPLACE"], &["1", "REPLACE", "ABSTTL"]] {
+        let mut argv: Vec<Vec<u8>> =
+            vec![b"RESTORE".to_vec(), b"to".to_vec(), options[0].into(), dump.clone()];
+        argv.extend(options[1..].iter().map(|o| o.as_bytes().to_vec()));
+        client.run(&argv);
+    }
+    client.line("PUBLISH end x");
+    heard(&mut listens)
+}
+
+#[test]
+fn changes_are_told_as_by_redis() {
+    let Some(redis) = redis("keyspace notifications beside Redis") else { return };
+    let tern = tern(&[]);
+    for letters in ["KEA", "KEAn", "KEm", "Kg$", "Esx", "An", "gs"] {
+        let (ours, theirs) = (run(&tern, letters), run(&redis, letters));
+        let first =
+            ours.iter().zip(&theirs).position(|(a, b)| a != b).unwrap_or(ours.len().min(theirs.len()));
+        let around = first.saturating_sub(3)..;
+        let show = |all: &[(String, String)]| {
+            format!("{:#?}", all.get(around.clone()).map(|l| &l[..l.len().min(6)]))
+        };
+        assert_eq!(ours.len(), theirs.len(), "{letters}: ours\n{}\ntheirs\n{}", show(&ours), show(&theirs));
+        assert!(ours == theirs, "{letters}: ours\n{}\ntheirs\n{}", show(&ours), show(&theirs));
+    }
+}
+
+#[test]
+fn nothing_is_told_by_itself() {
+    let server = tern(&[]);
+    let mut client = server.client();
+    assert_eq!(client.line("CONFIG GET notify-keyspace-events").items().unwrap()[1], Value::Bulk(Vec::new()));
+    let mut listens = listening(&server, "");
+    client.line("SET a 1");
+    client.line("PUBLISH end x");
+    assert_eq!(heard(&mut listens), []);
+}
+
+/// By the job, and by a write that finds the key behind its time; each key once.
+#[test]
+fn every_key_expires_once() {
+    const KEYS: usize = 200;
+    let server = tern(&[]);
+    let mut listens = listening(&server, "Ex");
+    let mut client = server.client();
+    for n in 0..KEYS {
+        client.line(&format!("SET key:{n} v PX 40"));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    for n in 0..KEYS / 2 {
+        client.line(&format!("SADD key:{n} v"));
+    }
+    for _ in 0..200 {
+        if client.line("DBSIZE") == Value::Int(KEYS as i64 / 2) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    client.line("PUBLISH end x");
+    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    for (channel, key) in heard(&mut listens) {
+        assert_eq!(channel, "__keyevent@0__:expired");
+        *told.entry(key).or_default() += 1;
+    }
+    assert_eq!(told.len(), KEYS);
+    assert!(told.values().all(|n| *n == 1), "{told:?}");
+}
