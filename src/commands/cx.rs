@@ -282,6 +282,12 @@ impl Cx<'_> {
     pub async fn look_up(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         Ok(self.counted(s, object::open(s, key, Read::Serializable).await?))
     }
+    /// As [`Cx::look_up`], for OBJECT: nobody is told where there is no key.
+    pub async fn look_at(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+        let slot = object::open(s, key, Read::Serializable).await?;
+        self.lookups.count(slot.exists());
+        Ok(slot)
+    }
     /// As [`Cx::look_up`], for a command whose answer is about members of a set: see [`object::open_members`].
     pub async fn look_up_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         Ok(self.counted(s, object::open_members(s, key).await?))

@@ -100,7 +100,7 @@ const SUBS: &[Row] = &[
 
 /// The value under the key; None answers nil.
 async fn value(cx: &Cx<'_>, mut args: Args<'_>) -> Result<Option<Value>> {
-    let slot = cx.look_up(&cx.scope()?, args.next()?).await?;
+    let slot = cx.look_at(&cx.scope()?, args.next()?).await?;
     Ok(slot.record().map(|r| r.value.clone()))
 }
 

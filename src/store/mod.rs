@@ -323,8 +323,8 @@ impl Tx {
         each!(self, t => t.max(key, operand))
     }
     /// Writes a row under `prefix`, ten bytes that are known at commit, and `suffix`. The first eight are the commit version,
-    /// big-endian; the other two tell transactions of one version apart, in their order. No reader conflicts with it, and this
-    /// transaction does not read it.
+    /// big-endian; the other two tell transactions of one version apart, in their order. Readers of its place conflict with it as
+    /// with any write; this transaction does not read it.
     pub fn set_stamped(&self, prefix: &[u8], suffix: &[u8], value: &[u8]) -> StoreResult<()> {
         check_pair(prefix, value)?;
         check_pair(suffix, &[])?;

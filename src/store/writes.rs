@@ -142,7 +142,7 @@ impl Writes {
             *to = from;
         }
         for row in std::mem::take(&mut self.stamped) {
-            self.put(row.key(&stamp).into(), Effect::Set(row.value), false);
+            self.put(row.key(&stamp).into(), Effect::Set(row.value), true);
         }
     }
 

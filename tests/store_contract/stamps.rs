@@ -1,12 +1,13 @@
 //! Rows that are named by their commit.
 
 use crate::{Harness, contract};
+use tern::error::StoreError;
 use tern::store::{RangeOptions, Read, STAMP, Version};
 
 contract! {
     a_stamped_row_is_named_by_its_commit
     stamped_rows_are_in_the_order_of_commits
-    a_stamped_row_conflicts_with_no_reader
+    a_stamped_row_conflicts_with_readers_of_its_place
 }
 
 /// Keys behind the prefix and values of all rows.
@@ -59,12 +60,16 @@ async fn stamped_rows_are_in_the_order_of_commits(h: &Harness) {
     assert_eq!(counts, (1..=4 * EACH).collect::<Vec<_>>());
 }
 
-async fn a_stamped_row_conflicts_with_no_reader(h: &Harness) {
+async fn a_stamped_row_conflicts_with_readers_of_its_place(h: &Harness) {
     let reader = h.begin();
     reader.get_range(b"s", b"t", RangeOptions::default(), Read::Serializable).await.unwrap();
     reader.set(b"k", b"v").unwrap();
+    let elsewhere = h.begin();
+    elsewhere.get_range(b"t", b"u", RangeOptions::default(), Read::Serializable).await.unwrap();
+    elsewhere.set(b"l", b"v").unwrap();
     let writer = h.begin();
     writer.set_stamped(b"s", b"", b"v").unwrap();
     writer.commit().await.unwrap();
-    reader.commit().await.unwrap();
+    assert_eq!(reader.commit().await, Err(StoreError::Conflict));
+    elsewhere.commit().await.unwrap();
 }

@@ -65,6 +65,7 @@ fn write(native: &Transaction, writes: &Writes) -> FdbResult<()> {
         write_key(native, key, op)?;
     }
     for row in &writes.stamped {
+        // The cluster adds the conflict of the row itself; the library's would be of all stamps that may come.
         native.set_option(TransactionOption::NextWriteNoWriteConflictRange)?;
         // The library replaces the ten bytes that begin where the four behind the key say.
         let mut key = row.key(&[0; STAMP]);
