@@ -355,9 +355,12 @@ async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let line = "ERR unknown subcommand or wrong number of arguments for 'UNBLOCK'. Try CLIENT HELP.";
         return Err(ReplyError::new(line).into());
     }
-    args.int()?;
+    // The reason is judged first.
+    let mut id = args;
+    args.next()?;
     if !args.is_empty() && !args.keyword("TIMEOUT") && !args.keyword("ERROR") {
         return Err(ReplyError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR").into());
     }
+    id.int()?;
     Ok(Reply::Int(0))
 }

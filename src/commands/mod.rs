@@ -33,8 +33,8 @@ pub mod latency;
 pub mod lolwut;
 pub mod memory;
 pub mod pause;
-pub mod redact;
 pub mod pubsub;
+pub mod redact;
 pub mod server;
 pub mod slowlog;
 

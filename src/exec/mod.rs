@@ -258,7 +258,8 @@ impl Executor {
     }
 
     async fn route(&self, unit: Unit, since: Duration) -> Done {
-        if !unit.writes() && !(self.server.space.messages.is_shared() && unit.tells()) {
+        let told_by_store = self.server.space.messages.is_shared() && unit.tells();
+        if !unit.writes() && !told_by_store {
             return match self.reads.as_ref().filter(|_| !unit.is_heavy()) {
                 Some(lane) => lane.run(unit, since).await,
                 None => reads::run(&self.server, unit, since, None).await,

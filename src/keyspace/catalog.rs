@@ -123,11 +123,16 @@ async fn assign(tx: &Tx, rng: &mut Rng, db: u8) -> Result<Prefix> {
     Ok(prefix)
 }
 
-/// In two range reads: on a cluster whoever moves the metadata version makes every server look here.
+/// In one round trip: on a cluster whoever moves the metadata version makes every server look here.
 async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     let version = tx.metadata_version().await?;
     let (begin, end) = (root::database(0), key_after(&root::collector()));
-    let rows = tx.get_range(&begin, &end, RangeOptions::default(), Read::Serializable).await?.pairs;
+    let (from, to) = root::listeners();
+    let (rows, listeners) = tokio::try_join!(
+        tx.get_range(&begin, &end, RangeOptions::default(), Read::Serializable),
+        tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable),
+    )?;
+    let rows = rows.pairs;
     let prefixes = (0..databases).map(|db| {
         let row = rows.iter().find(|(key, _)| key[..] == root::database(db));
         let prefix = row.and_then(|(_, prefix)| Prefix::decode(prefix));
@@ -135,8 +140,7 @@ async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     });
     let collector = rows.last().filter(|(key, _)| key[..] == root::collector());
     let state = collector.map(|(_, raw)| State::decode(raw)).transpose()?.unwrap_or_default();
-    let (begin, end) = root::listeners();
-    let listeners = tx.get_range(&begin, &end, RangeOptions::default(), Read::Serializable).await?.pairs;
-    let listening = listeners.iter().filter_map(|(_, bits)| bits.first()).fold(0, |all, bits| all | bits);
+    let listening =
+        listeners.pairs.iter().filter_map(|(_, bits)| bits.first()).fold(0, |all, bits| all | bits);
     Ok(Catalog { version, prefixes: prefixes.collect::<Result<_>>()?, round: state.round(), listening })
 }
