@@ -104,7 +104,8 @@ async fn churn(world: World, seed: u64, space: u64, member: Members, rounds: usi
                         number: 0,
                         now: 1_000,
                         round: Round::default(),
-                        space: &space_of, outbox: None,
+                        space: &space_of,
+                        outbox: None,
                     };
                     let done = change(&s, &mut rng, space, member).await;
                     tokio::task::yield_now().await;
@@ -203,7 +204,8 @@ async fn moves(world: World) {
                         number: 0,
                         now: 1_000,
                         round: Round::default(),
-                        space: &space, outbox: None,
+                        space: &space,
+                        outbox: None,
                     };
                     let done = shuffle(&s, &mut rng).await;
                     if commit(tx, done).await.is_some() {

@@ -70,8 +70,15 @@ async fn stale_hints_cost_no_answer() {
     for (n, adds, range) in rounds {
         for part in all[range.clone()].chunks(3_000) {
             let tx = world.store.begin();
-            let s =
-                Scope { tx: &tx, db: world.db, number: 0, now: 1_000, round: Round::default(), space: on(n), outbox: None };
+            let s = Scope {
+                tx: &tx,
+                db: world.db,
+                number: 0,
+                now: 1_000,
+                round: Round::default(),
+                space: on(n),
+                outbox: None,
+            };
             let mut slot = slot(&s, "k").await;
             match adds {
                 true => set::add(&s, &mut slot, part).await.unwrap(),
@@ -82,8 +89,15 @@ async fn stale_hints_cost_no_answer() {
         range.for_each(|n| is_member[n] = adds);
         for n in [n + 1, n] {
             let tx = world.store.begin();
-            let s =
-                Scope { tx: &tx, db: world.db, number: 0, now: 1_000, round: Round::default(), space: on(n), outbox: None };
+            let s = Scope {
+                tx: &tx,
+                db: world.db,
+                number: 0,
+                now: 1_000,
+                round: Round::default(),
+                space: on(n),
+                outbox: None,
+            };
             check_members(&s, &all, |n| is_member[n]).await;
             let oid = oid(&s).await;
             check_chunks(&s, oid).await;
@@ -146,7 +160,8 @@ async fn forgotten_deltas_are_folded_in_the_end() {
             number: 0,
             now: 1_000,
             round: Round::default(),
-            space: &forgetful, outbox: None,
+            space: &forgetful,
+            outbox: None,
         };
         set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();
         tx.commit().await.unwrap();

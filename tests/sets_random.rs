@@ -163,7 +163,8 @@ async fn more_deltas_than_slack() {
             number: 0,
             now: 1_000,
             round: Round::default(),
-            space: &forgetful, outbox: None,
+            space: &forgetful,
+            outbox: None,
         };
         set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();
         tx.commit().await.unwrap();

@@ -3,8 +3,8 @@
 
 use super::REDIS_VERSION;
 use super::cx::Server;
-use crate::keyspace::collector::State;
 use super::subscribers::Kind;
+use crate::keyspace::collector::State;
 use crate::keyspace::instances::Instance;
 use crate::store::ClusterStatus;
 use crate::telemetry::offences::Offence;

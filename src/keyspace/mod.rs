@@ -156,7 +156,15 @@ impl Keyspace {
 impl Keyspace {
     /// A database by its prefix alone, for reading and for rows under a fresh object id: never to write a record.
     pub fn scope<'a>(&'a self, tx: &'a Tx, db: Prefix) -> Scope<'a> {
-        Scope { tx, db, number: 0, now: self.clock.now_ms(), round: Round::default(), space: self, outbox: None }
+        Scope {
+            tx,
+            db,
+            number: 0,
+            now: self.clock.now_ms(),
+            round: Round::default(),
+            space: self,
+            outbox: None,
+        }
     }
     /// Registers this server, or renews its registration.
     pub async fn beat(&self) -> StoreResult<()> {

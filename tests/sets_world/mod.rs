@@ -56,7 +56,15 @@ impl World {
         World { space, store, db, _dir: dir }
     }
     pub fn scope<'a>(&'a self, tx: &'a Tx) -> Scope<'a> {
-        Scope { tx, db: self.db, number: 0, now: 1_000, round: Round::default(), space: &self.space, outbox: None }
+        Scope {
+            tx,
+            db: self.db,
+            number: 0,
+            now: 1_000,
+            round: Round::default(),
+            space: &self.space,
+            outbox: None,
+        }
     }
 }
 
