@@ -265,3 +265,38 @@ async fn leases(store: Store, spare: usize) {
     let blocks: BTreeSet<u64> = all.iter().map(|id| id / BLOCK).collect();
     assert!(blocks.len() < n / BLOCK as usize + spare, "{} blocks for {n} ids", blocks.len());
 }
+
+#[tokio::test]
+async fn a_piece_that_ends_before_the_first_row_that_is_wanted_goes_on() {
+    let world = World::new(9).await;
+    let ids = &world.space.ids;
+    let intern = async |members: Vec<Bytes>| {
+        let tx = world.store.begin();
+        let interned = ids.intern(&tx, &members).await.unwrap();
+        tx.commit().await.unwrap();
+        interned.into_iter().map(|i| i.id).collect::<Vec<u64>>()
+    };
+    // Rows of their own, of which a range that begins with their group meets the first ones for nothing.
+    let mut singles = Vec::new();
+    for n in 0..30 {
+        singles.extend(intern(vec![word(n)]).await);
+    }
+    let skipped = singles.iter().position(|id| id % 16 == 4).unwrap();
+    let wanted = &singles[skipped..skipped + 10];
+    let tx = world.store.begin();
+    let far: Vec<u64> = intern((100..110).map(word).collect()).await.into_iter().skip(1).collect();
+    drop(tx);
+    let all: Vec<u64> = wanted.iter().chain(&far).copied().collect();
+    for order in [all.clone(), far.iter().chain(wanted).copied().collect()] {
+        for bytes in 1..400 {
+            let (mut at, mut piece) = (0, tern::keyspace::packed::Packed::default());
+            while at < order.len() {
+                piece.clear();
+                let tx = world.store.begin();
+                ids.resolve_some(&tx, &order[at..], bytes, &mut piece).await.unwrap();
+                assert!(!piece.is_empty(), "{bytes} bytes from {at}");
+                at += piece.len();
+            }
+        }
+    }
+}

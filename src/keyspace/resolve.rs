@@ -8,7 +8,7 @@ use super::keys::root;
 use super::members::{self, entries, group};
 use super::packed::Packed;
 use crate::error::{Result, StoreError};
-use crate::store::{RangeOptions, Tx};
+use crate::store::{RangeOptions, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 
@@ -161,19 +161,27 @@ async fn read_points(tx: &Tx, ids: &[u64], out: &mut Packed) -> Result<()> {
 async fn read_range(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Result<()> {
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
     let opts = RangeOptions { bytes, ..RangeOptions::default() };
-    let (begin, end) = (root::member(group(*first)), root::member(last + 1));
+    let (mut begin, end) = (root::member(group(*first)).to_vec(), root::member(last + 1));
     let mut wanted = ids.iter().copied().peekable();
-    let mut found = 0;
-    let mut each = |key: &[u8], row: &[u8]| {
-        for (id, member) in entries(key, row).unwrap_or_default() {
-            if wanted.next_if_eq(&id).is_some() {
-                out.push(member);
-                found += 1;
+    let (mut found, mut more) = (0, true);
+    // Of the first group there may be rows in front, and the bytes may be few.
+    while more && found == 0 {
+        let mut at = Vec::new();
+        let mut each = |key: &[u8], row: &[u8]| {
+            for (id, member) in entries(key, row).unwrap_or_default() {
+                if wanted.next_if_eq(&id).is_some() {
+                    out.push(member);
+                    found += 1;
+                }
             }
-        }
-    };
-    let more = tx.visit(&begin, &end, opts, &mut each).await?;
-    let missing = ids.get(found).filter(|_| !more || found == 0);
+            if found == 0 {
+                at = key_after(key);
+            }
+        };
+        more = tx.visit(&begin, &end, opts, &mut each).await?;
+        begin = at;
+    }
+    let missing = ids.get(found).filter(|_| !more);
     missing.map_or(Ok(()), |id| Err(unknown(*id).into()))
 }
 

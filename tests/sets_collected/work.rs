@@ -1,6 +1,7 @@
 //! A worker: commands in a database of its own, each compared with a model.
 
 use crate::cluster::Cluster;
+use crate::pace;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -205,12 +206,19 @@ impl Worker {
         let first = self.rng.below(HEAVY);
         let members: Vec<Bytes> = (first..first + HEAVY).map(heavy).collect();
         self.add(key, members.clone()).await?;
-        if self.rng.below(2) == 0 {
-            let set = self.set(key);
-            self.all(&["SMEMBERS", key], &set).await?;
-        }
+        let (set, start) = (self.set(key), Instant::now());
+        let (server, reply) = self.send(&["SMEMBERS", key], &[]).await;
+        // Else it is not known whether its transaction was older than these tests' grace.
+        let in_time = start.elapsed() < pace().grace;
         let from = self.rng.below(HEAVY / 2) as usize;
-        self.remove(key, members[from / 2..].to_vec()).await
+        self.remove(key, members[from / 2..].to_vec()).await?;
+        tokio::time::sleep(Duration::from_millis(self.rng.below(400))).await;
+        match members_of(&self.c, server, reply).await {
+            Ok(got) if got == set => Ok(()),
+            Ok(got) => Err(differs("what was sent later", &got, &set)),
+            Err(_) if !in_time => Ok(()),
+            Err(e) => Err(e),
+        }
     }
 
     async fn pop(&mut self, key: &str) -> Result<(), Failure> {
