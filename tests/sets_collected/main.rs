@@ -204,3 +204,43 @@ async fn nor_on_a_store_that_fails_now_and_then() {
     let report = check(&c.store, &mut |_, _| {}).await.unwrap();
     assert!(report.is_sound(), "{report}");
 }
+
+/// Members that come and go: what is stored stays within a few rounds of them, however many there were. `TERN_COLLECT_MEMBERS` says how
+/// many (100 000).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_lived_members_do_not_fill_the_store() {
+    let all = number("TERN_COLLECT_MEMBERS").unwrap_or(100_000);
+    let (c, start) = (Arc::new(cluster().await), Instant::now());
+    // A round is what is there at once: twenty of them, or more where that would be very many.
+    let round = (all / 20).min(200_000);
+    let (mut made, mut most) = (0, 0);
+    while made < all {
+        let key = format!("k{}", made / round);
+        for _ in 0..round / 1000 {
+            let members =
+                (made..made + 1000).map(|n| format!("at://did:plc:short-lived/app.bsky.feed.like/{n:024x}"));
+            let words = ["SADD".to_owned(), key.clone()].into_iter().chain(members);
+            let reply = c.run(0, words.map(bytes::Bytes::from).collect()).await;
+            assert_eq!(reply, tern::commands::reply::Reply::Int(1000));
+            made += 1000;
+        }
+        c.line(0, &format!("DEL {key}")).await;
+        reclaim_whole(&c).await;
+        let held = rows(&c, b"f", b"g").await as u64;
+        most = most.max(held);
+        assert!(held <= 2 * round, "{held} of {made} members are still in the dictionary");
+        cycles(&c, 1).await;
+        if made.is_multiple_of(10 * round) {
+            let (s, disk) = (state(&c).await, c.store.stats().disk_bytes >> 20);
+            println!(
+                "{made} made, {} collected, {} there, {disk} MiB on disk, {:?}",
+                s.collected,
+                rows(&c, b"f", b"g").await,
+                start.elapsed()
+            );
+        }
+    }
+    assert_eq!(state(&c).await.collected, all);
+    assert_eq!(rows(&c, b"b", b"c").await, 0);
+    println!("{made} members, {most} at once, {:?}", start.elapsed());
+}

@@ -6,10 +6,14 @@ use crate::{cluster, cycles, pace, reclaim_whole, rows, state};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use tern::commands::reply::Reply;
+use tern::error::{Error, StoreError};
+use tern::keyspace::Scope;
 use tern::keyspace::collector::Phase;
 use tern::keyspace::ids::is_condemned;
 use tern::keyspace::keys::root;
 use tern::store::Read;
+use tern::types::object;
+use tern::types::set;
 use tern::types::set::collect::grace::Waiting;
 use tern::types::set::collect::{Collector, Step};
 
@@ -246,6 +250,64 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
     let s = state(&c).await;
     assert_eq!(s.collected, 600, "no set holds them yet");
     assert!(!ahead.hold_in(s.epoch) && !found.hold_in(s.epoch));
+    c.run(0, argv("SADD a", words.clone())).await;
+    let tx = c.store.begin();
+    let catalog = c.space(0).catalog.load(&tx).await.unwrap();
+    let (db, round) = (catalog.prefixes[0], catalog.round);
+    let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0) };
+    let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
+    let conflict = Err(Error::Store(StoreError::Conflict));
+    assert_eq!(set::add_ids(&s, &mut slot, &ahead).await, conflict);
+    assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, conflict);
+    let again = stage::find(c.space(0), &words).await.unwrap().unwrap();
+    assert_eq!(set::remove_ids(&s, &mut slot, &words, &again).await, Ok(600));
+}
+
+/// As a value that is built while an epoch ends.
+#[tokio::test]
+async fn what_was_built_in_another_epoch_is_not_swapped_in() {
+    use tern::types::set::stage;
+    let c = cluster().await;
+    c.run(0, argv("SADD b", many(5000, 10))).await;
+    c.run(0, argv("SREM b", many(5000, 1))).await;
+    let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefixes[0];
+    let built = stage::whole(c.space(0), db, &many(0, 600), 60_000).await.unwrap().unwrap();
+    for fits in [true, false] {
+        let tx = c.store.begin();
+        let round = c.space(0).catalog.load(&tx).await.unwrap().round;
+        let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0) };
+        assert_eq!(built.try_take(&s, &s).await, Ok(fits));
+        cycles(&c, 1).await;
+    }
+}
+
+/// SREM of very many looks them up before its transaction: a member that is collected and comes back meanwhile has another id.
+#[tokio::test]
+async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
+    use tern::types::set::stage;
+    let c = cluster().await;
+    let words = many(0, 600);
+    c.run(0, argv("SADD a", words.clone())).await;
+    c.run(0, argv("SREM a", words[..300].to_vec())).await;
+    begin(&c, 0).await;
+    let found = stage::find(c.space(0), &words).await.unwrap().unwrap();
+    let epoch = state(&c).await.epoch;
+    while state(&c).await.phase != Phase::Idle {
+        let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+        while step(&c, 0).await == Step::Waits {
+            for (n, waiting) in waiting.iter_mut().enumerate() {
+                waiting.look(c.space(n), &pace(), &state(&c).await).await.unwrap();
+            }
+        }
+    }
+    assert_eq!((state(&c).await.collected, state(&c).await.epoch), (300, epoch));
+    c.run(1, argv("SADD a", words.clone())).await;
+    let tx = c.store.begin();
+    let catalog = c.space(0).catalog.load(&tx).await.unwrap();
+    let (db, round) = (catalog.prefixes[0], catalog.round);
+    let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0) };
+    let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
+    assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, Ok(600), "by their new ids too");
 }
 
 #[tokio::test]
