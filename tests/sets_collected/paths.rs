@@ -292,7 +292,7 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
     let tx = c.store.begin();
     let catalog = c.space(0).catalog.load(&tx).await.unwrap();
     let (db, round) = (catalog.prefixes[0], catalog.round);
-    let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0) };
+    let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0), outbox: None };
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
     let conflict = Err(Error::Store(StoreError::Conflict));
     assert_eq!(set::add_ids(&s, &mut slot, &ahead).await, conflict);
@@ -313,7 +313,7 @@ async fn what_was_built_in_another_epoch_is_not_swapped_in() {
     for fits in [true, false] {
         let tx = c.store.begin();
         let round = c.space(0).catalog.load(&tx).await.unwrap().round;
-        let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0) };
+        let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0), outbox: None };
         assert_eq!(built.try_take(&s, &s).await, Ok(fits));
         cycles(&c, 1).await;
     }
@@ -343,7 +343,7 @@ async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
     let tx = c.store.begin();
     let catalog = c.space(0).catalog.load(&tx).await.unwrap();
     let (db, round) = (catalog.prefixes[0], catalog.round);
-    let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0) };
+    let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0), outbox: None };
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, Ok(600), "by their new ids too");
 }
