@@ -6,6 +6,7 @@
 
 use super::acl::{Acl, Denied, Reason, Refusal};
 use super::mailbox::{Mailbox, Posted};
+use super::monitor::Monitors;
 use super::pause::Pause;
 use super::reply::Reply;
 use super::subscribers::Subscribers;
@@ -155,6 +156,8 @@ pub struct Server {
     pub telemetry: Telemetry,
     /// Users and what they may do.
     pub acl: Acl,
+    /// Who sees every command.
+    pub monitors: Monitors,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// Whether the job that removes expired keys works (DEBUG SET-ACTIVE-EXPIRE).
@@ -178,6 +181,7 @@ impl Server {
             store,
             clients: Clients::default(),
             acl,
+            monitors: Monitors::default(),
             pause: Pause::default(),
             subscribers: Subscribers::default(),
             active_expire: AtomicBool::new(true),

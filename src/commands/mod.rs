@@ -32,6 +32,7 @@ mod info_sections;
 pub mod latency;
 pub mod lolwut;
 pub mod memory;
+pub mod monitor;
 pub mod pause;
 pub mod pubsub;
 pub mod redact;
@@ -91,6 +92,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     memory::ROWS,
     slowlog::ROWS,
     latency::ROWS,
+    monitor::ROWS,
     config::ROWS,
     command::ROWS,
     info::ROWS,

@@ -26,6 +26,7 @@ pub mod slow;
 mod staging;
 
 use crate::commands::cx::{ClientState, Server};
+use crate::commands::monitor;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Flags, Row};
 use crate::error::{Error, ReplyError, Result, StoreError};
@@ -234,8 +235,14 @@ impl Executor {
     pub async fn run(&self, unit: Unit) -> Done {
         let clock = &self.server.env.clock;
         let start = clock.monotonic();
+        let db = unit.client.db;
         let done = self.route(unit, start).await;
         self.count(&done, clock.monotonic() - start);
+        if self.server.monitors.is_on() {
+            let replies = done.replies.iter().flatten();
+            let ran = done.ran.iter().zip(replies).map(|(c, reply)| (c.row, c.argv.as_slice(), reply));
+            monitor::feed(&self.server, &done.client, db, ran);
+        }
         done
     }
 

@@ -102,6 +102,7 @@ impl Session {
         self.forget_transaction();
         self.forget_subscriptions();
         let c = &mut self.client;
+        self.executor.server().monitors.remove(&c.mailbox);
         c.db = 0;
         c.protocol = Protocol::Resp2;
         c.reply = ReplyMode::On;

@@ -18,6 +18,7 @@ mod transaction;
 use crate::commands::acl::Rights;
 use crate::commands::cx::{AfterReply, ClientState, Protocol, ReplyMode};
 use crate::commands::debug;
+use crate::commands::monitor;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, PREFIX, Run, SessionOp};
 use crate::config::Allowed;
@@ -388,6 +389,10 @@ impl Session {
         let took = clock.monotonic() - start;
         telemetry.command(table::index_of(call.row), took, outcome);
         slow::note(executor.server(), &self.client, std::slice::from_ref(call), took);
+        if executor.server().monitors.is_on() {
+            let ran = std::iter::once((call.row, call.argv.as_slice(), &reply));
+            monitor::feed(executor.server(), &self.client, self.client.db, ran);
+        }
         let mode = if op == SessionOp::Reset { self.client.reply } else { before };
         if mode == ReplyMode::On || reply.is_push() {
             self.weight = reply.weight();

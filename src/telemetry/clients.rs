@@ -74,6 +74,7 @@ pub struct ClientHandle {
     mail: AtomicU64,
     mail_bytes: AtomicU64,
     busy: AtomicBool,
+    monitor: AtomicBool,
     blocked: AtomicBool,
     rung: AtomicBool,
     killed: AtomicBool,
@@ -127,6 +128,7 @@ impl ClientHandle {
             mail: AtomicU64::new(0),
             mail_bytes: AtomicU64::new(0),
             busy: AtomicBool::new(false),
+            monitor: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             rung: AtomicBool::new(false),
             killed: AtomicBool::new(false),
@@ -208,6 +210,10 @@ impl ClientHandle {
     /// What was last set.
     pub fn identity(&self) -> Identity {
         self.identity.lock().clone()
+    }
+    /// Whether it sees every command (MONITOR).
+    pub fn set_monitor(&self, on: bool) {
+        self.monitor.store(on, Relaxed);
     }
     /// Whether a unit of its commands runs.
     pub fn set_busy(&self, busy: bool) {
@@ -302,6 +308,7 @@ impl ClientHandle {
     }
     fn flags(&self, identity: &Identity) -> String {
         let flags = [
+            (self.monitor.load(Relaxed), 'O'),
             (self.is_subscribed(), 'P'),
             (self.multi.load(Relaxed) >= 0, 'x'),
             (self.is_blocked(), 'b'),

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 /// Commands of the table that the random sequences leave out, and why.
 const NOT_GENERATED: &[(&str, &str)] = &[
     ("ACL", "users outlive a sequence; see `acl.rs`"),
+    ("MONITOR", "shows addresses and times; see `monitor.rs`"),
     ("SDIFFCARD", "since 8.10, the oracle is 7.0"),
     ("SUNIONCARD", "since 8.10, the oracle is 7.0"),
     ("RESTORE-ASKING", "RESTORE by another name"),
