@@ -268,3 +268,23 @@ fn a_new_user_may_use_the_channels_that_the_option_says() {
         ["user a off &* -@all".to_owned(), "user b off resetchannels -@all".into()]
     );
 }
+
+#[test]
+fn who_listens_to_what_is_forbidden_now_is_closed() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on nopass +@all &a &b* &c");
+    let (mut on_a, mut on_b, mut on_pattern) =
+        (logged_in(&server, "bob", "x"), logged_in(&server, "bob", "x"), logged_in(&server, "bob", "x"));
+    on_a.line("SUBSCRIBE a");
+    on_b.line("SUBSCRIBE bb");
+    on_pattern.line("PSUBSCRIBE b*");
+    let line = "NOPERM this user has no permissions to access one of the channels used as arguments";
+    assert_eq!(text(&logged_in(&server, "bob", "x").line("PSUBSCRIBE bb")), line);
+    admin.line("ACL SETUSER bob resetchannels &b* &d");
+    assert!(on_a.drain().1, "closed");
+    assert_eq!(admin.line("PUBLISH bb m").int(), Some(2), "the others stay");
+    admin.line("ACL SETUSER bob resetchannels &bb");
+    assert!(on_pattern.drain().1, "a pattern is allowed as it is written or not at all");
+    assert_eq!(admin.line("PUBLISH bb m").int(), Some(1));
+}

@@ -14,6 +14,7 @@ use super::mailbox::Mailbox;
 use super::reply::Reply;
 use crate::keyspace::messages::Message;
 use crate::store::Version;
+use crate::telemetry::clients::ClientHandle;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
@@ -145,6 +146,17 @@ impl Subscribers {
             all.flatten().map(|(id, member)| (*id, &member.mailbox)).collect();
         mailboxes.values().for_each(|mailbox| mailbox.client().kill());
         mailboxes.len()
+    }
+
+    /// Closes the connections of those whom `forbidden` forbids a name that they are subscribed to.
+    pub fn part_from(&self, forbidden: impl Fn(&ClientHandle, Kind, &[u8]) -> bool) {
+        let tables = self.tables.read();
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            for (name, members) in tables.of(kind) {
+                let clients = members.values().map(|member| member.mailbox.client());
+                clients.filter(|c| forbidden(c, kind, name)).for_each(|client| client.kill());
+            }
+        }
     }
 
     fn on_channel(&self, server: &Server, version: Version, channel: &Bytes, payload: &Bytes) {

@@ -8,6 +8,7 @@ use crate::commands::command::{find, help_of};
 use crate::commands::command_info::{CATEGORIES, categories};
 use crate::commands::cx::{AfterReply, Cx};
 use crate::commands::reply::Reply;
+use crate::commands::subscribers::Kind;
 use crate::commands::table::{self, Flags, Group, PREFIX, Row, Run};
 use crate::error::{ReplyError, Result};
 use crate::handler;
@@ -170,6 +171,7 @@ async fn setuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let all_channels = cx.server.config.get().acl_pubsub_default;
     let set = cx.server.acl.set_user(name, args.rest(), all_channels);
     set.map_err(|e| ReplyError::of(format!("ERR {}", e.text())))?;
+    close_subscribers(cx);
     Ok(Reply::Ok)
 }
 
@@ -193,6 +195,16 @@ fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
     if users.contains(&cx.client.user) {
         cx.client.after_reply = AfterReply::Close;
     }
+}
+
+/// Closes the connections that are subscribed to what their user may no longer use.
+fn close_subscribers(cx: &Cx<'_>) {
+    let users = cx.server.acl.all();
+    cx.server.subscribers.part_from(|client, kind, name| {
+        let user = client.identity().user;
+        let user = users.iter().find(|(name, _)| String::from_utf8_lossy(name) == user);
+        user.is_some_and(|(_, user)| !user.allows_channel(name, kind == Kind::Pattern))
+    });
 }
 
 async fn getuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -238,6 +250,7 @@ async fn load(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     }
     let gone = cx.server.acl.load_file(&settings).map_err(|why| ReplyError::of(format!("ERR {why}")))?;
     close_connections(cx, &gone);
+    close_subscribers(cx);
     Ok(Reply::Ok)
 }
 
