@@ -145,7 +145,7 @@ impl Attempts {
         let mut width = jobs.len();
         let mut open = Vec::new();
         for tries in 1u32.. {
-            match self.attempt(jobs, width, &mut open, &patience).await {
+            match self.attempt(jobs, width, &mut open, &mut patience).await {
                 Ok(done) => return answer(jobs, done),
                 Err(Halt::Rerun) => {}
                 Err(Halt::Forgotten) => return give_up(jobs, &open, width, StoreError::Unknown.into()),
@@ -187,13 +187,13 @@ impl Attempts {
         jobs: &mut VecDeque<Job>,
         width: usize,
         open: &mut Vec<Open>,
-        patience: &Patience,
+        patience: &mut Patience,
     ) -> Result<Vec<Done>, Halt> {
         let clock = &self.server.env.clock;
         let instances = &self.server.space.instances;
         let (start, epoch) = (clock.monotonic(), instances.epoch());
         let tx = self.server.store.begin();
-        patience.limit(&tx);
+        patience.begin(&tx);
         if let Some(oldest) = open.first() {
             if !instances.is_current(&tx, oldest.epoch).await? {
                 return Err(Halt::Forgotten);

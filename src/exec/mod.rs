@@ -39,6 +39,7 @@ use crate::types::object::{self, Fingerprint};
 use attempt::{Attempts, Slot};
 use bytes::Bytes;
 use lane::Lane;
+use patience::Patience;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -283,16 +284,22 @@ impl Executor {
 
     /// Reads the fingerprints of `keys` in `db` for WATCH.
     pub async fn watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {
+        let mut patience = Patience::new(&self.server, self.server.env.clock.monotonic());
         loop {
-            match self.try_watch(db, keys).await {
-                Err(Error::Store(StoreError::TooOld)) => continue,
+            match self.try_watch(db, keys, &mut patience).await {
+                Err(Error::Store(e)) if reads::may_succeed(&e) && !patience.is_over(&e) => {
+                    patience.goes_on(&e);
+                    tokio::time::sleep(reads::PAUSE).await;
+                }
+                Err(Error::Store(e)) => return Err(patience.verdict(e).into()),
                 other => return other,
             }
         }
     }
 
-    async fn try_watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {
+    async fn try_watch(&self, db: u8, keys: &[Bytes], patience: &mut Patience) -> Result<Vec<Watched>> {
         let tx = self.server.store.begin();
+        patience.begin(&tx);
         let catalog = self.server.space.catalog.load(&tx).await?;
         let now = self.server.env.clock.now_ms();
         let prefix = catalog.prefixes.get(usize::from(db));

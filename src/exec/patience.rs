@@ -3,7 +3,8 @@
 //! turn.
 //!
 //! A command too slow for a transaction is first too old, and then, with less time, not answered in time: it hears what is the
-//! matter with it, not that the store is silent.
+//! matter with it, not that the store is silent. An attempt that was too old while it was young is no slow command: FoundationDB
+//! says so of every transaction that a recovery has overtaken, or for load. Its client hears that the store is unavailable.
 //!
 //! What only runs into others (conflicts, a transaction too old) has that time from its first attempt: a server that was itself
 //! stopped for a while still does what it finds in its queues.
@@ -11,7 +12,7 @@
 use crate::commands::cx::Server;
 use crate::env::Clock;
 use crate::error::StoreError;
-use crate::store::Tx;
+use crate::store::{MAX_AGE, Tx};
 use std::time::Duration;
 
 /// Of units that are tried together.
@@ -23,7 +24,9 @@ pub(super) struct Patience {
     began: Duration,
     /// When the oldest unit came.
     since: Duration,
-    /// An attempt was too old.
+    /// When the attempt under way began.
+    attempt: Duration,
+    /// An attempt was too old because it took so long.
     slow: bool,
 }
 
@@ -32,7 +35,8 @@ impl Patience {
     pub(super) fn new(server: &Server, since: Duration) -> Self {
         let clock = server.env.clock.clone();
         let began = clock.monotonic();
-        Patience { clock, whole: server.config.get().patience(), began, since, slow: false }
+        let whole = server.config.get().patience();
+        Patience { clock, whole, began, since, attempt: began, slow: false }
     }
 
     /// Whether there is no time for another attempt after one that failed with `e`.
@@ -48,21 +52,30 @@ impl Patience {
 
     /// Another attempt follows one that failed with `e`.
     pub(super) fn goes_on(&mut self, e: &StoreError) {
-        self.slow |= matches!(e, StoreError::TooOld);
+        self.slow |= self.was_slow(e);
+    }
+
+    fn was_slow(&self, e: &StoreError) -> bool {
+        let age = self.clock.monotonic().saturating_sub(self.attempt);
+        *e == StoreError::TooOld && age >= MAX_AGE * 4 / 5
     }
 
     /// What a client hears after the last attempt failed with `e`.
     pub(super) fn verdict(&self, e: StoreError) -> StoreError {
         match e {
+            StoreError::TooOld if !self.slow && !self.was_slow(&e) => StoreError::Unavailable(
+                "it recovers or is overloaded: transactions are too old from their first moment".into(),
+            ),
             StoreError::Unavailable(_) if self.slow => StoreError::TooOld,
             e => e,
         }
     }
 
-    /// Keeps an attempt inside what is left, where that is notably less than the store gives each. It always has an eighth
-    /// of `store-timeout`, in which a store that is well answers.
-    pub(super) fn limit(&self, tx: &Tx) {
-        let left = (self.since + self.whole).saturating_sub(self.clock.monotonic());
+    /// An attempt begins. Keeps it inside what is left, where that is notably less than the store gives each. It always has an
+    /// eighth of `store-timeout`, in which a store that is well answers.
+    pub(super) fn begin(&mut self, tx: &Tx) {
+        self.attempt = self.clock.monotonic();
+        let left = (self.since + self.whole).saturating_sub(self.attempt);
         if left < self.whole / 8 * 7 {
             tx.limit(left.max(self.whole / 8));
         }
@@ -76,17 +89,35 @@ fn unanswered(e: &StoreError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+
+    fn patience() -> Patience {
+        let (clock, zero) = (Clock::manual(0), Duration::ZERO);
+        let whole = Duration::from_secs(10);
+        Patience { clock, whole, began: zero, since: zero, attempt: zero, slow: false }
+    }
+
+    fn silent() -> StoreError {
+        StoreError::Unavailable("no answer within store-timeout".into())
+    }
 
     #[test]
     fn who_was_too_slow_is_not_told_that_the_store_is_silent() {
-        let (clock, whole, zero) = (Clock::Manual(Arc::default()), Duration::from_secs(10), Duration::ZERO);
-        let mut patience = Patience { clock, whole, began: zero, since: zero, slow: false };
-        let silent = || StoreError::Unavailable("no answer within store-timeout".into());
+        let mut patience = patience();
         patience.goes_on(&StoreError::Conflict);
         assert_eq!(patience.verdict(silent()), silent());
+        patience.clock.advance(MAX_AGE);
+        assert_eq!(patience.verdict(StoreError::TooOld), StoreError::TooOld);
         patience.goes_on(&StoreError::TooOld);
         assert_eq!(patience.verdict(silent()), StoreError::TooOld);
         assert_eq!(patience.verdict(StoreError::TooLarge), StoreError::TooLarge);
+    }
+
+    #[test]
+    fn who_was_too_old_at_once_is_told_that_the_store_is_at_fault() {
+        let mut patience = patience();
+        patience.clock.advance(MAX_AGE / 5);
+        patience.goes_on(&StoreError::TooOld);
+        assert!(matches!(patience.verdict(StoreError::TooOld), StoreError::Unavailable(_)));
+        assert_eq!(patience.verdict(silent()), silent());
     }
 }

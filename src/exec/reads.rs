@@ -28,7 +28,7 @@ const MAX_TOGETHER: usize = 256;
 /// Attempts at least, before a reader that is always too old gets the error: its read does not fit into 5 s.
 const MAX_ATTEMPTS: u32 = 3;
 /// Before another attempt at a store that cannot be reached, or refuses for load.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs what comes through `queue`, many units on a read version, until the queue ends.
 pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceiver<Job>) {
@@ -46,7 +46,7 @@ pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceive
 async fn together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
     let Some(oldest) = jobs.first() else { return };
     let tx = server.store.begin();
-    Patience::new(&server, oldest.since).limit(&tx);
+    Patience::new(&server, oldest.since).begin(&tx);
     let shared = Batch::new(&server, &tx, server.env.rng()).await;
     if let Ok(shared) = &shared {
         shared.prefetch(jobs.iter().map(|job| &job.unit)).await;
@@ -74,7 +74,7 @@ pub(super) async fn run(
         let result = match first.take() {
             Some(Ok(mut shared)) => on(&mut shared, &unit, &mut client, &mut forced).await,
             Some(Err(halt)) => Err(halt),
-            None => attempt(server, &unit, &mut client, &mut forced, &patience).await,
+            None => attempt(server, &unit, &mut client, &mut forced, &mut patience).await,
         };
         match result {
             Ok((replies, lookups, told)) => {
@@ -82,15 +82,12 @@ pub(super) async fn run(
                 return Done::new(client, replies, lookups).of(unit);
             }
             Err(Halt::Rerun) => {}
-            Err(Halt::Store(e)) if e.is_retryable() && (tries < MAX_ATTEMPTS || !patience.is_over(&e)) => {
+            Err(Halt::Store(e)) if may_succeed(&e) && has_time(&patience, &e, tries) => {
                 server.telemetry.on_retry(&e);
                 patience.goes_on(&e);
-                if tries > 1 {
+                if tries > 1 || !e.is_retryable() {
                     tokio::time::sleep(PAUSE).await;
                 }
-            }
-            Err(Halt::Store(e @ StoreError::Unavailable(_))) if !patience.is_over(&e) => {
-                tokio::time::sleep(PAUSE).await;
             }
             Err(Halt::Store(e)) => return failed(unit, patience.verdict(e)),
             // Only who commits can be forgotten.
@@ -103,15 +100,20 @@ pub(super) async fn run(
 /// The replies, the lookups, and what was told.
 type Ran = (Option<Vec<Reply>>, Lookups, Vec<Message>);
 
+/// Whether there is time for another attempt after number `tries` failed with `e`.
+fn has_time(patience: &Patience, e: &StoreError, tries: u32) -> bool {
+    !patience.is_over(e) || e.is_retryable() && tries < MAX_ATTEMPTS
+}
+
 async fn attempt(
     server: &Arc<Server>,
     unit: &Unit,
     client: &mut ClientState,
     forced: &mut Forced,
-    patience: &Patience,
+    patience: &mut Patience,
 ) -> Result<Ran, Halt> {
     let tx = server.store.begin();
-    patience.limit(&tx);
+    patience.begin(&tx);
     let mut batch = Batch::new(server, &tx, server.env.rng()).await?;
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;
@@ -141,6 +143,11 @@ fn tell(server: &Arc<Server>, told: Vec<Message>) {
             tracing::debug!(?e, "messages of a unit that only reads");
         }
     });
+}
+
+/// Whether another attempt of what only reads can help.
+pub(super) fn may_succeed(e: &StoreError) -> bool {
+    e.is_retryable() || matches!(e, StoreError::Unavailable(_))
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {

@@ -148,18 +148,23 @@ async fn every_mutation_is_found_by_each_checker() {
     );
 }
 
-/// The plans of the mutants find nothing where nothing is broken.
+/// The plans of the mutants find nothing where nothing is broken. On a busy machine so much overlaps in a history that the search
+/// gives up: then another one is made, so that it has decided some of every plan.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_mutation_no_plan_is_red() {
+    const DECIDED: usize = 3;
     let mut rng = Rng::new(seed());
     for (name, plan) in mutants::all() {
         let honest = Plan { tamper: None, sweep: mutants::honest_sweep, ..plan };
-        for _ in 0..3 {
+        let (mut decided, mut made) = (0, 0);
+        while decided < DECIDED && made < CHANCES {
             let verdicts = judged(history(honest.clone(), rng.next()).await, !is_on_a_cluster());
-            let both = (verdicts.search, verdicts.replay);
-            let expected = (Verdict::Serializable, Some(Verdict::Serializable));
-            assert_eq!(both, expected, "the plan of '{name}' without it");
+            assert!(!verdicts.is_broken(), "the plan of '{name}' without it: {verdicts:?}");
+            assert_eq!(verdicts.replay, Some(Verdict::Serializable), "the plan of '{name}' without it");
+            decided += usize::from(verdicts.search == Verdict::Serializable);
+            made += 1;
         }
+        assert_eq!(decided, DECIDED, "'{name}': the search gave up too often in {made} histories");
     }
     let asked = OPINIONS[1].load(Ordering::Relaxed) > 0;
     assert!(asked || is_on_a_cluster(), "no second opinion was asked");
