@@ -1,0 +1,199 @@
+//! Redis' own test suite, of the release that the differential test compares with, in its mode for external servers.
+//!
+//! The suite is not ours and not here: it is found where `TERN_TCL_SUITE` or the cache of the CI script has Redis' sources, and
+//! skipped loudly where it is not. Each of [`UNITS`] runs on a server of its own. `skipped.txt` names what cannot pass, each
+//! with a reason; a name that no unit knows any more fails. What the suite marks as not for external servers it leaves out by
+//! itself; some of that can run, so [`UNLOCKED`] takes the mark away.
+//!
+//! `TERN_TCL_UNITS=unit/type/set,unit/scan` runs some units only and shows what they said.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod outcome;
+mod skips;
+#[path = "../support/mod.rs"]
+mod support;
+
+use outcome::Outcome;
+use skips::Skips;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use support::server::tern;
+use support::{program, say, skipped, suite};
+
+/// What is run. The long ones first: two run at a time.
+const UNITS: [&str; 30] = [
+    "unit/type/set",
+    "unit/keyspace",
+    "unit/expire",
+    "unit/hyperloglog",
+    "unit/bitops",
+    "unit/scan",
+    "unit/multi",
+    "unit/protocol",
+    "unit/type/string",
+    "unit/type/incr",
+    "unit/quit",
+    "unit/bitfield",
+    "unit/dump",
+    "unit/sort",
+    "unit/info",
+    "unit/introspection",
+    "unit/introspection-2",
+    "unit/acl",
+    "unit/acl-v2",
+    "unit/slowlog",
+    "unit/latency-monitor",
+    "unit/pubsub",
+    "unit/pubsubshard",
+    "unit/tracking",
+    "unit/auth",
+    "unit/querybuf",
+    "unit/limits",
+    "unit/networking",
+    "unit/other",
+    "unit/pause",
+];
+
+/// Marked as a whole as not for external servers, though their first server needs nothing that one has not.
+const UNLOCKED: [&str; 5] = ["unit/acl", "unit/acl-v2", "unit/auth", "unit/pubsubshard", "unit/limits"];
+
+/// Needs what is no matter of commands: replication, persistence files, eviction.
+const TAGS: &str = "-needs:repl -needs:save -needs:config-maxmemory -large-memory";
+
+/// A unit must be done by then.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// Servers at a time.
+const AT_ONCE: usize = 2;
+
+#[test]
+fn redis_own_suite_passes() {
+    let how = "the sources of Debian's package redis, unpacked where TERN_TCL_SUITE says; the CI script does that";
+    let Some(tclsh) = program("tclsh") else {
+        return skipped("Redis' own test suite: no tclsh", "apt-get install tcl");
+    };
+    let Some(sources) = sources() else { return skipped("Redis' own test suite: not found", how) };
+    let skips = Skips::read(include_str!("skipped.txt"));
+    let wanted = std::env::var("TERN_TCL_UNITS").ok();
+    let units: Vec<&str> = match &wanted {
+        Some(names) => names.split(',').collect(),
+        None => UNITS.to_vec(),
+    };
+    let queue = Mutex::new(units.iter());
+    let outcomes = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let next = || queue.lock().unwrap().next().copied();
+                while let Some(unit) = next() {
+                    let outcome = run(&tclsh, &sources, unit, &skips);
+                    outcomes.lock().unwrap().push((unit, outcome));
+                }
+            });
+        }
+    });
+    let mut outcomes = outcomes.into_inner().unwrap();
+    outcomes.sort_by_key(|(unit, _)| units.iter().position(|u| u == unit));
+    report(&outcomes, wanted.is_some());
+    let met: BTreeSet<&str> =
+        outcomes.iter().flat_map(|(_, o)| o.skipped.iter().map(String::as_str)).collect();
+    let stale: Vec<&str> = skips.names().filter(|name| !met.contains(name)).collect();
+    assert!(wanted.is_some() || stale.is_empty(), "skipped.txt names what the suite has not: {stale:?}");
+    let failed: Vec<String> = outcomes.iter().flat_map(|(unit, o)| o.failures(unit)).collect();
+    assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
+    let passed: usize = outcomes.iter().map(|(_, o)| o.passed).sum();
+    assert!(wanted.is_some() || passed > 500, "only {passed} tests ran");
+}
+
+fn sources() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    let named = std::env::var_os("TERN_TCL_SUITE").map(PathBuf::from);
+    let places = [named, cache.map(|c| c.join("tern/redis-suite"))];
+    places.into_iter().flatten().find(|place| place.join("tests/test_helper.tcl").is_file())
+}
+
+/// Runs one unit on a new server.
+fn run(tclsh: &Path, sources: &Path, unit: &str, skips: &Skips) -> Outcome {
+    let home = tempfile::tempdir().unwrap();
+    copy(&sources.join("tests"), &home.path().join("tests"));
+    if UNLOCKED.contains(&unit) {
+        unlock(&home.path().join("tests").join(unit).with_extension("tcl"));
+    }
+    let list = home.path().join("skipped");
+    std::fs::write(&list, skips.of(unit).collect::<Vec<_>>().join("\n")).unwrap();
+    let server = tern(&["--appendfsync", "no", "--enable-debug-command", "yes"]);
+    let said = home.path().join("said");
+    let output = std::fs::File::create(&said).unwrap();
+    let mut command = Command::new(tclsh);
+    command
+        .current_dir(home.path())
+        .args(["tests/test_helper.tcl", "--host", "127.0.0.1", "--port", &server.port.to_string()])
+        .args(["--single", unit, "--durable", "--ignore-encoding", "--ignore-digest", "--skipfile"])
+        .arg(&list)
+        .args(["--tags", TAGS, "--timeout", "200", "--baseport", &support::server::free_port().to_string()])
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().unwrap())
+        .stderr(output);
+    let ended = wait(command);
+    let said = std::fs::read(&said).unwrap();
+    Outcome::read(&String::from_utf8_lossy(&said), ended)
+}
+
+/// Whether it ended by itself in time.
+fn wait(mut command: Command) -> bool {
+    let mut child = command.spawn().unwrap();
+    let since = Instant::now();
+    while since.elapsed() < PATIENCE {
+        if child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    false
+}
+
+/// The suite without the tests of modules, Sentinel and Cluster.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if ["modules", "moduleapi", "sentinel"].iter().any(|left_out| name == *left_out) {
+            continue;
+        }
+        if path.is_dir() {
+            copy(&path, &to.join(name));
+        } else {
+            std::fs::copy(&path, to.join(name)).unwrap();
+        }
+    }
+}
+
+fn unlock(unit: &Path) {
+    let text = std::fs::read(unit).unwrap();
+    let mark = b"external:skip";
+    let at = text.windows(mark.len()).position(|w| w == mark).expect("the unit is marked");
+    let text = [&text[..at], &text[at + mark.len()..]].concat();
+    std::fs::write(unit, text).unwrap();
+}
+
+fn report(outcomes: &[(&str, Outcome)], whole: bool) {
+    say("Redis' own test suite    passed  failed  skipped  not for external servers, or by tag");
+    for (unit, o) in outcomes {
+        let (failed, skipped) = (o.failed.len(), o.skipped.len());
+        say(&format!("  {unit:<22} {:>6} {failed:>7} {skipped:>8} {:>8}", o.passed, o.left_out));
+        if whole {
+            say(&o.text);
+        }
+    }
+    for (unit, o) in outcomes {
+        let name = unit.replace(['/', '-'], "_");
+        suite(&format!("tcl_{name}"), o.passed, o.failed.len());
+    }
+}

@@ -1,0 +1,70 @@
+//! What a run of the suite said.
+
+/// Of one unit.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub passed: usize,
+    /// Names with what was wrong.
+    pub failed: Vec<String>,
+    /// Names that skipped.txt has.
+    pub skipped: Vec<String>,
+    /// Left out by the suite itself.
+    pub left_out: usize,
+    /// Everything.
+    pub text: String,
+}
+
+impl Outcome {
+    /// From what the suite wrote. `ended`: in time.
+    pub fn read(said: &str, ended: bool) -> Self {
+        let text = without_colours(said);
+        let mut outcome = Outcome::default();
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            let Some((mark, rest)) = line.strip_prefix('[').and_then(|l| l.split_once("]: ")) else { continue };
+            match mark {
+                "ok" => outcome.passed += 1,
+                "skip" => outcome.skipped.push(rest.to_owned()),
+                "ignore" => outcome.left_out += 1,
+                "err" | "exception" => {
+                    let why = lines.peek().copied().unwrap_or_default();
+                    outcome.failed.push(format!("{rest}: {why}"));
+                }
+                _ => {}
+            }
+        }
+        if !ended || text.contains("[TIMEOUT]") {
+            outcome.failed.push("it did not end in time".to_owned());
+        }
+        if !text.contains("The End") {
+            outcome.failed.push("it did not come to its end".to_owned());
+        }
+        outcome.text = text;
+        outcome
+    }
+
+    /// A line for each failure.
+    pub fn failures<'o>(&'o self, unit: &'o str) -> impl Iterator<Item = String> + 'o {
+        self.failed.iter().map(move |failure| format!("{unit}: {failure}"))
+    }
+}
+
+fn without_colours(said: &str) -> String {
+    let mut parts = said.split('\x1b');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push_str(part.split_once('m').map_or(part, |(_, rest)| rest));
+    }
+    text
+}
+
+#[test]
+fn outcomes_are_read() {
+    let said = "[\x1b[0;32;49mok\x1b[0m]: GET (3 ms)\n[ok]: SET [0] (1 ms)\n[\x1b[0;31;49merr\x1b[0m]: DEL in tests/unit/x.tcl\n\
+                Expected 1\n[skip]: LPUSH\n[ignore]: a b: Tag: needs:repl denied\n";
+    let outcome = Outcome::read(said, true);
+    assert_eq!((outcome.passed, outcome.left_out), (2, 1));
+    assert_eq!(outcome.skipped, ["LPUSH"]);
+    assert_eq!(outcome.failed, ["DEL in tests/unit/x.tcl: Expected 1", "it did not come to its end"]);
+    assert_eq!(Outcome::read("\t\tThe End", false).failed, ["it did not end in time"]);
+}
