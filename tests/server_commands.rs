@@ -213,7 +213,9 @@ fn getkeys_reads_the_row() {
 fn command_lists_and_documents_every_row() {
     let server = tern(&[]);
     let mut c = server.client();
-    let all = strings(&c.line("COMMAND LIST"));
+    let listed = strings(&c.line("COMMAND LIST"));
+    assert!(listed.contains(&"client|list".into()));
+    let all: Vec<_> = listed.into_iter().filter(|name| !name.contains('|')).collect();
     assert_eq!(c.line("COMMAND COUNT").int(), Some(all.len() as i64));
     assert_eq!(c.line("COMMAND").items().unwrap().len(), all.len());
     assert_eq!(c.line("COMMAND DOCS").items().unwrap().len(), all.len() * 2);

@@ -5,6 +5,7 @@ use super::command_docs::docs_of;
 use super::command_info::{categories, flag_words, info_of};
 use super::cx::Cx;
 use super::glob;
+use super::key_flags::key_flags;
 use super::reply::Reply;
 use super::table::{self, Flags, Group, KeySpec, PREFIX, Row, Run};
 use crate::error::{ReplyError, Result, SYNTAX};
@@ -126,7 +127,7 @@ async fn list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         )
     };
     if args.is_empty() {
-        return Ok(names(&|label, _| !label.contains('|')));
+        return Ok(names(&|_, _| true));
     }
     if !args.keyword("FILTERBY") || args.len() != 2 {
         return Err(SYNTAX.into());
@@ -173,7 +174,8 @@ async fn getkeys(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 async fn getkeysandflags(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let keys = keys(args.rest())?;
     let one = |(key, spec): (&Bytes, &KeySpec)| {
-        Reply::Array(vec![Reply::Bulk(key.clone()), flag_words(spec.flags.iter().copied())])
+        let flags = key_flags(spec, args.rest());
+        Reply::Array(vec![Reply::Bulk(key.clone()), flag_words(flags.iter().copied())])
     };
     Ok(Reply::Array(keys.into_iter().map(one).collect()))
 }

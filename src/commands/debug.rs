@@ -11,6 +11,7 @@ use crate::error::{NO_SUCH_KEY, ReplyError, Result};
 use crate::handler;
 use crate::store::Read;
 use crate::types::object;
+use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub const ROWS: &[Row] = &[Row {
     keys: &[],
     group: Group::Server,
     since: "1.0.0",
-    syntax: "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
+    syntax: "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] | PROTOCOL type | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
     summary: "Helps tests: waits, breaks, looks inside. Allowed by enable-debug-command.",
     run: handler!(debug),
     subs: &[],
@@ -43,6 +44,10 @@ const HELP: &[&str] = &[
     "    Shows how a value is stored.",
     "PANIC [CONNECTION]",
     "    Panics in this command, or in the task of this connection.",
+    "PROTOCOL <type>",
+    "    Answers a value of a type: string, integer, double, null, array, set, map, attrib, push, verbatim, true, false, bignum.",
+    "RELOAD [option ...]",
+    "    Forgets what this server remembers of the store, so that it is read anew. LOADAOF is the same.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Switches the job that removes expired keys off or on.",
     "SLEEP <seconds>",
@@ -76,6 +81,11 @@ async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             cx.client.after_reply = AfterReply::Panic;
             Ok(Reply::Ok)
         }
+        (b"protocol", [kind]) => protocol(kind),
+        (b"reload" | b"loadaof", _) => {
+            cx.server.space.forget();
+            Ok(Reply::Ok)
+        }
         (b"set-active-expire", [on]) => {
             let on = parse_i64(on).is_some_and(|n| n != 0);
             cx.server.active_expire.store(on, Ordering::Relaxed);
@@ -93,6 +103,34 @@ async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             Err(ReplyError::of(line).into())
         }
     }
+}
+
+/// Redis' samples, with which client libraries test their parsers.
+fn protocol(kind: &[u8]) -> Result<Reply> {
+    let three = || (0..3).map(Reply::Int).collect();
+    Ok(match kind.to_ascii_lowercase().as_slice() {
+        b"string" => Reply::bulk_static("Hello World"),
+        b"integer" => Reply::Int(12345),
+        b"double" => Reply::Double(3.141),
+        b"null" => Reply::Nil,
+        b"array" => Reply::Array(three()),
+        b"set" => Reply::Set(three()),
+        b"map" => Reply::Map((0..3).map(|n| (Reply::Int(n), Reply::Bool(n == 1))).collect()),
+        b"attrib" => {
+            let popular = Reply::Array(vec![Reply::bulk_static("key:123"), Reply::Int(90)]);
+            let pairs = vec![(Reply::bulk_static("key-popularity"), popular)];
+            Reply::Several(vec![Reply::Attributes(pairs), Reply::bulk_static("Some real reply following the attribute")])
+        }
+        b"push" => Reply::Push(vec![Reply::bulk_static("server-cpu-usage"), Reply::Int(42)]),
+        b"verbatim" => Reply::Verbatim(Bytes::from_static(b"This is a verbatim\nstring")),
+        b"true" => Reply::Bool(true),
+        b"false" => Reply::Bool(false),
+        b"bignum" => Reply::BigNumber("1234567999999999999999999999999999999"),
+        _ => {
+            let known = "string|integer|double|null|array|set|map|attrib|push|verbatim|true|false";
+            return Err(ReplyError::of(format!("ERR Wrong protocol type name. Please use one of the following: {known}")).into());
+        }
+    })
 }
 
 /// In Redis' form, which tests take apart. There is no address, no reference count and no LRU clock.

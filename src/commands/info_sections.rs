@@ -126,6 +126,7 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
         "rejected_connections": t.refused.get(),
         "expired_keys": t.expired.get(),
+        "migrate_cached_sockets": 0, // MIGRATE is refused
         "idempotent_repeats": t.repeats.get(),
         "idempotent_forgotten": t.forgotten.get(),
         "evicted_keys": 0,

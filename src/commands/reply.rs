@@ -40,6 +40,10 @@ pub enum Reply {
     Push(Vec<Reply>),
     /// Several answers to one request, one behind the other (SUBSCRIBE).
     Several(Vec<Reply>),
+    /// A number too large for 64 bits: a bulk string in RESP2, `(` in RESP3.
+    BigNumber(&'static str),
+    /// What is said about the reply behind it: `|` in RESP3, nothing in RESP2.
+    Attributes(Vec<(Reply, Reply)>),
     /// No bytes at all (CLIENT REPLY OFF/SKIP).
     None,
 }

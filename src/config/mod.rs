@@ -103,12 +103,16 @@ impl ConfigStore {
                 _ if named.iter().any(|o| o.name == opt.name) => {
                     return refuse("duplicate parameter");
                 }
-                Change::Start => return refuse("can't set immutable config"),
-                Change::Runtime | Change::Fixed => named.push(opt),
+                Change::Start | Change::Given => return refuse("can't set immutable config"),
+                Change::Runtime | Change::Restart | Change::Fixed => named.push(opt),
             }
         }
         for ((name, value), opt) in pairs.iter().zip(&named) {
+            let before = opt.show(&next);
             opt.set_text(&mut next, value).map_err(|why| SetError::Invalid(name.clone(), why))?;
+            if opt.change == Change::Restart && opt.show(&next) != before {
+                return Err(SetError::Invalid(name.clone(), "can't set immutable config".into()));
+            }
         }
         if let Some(guardian) = &*guardian
             && let Some(opt) = named.iter().find(|opt| opt.name.starts_with(guardian.family))

@@ -14,8 +14,12 @@ pub enum Change {
     Runtime,
     /// In the file and as an argument.
     Start,
+    /// As `Start`. Redis can change it while it runs, so CONFIG SET may state the value in force.
+    Restart,
     /// Never: a fact that clients ask for. A file or a client may state it, but not contradict it.
     Fixed,
+    /// As `Fixed`, but not for CONFIG SET, as in Redis.
+    Given,
 }
 
 /// One option.
@@ -44,7 +48,7 @@ impl Opt {
             return Err("wrong number of arguments".into());
         }
         (self.read)(settings, args)?;
-        if self.change == Change::Fixed && self.show(settings) != self.default {
+        if matches!(self.change, Change::Fixed | Change::Given) && self.show(settings) != self.default {
             return Err(format!("this server has no other value than '{}'", self.default));
         }
         Ok(())
@@ -116,9 +120,9 @@ const MAX_BULK: u64 = 512 * MIB;
 
 options! {
     /// TCP port to listen on; 0 with a `tls-port` listens there only, and without lets the system choose one, the log says which.
-    port: u16 = "port" "6379" Start Int(0, 65535);
+    port: u16 = "port" "6379" Restart Int(0, 65535);
     /// Addresses to listen on. A leading `-` makes an address optional: it is skipped where it does not exist.
-    bind: Vec<String> = "bind" "127.0.0.1 -::1" Start Words;
+    bind: Vec<String> = "bind" "127.0.0.1 -::1" Restart Words;
     /// Refuse connections from other machines while there is no password.
     protected_mode: bool = "protected-mode" "yes" Runtime YesNo;
     /// Length of the queue of connections that the kernel has accepted and the server has not.
@@ -149,7 +153,7 @@ options! {
     metrics_port: u16 = "metrics-port" "0" Start Int(0, 65535);
 
     /// Port to listen on for clients that speak TLS, on the addresses of `bind`; 0: none.
-    tls_port: u16 = "tls-port" "0" Start Int(0, 65535);
+    tls_port: u16 = "tls-port" "0" Restart Int(0, 65535);
     /// File of the server's certificate, with those that lead to its authority (PEM).
     tls_cert_file: String = "tls-cert-file" "" Runtime Text;
     /// File of the certificate's private key (PEM).
@@ -240,10 +244,14 @@ options! {
     maxmemory_policy: String = "maxmemory-policy" "noeviction" Fixed Text;
     /// A master accepts writes; clients ask for this in their handshake.
     replica_read_only: String = "replica-read-only" "yes" Fixed Text;
+    /// A server is nobody's replica: all servers on one store are equal.
+    replicaof: String = "replicaof" "" Given Text;
+    /// The older name of `replicaof`.
+    slaveof: String = "slaveof" "" Given Text;
     /// Cluster mode does not exist: any server can answer for any key.
-    cluster_enabled: String = "cluster-enabled" "no" Fixed Text;
+    cluster_enabled: String = "cluster-enabled" "no" Given Text;
     /// Running in the background is the service manager's work.
-    daemonize: String = "daemonize" "no" Fixed Text;
+    daemonize: String = "daemonize" "no" Given Text;
     /// Background work is paced by itself, not by a frequency; tools ask for it.
     hz: String = "hz" "10" Fixed Text;
 }

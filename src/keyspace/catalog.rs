@@ -61,6 +61,12 @@ impl CatalogCache {
         Ok(fresh)
     }
 
+    /// Drops what is cached: no store has this metadata version.
+    pub fn forget(&self) {
+        let prefixes = self.cached.load().prefixes.clone();
+        self.cached.store(Arc::new(Catalog { version: u64::MAX, prefixes }));
+    }
+
     /// Number of databases.
     pub fn databases(&self) -> u8 {
         self.databases

@@ -66,6 +66,11 @@ impl Object {
 }
 
 impl SetHints {
+    /// Drops all.
+    pub fn clear(&self) {
+        self.0.lock().objects.clear();
+    }
+
     /// Where the chunk of `id` may start.
     pub fn chunk_of(&self, oid: Oid, id: u64) -> u64 {
         self.0.lock().objects.get(&oid).map_or(0, |object| object.chunk_of(id))

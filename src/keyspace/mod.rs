@@ -166,6 +166,11 @@ impl Keyspace {
             outbox: None,
         }
     }
+    /// Forgets what is remembered of the store's rows. It is read again when it is needed.
+    pub fn forget(&self) {
+        self.hints.clear();
+        self.catalog.forget();
+    }
     /// Registers this server, or renews its registration.
     pub async fn beat(&self) -> StoreResult<()> {
         self.instances.beat(self.fresh.revision()).await

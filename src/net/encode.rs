@@ -154,6 +154,13 @@ impl Encoder {
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));
             }
             Reply::Several(replies) => self.stack.push(Rest::Items(replies.into_iter())),
+            Reply::BigNumber(digits) if resp3 => line(out, b'(', digits.as_bytes()),
+            Reply::BigNumber(digits) => return self.string(out, b'$', b"", Bytes::from_static(digits.as_bytes())),
+            Reply::Attributes(pairs) if resp3 => {
+                head(out, b'|', pairs.len());
+                self.stack.push(Rest::Pairs(pairs.into_iter(), None));
+            }
+            Reply::Attributes(_) => {}
             Reply::None => {}
         }
         None
@@ -248,6 +255,12 @@ mod tests {
             (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
             (Reply::Set(vec![bulk("a")]), "*1\r\n$1\r\na\r\n", "~1\r\n$1\r\na\r\n"),
             (Reply::Push(vec![Reply::Int(1)]), "*1\r\n:1\r\n", ">1\r\n:1\r\n"),
+            (Reply::BigNumber("10"), "$2\r\n10\r\n", "(10\r\n"),
+            (
+                Reply::Several(vec![Reply::Attributes(vec![(Reply::Int(1), Reply::Int(2))]), Reply::Ok]),
+                "+OK\r\n",
+                "|1\r\n:1\r\n:2\r\n+OK\r\n",
+            ),
             (
                 Reply::Map(vec![(bulk("a"), Reply::Int(1)), (bulk("b"), Reply::Nil)]),
                 "*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n$-1\r\n",
