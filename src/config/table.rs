@@ -14,7 +14,8 @@ pub enum Change {
     Runtime,
     /// In the file and as an argument.
     Start,
-    /// As `Start`. Redis can change it while it runs, so CONFIG SET may state the value in force.
+    /// As `Start`, of what Redis can change while it runs, or has not: CONFIG SET may state the value in force, as tools do that set
+    /// all they got.
     Restart,
     /// Never: a fact that clients ask for. A file or a client may state it, but not contradict it.
     Fixed,
@@ -150,7 +151,7 @@ options! {
     /// Bytes of replies that may wait for a slow reader, by class of client: hard limit, soft limit, seconds above the soft one.
     client_output_buffer_limit: OutputLimits = "client-output-buffer-limit" "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60" Runtime Limits;
     /// Port of the Prometheus metrics, on the addresses of `bind`; 0 serves none.
-    metrics_port: u16 = "metrics-port" "0" Start Int(0, 65535);
+    metrics_port: u16 = "metrics-port" "0" Restart Int(0, 65535);
 
     /// Port to listen on for clients that speak TLS, on the addresses of `bind`; 0: none.
     tls_port: u16 = "tls-port" "0" Restart Int(0, 65535);
@@ -172,21 +173,21 @@ options! {
     /// Data directory, created where it is missing.
     dir: String = "dir" "./data" Start Text;
     /// The engine: `local` keeps its files in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>` is a FoundationDB cluster.
-    store: String = "store" "local" Start Text;
+    store: String = "store" "local" Restart Text;
     /// FoundationDB: the directory ("tern", <namespace>) of the cluster that holds the data.
-    store_namespace: String = "store-namespace" "default" Start Text;
+    store_namespace: String = "store-namespace" "default" Restart Text;
     /// Milliseconds that a command is tried while the store cannot be reached, or others are always in its way.
-    store_timeout: u32 = "store-timeout" "10000" Start Int(100, INT);
+    store_timeout: u32 = "store-timeout" "10000" Restart Int(100, INT);
     /// FoundationDB: file of the certificate chain for TLS to the cluster (PEM); empty for none.
-    store_tls_cert_file: String = "store-tls-cert-file" "" Start Text;
+    store_tls_cert_file: String = "store-tls-cert-file" "" Restart Text;
     /// FoundationDB: file of the private key (PEM).
-    store_tls_key_file: String = "store-tls-key-file" "" Start Text;
+    store_tls_key_file: String = "store-tls-key-file" "" Restart Text;
     /// FoundationDB: password of the private key.
-    store_tls_key_file_pass: String = "store-tls-key-file-pass" "" Start Text;
+    store_tls_key_file_pass: String = "store-tls-key-file-pass" "" Restart Text;
     /// FoundationDB: file of the certificates that are trusted (PEM).
-    store_tls_ca_cert_file: String = "store-tls-ca-cert-file" "" Start Text;
+    store_tls_ca_cert_file: String = "store-tls-ca-cert-file" "" Restart Text;
     /// FoundationDB: conditions on the cluster's certificates, such as `Check.Valid=1,S.O=Example`.
-    store_tls_verify_peers: String = "store-tls-verify-peers" "" Start Text;
+    store_tls_verify_peers: String = "store-tls-verify-peers" "" Restart Text;
     /// When a write is acknowledged: `always` once it is on disk, `everysec` with a sync once a second, `no` when the operating system likes.
     appendfsync: AppendFsync = "appendfsync" "always" Runtime FSYNC;
     /// Number of databases.
@@ -198,13 +199,13 @@ options! {
     /// Percent of the time that a collection works; it rests in between.
     dictionary_gc_share: u32 = "dictionary-gc-share" "25" Runtime Int(1, 100);
     /// Lanes that combine writes into transactions; each has one transaction in flight. 0: one for two processor cores.
-    lanes: usize = "lanes" "0" Start Int(0, 1024);
+    lanes: usize = "lanes" "0" Restart Int(0, 1024);
     /// Bytes of memory for blocks that the engine has read.
-    store_cache_size: usize = "store-cache-size" "268435456" Start Memory(MIB, 1 << 46);
+    store_cache_size: usize = "store-cache-size" "268435456" Restart Memory(MIB, 1 << 46);
     /// Bytes of memory for single values lately written or read, in front of those blocks; 0: none.
-    store_value_cache_size: usize = "store-value-cache-size" "67108864" Start Memory(0, 1 << 46);
+    store_value_cache_size: usize = "store-value-cache-size" "67108864" Restart Memory(0, 1 << 46);
     /// Bytes that the engine collects in memory before it writes a table file.
-    store_write_buffer_size: usize = "store-write-buffer-size" "16777216" Start Memory(64 << 10, 1 << 40);
+    store_write_buffer_size: usize = "store-write-buffer-size" "16777216" Restart Memory(64 << 10, 1 << 40);
 
     /// Largest set of integers that is kept in its record, in members. Part of the stored format.
     set_max_intset_entries: usize = "set-max-intset-entries" "512" Fixed Int(0, 1024);

@@ -58,15 +58,15 @@ const UNITS: [&str; 30] = [
     "unit/pause",
 ];
 
-/// Units whose first server is marked as not external, though it needs nothing that one has not, and options of encodings that
-/// Tern does not have: the text that is taken out, once.
-const TAKEN_OUT: [(&str, &str); 6] = [
-    ("unit/acl", "external:skip"),
-    ("unit/acl-v2", "external:skip"),
-    ("unit/auth", "external:skip"),
-    ("unit/pubsubshard", "external:skip"),
-    ("unit/limits", "external:skip"),
-    ("unit/sort", "\"list-max-ziplist-size\" 32\n        \"set-max-intset-entries\" 32"),
+/// Text that is replaced, once. Some units mark their first server as not external, though it needs nothing that one has not;
+/// and one counts keys, of which those stay that tests for missing types (skipped) would have removed.
+const EDITS: [(&str, &str, &str); 6] = [
+    ("unit/acl", "external:skip", ""),
+    ("unit/acl-v2", "external:skip", ""),
+    ("unit/auth", "external:skip", ""),
+    ("unit/pubsubshard", "external:skip", ""),
+    ("unit/limits", "external:skip", ""),
+    ("unit/keyspace", "test {MOVE basic usage} {", "test {MOVE basic usage} {\n r flushdb\n"),
 ];
 
 /// Needs what is no matter of commands: replication, persistence files, eviction.
@@ -127,10 +127,13 @@ fn sources() -> Option<PathBuf> {
 
 /// Runs one unit on a new server.
 fn run(tclsh: &Path, sources: &Path, unit: &str, skips: &Skips) -> Outcome {
+    if skips.of(unit).any(|name| name == skips::ALL) {
+        return Outcome::left_out();
+    }
     let home = tempfile::tempdir().unwrap();
     copy(&sources.join("tests"), &home.path().join("tests"));
-    for (_, text) in TAKEN_OUT.iter().filter(|(of, _)| *of == unit) {
-        take_out(&home.path().join("tests").join(unit).with_extension("tcl"), text);
+    for (_, from, to) in EDITS.iter().filter(|(of, ..)| *of == unit) {
+        edit(&home.path().join("tests").join(unit).with_extension("tcl"), from, to);
     }
     let list = home.path().join("skipped");
     std::fs::write(&list, skips.of(unit).collect::<Vec<_>>().join("\n")).unwrap();
@@ -183,10 +186,10 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn take_out(unit: &Path, text: &str) {
-    let all = std::fs::read(unit).unwrap();
-    let at = all.windows(text.len()).position(|w| w == text.as_bytes()).expect("the unit has it");
-    std::fs::write(unit, [&all[..at], &all[at + text.len()..]].concat()).unwrap();
+fn edit(unit: &Path, from: &str, to: &str) {
+    let text = String::from_utf8_lossy(&std::fs::read(unit).unwrap()).into_owned();
+    assert!(text.contains(from), "{unit:?} has no {from:?}");
+    std::fs::write(unit, text.replacen(from, to, 1)).unwrap();
 }
 
 fn report(outcomes: &[(&str, Outcome)], whole: bool) {

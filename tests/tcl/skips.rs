@@ -3,8 +3,11 @@
 //! ```text
 //! = reason
 //! unit/name
-//!   name of a test
+//!   name of a test, or * where the unit cannot be run at all
 //! ```
+
+/// Stands for all tests of a unit.
+pub const ALL: &str = "*";
 
 /// Unit and test, in the order of the file.
 pub struct Skips(Vec<(String, String)>);
