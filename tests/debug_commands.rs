@@ -146,3 +146,39 @@ fn set_active_expire_switches_the_job() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// The bytes are those of redis-server 7.0.15.
+#[test]
+fn samples_of_each_type_for_those_who_write_parsers() {
+    let server = with_debug("yes", &[]);
+    let mut c = server.client();
+    let mut bytes = |kind: &str| c.run(&["DEBUG", "PROTOCOL", kind]).raw;
+    assert_eq!(bytes("bignum"), b"$37\r\n1234567999999999999999999999999999999\r\n");
+    assert_eq!(bytes("attrib"), b"$39\r\nSome real reply following the attribute\r\n");
+    assert_eq!(bytes("map"), b"*6\r\n:0\r\n:0\r\n:1\r\n:1\r\n:2\r\n:0\r\n");
+    assert_eq!(bytes("null"), b"$-1\r\n");
+    assert_eq!(bytes("push"), b"-ERR RESP2 is not supported by this command\r\n");
+    c.line("HELLO 3");
+    let mut bytes = |kind: &str| c.run(&["DEBUG", "PROTOCOL", kind]).raw;
+    assert_eq!(bytes("bignum"), b"(1234567999999999999999999999999999999\r\n");
+    assert_eq!(bytes("true"), b"#t\r\n");
+    assert_eq!(bytes("double"), b",3.141\r\n");
+    assert_eq!(bytes("verbatim"), b"=29\r\ntxt:This is a verbatim\nstring\r\n");
+    assert_eq!(bytes("map"), b"%3\r\n:0\r\n#f\r\n:1\r\n#t\r\n:2\r\n#f\r\n");
+    assert!(bytes("nosuch").starts_with(b"-ERR Wrong protocol type name."));
+}
+
+#[test]
+fn what_was_forgotten_is_read_again() {
+    let server = with_debug("yes", &[]);
+    let mut c = server.client();
+    let members: Vec<String> = (0..2000).map(|n| format!("member{n}")).collect();
+    c.run(&[vec!["SADD".to_owned(), "s".to_owned()], members.clone()].concat());
+    c.line("FLUSHDB");
+    c.run(&[vec!["SADD".to_owned(), "s".to_owned()], members].concat());
+    assert_eq!(line(&mut c, "DEBUG RELOAD"), "OK");
+    assert_eq!(c.line("SADD s member1 new").int(), Some(1));
+    assert_eq!(line(&mut c, "DEBUG LOADAOF"), "OK");
+    assert_eq!(c.line("SCARD s").int(), Some(2001));
+    assert_eq!(c.line("SREM s new member7").int(), Some(2));
+}

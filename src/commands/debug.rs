@@ -2,7 +2,7 @@
 //! `session::gate`.
 
 use super::args::{Args, parse_i64};
-use super::cx::{AfterReply, Cx};
+use super::cx::{AfterReply, Cx, Protocol};
 use super::keys_object::encoding_of;
 use super::memory::value_bytes;
 use super::reply::Reply;
@@ -81,7 +81,7 @@ async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             cx.client.after_reply = AfterReply::Panic;
             Ok(Reply::Ok)
         }
-        (b"protocol", [kind]) => protocol(kind),
+        (b"protocol", [kind]) => sample(kind, cx.client.protocol),
         (b"reload" | b"loadaof", _) => {
             cx.server.space.forget();
             Ok(Reply::Ok)
@@ -105,11 +105,13 @@ async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
 }
 
+#[expect(clippy::approx_constant, reason = "Redis' sample")]
 /// Redis' samples, with which client libraries test their parsers.
-fn protocol(kind: &[u8]) -> Result<Reply> {
+fn sample(kind: &[u8], protocol: Protocol) -> Result<Reply> {
+    let text = Reply::bulk_static;
     let three = || (0..3).map(Reply::Int).collect();
     Ok(match kind.to_ascii_lowercase().as_slice() {
-        b"string" => Reply::bulk_static("Hello World"),
+        b"string" => text("Hello World"),
         b"integer" => Reply::Int(12345),
         b"double" => Reply::Double(3.141),
         b"null" => Reply::Nil,
@@ -117,18 +119,27 @@ fn protocol(kind: &[u8]) -> Result<Reply> {
         b"set" => Reply::Set(three()),
         b"map" => Reply::Map((0..3).map(|n| (Reply::Int(n), Reply::Bool(n == 1))).collect()),
         b"attrib" => {
-            let popular = Reply::Array(vec![Reply::bulk_static("key:123"), Reply::Int(90)]);
-            let pairs = vec![(Reply::bulk_static("key-popularity"), popular)];
-            Reply::Several(vec![Reply::Attributes(pairs), Reply::bulk_static("Some real reply following the attribute")])
+            let popular = Reply::Array(vec![text("key:123"), Reply::Int(90)]);
+            let pairs = vec![(text("key-popularity"), popular)];
+            Reply::Several(vec![Reply::Attributes(pairs), text("Some real reply following the attribute")])
         }
-        b"push" => Reply::Push(vec![Reply::bulk_static("server-cpu-usage"), Reply::Int(42)]),
+        b"push" if protocol == Protocol::Resp2 => {
+            return Err(ReplyError::new("ERR RESP2 is not supported by this command").into());
+        }
+        b"push" => {
+            let push = Reply::Push(vec![text("server-cpu-usage"), Reply::Int(42)]);
+            Reply::Several(vec![push, text("Some real reply following the push reply")])
+        }
         b"verbatim" => Reply::Verbatim(Bytes::from_static(b"This is a verbatim\nstring")),
         b"true" => Reply::Bool(true),
         b"false" => Reply::Bool(false),
         b"bignum" => Reply::BigNumber("1234567999999999999999999999999999999"),
         _ => {
-            let known = "string|integer|double|null|array|set|map|attrib|push|verbatim|true|false";
-            return Err(ReplyError::of(format!("ERR Wrong protocol type name. Please use one of the following: {known}")).into());
+            let known = "string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false";
+            return Err(ReplyError::of(format!(
+                "ERR Wrong protocol type name. Please use one of the following: {known}"
+            ))
+            .into());
         }
     })
 }

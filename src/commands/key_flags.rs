@@ -5,7 +5,9 @@ use bytes::Bytes;
 
 /// The flags of `spec` in the command line `argv`.
 pub fn key_flags(spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
-    let (Some(name), true) = (argv.first(), spec.flags.contains(&"variable_flags")) else { return spec.flags };
+    let (Some(name), true) = (argv.first(), spec.flags.contains(&"variable_flags")) else {
+        return spec.flags;
+    };
     match name.to_ascii_lowercase().as_slice() {
         b"set" if has(argv.get(3..), b"get") => &["RW", "access", "update"],
         b"set" => &["OW", "update"],

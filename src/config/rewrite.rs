@@ -58,7 +58,8 @@ fn with_users(text: &str, users: &[String]) -> String {
 fn differing(lines: &[String], settings: &Settings) -> Result<Vec<&'static Opt>, String> {
     let mut said = Settings::default();
     from_text(&mut said, "the file", &lines.join("\n")).map_err(|e| e.to_string())?;
-    let differs = |o: &&Opt| !matches!(o.change, Change::Fixed | Change::Given) && o.show(&said) != o.show(settings);
+    let differs =
+        |o: &&Opt| !matches!(o.change, Change::Fixed | Change::Given) && o.show(&said) != o.show(settings);
     Ok(OPTIONS.iter().filter(differs).collect())
 }
 

@@ -63,8 +63,8 @@ impl CatalogCache {
 
     /// Drops what is cached: no store has this metadata version.
     pub fn forget(&self) {
-        let prefixes = self.cached.load().prefixes.clone();
-        self.cached.store(Arc::new(Catalog { version: u64::MAX, prefixes }));
+        let forgotten = Catalog { version: u64::MAX, ..Catalog::clone(&self.cached.load()) };
+        self.cached.store(Arc::new(forgotten));
     }
 
     /// Number of databases.

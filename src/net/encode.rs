@@ -155,7 +155,9 @@ impl Encoder {
             }
             Reply::Several(replies) => self.stack.push(Rest::Items(replies.into_iter())),
             Reply::BigNumber(digits) if resp3 => line(out, b'(', digits.as_bytes()),
-            Reply::BigNumber(digits) => return self.string(out, b'$', b"", Bytes::from_static(digits.as_bytes())),
+            Reply::BigNumber(digits) => {
+                return self.string(out, b'$', b"", Bytes::from_static(digits.as_bytes()));
+            }
             Reply::Attributes(pairs) if resp3 => {
                 head(out, b'|', pairs.len());
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));

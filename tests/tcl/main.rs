@@ -80,7 +80,8 @@ const AT_ONCE: usize = 2;
 
 #[test]
 fn redis_own_suite_passes() {
-    let how = "the sources of Debian's package redis, unpacked where TERN_TCL_SUITE says; the CI script does that";
+    let how =
+        "the sources of Debian's package redis, unpacked where TERN_TCL_SUITE says; the CI script does that";
     let Some(tclsh) = program("tclsh") else {
         return skipped("Redis' own test suite: no tclsh", "apt-get install tcl");
     };

@@ -21,7 +21,9 @@ impl Outcome {
         let mut outcome = Outcome::default();
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
-            let Some((mark, rest)) = line.strip_prefix('[').and_then(|l| l.split_once("]: ")) else { continue };
+            let Some((mark, rest)) = line.strip_prefix('[').and_then(|l| l.split_once("]: ")) else {
+                continue;
+            };
             match mark {
                 "ok" => outcome.passed += 1,
                 "skip" => outcome.skipped.push(rest.to_owned()),

@@ -47,7 +47,8 @@ impl Skips {
 
 #[test]
 fn a_list_is_read() {
-    let skips = Skips::read("# x\n= lists\nunit/a\n  one\n  two words\nunit/b\n  one\n\n= other\nunit/a\n  three\n");
+    let skips =
+        Skips::read("# x\n= lists\nunit/a\n  one\n  two words\nunit/b\n  one\n\n= other\nunit/a\n  three\n");
     assert_eq!(skips.of("unit/a").collect::<Vec<_>>(), ["one", "two words", "three"]);
     assert_eq!(skips.names().count(), 4);
 }
