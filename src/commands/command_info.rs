@@ -61,6 +61,7 @@ const MORE_CATEGORIES: &[(&str, &[&str])] = &[
     ("info", &["dangerous"]),
     ("keys", &["dangerous"]),
     ("lastsave", &["admin", "dangerous"]),
+    ("migrate", &["dangerous"]),
     ("readonly", &["connection"]),
     ("readwrite", &["connection"]),
     ("restore", &["dangerous"]),

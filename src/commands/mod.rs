@@ -47,6 +47,7 @@ pub mod keys;
 mod keys_moves;
 mod keys_object;
 pub mod large;
+mod refused;
 pub mod scan;
 pub mod set_algebra;
 pub mod sets;
@@ -76,6 +77,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     dump::ROWS,
     sort::ROWS,
     expire::ROWS,
+    refused::ROWS,
     scan::ROWS,
     sets::ROWS,
     set_algebra::ROWS,

@@ -37,10 +37,16 @@ const NOT_GENERATED: &[(&str, &str)] = &[
     ("REPLICAOF", "would make the oracle a replica; Tern refuses it by design"),
     ("SLAVEOF", "would make the oracle a replica; Tern refuses it by design"),
     ("ROLE", "the replication offset"),
+    ("MIGRATE", "Tern refuses it by design"),
+    ("SYNC", "Tern refuses it by design"),
+    ("PSYNC", "Tern refuses it by design"),
+    ("REPLCONF", "Tern refuses it by design"),
+    ("FAILOVER", "Tern refuses it by design"),
 ];
 
-/// Rows whose facts changed after the oracle's 7.0, and what changed.
+/// Rows whose facts changed after the oracle's 7.0, and what changed; or that are refused.
 const NEWER: &[(&str, &str)] = &[
+    ("migrate", "refused; the keys behind KEYS are not told"),
     ("wait", "the flag noscript became blocking"),
     ("command|getkeys", "the arity became -3: GETKEYS of a command without arguments"),
     ("command|getkeysandflags", "the arity became -3: GETKEYS of a command without arguments"),
