@@ -39,9 +39,9 @@ impl Skips {
         self.0.iter().filter(move |(of, _)| of == unit).map(|(_, name)| name.as_str())
     }
 
-    /// All names.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(_, name)| name.as_str())
+    /// The names of all tests of `units` that are skipped.
+    pub fn names<'s>(&'s self, units: &'s [&str]) -> impl Iterator<Item = &'s str> {
+        self.0.iter().filter(|(unit, _)| units.contains(&unit.as_str())).map(|(_, name)| name.as_str())
     }
 }
 
@@ -50,5 +50,6 @@ fn a_list_is_read() {
     let skips =
         Skips::read("# x\n= lists\nunit/a\n  one\n  two words\nunit/b\n  one\n\n= other\nunit/a\n  three\n");
     assert_eq!(skips.of("unit/a").collect::<Vec<_>>(), ["one", "two words", "three"]);
-    assert_eq!(skips.names().count(), 4);
+    assert_eq!(skips.names(&["unit/a", "unit/b"]).count(), 4);
+    assert_eq!(skips.names(&["unit/b"]).count(), 1);
 }
