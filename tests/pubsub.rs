@@ -299,3 +299,25 @@ fn a_large_message_arrives_whole() {
     assert_eq!(server.client().run(&["PUBLISH", "c", &large]).value, Value::Int(1));
     assert_eq!(next(&mut listens), array(&["message", "c", &large]));
 }
+
+#[test]
+fn channels_are_what_acl_allows_and_no_keys() {
+    let server = tern(&[]);
+    server.client().line("ACL SETUSER reader on nopass +@all &news");
+    let mut client = server.client();
+    client.line("AUTH reader x");
+    assert!(client.line("GET news").is_error(), "it has no keys");
+    assert_eq!(client.line("PUBLISH news x"), Value::Int(0));
+    assert_eq!(client.line("SPUBLISH news x"), Value::Int(0));
+    for line in ["PUBLISH other x", "SUBSCRIBE news other", "PSUBSCRIBE new*", "SSUBSCRIBE other"] {
+        let refused = client.line(line);
+        assert!(refused.bytes().unwrap().starts_with(b"NOPERM"), "{line}: {refused:?}");
+    }
+    client.line("SSUBSCRIBE news");
+    assert_eq!(server.client().line("SPUBLISH news x"), Value::Int(1));
+    assert_eq!(next(&mut client), array(&["smessage", "news", "x"]));
+    server.client().line("ACL SETUSER reader +get");
+    assert_eq!(client.line("PING"), array(&["pong", ""]));
+    server.client().line("ACL SETUSER reader resetchannels &other");
+    assert!(client.read().is_err(), "it may not listen any more");
+}

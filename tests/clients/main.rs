@@ -158,6 +158,29 @@ fn redis_cli_modes() {
 }
 
 #[test]
+fn redis_cli_shows_messages() {
+    let server = tern(&[]);
+    if tool("redis-cli", &server, &[]).is_none() {
+        return;
+    }
+    for flags in [&[][..], &["-3"]] {
+        let args = [flags, &["--csv", "SUBSCRIBE", "news", "weather"]].concat();
+        let command = unbuffered(&server, &args);
+        let listens =
+            std::thread::spawn(move || text(&run_until(command, b"", Some(Duration::from_millis(1500)))));
+        let mut client = server.client();
+        let since = Instant::now();
+        while client.line("PUBLISH news hello").int() != Some(1) {
+            assert!(since.elapsed() < PATIENCE);
+        }
+        let shown = listens.join().unwrap();
+        for expected in ["\"subscribe\",\"weather\",2", "\"message\",\"news\",\"hello\""] {
+            assert!(shown.contains(expected), "no {expected} in\n{shown}");
+        }
+    }
+}
+
+#[test]
 fn redis_cli_pipe_loads_in_bulk() {
     let server = tern(&["--appendfsync", "no"]);
     let Some(command) = tool("redis-cli", &server, &["--pipe"]) else { return };

@@ -147,6 +147,63 @@ def what_operators_ask():
     assert client.echo("x") == "x"
 
 
+def publish_and_subscribe():
+    client = connect()
+    channels = client.pubsub()
+    channels.subscribe("news")
+    channels.psubscribe("w*")
+    seen = []
+    channels.subscribe(**{"handled": lambda message: seen.append(message["data"])})
+
+    def next_message(kind):
+        until = __import__("time").monotonic() + 10
+        while __import__("time").monotonic() < until:
+            message = channels.get_message(timeout=0.2)
+            if message and message["type"] == kind:
+                return message
+        raise AssertionError(f"no {kind}")
+
+    assert [next_message("subscribe")["data"], next_message("psubscribe")["data"]] == [1, 2]
+    assert next_message("subscribe")["data"] == 3
+    assert client.publish("news", "one") == 1
+    assert next_message("message")["data"] == "one"
+    with client.pipeline(transaction=True) as pipe:
+        pipe.set("k", "v").publish("weather", "two").publish("handled", "three")
+        assert pipe.execute() == [True, 1, 1]
+    message = next_message("pmessage")
+    assert (message["pattern"], message["channel"], message["data"]) == ("w*", "weather", "two")
+    channels.get_message(timeout=1)
+    assert seen == ["three"], seen
+    if PROTOCOL == 2:
+        # In RESP3 the answer is no message.
+        channels.ping("hello")
+        assert next_message("pong")["data"] == "hello"
+    assert dict(client.pubsub_numsub("news", "none")) == {"news": 1, "none": 0}
+    assert client.pubsub_numpat() == 1
+    channels.unsubscribe()
+    assert next_message("unsubscribe")["channel"] in ("news", "handled")
+    channels.close()
+
+
+def keyspace_events():
+    client = connect(db=5)
+    client.config_set("notify-keyspace-events", "KEA")
+    events = client.pubsub()
+    events.psubscribe("__key*@5__:*")
+    assert events.get_message(timeout=5)["type"] == "psubscribe"
+    client.set("watched", "v", px=30)
+    heard = []
+    while len(heard) < 6:
+        message = events.get_message(timeout=5)
+        assert message, heard
+        heard.append((message["channel"].split(":")[0], message["data"]))
+    kinds = ["__keyspace@5__", "__keyevent@5__"]
+    expected = [(k, d) for e in ("set", "expire", "expired") for k, d in zip(kinds, (e, "watched"))]
+    assert heard == expected, heard
+    client.config_set("notify-keyspace-events", "")
+    events.close()
+
+
 CASES = [
     names_and_passwords,
     strings_and_sets,
@@ -156,6 +213,8 @@ CASES = [
     watched_transactions,
     scans,
     what_operators_ask,
+    publish_and_subscribe,
+    keyspace_events,
 ]
 for case in CASES:
     case()

@@ -287,8 +287,7 @@ impl Selector {
         }
         let place = |arg: &Bytes| argv.iter().position(|a| std::ptr::eq(a, arg)).unwrap_or(0);
         if !self.all_keys {
-            // A shard's channel has a key specification, so that clients find its server, and is none.
-            for spec in row.keys.iter().filter(|spec| !spec.flags.contains(&"not_key")) {
+            for spec in row.keys.iter().filter(|spec| spec.is_keys()) {
                 let wanted = wanted(row, spec, argv);
                 let mut keys = table::keys_at(spec, argv).into_iter().flatten();
                 if let Some(key) = keys.find(|key| !self.allows_key(key, wanted)) {

@@ -1,0 +1,99 @@
+//! Hazard: an attempt that runs again tells its messages again, or one whose result was unknown at first never tells them.
+//!
+//! Clients EXEC and PUBLISH over a store that conflicts, ages, and answers `Unknown` for commits that were applied, were not, or are
+//! applied a little later. What a subscriber hears is compared with what was acknowledged.
+
+#![allow(clippy::expect_used, clippy::indexing_slicing)]
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tern::commands::cx::{ClientState, Server};
+use tern::commands::reply::Reply;
+use tern::commands::subscribers::Kind;
+use tern::commands::table;
+use tern::config::{ConfigStore, Settings};
+use tern::env::{Clock, Env};
+use tern::exec::{Call, Executor, Unit};
+use tern::store::faulty::{FaultRates, Faulty};
+use tern::store::local::{Local, LocalOptions};
+use tern::store::{Fsync, Store};
+
+const CLIENTS: usize = 8;
+const ROUNDS: usize = 40;
+
+async fn run(exec: &Executor, lines: &[String], multi: bool) -> Vec<Reply> {
+    let call = |line: &String| {
+        let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+        let (row, names) = table::resolve(&argv).and_then(Result::ok).expect("a command of the table");
+        Call { row, argv, names, id: None }
+    };
+    let client = ClientState::new(Arc::default(), true);
+    let unit =
+        Unit { calls: lines.iter().map(call).collect(), client, watches: Vec::new(), exec: multi, id: None };
+    exec.run(unit).await.replies.expect("nothing is watched")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_acknowledged_is_told_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let seed = Env::system().rng().u64();
+    println!("seed {seed}");
+    let mut options = LocalOptions::new(Clock::System);
+    options.fsync = Fsync::No;
+    let engine = Store::Local(Local::open(dir.path(), options).expect("opens"));
+    let faulty = Faulty::new(engine, seed, FaultRates::default());
+    let settings = Settings { lanes: 4, ..Settings::default() };
+    let config = ConfigStore::new(settings);
+    config.set(&[("notify-keyspace-events".into(), "E$".into())]).expect("letters");
+    let server = Server::open(Store::Faulty(faulty.clone()), Env::system(), config).await.expect("opens");
+    let server = Arc::new(server);
+    let exec = Arc::new(Executor::new(server.clone()));
+    let listens = ClientState::new(Arc::default(), true).mailbox;
+    for channel in ["c", "__keyevent@0__:append"] {
+        server.subscribers.enter(Kind::Channel, &Bytes::from(channel), &listens, 0);
+    }
+    faulty.set_rates(FaultRates::mixed());
+    let one = |n: usize| {
+        let exec = exec.clone();
+        async move {
+            for round in 0..ROUNDS {
+                let lines = ["incr shared".to_owned(), format!("publish c {n}:{round}")];
+                let replies = run(&exec, &lines, round % 2 == 0).await;
+                assert!(matches!(replies[..], [Reply::Int(_), Reply::Int(1)]), "{replies:?}");
+                let replies = run(&exec, &[format!("append log:{n} x")], false).await;
+                assert_eq!(replies, [Reply::Int(round as i64 + 1)]);
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..CLIENTS).map(|n| tokio::spawn(one(n))).collect();
+    for task in tasks {
+        task.await.expect("the client does not panic");
+    }
+    let counts = faulty.counts();
+    assert!(counts.unknown_applied > 0 && counts.conflicts > 0, "{counts:?}");
+    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    let mut last = BTreeMap::new();
+    for message in listens.take(usize::MAX) {
+        let Reply::Push(parts) = &message else { continue };
+        let text = match &parts[2] {
+            Reply::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+            _ => String::new(),
+        };
+        if let Some((client, round)) =
+            text.split_once(':').and_then(|(c, r)| Some((c, r.parse::<usize>().ok()?)))
+            && client != "log"
+        {
+            let before = last.insert(client.to_owned(), round);
+            assert!(before.is_none_or(|before| before < round), "order of one client: {text}");
+        }
+        *told.entry(text).or_default() += 1;
+    }
+    for n in 0..CLIENTS {
+        assert_eq!(told.remove(&format!("log:{n}")), Some(ROUNDS), "events of a key");
+        for round in 0..ROUNDS {
+            assert_eq!(told.remove(&format!("{n}:{round}")), Some(1), "message {n}:{round}");
+        }
+    }
+    assert_eq!(told, BTreeMap::new(), "and nothing else");
+}
