@@ -38,15 +38,30 @@ const NOT_GENERATED: &[(&str, &str)] = &[
     ("SLAVEOF", "would make the oracle a replica; Tern refuses it by design"),
     ("ROLE", "the replication offset"),
     ("MIGRATE", "Tern refuses it by design"),
+    ("SCRIPT", "Tern has no scripts"),
+    ("FCALL_RO", "Tern has no scripts"),
+    ("FCALL", "Tern has no scripts"),
+    ("EVALSHA_RO", "Tern has no scripts"),
+    ("EVALSHA", "Tern has no scripts"),
+    ("EVAL_RO", "Tern has no scripts"),
+    ("EVAL", "Tern has no scripts"),
     ("SYNC", "Tern refuses it by design"),
     ("PSYNC", "Tern refuses it by design"),
     ("REPLCONF", "Tern refuses it by design"),
     ("FAILOVER", "Tern refuses it by design"),
 ];
 
+const SCRIPTS: &str = "refused; the flags skip_monitor and no_mandatory_keys would say how it runs";
+
 /// Rows whose facts changed after the oracle's 7.0, and what changed; or that are refused.
 const NEWER: &[(&str, &str)] = &[
     ("migrate", "refused; the keys behind KEYS are not told"),
+    ("eval", SCRIPTS),
+    ("eval_ro", SCRIPTS),
+    ("evalsha", SCRIPTS),
+    ("evalsha_ro", SCRIPTS),
+    ("fcall", SCRIPTS),
+    ("fcall_ro", SCRIPTS),
     ("wait", "the flag noscript became blocking"),
     ("command|getkeys", "the arity became -3: GETKEYS of a command without arguments"),
     ("command|getkeysandflags", "the arity became -3: GETKEYS of a command without arguments"),

@@ -25,7 +25,7 @@ use support::server::tern;
 use support::{program, say, skipped, suite};
 
 /// What is run. The long ones first: two run at a time.
-const UNITS: [&str; 25] = [
+const UNITS: [&str; 27] = [
     "unit/type/set",
     "unit/keyspace",
     "unit/expire",
@@ -42,6 +42,8 @@ const UNITS: [&str; 25] = [
     "unit/sort",
     "unit/info",
     "unit/introspection-2",
+    "unit/acl",
+    "unit/acl-v2",
     "unit/slowlog",
     "unit/latency-monitor",
     "unit/pubsub",

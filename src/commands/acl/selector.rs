@@ -277,9 +277,18 @@ impl Selector {
         for rule in &self.rules {
             let _ = others.change_commands(rule.as_bytes()); // all of them were accepted once
         }
-        if others.allowed != self.allowed || others.first_arguments != self.first_arguments {
+        let says_more = others.allowed != self.allowed || others.first_arguments != self.first_arguments;
+        if says_more || self.is_about_others(&rule) {
             self.rules.push(rule);
         }
+    }
+
+    /// Whether a rule changes a category of which this server has no command: Redis would show it.
+    fn is_about_others(&self, rule: &str) -> bool {
+        let Some((sign, category)) = rule.split_once('@') else { return false };
+        let is_here = || table::labelled().any(|(label, row)| categories(&label, row).contains(&category));
+        let all = self.rules.first().is_some_and(|first| first == "+@all");
+        all != (sign == "+") && !is_here()
     }
 
     fn allows_row(&self, row: &'static Row) -> bool {
