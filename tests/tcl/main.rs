@@ -25,7 +25,7 @@ use support::server::tern;
 use support::{program, say, skipped, suite};
 
 /// What is run. The long ones first: two run at a time.
-const UNITS: [&str; 27] = [
+const UNITS: [&str; 28] = [
     "unit/type/set",
     "unit/keyspace",
     "unit/expire",
@@ -42,6 +42,7 @@ const UNITS: [&str; 27] = [
     "unit/sort",
     "unit/info",
     "unit/introspection-2",
+    "unit/introspection",
     "unit/acl",
     "unit/acl-v2",
     "unit/slowlog",
@@ -56,8 +57,9 @@ const UNITS: [&str; 27] = [
 ];
 
 /// Text that is replaced, once. Some units mark their first server as not external, though it needs nothing that one has not;
-/// and where a skipped test would have prepared the next one, that is done there.
-const EDITS: [(&str, &str, &str); 7] = [
+/// where a skipped test would have prepared the next one, that is done there; and who relies on one thread that reads its connections in the
+/// order in which they were written to, waits for the answer of the first.
+const EDITS: [(&str, &str, &str); 10] = [
     ("unit/acl", "external:skip", ""),
     ("unit/acl-v2", "external:skip", ""),
     ("unit/auth", "external:skip", ""),
@@ -69,8 +71,15 @@ const EDITS: [(&str, &str, &str); 7] = [
         "test {Test general keyspace commands require some type of permission to execute} {\n \
          r ACL setuser command-test +@all %R~read* %W~write* %RW~rw*\n",
     ),
+    ("unit/pubsub", "        unsubscribe $rd1\n        assert_equal 0", UNSUBSCRIBED),
+    ("unit/pubsub", "        punsubscribe $rd1\n        assert_equal 0", PUNSUBSCRIBED),
+    ("unit/pubsubshard", "        sunsubscribe $rd1\n        assert_equal 0", SUNSUBSCRIBED),
     ("unit/keyspace", "test {MOVE basic usage} {", "test {MOVE basic usage} {\n r flushdb\n"),
 ];
+
+const UNSUBSCRIBED: &str = "unsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read\n assert_equal 0";
+const PUNSUBSCRIBED: &str = "punsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read\n assert_equal 0";
+const SUNSUBSCRIBED: &str = "sunsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read\n assert_equal 0";
 
 /// Needs what is no matter of commands: replication, persistence files, eviction.
 const TAGS: &str = "-needs:repl -needs:save -needs:config-maxmemory -large-memory";
