@@ -182,3 +182,47 @@ fn what_was_forgotten_is_read_again() {
     assert_eq!(c.line("SCARD s").int(), Some(2001));
     assert_eq!(c.line("SREM s new member7").int(), Some(2));
 }
+
+/// A field of INFO.
+fn field(c: &mut Client, section: &str, name: &str) -> Option<String> {
+    let text = line(c, &format!("INFO {section}"));
+    text.lines().find_map(|l| Some(l.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+}
+
+/// Waits for what the job does; it gives replies ten seconds to be through.
+fn wait_for(c: &mut Client, name: &str, want: &str) {
+    let since = Instant::now();
+    while field(c, "tern", name).as_deref() != Some(want) {
+        let all = line(c, "INFO tern");
+        assert!(since.elapsed() < Duration::from_secs(60), "{name} does not become {want}: {all}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn members_that_no_set_holds_are_collected_when_asked_for_and_in_time() {
+    let server = with_debug("yes", &["--dictionary-gc-share", "100"]);
+    let mut c = server.client();
+    let words: Vec<String> = (0..500).map(|n| format!("{n:070}")).collect();
+    assert_eq!(c.line(&format!("SADD a {}", words.join(" "))).int(), Some(500));
+    assert_eq!(c.line(&format!("SREM a {}", words[..400].join(" "))).int(), Some(400));
+    assert_eq!(field(&mut c, "tern", "dictionary_gc_phase").unwrap(), "idle");
+    assert_eq!(line(&mut c, "DEBUG DICTIONARY-GC"), "OK");
+    wait_for(&mut c, "dictionary_gc_cycles", "1");
+    let shown = field(&mut c, "keyspace", "dictionary").unwrap();
+    for part in
+        ["ids_leased=65536", "ids_live=100", "ids_dead=400", "ids_collected=400", "epoch=1", "phase=idle"]
+    {
+        assert!(shown.split(',').any(|p| p == part), "{part} is not in {shown}");
+    }
+    assert_eq!(c.line("SCARD a").int(), Some(100));
+    assert_eq!(c.line(&format!("SADD a {}", words[..450].join(" "))).int(), Some(400));
+    // And without being asked, after a while.
+    assert_eq!(c.line(&format!("SREM a {}", words[..200].join(" "))).int(), Some(200));
+    assert_eq!(line(&mut c, "CONFIG SET dictionary-gc-interval 2"), "OK");
+    wait_for(&mut c, "dictionary_ids_collected", "600");
+    assert_eq!(line(&mut c, "CONFIG SET dictionary-gc-interval 0"), "OK");
+    let two = c.line(&format!("SMISMEMBER a {} {}", words[0], words[300]));
+    let two: Vec<Option<i64>> = two.items().unwrap().iter().map(|v| v.int()).collect();
+    assert_eq!(two, [Some(0), Some(1)]);
+}
