@@ -9,7 +9,10 @@ pub fn key_flags(spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
         return spec.flags;
     };
     match name.to_ascii_lowercase().as_slice() {
-        b"set" if has(argv.get(3..), b"get") => &["RW", "access", "update"],
+        // The conditions tell something about the old value.
+        b"set" if has(argv.get(3..), &[b"get", b"ifeq", b"ifne", b"ifdeq", b"ifdne"]) => {
+            &["RW", "access", "update"]
+        }
         b"set" => &["OW", "update"],
         b"bitfield" if only_reads(argv.get(2..).unwrap_or_default()) => &["RO", "access"],
         b"bitfield" => &["RW", "access", "update"],
@@ -19,8 +22,9 @@ pub fn key_flags(spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
     }
 }
 
-fn has(options: Option<&[Bytes]>, word: &[u8]) -> bool {
-    options.unwrap_or_default().iter().any(|option| option.eq_ignore_ascii_case(word))
+fn has(options: Option<&[Bytes]>, words: &[&[u8]]) -> bool {
+    let named = |option: &Bytes| words.iter().any(|word| option.eq_ignore_ascii_case(word));
+    options.unwrap_or_default().iter().any(named)
 }
 
 /// What cannot be understood might write.
@@ -56,6 +60,7 @@ mod tests {
             ("set get get", "OW update"),
             ("set a b GET", "RW access update"),
             ("set a b xx get", "RW access update"),
+            ("set a b ifeq c", "RW access update"),
             ("bitfield a get u8 0", "RO access"),
             ("bitfield a overflow wrap", "RO access"),
             ("bitfield a get u8 0 incrby u8 0 1", "RW access update"),

@@ -7,6 +7,7 @@
 use crate::commands::command;
 use crate::commands::command_info::{CATEGORIES, categories};
 use crate::commands::glob;
+use crate::commands::key_flags::key_flags;
 use crate::commands::table::{self, Flags, KeySpec, Row};
 use bytes::Bytes;
 
@@ -322,7 +323,7 @@ impl Selector {
         let place = |arg: &Bytes| argv.iter().position(|a| std::ptr::eq(a, arg)).unwrap_or(0);
         if !self.all_keys {
             for spec in row.keys.iter().filter(|spec| spec.is_keys()) {
-                let wanted = wanted(row, spec, argv);
+                let wanted = wanted(spec, argv);
                 let mut keys = table::keys_at(spec, argv).into_iter().flatten();
                 if let Some(key) = keys.find(|key| !self.allows_key(key, wanted)) {
                     return Err((place(key), Denied::Key(key.clone())));
@@ -403,35 +404,11 @@ pub(super) fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
     if raw.iter().any(bad) { Err(RuleError::Syntax) } else { Ok(Bytes::copy_from_slice(raw)) }
 }
 
-/// What a call does with the keys of one specification. The facts of SET and BITFIELD depend on their options.
-fn wanted(row: &Row, spec: &KeySpec, argv: &[Bytes]) -> Access {
-    let has = |flag: &str| spec.flags.contains(&flag);
-    let own = Access { read: has("access"), write: has("insert") || has("delete") || has("update") };
-    let options = argv.get(2..).unwrap_or_default();
-    match row.name {
-        "set" => Access { read: options.iter().skip(1).any(|o| reads(o)), ..own },
-        "bitfield" => Access { write: writes(options), ..own },
-        _ => own,
-    }
-}
-
-/// SET's options that tell something about the old value.
-fn reads(option: &[u8]) -> bool {
-    [b"get".as_slice(), b"ifeq", b"ifne", b"ifdeq", b"ifdne"].iter().any(|o| option.eq_ignore_ascii_case(o))
-}
-
-/// Whether BITFIELD's operations change something.
-fn writes(mut operations: &[Bytes]) -> bool {
-    while let Some((word, rest)) = operations.split_first() {
-        let values = match word.to_ascii_lowercase().as_slice() {
-            b"get" => 2,
-            b"overflow" => 1,
-            _ => return true,
-        };
-        let Some(rest) = rest.get(values..) else { return true };
-        operations = rest;
-    }
-    false
+/// What a call does with the keys of one specification.
+fn wanted(spec: &KeySpec, argv: &[Bytes]) -> Access {
+    let flags = key_flags(spec, argv);
+    let has = |flag: &str| flags.contains(&flag);
+    Access { read: has("access"), write: has("insert") || has("delete") || has("update") }
 }
 
 /// The channels of a call, and whether each is a pattern. To unsubscribe is always allowed.
