@@ -230,45 +230,6 @@ fn hide_commands(items: &mut Vec<Value>) {
     }
 }
 
-/// Rules of a new user. What the others already say is not kept, nor what a later rule replaces.
-const KEPT: [&str; 17] = [
-    "+@all +client|id",
-    "+@all +get",
-    "+@read +get",
-    "+client +client|id",
-    "+client|id +client +client|id",
-    "+@all -get +get",
-    "+@all -client|id +client|id",
-    "+@all -client +client|id",
-    "+@all -client +client",
-    "-@all -get",
-    "-client|id",
-    "+get -get",
-    "+client -client|id",
-    "+select|0 +select",
-    "+select +select|0",
-    "+@all +select|0",
-    "+@all -@read +get",
-];
-
-#[test]
-fn rules_about_commands_are_shown_as_in_redis() {
-    let Some(redis) = redis("ACL differential test") else { return };
-    let tern = tern(&[]);
-    let mut both = Both { redis: redis.client(), tern: tern.client() };
-    for rules in KEPT {
-        both.same(&["ACL", "DELUSER", "u"]);
-        both.same_lines(&[&format!("ACL SETUSER u {rules}")]);
-        let shown = |client: &mut Client| {
-            let user = client.run(&["ACL", "GETUSER", "u"]).value;
-            let items = user.items().unwrap().to_vec();
-            let at = items.iter().position(|item| item.bytes() == Some(b"commands")).unwrap();
-            items[at + 1].clone()
-        };
-        assert_eq!(shown(&mut both.tern), shown(&mut both.redis), "{rules}");
-    }
-}
-
 #[test]
 fn users_may_do_what_they_may_in_redis() {
     let Some(redis) = redis("ACL differential test") else { return };

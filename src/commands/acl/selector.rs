@@ -146,9 +146,12 @@ impl Selector {
                 self.add_keys(pattern, access)
             }
             [b'&', pattern @ ..] => self.add_channels(pattern),
-            [b'+' | b'-', ..] => {
-                self.change_commands(rule)?;
-                self.note(rule);
+            [sign @ (b'+' | b'-'), b'@', category @ ..] => self.change_category(*sign == b'+', category),
+            [b'+', name @ ..] => self.allow(name),
+            [b'-', name @ ..] => {
+                let (_, row) = command::find(name).ok_or(RuleError::Unknown)?;
+                self.change(row, false);
+                self.note(name, false);
                 Ok(())
             }
             _ => Err(RuleError::Syntax),
@@ -166,9 +169,10 @@ impl Selector {
     }
 
     fn set_commands(&mut self, all: bool) {
-        let rule = if all { "+@all" } else { "-@all" };
-        let _ = self.change_commands(rule.as_bytes()); // there is this category
-        self.rules = vec![rule.into()];
+        self.all_commands = all;
+        self.allowed.fill(if all { u64::MAX } else { 0 });
+        self.first_arguments.clear();
+        self.rules = vec![if all { "+@all" } else { "-@all" }.into()];
     }
 
     fn add_keys(&mut self, pattern: &[u8], access: Access) -> Result<(), RuleError> {
@@ -197,27 +201,7 @@ impl Selector {
         Ok(())
     }
 
-    /// What a rule about commands does, without keeping the rule.
-    fn change_commands(&mut self, rule: &[u8]) -> Result<(), RuleError> {
-        match rule {
-            [sign, b'@', category @ ..] => self.change_category(*sign == b'+', category),
-            [b'+', name @ ..] => self.allow(name),
-            [b'-', name @ ..] => {
-                let (_, row) = command::find(name).ok_or(RuleError::Unknown)?;
-                self.change(row, false);
-                Ok(())
-            }
-            _ => Err(RuleError::Syntax),
-        }
-    }
-
     fn change_category(&mut self, allow: bool, category: &[u8]) -> Result<(), RuleError> {
-        if category.eq_ignore_ascii_case(b"all") {
-            self.all_commands = allow;
-            self.allowed.fill(if allow { u64::MAX } else { 0 });
-            self.first_arguments.clear();
-            return Ok(());
-        }
         let known = CATEGORIES.iter().find(|c| category.eq_ignore_ascii_case(c.as_bytes()));
         let known = *known.ok_or(RuleError::Unknown)?;
         for (label, row) in table::labelled() {
@@ -225,14 +209,16 @@ impl Selector {
                 self.change(row, allow);
             }
         }
+        self.note(format!("@{known}").as_bytes(), allow);
         Ok(())
     }
 
-    /// `command`, `container|subcommand`, or `command|first-argument`.
+    /// `+command`, `+container|subcommand`, or `+command|first-argument`.
     fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
         let Some(bar) = name.iter().rposition(|b| *b == b'|') else {
             let (_, row) = command::find(name).ok_or(RuleError::Unknown)?;
             self.change(row, true);
+            self.note(name, true);
             return Ok(());
         };
         let (outer, first) = name.split_at_checked(bar).ok_or(RuleError::Syntax)?;
@@ -244,12 +230,13 @@ impl Selector {
         if first.is_empty() {
             return Err(RuleError::Syntax);
         }
-        if !row.subs.is_empty() {
+        if row.subs.is_empty() {
+            self.first_arguments.push((table::index_of(row), Bytes::copy_from_slice(first)));
+        } else {
             let (_, sub) = command::find(name).ok_or(RuleError::Unknown)?;
             self.change(sub, true);
-        } else if !self.allows_row(row) {
-            self.first_arguments.push((table::index_of(row), Bytes::copy_from_slice(first)));
         }
+        self.note(name, true);
         Ok(())
     }
 
@@ -265,36 +252,15 @@ impl Selector {
         }
     }
 
-    /// Keeps a rule about commands, in place of those that it replaces, unless without them the others already say as much.
-    fn note(&mut self, rule: &[u8]) {
+    /// Keeps the rule, in place of those that it replaces.
+    fn note(&mut self, rule: &[u8], allow: bool) {
         let rule = String::from_utf8_lossy(rule).to_ascii_lowercase();
-        let name = rule.get(1..).unwrap_or_default();
         let replaced = |old: &str| {
-            let rest = old.get(1..).and_then(|old| old.strip_prefix(name));
+            let rest = old.get(1..).and_then(|old| old.strip_prefix(rule.as_str()));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
         };
         self.rules.retain(|old| !replaced(old));
-        let mut others = Selector::new(false);
-        for rule in &self.rules {
-            let _ = others.change_commands(rule.as_bytes()); // all of them were accepted once
-        }
-        let says_more = others.allowed != self.allowed || others.first_arguments != self.first_arguments;
-        if says_more || self.is_about_others(&rule) {
-            self.rules.push(rule);
-        }
-    }
-
-    /// Whether a rule changes a category of which this server has no command: Redis would show it.
-    fn is_about_others(&self, rule: &str) -> bool {
-        let Some((sign, category)) = rule.split_once('@') else { return false };
-        let is_here = || table::labelled().any(|(label, row)| categories(&label, row).contains(&category));
-        let all = self.rules.first().is_some_and(|first| first == "+@all");
-        all != (sign == "+") && !is_here()
-    }
-
-    fn allows_row(&self, row: &'static Row) -> bool {
-        let n = table::index_of(row);
-        self.allowed.get(n / 64).is_some_and(|word| word & 1 << (n % 64) != 0)
+        self.rules.push(format!("{}{rule}", if allow { '+' } else { '-' }));
     }
 
     /// Whether the row may be run with these arguments.
@@ -302,10 +268,10 @@ impl Selector {
         if self.all_commands || row.flags.has(Flags::NO_AUTH) {
             return true;
         }
-        if self.allows_row(row) {
+        let n = table::index_of(row);
+        if self.allowed.get(n / 64).is_some_and(|word| word & 1 << (n % 64) != 0) {
             return true;
         }
-        let n = table::index_of(row);
         let is = |first: &Bytes| argv.get(names).is_some_and(|arg| arg.eq_ignore_ascii_case(first));
         self.first_arguments.iter().any(|(at, first)| *at == n && is(first))
     }
