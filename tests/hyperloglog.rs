@@ -104,6 +104,7 @@ async fn errors() {
         ("PFDEBUG TODENSE broken", "INVALIDOBJ Corrupted HLL object detected"),
         ("PFDEBUG DECODE missing", "ERR The specified key does not exist"),
         ("PFDEBUG FOO k", "ERR Unknown PFDEBUG subcommand 'FOO'"),
+        ("PFDEBUG F\0O k", "ERR Unknown PFDEBUG subcommand 'F'"),
     ] {
         assert_eq!(error(&rig.line(line).await), want, "{line}");
     }

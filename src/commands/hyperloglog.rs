@@ -222,7 +222,8 @@ async fn pfdebug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             Reply::Array(registers.ranks().map(|rank| Reply::Int(rank.into())).collect())
         }
         _ => {
-            let what = String::from_utf8_lossy(what);
+            // As far as C reads it.
+            let what = String::from_utf8_lossy(what.split(|b| *b == 0).next().unwrap_or_default());
             return Err(ReplyError::of(format!("ERR Unknown PFDEBUG subcommand '{what}'")).into());
         }
     })
