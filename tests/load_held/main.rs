@@ -170,7 +170,7 @@ fn the_mix_holds_every_command_and_no_line_of_it_fails() {
         listed.items().unwrap().iter().map(|name| String::from_utf8(name.bytes().unwrap().to_vec()).unwrap());
     let sent: BTreeSet<String> = mix::names().into_iter().collect();
     let left_out: BTreeSet<String> = mix::LEFT_OUT.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let known: BTreeSet<String> = listed.collect();
+    let known: BTreeSet<String> = listed.filter(|name| !name.contains('|')).collect();
     assert_eq!(known, sent.union(&left_out).cloned().collect(), "the commands, and those of the load");
     assert!(sent.is_disjoint(&left_out));
     let mut rng = Rng::new(7);
