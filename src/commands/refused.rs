@@ -130,6 +130,7 @@ pub const ROWS: &[Row] = &[
         arity: -1,
         flags: BASE.flags.or(Flags::LOADING).or(Flags::STALE).or(Flags::ALLOW_BUSY),
         since: "3.0.0",
+        syntax: "[option value [option value ...]]",
         summary: "Tells a master about a replica.",
         ..BASE
     },
