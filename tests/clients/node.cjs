@@ -1,0 +1,232 @@
+// What an application does with ioredis and with node-redis: connects by name and password, pools, pipelines, WATCHes, scans,
+// publishes and subscribes, and goes on after the server was started again.
+//
+// Usage: node node.cjs LIBRARY PORT PASSWORD PROTOCOL CONTROL. Prints one line a case, exits with 1 at the first that fails. To have the
+// server started again it makes the file CONTROL/restart and waits for CONTROL/restarted.
+"use strict";
+
+const assert = require("node:assert/strict");
+const fs = require("node:fs");
+const path = require("node:path");
+
+const [library, port, password, protocol, control] = process.argv.slice(2);
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function until(what, holds) {
+  for (let n = 0; n < 1000; n++) {
+    if (await holds()) return;
+    await sleep(20);
+  }
+  throw new Error(`never: ${what}`);
+}
+
+async function restart() {
+  fs.writeFileSync(path.join(control, "restart"), "");
+  await until("a new server", () => fs.existsSync(path.join(control, "restarted")));
+}
+
+const sorted = (items) => [...items].map(String).sort();
+
+function ioredis() {
+  const Redis = require("ioredis");
+  const connect = (options) => {
+    const client = new Redis({ port: Number(port), password, retryStrategy: () => 50, ...options });
+    client.on("error", () => {}); // told while the server is away
+    return client;
+  };
+  return {
+    async names() {
+      const client = connect({ connectionName: "tester", username: "default", db: 3 });
+      assert.equal(await client.client("GETNAME"), "tester");
+      assert.match(await client.client("INFO"), / name=tester .* db=3 /);
+      client.disconnect();
+      const wrong = connect({ password: "wrong", retryStrategy: null, maxRetriesPerRequest: 0 });
+      await assert.rejects(wrong.get("k"));
+      wrong.disconnect();
+    },
+    async values() {
+      const client = connect();
+      await client.flushall();
+      assert.equal(await client.set("k", "v", "EX", 100), "OK");
+      assert.equal(await client.get("k"), "v");
+      assert.equal(await client.set("k", "w", "NX"), null);
+      assert.equal(await client.sadd("s", "a", "b", "c"), 3);
+      await client.sadd("t", "b", "c", "d");
+      assert.deepEqual(sorted(await client.sinter("s", "t")), ["b", "c"]);
+      const bytes = Buffer.from(Array.from({ length: 256 }, (_, n) => n));
+      await client.set(bytes, bytes);
+      assert.deepEqual(await client.getBuffer(bytes), bytes);
+      await assert.rejects(client.incr("s"), /WRONGTYPE/);
+      client.disconnect();
+    },
+    async pipelines() {
+      const client = connect();
+      await client.del("n");
+      const pipe = client.pipeline();
+      for (let n = 0; n < 1000; n++) pipe.incr("n");
+      const replies = await pipe.exec();
+      assert.deepEqual(replies.at(-1), [null, 1000]);
+      client.disconnect();
+    },
+    async transactions() {
+      const [client, other] = [connect(), connect()];
+      await client.set("w", 1);
+      await client.watch("w");
+      await other.set("w", 5);
+      assert.equal(await client.multi().set("w", 2).exec(), null);
+      assert.deepEqual(await client.multi().incr("w").get("w").exec(), [[null, 6], [null, "6"]]);
+      client.disconnect();
+      other.disconnect();
+    },
+    async scans() {
+      const client = connect();
+      await client.flushall();
+      await client.mset(Object.fromEntries(Array.from({ length: 500 }, (_, n) => [`key:${n}`, n])));
+      let found = 0;
+      for await (const keys of client.scanStream({ match: "key:*", count: 100 })) found += keys.length;
+      assert.equal(found, 500);
+      client.disconnect();
+    },
+    async messages() {
+      const [reader, writer] = [connect(), connect()];
+      const heard = [];
+      reader.on("message", (channel, text) => heard.push(`${channel} ${text}`));
+      reader.on("pmessage", (pattern, channel, text) => heard.push(`${pattern} ${channel} ${text}`));
+      await reader.subscribe("news");
+      await reader.psubscribe("n*");
+      assert.equal(await writer.publish("news", "hello"), 2);
+      await until("both", () => heard.length === 2);
+      assert.deepEqual(sorted(heard), ["n* news hello", "news hello"]);
+      reader.disconnect();
+      writer.disconnect();
+    },
+    async starting_again() {
+      const [reader, writer] = [connect(), connect()];
+      const heard = [];
+      reader.on("message", (_, text) => heard.push(text));
+      await reader.subscribe("news");
+      await writer.set("kept", "1");
+      await restart();
+      assert.equal(await writer.get("kept"), "1");
+      await until("the subscription", async () => (await writer.publish("news", "again")) === 1);
+      await until("the message", () => heard.includes("again"));
+      reader.disconnect();
+      assert.equal(await writer.quit(), "OK");
+    },
+  };
+}
+
+function node_redis() {
+  const { createClient, createClientPool, WatchError } = require("redis");
+  const options = (more) => ({
+    socket: { port: Number(port), reconnectStrategy: 50 },
+    password,
+    RESP: Number(protocol),
+    ...more,
+  });
+  const connect = async (more) => {
+    const client = createClient(options(more));
+    client.on("error", () => {}); // told while the server is away
+    return client.connect();
+  };
+  return {
+    async names() {
+      const client = await connect({ name: "tester", username: "default", database: 3 });
+      assert.equal(await client.clientGetName(), "tester");
+      const info = await client.clientInfo();
+      assert.equal(info.name, "tester");
+      assert.equal(info.db, 3);
+      client.destroy();
+      const wrong = createClient(options({ password: "wrong", socket: { port: Number(port), reconnectStrategy: false } }));
+      wrong.on("error", () => {});
+      await assert.rejects(wrong.connect(), /WRONGPASS/);
+    },
+    async values() {
+      const client = await connect();
+      await client.flushAll();
+      assert.equal(await client.set("k", "v", { expiration: { type: "EX", value: 100 } }), "OK");
+      assert.equal(await client.get("k"), "v");
+      assert.equal(await client.set("k", "w", { condition: "NX" }), null);
+      assert.equal(await client.sAdd("s", ["a", "b", "c"]), 3);
+      await client.sAdd("t", ["b", "c", "d"]);
+      assert.deepEqual(sorted(await client.sInter(["s", "t"])), ["b", "c"]);
+      assert.equal(await client.incrByFloat("f", 1.5), "1.5");
+      await assert.rejects(client.incr("s"), /WRONGTYPE/);
+      client.destroy();
+    },
+    async pools() {
+      const pool = createClientPool(options(), { minimum: 2, maximum: 8, acquireTimeout: 60_000 });
+      pool.on("error", () => {});
+      await pool.connect();
+      await pool.del("count");
+      await Promise.all(Array.from({ length: 400 }, () => pool.incr("count")));
+      assert.equal(await pool.get("count"), "400");
+      await pool.close();
+    },
+    async pipelines() {
+      const client = await connect();
+      await client.del("n");
+      const replies = await Promise.all(Array.from({ length: 1000 }, () => client.incr("n")));
+      assert.equal(replies.at(-1), 1000);
+      client.destroy();
+    },
+    async transactions() {
+      const [client, other] = [await connect(), await connect()];
+      await client.set("w", "1");
+      await client.watch("w");
+      await other.set("w", "5");
+      await assert.rejects(client.multi().set("w", "2").exec(), WatchError);
+      assert.deepEqual(await client.multi().incr("w").get("w").exec(), [6, "6"]);
+      client.destroy();
+      other.destroy();
+    },
+    async scans() {
+      const client = await connect();
+      await client.flushAll();
+      await client.mSet(Object.fromEntries(Array.from({ length: 500 }, (_, n) => [`key:${n}`, `${n}`])));
+      let found = 0;
+      for await (const keys of client.scanIterator({ MATCH: "key:*", COUNT: 100 })) found += keys.length;
+      assert.equal(found, 500);
+      client.destroy();
+    },
+    async messages() {
+      const [reader, writer] = [await connect(), await connect()];
+      const heard = [];
+      await reader.subscribe("news", (text, channel) => heard.push(`${channel} ${text}`));
+      await reader.pSubscribe("n*", (text, channel) => heard.push(`n* ${channel} ${text}`));
+      await reader.sSubscribe("shard", (text, channel) => heard.push(`${channel} ${text}`));
+      assert.equal(await writer.publish("news", "hello"), 2);
+      assert.equal(await writer.sPublish("shard", "x"), 1);
+      await until("all", () => heard.length === 3);
+      assert.deepEqual(sorted(heard), ["n* news hello", "news hello", "shard x"]);
+      reader.destroy();
+      writer.destroy();
+    },
+    async starting_again() {
+      const [reader, writer] = [await connect(), await connect()];
+      const heard = [];
+      await reader.subscribe("news", (text) => heard.push(text));
+      await writer.set("kept", "1");
+      await restart();
+      await until("an answer", () => writer.get("kept").then((value) => value === "1", () => false));
+      await until("the subscription", async () => (await writer.publish("news", "again")) === 1);
+      await until("the message", () => heard.includes("again"));
+      reader.destroy();
+      await writer.close();
+    },
+  };
+}
+
+async function main() {
+  const cases = { ioredis, redis: node_redis }[library]();
+  for (const [name, run] of Object.entries(cases)) {
+    await run();
+    console.log(`${library} RESP${protocol}: ${name}`);
+  }
+  process.exit(0);
+}
+
+main().catch((e) => {
+  console.error(e);
+  process.exit(1);
+});
