@@ -313,6 +313,8 @@ const ASKED: &[&str] = &[
     "ACL LOG 1 2",
     "ACL DELUSER default",
     "ACL GETUSER nosuch",
+    "ACL SETUSER nosuch (~a (~b",
+    "ACL SETUSER nosuch (~a (~b +get) (~c",
     "ACL DRYRUN nosuch get k",
     "ACL CAT",
     "ACL CAT nosuch",

@@ -169,7 +169,8 @@ pub fn joined(words: &[Bytes]) -> Result<Vec<Bytes>, Bytes> {
     let mut open: Option<(Bytes, Vec<u8>)> = None;
     for word in words {
         open = match open {
-            None if word.starts_with(b"(") && !word.ends_with(b")") => Some((word.clone(), word.to_vec())),
+            // As in Redis, one that begins inside another takes its place.
+            _ if word.starts_with(b"(") && !word.ends_with(b")") => Some((word.clone(), word.to_vec())),
             None => {
                 out.push(word.clone());
                 None
