@@ -1,15 +1,17 @@
-//! Other people's programs: redis-py, ioredis, node-redis, redis-cli in its modes, redis-benchmark. What is not installed is skipped loudly.
+//! Other people's programs: client libraries in their languages (`libraries`), redis-cli in its modes, redis-benchmark. What is not installed is
+//! skipped loudly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod libraries;
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::server::{Server, free_port, tern, tern_command, tern_on};
+use support::server::{Server, tern};
 use support::{program, skipped};
 
 /// Every program must be done by then.
@@ -67,105 +69,6 @@ fn fill(server: &Server) {
     }
     let members = (0..400).map(|i| format!("member{i}"));
     client.run(&["SADD".to_owned(), "aset".to_owned()].into_iter().chain(members).collect::<Vec<_>>());
-}
-
-/// Where the CI script keeps what it installs.
-fn cache() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-}
-
-/// A Python that has redis-py.
-fn python() -> Option<PathBuf> {
-    let named = std::env::var_os("TERN_PYTHON").map(PathBuf::from);
-    let candidates = [named, cache().map(|c| c.join("tern/venv/bin/python")), program("python3")];
-    let found = candidates.into_iter().flatten().find(|python| {
-        let import = Command::new(python).args(["-c", "import redis"]).stderr(Stdio::null()).status();
-        import.is_ok_and(|status| status.success())
-    });
-    if found.is_none() {
-        skipped(
-            "redis-py: not installed",
-            "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install redis",
-        );
-    }
-    found
-}
-
-fn redis_py(protocol: &str) {
-    let Some(python) = python() else { return };
-    let server = tern(&["--appendfsync", "no", "--requirepass", "sesame"]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/python.py");
-    let mut command = Command::new(python);
-    command.arg(script).args([&server.port.to_string(), "sesame", protocol]);
-    let output = run_until(command, b"", None);
-    assert!(output.status.success(), "{}\n{}", text(&output), server.log());
-}
-
-#[test]
-fn redis_py_in_resp2() {
-    redis_py("2");
-}
-
-#[test]
-fn redis_py_in_resp3() {
-    redis_py("3");
-}
-
-/// A directory with ioredis and node-redis, and Node.
-fn node() -> Option<(PathBuf, PathBuf)> {
-    let how = "npm install --prefix ~/.cache/tern/node ioredis redis";
-    let modules = cache().map(|c| c.join("tern/node/node_modules")).filter(|m| m.join("ioredis").is_dir());
-    let found = program("node").zip(modules);
-    if found.is_none() {
-        skipped("ioredis and node-redis: not installed", how);
-    }
-    found
-}
-
-/// The program asks for a new server on the old one's directory and port by making a file.
-fn node_client(library: &str, protocol: &str) {
-    let Some((node, modules)) = node() else { return };
-    let home = tempfile::tempdir().unwrap();
-    let port = free_port();
-    let start = || {
-        let options = ["--port", &port.to_string(), "--appendfsync", "no", "--requirepass", "sesame"];
-        tern_on(&mut tern_command(&home.path().join("data"), &options), port)
-    };
-    let mut server = start();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/node.cjs");
-    let mut command = Command::new(node);
-    let control = home.path().to_path_buf();
-    command
-        .env("NODE_PATH", modules)
-        .arg(script)
-        .args([library, &port.to_string(), "sesame", protocol])
-        .arg(&control);
-    let program = std::thread::spawn(move || run_until(command, b"", None));
-    while !program.is_finished() && !control.join("restart").exists() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    server.kill();
-    let server = start();
-    std::fs::write(control.join("restarted"), "").unwrap();
-    let output = program.join().unwrap();
-    assert!(output.status.success(), "{}\n{}", text(&output), server.log());
-    assert!(text(&output).contains("starting_again"), "{}", text(&output));
-}
-
-#[test]
-fn ioredis() {
-    node_client("ioredis", "2");
-}
-
-#[test]
-fn node_redis_in_resp2() {
-    node_client("redis", "2");
-}
-
-#[test]
-fn node_redis_in_resp3() {
-    node_client("redis", "3");
 }
 
 /// On a terminal (of `script`), as a person uses it: COMMAND DOCS at the start, hints, replies formatted.

@@ -30,7 +30,7 @@ const sorted = (items) => [...items].map(String).sort();
 function ioredis() {
   const Redis = require("ioredis");
   const connect = (options) => {
-    const client = new Redis({ port: Number(port), password, retryStrategy: () => 50, ...options });
+    const client = new Redis({ port: Number(port), password, protocol: Number(protocol), retryStrategy: () => 50, ...options });
     client.on("error", () => {}); // told while the server is away
     return client;
   };

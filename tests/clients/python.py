@@ -1,14 +1,19 @@
 """What an application does with redis-py: connects by name and password, pools, pipelines, WATCHes, scans.
 
-Usage: python.py PORT PASSWORD PROTOCOL. Prints one line a case, exits with 1 at the first that fails.
+Usage: python.py PORT PASSWORD PROTOCOL CONTROL; what CONTROL is for says libraries.rs.
 """
 
+import pathlib
 import sys
 import threading
+import time
 
 import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 PORT, PASSWORD, PROTOCOL = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+CONTROL = pathlib.Path(sys.argv[4])
 
 
 def connect(**options):
@@ -16,7 +21,7 @@ def connect(**options):
     return redis.Redis(host="127.0.0.1", port=PORT, **options)
 
 
-def names_and_passwords():
+def names():
     client = connect(client_name="tester", username="default", db=3)
     assert client.ping()
     assert client.client_getname() == "tester"
@@ -37,7 +42,7 @@ def names_and_passwords():
     raise AssertionError("accepted no password")
 
 
-def strings_and_sets():
+def values():
     client = connect()
     client.flushall()
     assert client.set("k", "v", ex=100) is True
@@ -104,7 +109,7 @@ def pipelines():
     assert replies[0] is True and isinstance(replies[1], redis.ResponseError) and replies[2] == "1"
 
 
-def watched_transactions():
+def transactions():
     client, other = connect(), connect()
     client.set("w", 1)
     with client.pipeline() as pipe:
@@ -143,11 +148,11 @@ def what_operators_ask():
     assert client.config_get("maxclients")["maxclients"].isdigit()
     assert client.command_count() > 80
     assert client.object("encoding", "big") == "hashtable"
-    assert abs(client.time()[0] - __import__("time").time()) < 60
+    assert abs(client.time()[0] - time.time()) < 60
     assert client.echo("x") == "x"
 
 
-def publish_and_subscribe():
+def messages():
     client = connect()
     channels = client.pubsub()
     channels.subscribe("news")
@@ -156,8 +161,8 @@ def publish_and_subscribe():
     channels.subscribe(**{"handled": lambda message: seen.append(message["data"])})
 
     def next_message(kind):
-        until = __import__("time").monotonic() + 10
-        while __import__("time").monotonic() < until:
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
             message = channels.get_message(timeout=0.2)
             if message and message["type"] == kind:
                 return message
@@ -204,18 +209,37 @@ def keyspace_events():
     events.close()
 
 
+def starting_again():
+    client = connect(retry=Retry(ConstantBackoff(0.05), 200))
+    channels = connect(retry=Retry(ConstantBackoff(0.05), 200)).pubsub(ignore_subscribe_messages=True)
+    channels.subscribe("news")
+    channels.get_message(timeout=5)
+    client.set("kept", "1")
+    (CONTROL / "restart").touch()
+    while not (CONTROL / "restarted").exists():
+        time.sleep(0.02)
+    assert client.get("kept") == "1"
+    message, end = None, time.monotonic() + 20
+    while not message and time.monotonic() < end:
+        client.publish("news", "again")
+        message = channels.get_message(timeout=0.1)
+    assert message and message["data"] == "again", message
+    channels.close()
+
+
 CASES = [
-    names_and_passwords,
-    strings_and_sets,
+    names,
+    values,
     bytes_survive,
     a_pool_of_threads,
     pipelines,
-    watched_transactions,
+    transactions,
     scans,
     what_operators_ask,
-    publish_and_subscribe,
+    messages,
     keyspace_events,
+    starting_again,
 ]
 for case in CASES:
     case()
-    print("ok", case.__name__)
+    print(f"redis-py RESP{PROTOCOL}: {case.__name__}")

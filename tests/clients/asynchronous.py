@@ -1,0 +1,190 @@
+"""What an application does with redis-py's asyncio client.
+
+Usage: asynchronous.py PORT PASSWORD PROTOCOL CONTROL; what CONTROL is for says libraries.rs.
+"""
+
+import asyncio
+import pathlib
+import sys
+import time
+
+import redis
+import redis.asyncio as aio
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+
+PORT, PASSWORD, PROTOCOL = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+CONTROL = pathlib.Path(sys.argv[4])
+
+
+def connect(**options):
+    options = {"password": PASSWORD, "protocol": PROTOCOL, "decode_responses": True, **options}
+    return aio.Redis(host="127.0.0.1", port=PORT, **options)
+
+
+async def until(what, holds):
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if await holds():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"never: {what}")
+
+
+async def restart():
+    (CONTROL / "restart").touch()
+    while not (CONTROL / "restarted").exists():
+        await asyncio.sleep(0.02)
+
+
+async def fails(error, text, call):
+    try:
+        await call
+    except error as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(f"no {error.__name__}")
+
+
+async def names():
+    client = connect(client_name="tester", username="default", db=3)
+    assert await client.client_getname() == "tester"
+    mine = await client.client_info()
+    assert str(mine["db"]) == "3" and str(mine["resp"]) == str(PROTOCOL), mine
+    await client.acl_setuser("reader", enabled=True, passwords=["+secret"], keys=["r:*"], commands=["+get"])
+    reader = connect(username="reader", password="secret")
+    assert await reader.get("r:1") is None
+    await fails(redis.exceptions.NoPermissionError, "", reader.get("k"))
+    await fails(redis.exceptions.NoPermissionError, "set", reader.set("r:1", "v"))
+    await reader.aclose()
+    await client.acl_deluser("reader")
+    for wrong in ({"password": "wrong"}, {"username": "nobody"}, {"password": None}):
+        other = connect(**wrong)
+        await fails(redis.AuthenticationError, "", other.ping())
+        await other.aclose()
+    await client.aclose()
+
+
+async def values():
+    client = connect()
+    await client.flushall()
+    assert await client.set("k", "v", ex=100) is True
+    assert await client.get("k") == "v" and 0 < await client.ttl("k") <= 100
+    assert await client.set("k", "w", nx=True) is None
+    assert await client.sadd("s", "a", "b", "c") == 3
+    assert await client.sadd("t", "b", "c", "d") == 3
+    assert await client.sinter("s", "t") == {"b", "c"}
+    await fails(redis.ResponseError, "WRONGTYPE", client.incr("s"))
+    await client.aclose()
+    every = bytes(range(256))
+    client = connect(decode_responses=False)
+    await client.set(every, every * 1000)
+    assert await client.get(every) == every * 1000
+    await client.aclose()
+
+
+async def pools():
+    options = {"host": "127.0.0.1", "port": PORT, "password": PASSWORD, "protocol": PROTOCOL}
+    pool = aio.BlockingConnectionPool(max_connections=8, timeout=60, **options)
+    client = aio.Redis(connection_pool=pool)
+    await client.delete("count")
+    await asyncio.gather(*(client.incr("count") for _ in range(400)))
+    assert await client.get("count") == b"400"
+    await client.aclose()
+    await pool.disconnect()
+
+
+async def pipelines():
+    client = connect()
+    await client.delete("n")
+    async with client.pipeline(transaction=False) as pipe:
+        for _ in range(1000):
+            pipe.incr("n")
+        assert await pipe.execute() == list(range(1, 1001))
+    await client.aclose()
+
+
+async def transactions():
+    client, other = connect(), connect()
+    await client.set("w", 1)
+    async with client.pipeline() as pipe:
+        await pipe.watch("w")
+        seen = int(await pipe.get("w"))
+        await other.set("w", 5)
+        pipe.multi()
+        pipe.set("w", seen + 1)
+        await fails(redis.WatchError, "", pipe.execute())
+    async with client.pipeline(transaction=True) as pipe:
+        assert await pipe.incr("w").get("w").execute() == [6, "6"]
+    await client.aclose()
+    await other.aclose()
+
+
+async def scans():
+    client = connect()
+    await client.flushall()
+    async with client.pipeline() as pipe:
+        for i in range(500):
+            pipe.set(f"key:{i}", i)
+        await pipe.sadd("big", *range(3000)).execute()
+    assert len({k async for k in client.scan_iter(match="key:*", count=100)}) == 500
+    assert [k async for k in client.scan_iter(_type="set")] == ["big"]
+    assert {int(m) async for m in client.sscan_iter("big", count=200)} == set(range(3000))
+    await client.aclose()
+
+
+async def hear(channels, count):
+    heard = []
+
+    async def enough():
+        message = await channels.get_message(ignore_subscribe_messages=True, timeout=0.1)
+        if message:
+            heard.append((message["pattern"], message["channel"], message["data"]))
+        return len(heard) >= count
+
+    await until(f"{count} messages", enough)
+    return heard
+
+
+async def messages():
+    client = connect()
+    async with client.pubsub() as channels:
+        await channels.subscribe("news")
+        await channels.psubscribe("n*")
+        await channels.get_message(timeout=5)
+        await channels.get_message(timeout=5)
+        assert await client.publish("news", "hello") == 2
+        heard = await hear(channels, 2)
+        assert sorted(heard, key=str) == [("n*", "news", "hello"), (None, "news", "hello")], heard
+        await channels.unsubscribe()
+        await channels.punsubscribe()
+    await client.aclose()
+
+
+async def starting_again():
+    again = Retry(ConstantBackoff(0.05), 200)
+    client, reader = connect(retry=again), connect(retry=again)
+    async with reader.pubsub() as channels:
+        await channels.subscribe("news")
+        await channels.get_message(timeout=5)
+        await client.set("kept", "1")
+        await restart()
+        assert await client.get("kept") == "1"
+        heard = asyncio.create_task(hear(channels, 1))
+
+        async def received():
+            return await client.publish("news", "again") == 1
+
+        await until("the subscription", received)
+        assert (await heard)[0] == (None, "news", "again")
+    await client.aclose()
+    await reader.aclose()
+
+
+async def main():
+    for case in (names, values, pools, pipelines, transactions, scans, messages, starting_again):
+        await case()
+        print(f"redis-py asyncio RESP{PROTOCOL}: {case.__name__}", flush=True)
+
+
+asyncio.run(main())

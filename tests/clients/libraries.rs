@@ -1,0 +1,223 @@
+//! Client libraries, each driven by a real program in its language that lies beside this file.
+//!
+//! A program is called with `PORT PASSWORD PROTOCOL CONTROL` behind its own arguments. It prints one line a case, which ends in the case's
+//! name, and exits with 1 at the first that fails. To have the server killed and started again on its directory and port, it makes the file
+//! `CONTROL/restart` and waits for `CONTROL/restarted`. Programs in compiled languages are compiled here, without the network: what the CI
+//! script has fetched is there, or the test is skipped.
+
+use crate::support::server::{free_port, tern_command, tern_on};
+use crate::support::{program, skipped};
+use crate::{run_until, text};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// What every program does.
+const CASES: [&str; 7] =
+    ["names", "values", "pipelines", "transactions", "scans", "messages", "starting_again"];
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
+}
+
+/// Where what is compiled here goes.
+fn output(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(name)
+}
+
+/// Where the CI script keeps a thing that it installs.
+fn installed(name: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    cache.map(|cache| cache.join("tern").join(name)).filter(|path| path.exists())
+}
+
+/// Runs a program against a server, and starts the server again when it asks for that.
+fn drive(mut command: Command, protocol: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let start = || {
+        let options = ["--port", &port.to_string(), "--appendfsync", "no", "--requirepass", "sesame"];
+        tern_on(&mut tern_command(&home.path().join("data"), &options), port)
+    };
+    let mut server = start();
+    let control = home.path().to_path_buf();
+    command.args([&port.to_string(), "sesame", protocol]).arg(&control);
+    let program = std::thread::spawn(move || run_until(command, b"", None));
+    while !program.is_finished() && !control.join("restart").exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.kill();
+    let server = start();
+    std::fs::write(control.join("restarted"), "").unwrap();
+    let output = program.join().unwrap();
+    let shown = text(&output);
+    assert!(output.status.success(), "{shown}\n{}", server.log());
+    for case in CASES {
+        assert!(shown.lines().any(|l| l.ends_with(&format!(": {case}"))), "no {case} in\n{shown}");
+    }
+}
+
+/// Whether a command ends well; its output is nobody's business.
+fn succeeds(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// Compiles, which must succeed.
+fn compile(command: &mut Command) {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}\n{}", text(&output));
+}
+
+/// A Python that has redis-py.
+fn python() -> Option<PathBuf> {
+    let named = std::env::var_os("TERN_PYTHON").map(PathBuf::from);
+    let candidates = [named, installed("venv").map(|venv| venv.join("bin/python")), program("python3")];
+    let has_it = |python: &PathBuf| succeeds(Command::new(python).args(["-c", "import redis"]));
+    let found = candidates.into_iter().flatten().find(has_it);
+    if found.is_none() {
+        let how = "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install redis";
+        skipped("redis-py: not installed", how);
+    }
+    found
+}
+
+fn redis_py(script: &str, protocol: &str) {
+    let Some(python) = python() else { return };
+    let mut command = Command::new(python);
+    command.arg(source(script));
+    drive(command, protocol);
+}
+
+#[test]
+fn redis_py_in_resp2() {
+    redis_py("python.py", "2");
+}
+
+#[test]
+fn redis_py_in_resp3() {
+    redis_py("python.py", "3");
+}
+
+#[test]
+fn redis_py_asyncio_in_resp2() {
+    redis_py("asynchronous.py", "2");
+}
+
+#[test]
+fn redis_py_asyncio_in_resp3() {
+    redis_py("asynchronous.py", "3");
+}
+
+/// ioredis or node-redis.
+fn node(library: &str, protocol: &str) {
+    let modules =
+        installed("node").map(|node| node.join("node_modules")).filter(|m| m.join(library).is_dir());
+    let Some((node, modules)) = program("node").zip(modules) else {
+        let how = "npm install --prefix ~/.cache/tern/node ioredis redis";
+        return skipped(&format!("the Node client {library}: not installed"), how);
+    };
+    let mut command = Command::new(node);
+    command.env("NODE_PATH", modules).arg(source("node.cjs")).arg(library);
+    drive(command, protocol);
+}
+
+#[test]
+fn ioredis_in_resp2() {
+    node("ioredis", "2");
+}
+
+#[test]
+fn ioredis_in_resp3() {
+    node("ioredis", "3");
+}
+
+#[test]
+fn node_redis_in_resp2() {
+    node("redis", "2");
+}
+
+#[test]
+fn node_redis_in_resp3() {
+    node("redis", "3");
+}
+
+/// hiredis itself and the program in one, where its sources and a C compiler are.
+fn hiredis_program() -> Option<PathBuf> {
+    let library = installed("hiredis").or_else(|| installed("redis-suite/deps/hiredis"));
+    let Some((cc, library)) = program("cc").zip(library) else {
+        let how = "install_hiredis of .ci/run: its sources in ~/.cache/tern/hiredis, and apt-get install gcc";
+        skipped("hiredis: no sources or no C compiler", how);
+        return None;
+    };
+    let parts = ["alloc", "async", "hiredis", "net", "read", "sds", "sockcompat"];
+    let parts = parts.map(|part| library.join(part).with_extension("c"));
+    std::fs::create_dir_all(output("")).unwrap();
+    let program = output("hiredis");
+    compile(
+        Command::new(cc).arg("-o").arg(&program).arg("-I").arg(&library).arg(source("hiredis.c")).args(parts),
+    );
+    Some(program)
+}
+
+fn hiredis(protocol: &str) {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let Some(program) = PROGRAM.get_or_init(hiredis_program) else { return };
+    drive(Command::new(program), protocol);
+}
+
+#[test]
+fn hiredis_in_resp2() {
+    hiredis("2");
+}
+
+#[test]
+fn hiredis_in_resp3() {
+    hiredis("3");
+}
+
+/// A directory with the compiled Go programs, where Go is new enough and their modules are in its cache.
+fn go_programs() -> Option<PathBuf> {
+    let go = || {
+        let mut go = Command::new("go");
+        go.current_dir(source("go")).env("GOPROXY", "off").env("GOFLAGS", "-mod=readonly");
+        go
+    };
+    if !succeeds(go().args(["mod", "download"])) {
+        let how = "Go 1.26 or one that fetches it, and: cd tests/clients/go && go mod download";
+        skipped("go-redis and rueidis: no Go or no modules", how);
+        return None;
+    }
+    let programs = output("go");
+    std::fs::create_dir_all(&programs).unwrap();
+    compile(go().args(["build", "-buildvcs=false", "-o"]).arg(&programs).args(["./goredis", "./rueidis"]));
+    Some(programs)
+}
+
+fn go(name: &str, protocol: &str) {
+    static PROGRAMS: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let Some(programs) = PROGRAMS.get_or_init(go_programs) else { return };
+    drive(Command::new(programs.join(name)), protocol);
+}
+
+#[test]
+fn go_redis_in_resp2() {
+    go("goredis", "2");
+}
+
+#[test]
+fn go_redis_in_resp3() {
+    go("goredis", "3");
+}
+
+#[test]
+fn rueidis_in_resp2() {
+    go("rueidis", "2");
+}
+
+#[test]
+fn rueidis_in_resp3() {
+    go("rueidis", "3");
+}
