@@ -24,13 +24,13 @@ import time
 
 from compare import Server, free_port, processor, start, version
 
-# Name, redis-benchmark arguments, keys drawn from, what is there before.
+# Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member), what is there before.
 FILL = ["-t", "set", "-r", "100000", "-n", "100000", "-P", "16"]
 CASES = [
     ("GET", ["-t", "get", "-r", "100000"], FILL),
     ("SET", ["-t", "set", "-r", "100000"], None),
     ("INCR one key", ["incr", "hot:counter"], None),
-    ("SADD one set, fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:__rand_int__"], None),
+    ("SADD one set, fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:{server}:__rand_int__"], None),
     ("SADD one set, known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 
@@ -87,8 +87,9 @@ def load(servers, args, pipeline, requests, clients):
     n, c = requests // len(servers), max(1, clients // len(servers))
     runs = []
     begin = time.monotonic()
-    for s in servers:
-        command = ["redis-benchmark", "-p", str(s.port), "-c", str(c), "-P", str(pipeline), "-n", str(n), "--csv", *args]
+    for number, s in enumerate(servers):
+        own = [arg.replace("{server}", str(number)) for arg in args]
+        command = ["redis-benchmark", "-p", str(s.port), "-c", str(c), "-P", str(pipeline), "-n", str(n), "--csv", *own]
         runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     rows = [run.communicate(timeout=240)[0].strip().splitlines()[-1].split('","') for run in runs]
     seconds = time.monotonic() - begin
