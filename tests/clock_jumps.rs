@@ -20,10 +20,10 @@ use tern::commands::table;
 use tern::env::Env;
 use tern::exec::{Call, Unit};
 use tern::keyspace::keys::SHARDS;
+use tern::types::expire;
 use tern::types::receipt;
 use tern::types::reclaim::reclaim;
 use tern::types::string::stage;
-use tern::types::{check::check, expire};
 
 const MINUTE: u64 = 60_000;
 /// Jumps, in ms.
@@ -42,11 +42,6 @@ async fn three() -> (Cluster, tempfile::TempDir) {
 
 fn jump(c: &Cluster, n: usize, by: i64) {
     c.members[n].server.env.clock.jump(by);
-}
-
-async fn sound(c: &Cluster) {
-    let report = check(&c.store, &mut |_, _| {}).await.unwrap();
-    assert!(report.is_sound(), "{report}");
 }
 
 /// What server `n` would remove of database 0 now.
@@ -99,14 +94,14 @@ async fn an_hour_ahead_ends_what_has_less_to_live_and_nothing_else() {
     assert_eq!(c.line(2, "PTTL long").await, Reply::Int(HOUR as i64));
     assert_eq!(sweep(&c, 2).await, 1, "the job of the server ahead takes it for all");
     assert!(!there(&c, 0, "short").await);
-    sound(&c).await;
+    c.assert_sound().await;
     jump(&c, 2, -(HOUR as i64));
     for n in 0..3 {
         assert!(!there(&c, n, "short").await, "what is removed does not come back");
         assert!(there(&c, n, "long").await && there(&c, n, "members").await);
     }
     assert_eq!(sweep(&c, 2).await, 0);
-    sound(&c).await;
+    c.assert_sound().await;
 }
 
 #[tokio::test]
@@ -127,7 +122,7 @@ async fn an_hour_behind_serves_longer_and_revives_nothing() {
     assert_eq!(c.line(0, "SADD late d").await, Reply::Int(1), "a new set, not the rest of the old one");
     assert_eq!(c.line(2, "SCARD late").await, Reply::Int(1));
     assert_eq!(c.line(2, "PTTL late").await, Reply::Int(-1));
-    sound(&c).await;
+    c.assert_sound().await;
 }
 
 #[tokio::test]
@@ -145,7 +140,7 @@ async fn writes_of_servers_an_hour_apart_agree_on_one_value() {
             assert_eq!(c.line(n, "STRLEN counter").await, Reply::Int(3), "120");
             assert_eq!(c.line(n, "SCARD set").await, Reply::Int(120));
         }
-        sound(&c).await;
+        c.assert_sound().await;
     }
 }
 
@@ -178,7 +173,7 @@ async fn a_command_under_an_id_runs_once_whatever_the_clocks_say() {
         c.advance(Duration::from_millis(2 * HOUR + 2 * MINUTE));
         let forgotten = forget(&c, 0, day).await + forget(&c, 2, day).await;
         assert_eq!(forgotten, 2, "an hour too late at most");
-        sound(&c).await;
+        c.assert_sound().await;
     }
 }
 
@@ -205,6 +200,6 @@ async fn nobody_is_taken_for_dead_and_no_lease_ends() {
         assert!((0..100).all(|unit| owners(unit) == 1), "each share of the work has one owner");
         c.advance(Duration::from_millis(LEASE));
         assert!(reclaim(c.space(1), None, 100).await.unwrap().rows > 0, "the builder knows when it is over");
-        sound(&c).await;
+        c.assert_sound().await;
     }
 }

@@ -21,6 +21,7 @@ use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
 use tern::telemetry::Telemetry;
+use tern::types::check::check;
 
 const CLIENTS: usize = 16;
 const ROUNDS: usize = 60;
@@ -85,6 +86,8 @@ async fn unknown_commits_are_applied_once() {
     let counts = faulty.counts();
     assert!(counts.unknown_applied > 0 && counts.unknown_lost > 0 && counts.unknown_late > 0, "{counts:?}");
     assert!(counts.conflicts > 0 && counts.too_old > 0, "{counts:?}");
+    let report = check(&exec.server().store, &mut |_, _| {}).await.expect("it is read");
+    assert!(report.is_sound(), "{report}");
 }
 
 async fn one_client(exec: Arc<Executor>, n: usize) {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use support::fdb_cluster::{self, Cluster, Layout, Tls};
 use support::resp::Value;
-use support::server::tern_in;
+use support::server::{assert_sound, tern_in};
 
 /// `store-timeout` of servers that are not let in, in ms.
 const PATIENCE: u64 = 3000;
@@ -184,4 +184,5 @@ fn a_server_follows_its_cluster_to_other_coordinators() {
     assert!(server.terminate());
     let server = tern_in(&home.path().join("again"), &options);
     assert_eq!(server.client().line("GET n"), Value::Bulk(counted.to_string().into_bytes()));
+    assert_sound(home.path(), &options);
 }

@@ -170,6 +170,7 @@ fn keys_expire_once_though_three_servers_look_and_all_hear_of_changes() {
     assert!(told.values().all(|events| *events == each), "{told:?}");
     writer.line("SET end v");
     assert_eq!(payload(&mut listens), "end", "each once");
+    fleet.assert_sound();
 }
 
 #[test]
@@ -197,4 +198,5 @@ fn a_subscriber_whose_server_was_away_too_long_is_told_by_closing() {
     let mut again = fleet.subscriber(0, "SUBSCRIBE c");
     fleet.client(1).line("PUBLISH c heard");
     assert_eq!(payload(&mut again), "heard");
+    fleet.assert_sound();
 }

@@ -32,7 +32,6 @@ use tern::env::Rng;
 use tern::exec::{Call, Unit};
 use tern::keyspace::packed::Packed;
 use tern::store::faulty::FaultRates;
-use tern::types::check::check;
 
 const SERVERS: usize = 3;
 const PEOPLE: u64 = 6;
@@ -281,8 +280,7 @@ async fn both_directions_agree_and_every_edge_shows_its_newest_request() {
         assert_eq!(number(&c.line(0, &format!("GET followees:{p}")).await), out[at].len() as i64);
         assert_eq!(number(&c.line(0, &format!("GET followers:{p}")).await), into[at].len() as i64);
     }
-    let report = check(&c.store, &mut |_, _| {}).await.unwrap();
-    assert!(report.is_sound(), "{report}");
+    c.assert_sound().await;
 }
 
 #[tokio::test]

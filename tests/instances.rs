@@ -57,6 +57,7 @@ async fn a_silent_server_loses_its_share_then_its_rows() {
     c.bury(0).await;
     assert_eq!(rows(&c, 1).await, (0, 0));
     assert_eq!(rows(&c, 0).await.0, 1, "the living keep theirs");
+    c.assert_sound().await;
 }
 
 #[tokio::test]
@@ -96,6 +97,7 @@ async fn who_comes_back_registers_anew() {
     c.space(1).beat().await.unwrap();
     assert_eq!(rows(&c, 1).await.0, 1);
     assert_ne!(c.space(1).instances.epoch(), before);
+    c.assert_sound().await;
 }
 
 /// Without the burial an unknown commit is found in the slot's row. With it nobody can know, and nothing may run twice.
@@ -116,6 +118,8 @@ async fn an_unknown_commit_of_a_forgotten_server_is_not_run_again() {
     c.space(1).beat().await.unwrap();
     c.faulty.set_rates(unknown(1.0));
     assert_eq!(c.line(1, "INCR n").await, Reply::Int(3), "registered again, it can know again");
+    c.faulty.set_rates(unknown(0.0));
+    c.assert_sound().await;
 }
 
 #[tokio::test]
@@ -131,6 +135,7 @@ async fn lanes_of_nobody_are_orphans() {
     let (from, to) = root::lanes();
     let left: Vec<_> = c.keys(&from, &to).await.iter().map(|key| root::decode_lane(key).unwrap()).collect();
     assert_eq!(left, [c.id(0)]);
+    c.assert_sound().await;
 }
 
 #[tokio::test]
@@ -157,6 +162,7 @@ async fn a_lease_is_the_builders_as_long_as_it_lives() {
     c.bury(0).await;
     assert_eq!(reclaim(c.space(0), None, 10).await.unwrap().rows, 1, "nobody builds it any more");
     assert_eq!(garbage().await, 0);
+    c.assert_sound().await;
 }
 
 #[tokio::test]

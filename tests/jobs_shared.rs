@@ -72,6 +72,7 @@ async fn idle_servers_ask_little() {
     assert!(traffic.reads <= seconds * (SERVERS as u64 * (databases + 4) + shards), "{traffic:?}");
     assert!(traffic.commits <= SERVERS as u64 * seconds, "nothing was due: {traffic:?}");
     stop(&c);
+    c.assert_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,6 +88,7 @@ async fn a_shorter_expiry_set_by_another_server_is_seen_in_time() {
     // 200 ms, a second until the next look, and a machine that is busy.
     wait_until_empty(&c, Duration::from_secs(4)).await;
     stop(&c);
+    c.assert_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,6 +104,7 @@ async fn each_key_is_removed_once_and_all_servers_take_part() {
     let removed: Vec<u64> = c.members.iter().map(|m| m.server.telemetry.expired.get()).collect();
     assert_eq!(removed.iter().sum::<u64>(), KEYS as u64, "{removed:?}");
     assert!(removed.iter().all(|n| *n > 0), "{removed:?}");
+    c.assert_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,4 +127,5 @@ async fn the_share_of_a_server_that_is_gone_is_taken_over() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     stop(&c);
+    c.assert_sound().await;
 }

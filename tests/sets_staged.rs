@@ -367,6 +367,7 @@ async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in()
     let late = stage::put(&s, &mut slot, &object).await;
     assert_eq!(late, Err(Error::Store(StoreError::Conflict)));
     assert_eq!(int(&mut rig, "EXISTS d").await, 0);
+    rig.assert_sound().await;
 }
 
 /// A build is stopped once some of its rows are there: the key is what it was, and the rows go.
@@ -398,4 +399,5 @@ async fn a_builder_that_is_stopped_leaves_nothing() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
+    rig.assert_sound().await;
 }

@@ -76,6 +76,7 @@ async fn nothing_is_left_behind() {
     rig.line("DEL k").await;
     while reclaim(rig.space(), None, 10).await.unwrap().rows > 0 {}
     assert_eq!(rows(&rig).await, (0, 0));
+    rig.assert_sound().await;
 }
 
 #[tokio::test]
@@ -89,6 +90,7 @@ async fn a_lease_protects_what_is_built_and_ends() {
     rig.advance(1);
     assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 1);
     assert_eq!(rows(&rig).await, (0, 0));
+    rig.assert_sound().await;
 }
 
 #[tokio::test]
@@ -98,6 +100,7 @@ async fn what_is_abandoned_is_reclaimed_at_once() {
     abandon(rig.space(), staged.object().unwrap()).await.unwrap();
     assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 1);
     assert_eq!(rows(&rig).await, (0, 0));
+    rig.assert_sound().await;
 }
 
 #[tokio::test]
@@ -117,6 +120,7 @@ async fn a_reclaimed_object_is_never_swapped_in() {
     let mut slot = object::open(&s, &Bytes::from_static(b"k"), Read::Serializable).await.unwrap();
     let again = string::write(&s, &staged, &mut slot, &value, None).await;
     assert_eq!(again, Err(Error::Store(StoreError::Conflict)));
+    rig.assert_sound().await;
 }
 
 #[tokio::test]
@@ -133,6 +137,7 @@ async fn one_object_serves_one_key() {
     tx.commit().await.unwrap();
     rig.line("SETRANGE k 0 x").await;
     assert_eq!(rig.line("GETRANGE l 0 0").await, rig::bulk([7]));
+    rig.assert_sound().await;
 }
 
 #[tokio::test]
@@ -164,6 +169,7 @@ async fn reclaim_goes_on_where_it_stopped() {
     let second = reclaim(rig.space(), first.next.as_deref(), 10).await.unwrap();
     assert_eq!((first.rows, second.rows, second.next), (2, 3, None));
     assert_eq!(rows(&rig).await, (0, 0));
+    rig.assert_sound().await;
 }
 
 #[tokio::test]
@@ -179,4 +185,5 @@ async fn a_flushed_database_is_reclaimed_whole() {
     let tx = rig.server.store.begin();
     let left = tx.get_range(old.as_bytes(), &end, RangeOptions::default(), Read::Snapshot).await.unwrap();
     assert_eq!(left.pairs, []);
+    rig.assert_sound().await;
 }

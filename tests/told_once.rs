@@ -18,6 +18,7 @@ use tern::exec::{Call, Executor, Unit};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
+use tern::types::check::check;
 
 const CLIENTS: usize = 8;
 const ROUNDS: usize = 40;
@@ -96,4 +97,7 @@ async fn what_is_acknowledged_is_told_once() {
         }
     }
     assert_eq!(told, BTreeMap::new(), "and nothing else");
+    faulty.set_rates(FaultRates::default());
+    let report = check(&server.store, &mut |_, _| {}).await.expect("it is read");
+    assert!(report.is_sound(), "{report}");
 }

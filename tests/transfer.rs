@@ -89,6 +89,7 @@ async fn faults_do_not_show_in_the_copy() {
         let (store, _other) = (Faulty::new(Store::Faulty(target.clone()), seed, rates), ());
         let copied = copy(&c.store, &Store::Faulty(store), &mut ignore()).await.unwrap();
         assert_eq!(tally(&Store::Faulty(target.clone()), &mut |_| ()).await.unwrap(), copied);
+        Cluster::on(Store::Faulty(target.clone())).assert_sound().await;
         let tx = Store::Faulty(target.clone()).begin();
         tx.clear_range(&[], &[0xff]).unwrap();
         tx.commit().await.unwrap();
@@ -120,6 +121,7 @@ async fn a_broken_copy_is_not_served_and_goes_on() {
     .await;
     assert_eq!(first + second, copied.unwrap().rows, "it went on where it was broken off");
     assert_eq!(ask(&store, "SCARD set").await, Reply::Int(300));
+    Cluster::on(store).assert_sound().await;
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! Hazard: a store that cannot be reached hangs clients, is answered as if a write had not happened when it may have, or stays
-//! lost when it comes back; and a stop swallows answers of what was begun.
+//! lost when it comes back; and a stop swallows answers of what was begun. Every test ends with the check of all rows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -9,7 +9,7 @@ mod support;
 use cluster::Cluster;
 use std::time::{Duration, Instant};
 use support::resp::{Value, request};
-use support::server::tern_in;
+use support::server::{assert_sound, tern_in};
 use tern::commands::reply::Reply;
 use tern::env::Env;
 use tern::store::faulty::Outage;
@@ -48,6 +48,7 @@ async fn a_store_that_refuses_is_tried_for_store_timeout_then_named() {
         Reply::Int(2),
         "nothing of it was applied, and the server goes on by itself"
     );
+    c.assert_sound().await;
 }
 
 #[tokio::test]
@@ -60,6 +61,7 @@ async fn a_short_outage_is_no_error() {
     };
     let (wrote, read, ()) = tokio::join!(c.line(0, "INCR k"), c.line(0, "STRLEN k"), end);
     assert_eq!((wrote, read), (Reply::Int(2), Reply::Int(1)));
+    c.assert_sound().await;
 }
 
 #[tokio::test]
@@ -73,6 +75,7 @@ async fn a_store_that_is_silent_is_given_up_and_recovers() {
     }
     c.faulty.set_outage(Outage::None);
     assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
+    c.assert_sound().await;
 }
 
 /// Who asks while others are not answered waits behind them, and then is not answered either.
@@ -95,6 +98,7 @@ async fn waiting_behind_others_counts() {
     assert!(took.iter().all(|t| bounds.contains(t)), "{took:?}");
     c.faulty.set_outage(Outage::None);
     assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
+    c.assert_sound().await;
 }
 
 #[tokio::test]
@@ -110,6 +114,7 @@ async fn a_commit_that_is_never_answered_is_unknown() {
     assert_eq!(c.line(0, "STRLEN k").await, Reply::Int(1), "who only reads is not concerned");
     c.faulty.set_outage(Outage::None);
     assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
+    c.assert_sound().await;
 }
 
 #[test]
@@ -137,4 +142,6 @@ fn sigterm_answers_what_was_begun_and_nothing_is_half_there() {
     let Value::Bulk(kept) = server.client().line("GET n") else { panic!("nothing was begun") };
     let kept: i64 = String::from_utf8(kept).unwrap().parse().unwrap();
     assert_eq!(answered, (1..=kept).collect::<Vec<_>>(), "what was applied was answered, once each");
+    drop(server);
+    assert_sound(&dir, &[]);
 }

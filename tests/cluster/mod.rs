@@ -144,6 +144,12 @@ impl Cluster {
         self.members[n].exec.run(unit).await.replies.unwrap().remove(0)
     }
 
+    /// Fails where `tern check` would find damage.
+    pub async fn assert_sound(&self) {
+        let report = tern::types::check::check(&self.store, &mut |_, _| {}).await.unwrap();
+        assert!(report.is_sound(), "{report}");
+    }
+
     /// Keys from `from` to `to`.
     pub async fn keys(&self, from: &[u8], to: &[u8]) -> Vec<Bytes> {
         let tx = self.store.begin();

@@ -19,8 +19,9 @@ use tempfile::TempDir;
 
 const START: Duration = Duration::from_secs(90);
 /// What fdbcli says when a configuration has been reached.
-const SUCCESSES: [&str; 4] =
-    ["Database created", "already exists", "Coordination state changed", "No change"];
+const SUCCESSES: [&str; 3] = ["Database created", "Coordination state changed", "No change"];
+/// What it says, as an error, where an earlier attempt was given up that had its effect.
+const DONE_BEFORE: &str = "already exists";
 
 /// How the cluster is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Cluster {
     binaries: PathBuf,
     home: TempDir,
     tls: Option<Tls>,
+    /// Where the one process listens, if that is not where it is published.
+    listens: Option<u16>,
 }
 
 /// PEM files with which all speak TLS.
@@ -109,6 +112,16 @@ fn binaries() -> Option<PathBuf> {
     homes.chain(std::env::split_paths(&path)).find(whole)
 }
 
+/// The folder of fdbserver, or None after saying loudly that there is none.
+fn found(what_needs_it: &str) -> Option<PathBuf> {
+    let found = binaries();
+    if found.is_none() {
+        let how = "install the server 7.3 into /opt/fdb, or set FDB_HOME";
+        let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {what_needs_it}: no FoundationDB ({how})");
+    }
+    found
+}
+
 impl Cluster {
     /// A cluster of its own, or None after saying loudly that there is no fdbserver.
     pub fn start(layout: Layout, what_needs_it: &str) -> Option<Self> {
@@ -117,30 +130,41 @@ impl Cluster {
 
     /// One that speaks TLS where files for that are given.
     pub fn start_with(layout: Layout, tls: Option<Tls>, what_needs_it: &str) -> Option<Self> {
-        let Some(binaries) = binaries() else {
-            let how = "install the server 7.3 into /opt/fdb, or set FDB_HOME";
-            let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {what_needs_it}: no FoundationDB ({how})");
-            return None;
-        };
+        let binaries = found(what_needs_it)?;
         let home = tempfile::tempdir().unwrap();
         let ports: Vec<u16> =
             (0..if layout == Layout::Single { 1 } else { 3 }).map(|_| free_port()).collect();
-        let mut cluster = Cluster { processes: Vec::new(), binaries, home, tls };
-        let coordinator = cluster.address(ports[0]);
-        std::fs::write(cluster.cluster_file(), format!("tern:tern@{coordinator}")).unwrap();
+        let mut cluster = Cluster { processes: Vec::new(), binaries, home, tls, listens: None };
+        cluster.launch(&ports, layout);
+        Some(cluster)
+    }
+
+    /// One process that listens at `listens` and tells all that it is to be reached at `published`, where something of the test's
+    /// stands in between.
+    pub fn start_behind(published: u16, listens: u16, what_needs_it: &str) -> Option<Self> {
+        let binaries = found(what_needs_it)?;
+        let home = tempfile::tempdir().unwrap();
+        let mut cluster =
+            Cluster { processes: Vec::new(), binaries, home, tls: None, listens: Some(listens) };
+        cluster.launch(&[published], Layout::Single);
+        Some(cluster)
+    }
+
+    fn launch(&mut self, ports: &[u16], layout: Layout) {
+        let coordinator = self.address(ports[0]);
+        std::fs::write(self.cluster_file(), format!("tern:tern@{coordinator}")).unwrap();
         for port in ports {
-            let child = cluster.spawn(port);
-            cluster.processes.push(Process { child, port });
+            let child = self.spawn(*port);
+            self.processes.push(Process { child, port: *port });
         }
         match layout {
-            Layout::Single => cluster.configure("configure new single memory"),
+            Layout::Single => self.configure("configure new single memory"),
             Layout::Double => {
-                cluster.configure("configure new double ssd");
+                self.configure("configure new double ssd");
                 // Each process is a coordinator, so that the cluster outlives any one of them.
-                cluster.configure("coordinators auto");
+                self.configure("coordinators auto");
             }
         }
-        Some(cluster)
     }
 
     fn spawn(&self, port: u16) -> Child {
@@ -149,6 +173,9 @@ impl Cluster {
         let mut command = Command::new(self.binaries.join("fdbserver"));
         command.args(["-p", &self.address(port), "--parentpid", &std::process::id().to_string()]);
         self.add_tls(&mut command);
+        if let Some(listens) = self.listens {
+            command.args(["-l", &self.address(listens)]);
+        }
         command.arg("-C").arg(self.cluster_file()).arg("-d").arg(&data).arg("-L").arg(self.home.path());
         // Each process is a zone, so that three of them can keep two copies.
         command.args(["-i", &format!("{port:032x}"), "--knob_disable_posix_kernel_aio=1"]);
@@ -172,7 +199,8 @@ impl Cluster {
         let since = Instant::now();
         while since.elapsed() < START {
             let (done, output) = self.cli(line);
-            if done && SUCCESSES.iter().any(|line| output.contains(line)) {
+            let succeeded = done && SUCCESSES.iter().any(|line| output.contains(line));
+            if succeeded || output.contains(DONE_BEFORE) {
                 self.wait_until_available();
                 return;
             }
@@ -187,7 +215,8 @@ impl Cluster {
         command.arg("-C").arg(self.cluster_file()).args(["--timeout", "5", "--exec", line]);
         self.add_tls(&mut command);
         let output = command.stdin(Stdio::null()).output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 
     /// Until the cluster says that it is available.

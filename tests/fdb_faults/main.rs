@@ -2,7 +2,8 @@
 //! or a server hangs, or stays broken when the cluster is well again.
 //!
 //! Three processes keep two copies on disk. While clients use three servers, the processes are killed, restarted and paused,
-//! alone and together. What clients heard is compared with what is stored ([`checks`]). `TERN_FAULT_SECONDS` says how long,
+//! alone and together. What clients heard is compared with what is stored ([`checks`]),
+//! and every test ends with `tern check`. `TERN_FAULT_SECONDS` says how long,
 //! `TERN_SEED` repeats the faults (not the load's timing).
 
 #![cfg(feature = "fdb")]
@@ -10,6 +11,8 @@
 
 mod checks;
 mod load;
+mod partition;
+mod proxy;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -22,7 +25,7 @@ use std::time::{Duration, Instant};
 use support::fdb_cluster::{self, Cluster, Layout, Pause};
 use support::resp::{Client, Value};
 use support::rng::Rng;
-use support::server::{Server, tern_in};
+use support::server::{Server, assert_sound, tern_in};
 use support::{env_number, say};
 use tempfile::TempDir;
 
@@ -37,24 +40,41 @@ const RECOVERY: Duration = Duration::from_secs(10);
 /// A cluster of three processes and servers on it. One at a time, for there are not processors for two.
 struct World {
     servers: Vec<Server>,
+    /// What each was started with.
+    args: Vec<String>,
     cluster: Cluster,
-    _home: TempDir,
+    home: TempDir,
     _alone: MutexGuard<'static, ()>,
+}
+
+/// Waits for the other tests to end.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl World {
     fn new(what_needs_it: &str) -> Option<Self> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         let cluster = Cluster::start(Layout::Double, what_needs_it)?;
+        Some(Self::on(cluster, alone))
+    }
+
+    fn on(cluster: Cluster, alone: MutexGuard<'static, ()>) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let (store, namespace) =
-            (format!("fdb:{}", cluster.cluster_file().display()), fdb_cluster::namespace());
-        let timeout = TIMEOUT.as_millis().to_string();
+        let store = format!("fdb:{}", cluster.cluster_file().display());
+        let (namespace, timeout) = (fdb_cluster::namespace(), TIMEOUT.as_millis().to_string());
         let args = ["--store", &store, "--store-namespace", &namespace, "--store-timeout", &timeout];
         let start = |n: usize| tern_in(&home.path().join(format!("server-{n}")), &args);
         let servers = (0..SERVERS).map(start).collect();
-        Some(World { servers, cluster, _home: home, _alone: alone })
+        let args = args.map(str::to_owned).to_vec();
+        World { servers, args, cluster, home, _alone: alone }
+    }
+
+    /// `tern check` of the whole store, while its servers run.
+    fn assert_sound(&self) {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        assert_sound(self.home.path(), &args);
     }
 
     fn ports(&self) -> Vec<u16> {
@@ -154,6 +174,7 @@ fn every_command_is_applied_once_while_processes_die_and_hang() {
     let mut client = world.servers[0].client();
     let wrong: Vec<String> = verdicts(&events, &mut client).into_iter().filter_map(Result::err).collect();
     assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n"));
+    world.assert_sound();
     for event in &events {
         let Outcome::Refused(line) = &event.outcome else { continue };
         assert!(line.starts_with("ERR the store is unavailable"), "{event:?}");
@@ -285,6 +306,7 @@ fn a_cluster_that_stops_as_a_whole_is_named_and_comes_back() {
         let reply = world.servers[n].client().line(&format!("GET before:{n}"));
         assert_eq!(reply, Value::Bulk(n.to_string().into_bytes()));
     }
+    world.assert_sound();
 }
 
 /// Clients of all servers get the error that names the store, about `store-timeout` after they have asked.

@@ -6,7 +6,7 @@
 
 use crate::support::resp::{Client, Value, request};
 use crate::support::rng::Rng;
-use crate::support::server::tern_in;
+use crate::support::server::{assert_sound, tern_in};
 use crate::support::{env_number, say};
 use crate::world::World;
 use std::collections::BTreeSet;
@@ -118,12 +118,14 @@ fn nothing_happens_twice() {
     let (repeats, unknown) = (world.repeats(), world.unknown());
     say(&format!("retries: {} operations, {repeats} answered again, {unknown} unknown commits", 3 * all));
     assert!(repeats as i64 > all / 2 && unknown > 0, "too few retries or faults to mean anything");
+    world.assert_sound();
 }
 
 #[test]
 fn without_ids_the_same_clients_do_things_twice() {
     let (world, _) = run(false);
     assert!(number(&world, "GET counter") > OPERATIONS as i64, "the test could not have failed");
+    world.assert_sound();
 }
 
 #[test]
@@ -156,5 +158,7 @@ fn a_server_that_is_killed_between_commit_and_reply() {
             .collect();
         let first = (round * ids) as i64 + 1;
         assert_eq!(answers, (first..first + ids as i64).collect(), "round {round}");
+        drop((client, server));
+        assert_sound(&dir, &[]);
     }
 }

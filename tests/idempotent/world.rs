@@ -76,6 +76,13 @@ impl World {
         self.faults.iter().for_each(|f| f.set_rates(rates));
     }
 
+    /// Fails where `tern check` would find damage.
+    pub fn assert_sound(&self) {
+        let check = async { tern::types::check::check(&self.store, &mut |_, _| {}).await };
+        let report = self.runtime.block_on(check).unwrap();
+        assert!(report.is_sound(), "{report}");
+    }
+
     /// Commits with an unknown result so far.
     pub fn unknown(&self) -> u64 {
         let of = |f: &Faulty| f.counts().unknown_applied + f.counts().unknown_lost + f.counts().unknown_late;

@@ -117,6 +117,12 @@ impl Rig {
         self.server.env.clock.advance(Duration::from_millis(ms));
     }
 
+    /// Fails where `tern check` would find damage.
+    pub async fn assert_sound(&self) {
+        let report = tern::types::check::check(&self.server.store, &mut |_, _| {}).await.unwrap();
+        assert!(report.is_sound(), "{report}");
+    }
+
     /// The layout.
     pub fn space(&self) -> &Keyspace {
         &self.server.space
