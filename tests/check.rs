@@ -27,6 +27,7 @@ use tern::keyspace::record::{Record, SetRep, Str, Value};
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
 use tern::types::check::{CheckError, Report, check};
+use tern::types::set::small::Small;
 
 async fn read(store: &Store) -> Report {
     check(store, &mut |_, _| {}).await.unwrap()
@@ -254,6 +255,17 @@ async fn damage_of_records_and_of_what_repeats_them_is_seen() {
     ] {
         p.plant(&p.db.record(b"raw"), Some(&small(value)), what).await;
     }
+    // An id of the dictionary's, also one that has a member, and numbers that are no ids; alone and among integers.
+    let word = p.value(&root::forward(b"member:7")).await.unwrap();
+    let word = u64::from_be_bytes(word[..].try_into().unwrap());
+    let seven = integer_id(b"7").unwrap();
+    for id in [0, word, (1 << 63) - 1, 0b11 << 62, u64::MAX] {
+        for ids in [vec![id], vec![seven, id], vec![seven - 1, id, seven]] {
+            let ids = Small::Ints(ids.into_iter().collect()).encode().unwrap();
+            let what = format!("the id {id:#x}, which is no integer");
+            p.plant(&p.db.record(b"ints"), Some(&small(Value::Set(ids))), &what).await;
+        }
+    }
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
@@ -285,6 +297,10 @@ async fn objects_without_an_owner_or_with_two_are_seen() {
 async fn damage_of_the_stores_own_rows_is_seen() {
     let p = plants().await;
     p.plant(&root::database(1), Some(b"x"), "without a prefix").await;
+    // The number of another database, spelled in another way.
+    let [head, number @ ..] = p.db.as_bytes() else { panic!() };
+    let longer = [&[head + 1, 0], number].concat();
+    p.plant(&root::database(1), Some(&longer), "without a prefix").await;
     p.plant(&root::database(1), Some(p.db.as_bytes()), "of two databases").await;
     p.plant(&root::database(1), Some(Prefix::from_number(60_000).as_bytes()), "is free in the allocator")
         .await;

@@ -40,7 +40,7 @@ impl Prefix {
         }
         Prefix { len: len as u8 + 1, bytes }
     }
-    /// From stored bytes.
+    /// From stored bytes. A number has one spelling: another would be a second place for the same database.
     pub fn decode(raw: &[u8]) -> Option<Self> {
         let first = *raw.first()?;
         if raw.len() > 5 || usize::from(first.checked_sub(0x80)?) + 1 != raw.len() {
@@ -50,7 +50,7 @@ impl Prefix {
         for (to, from) in bytes.iter_mut().zip(raw) {
             *to = *from;
         }
-        Some(Prefix { len: raw.len() as u8, bytes })
+        Some(Prefix { len: raw.len() as u8, bytes }).filter(|p| Prefix::from_number(p.number()) == *p)
     }
     /// The prefix that a row below a database starts with.
     pub fn of_row(row: &[u8]) -> Option<Self> {

@@ -4,8 +4,11 @@ use bytes::Bytes;
 use roaring::RoaringTreemap;
 use tern::commands::reply::Reply;
 use tern::commands::reply_codec;
+use tern::keyspace::collector::{State, encode_candidates};
+use tern::keyspace::ids::{BLOCK, marked};
 use tern::keyspace::instances::Instance;
-use tern::keyspace::keys::{Oid, Prefix, root};
+use tern::keyspace::keys::{Oid, Prefix, root, root::Garbage};
+use tern::keyspace::messages::{Message, encode};
 use tern::keyspace::receipt::Receipt;
 use tern::keyspace::record::{Record, SetRep, Str, Value};
 use tern::types::dump;
@@ -118,6 +121,61 @@ pub fn chunks() -> Vec<Vec<u8>> {
     all.iter().map(|ids| Row::encode(Some(1 << 40), ids).unwrap()).collect()
 }
 
+pub fn member_rows() -> Vec<Vec<u8>> {
+    let row = |key: &[u8], value: &[u8]| [&[key.len() as u8], key, value].concat();
+    let group = |lengths: [u16; 16]| -> Vec<u8> {
+        let text: usize = lengths.iter().filter(|len| **len != u16::MAX).map(|len| usize::from(*len)).sum();
+        lengths.iter().flat_map(|len| len.to_be_bytes()).chain(vec![b'x'; text]).collect()
+    };
+    let mut some = [3; 16];
+    (some[0], some[7], some[15]) = (u16::MAX, 0, 300);
+    vec![
+        row(&root::member(42), b"member"),
+        row(&root::members(32), &group([4; 16])),
+        row(&root::members(1 << 40), &group(some)),
+        row(&root::members(0), &group([u16::MAX; 16])),
+    ]
+}
+
+pub fn forward_rows() -> Vec<Vec<u8>> {
+    let row = |ids: &[u64]| ids.iter().flat_map(|id| id.to_be_bytes()).collect::<Vec<u8>>();
+    let one = row(&[77]);
+    let condemned = marked(&one, 77, true).unwrap();
+    vec![one, row(&[1, 1 << 60, 3]), [condemned, row(&[78])].concat()]
+}
+
+pub fn catalog_rows() -> Vec<Vec<u8>> {
+    let prefixes = [0, 3, 255, 70_000, u32::MAX].map(|n| Prefix::from_number(n).as_bytes().to_vec());
+    let state = State { epoch: 3, owner: u64::MAX, to: 1 << 61, condemned: 9, ..State::default() };
+    prefixes.into_iter().chain([state.encode(), State::default().encode()]).collect()
+}
+
+pub fn candidates() -> Vec<Vec<u8>> {
+    let of = |block: u64, ids: &mut dyn Iterator<Item = u64>| {
+        let ids: RoaringTreemap = ids.map(|id| block * BLOCK + id).collect();
+        [root::candidates(block * BLOCK).to_vec(), encode_candidates(&ids).unwrap()].concat()
+    };
+    vec![of(0, &mut [7].into_iter()), of(9, &mut (0..BLOCK).step_by(3)), of(1 << 40, &mut (0..5000))]
+}
+
+pub fn messages() -> Vec<Vec<u8>> {
+    let text = Bytes::from_static;
+    let event = |keyspace, keyevent| Message::Event {
+        db: 9,
+        keyspace,
+        keyevent,
+        event: text(b"set"),
+        key: text(b"key"),
+    };
+    let all = [
+        Message::Channel(text(b"channel"), text(b"payload")),
+        Message::Shard(text(b""), text(b"")),
+        event(true, false),
+        event(true, true),
+    ];
+    all.iter().map(|m| encode(std::slice::from_ref(m))).chain([encode(&all)]).collect()
+}
+
 pub fn row_keys() -> Vec<Vec<u8>> {
     let db = Prefix::from_number(3);
     vec![
@@ -134,6 +192,12 @@ pub fn row_keys() -> Vec<Vec<u8>> {
         root::receipt_age(1 << 40, b"an-id-of-a-client"),
         root::forward(b"member"),
         root::member(42).to_vec(),
+        root::made(db, Oid(9)),
+        root::streamed(5).to_vec(),
+        [&root::messages()[..], &[0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 0, 0, 2]].concat(),
+        root::garbage(Garbage::Object(db, Oid(9))),
+        root::garbage(Garbage::Database(db)),
+        root::garbage(Garbage::Building(Prefix::from_number(70_000), Oid(u128::MAX))),
     ]
 }
 

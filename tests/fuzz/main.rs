@@ -14,6 +14,7 @@ mod corpus;
 mod mutate;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod rows;
 #[path = "../support/mod.rs"]
 mod support;
 mod targets;
@@ -78,7 +79,8 @@ macro_rules! hunts {
     };
 }
 
-hunts!(requests payloads records receipts instances replies chunks small_sets row_keys hyperloglogs config_files);
+hunts!(requests payloads records receipts instances replies chunks small_sets member_rows forward_rows catalog_rows
+    candidates messages row_keys hyperloglogs config_files);
 
 /// The hunt can fail: a decoder that trusts a length is caught within a second.
 #[test]

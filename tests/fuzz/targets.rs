@@ -4,10 +4,12 @@ use super::{Target, corpus};
 use bytes::Bytes;
 use tern::commands::reply_codec;
 use tern::config::{Settings, from_text};
+use tern::keyspace::collector::{State, decode_candidates, encode_candidates};
 use tern::keyspace::instances::Instance;
 use tern::keyspace::keys::{Prefix, root};
 use tern::keyspace::receipt::Receipt;
 use tern::keyspace::record::{Record, Value};
+use tern::keyspace::{ids, members, messages};
 use tern::net::resp::Decoder;
 use tern::net::scan::{Limits, ProtocolError};
 use tern::types::dump;
@@ -24,6 +26,11 @@ pub const ALL: &[Target] = &[
     Target { name: "replies", run: replies, corpus: corpus::replies },
     Target { name: "chunks", run: chunks, corpus: corpus::chunks },
     Target { name: "small_sets", run: small_sets, corpus: corpus::records },
+    Target { name: "member_rows", run: member_rows, corpus: corpus::member_rows },
+    Target { name: "forward_rows", run: forward_rows, corpus: corpus::forward_rows },
+    Target { name: "catalog_rows", run: catalog_rows, corpus: corpus::catalog_rows },
+    Target { name: "candidates", run: candidates, corpus: corpus::candidates },
+    Target { name: "messages", run: told, corpus: corpus::messages },
     Target { name: "row_keys", run: row_keys, corpus: corpus::row_keys },
     Target { name: "hyperloglogs", run: hyperloglogs, corpus: corpus::hyperloglogs },
     Target { name: "config_files", run: config_files, corpus: corpus::config_files },
@@ -114,6 +121,64 @@ fn small_sets(input: &[u8]) {
     }
 }
 
+/// The dictionary's reverse rows: the key, behind its length, and the row.
+fn member_rows(input: &[u8]) {
+    let Some((len, rest)) = input.split_first() else { return };
+    let (key, value) = rest.split_at_checked((*len).into()).unwrap_or((rest, &[]));
+    let entries = members::entries(key, value).unwrap_or_default();
+    let row = Bytes::copy_from_slice(value);
+    // Who reads one member must find what who reads them all finds.
+    for (id, member) in &entries {
+        let (group, own) =
+            if key.len() == 10 { (Some(row.clone()), None) } else { (None, Some(row.clone())) };
+        assert_eq!(members::found(*id, group, own).as_deref(), Some(*member));
+    }
+    for id in [0, 7, 15, u64::MAX] {
+        let _ = members::found(id, Some(row.clone()), None);
+    }
+}
+
+/// The dictionary's forward rows: marks come and go, and change nothing else.
+fn forward_rows(row: &[u8]) {
+    let all: Vec<u64> = ids::ids_of_row(row).collect();
+    assert_eq!(all.len(), row.len() / 8);
+    for id in all.iter().copied().chain([0, u64::MAX]) {
+        let _ = (ids::is_condemned(row, id), ids::without_condemned(row, id), ids::marked(row, id, false));
+        let Some(condemned) = ids::marked(row, id, true) else { continue };
+        assert!(ids::is_condemned(&condemned, id));
+        assert_eq!(ids::ids_of_row(&condemned).collect::<Vec<_>>(), all);
+    }
+}
+
+/// What every transaction looks at: the databases' prefixes, the state of the dictionary's collector.
+fn catalog_rows(input: &[u8]) {
+    if let Some(prefix) = Prefix::decode(input) {
+        assert_eq!(prefix.as_bytes(), input);
+        assert_eq!(Prefix::from_number(prefix.number()), prefix);
+    }
+    if let Ok(state) = State::decode(input) {
+        assert_eq!(state.encode(), input);
+        let _ = state.round();
+    }
+}
+
+/// Of the dictionary's collector: ten bytes of key, and the ids.
+fn candidates(input: &[u8]) {
+    let (key, value) = input.split_at(input.len().min(10));
+    if let Ok(ids) = decode_candidates(key, value) {
+        assert!(!ids.is_empty());
+        let again = encode_candidates(&ids).unwrap();
+        assert_eq!(decode_candidates(key, &again).unwrap(), ids);
+    }
+}
+
+fn told(input: &[u8]) {
+    // The database of what is no event says nothing.
+    if let Some(told) = messages::decode(Bytes::copy_from_slice(input)) {
+        assert_eq!(messages::decode(messages::encode(&told).into()), Some(told));
+    }
+}
+
 fn row_keys(input: &[u8]) {
     let row = Bytes::copy_from_slice(input);
     let _ =
@@ -123,7 +188,8 @@ fn row_keys(input: &[u8]) {
         let _ = (prefix.decode_record(&row), prefix.decode_oid(input), prefix.decode_expiry(&row));
     }
     let _ = (root::decode_lane(input), root::decode_instance(input), root::is_data(input));
-    let _ = (root::decode_receipt_age(&row), root::decode_garbage(&row));
+    let _ = (root::decode_receipt_age(&row), root::decode_garbage(&row), root::decode_message(input));
+    let _ = (root::decode_made(input), root::decode_in_collection(input));
 }
 
 fn hyperloglogs(input: &[u8]) {

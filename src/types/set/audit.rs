@@ -43,10 +43,13 @@ pub fn small(rep: &SetRep) -> Option<String> {
         Ok(set) => set?,
         Err(_) => return Some("a set in the record does not decode".into()),
     };
+    if let Small::Ints(ids) = &set
+        && let Some(id) = ids.iter().find(|id| !(FIRST_INTEGER..IDS_END).contains(id))
+    {
+        return Some(format!("an intset in the record holds the id {id:#x}, which is no integer"));
+    }
     let fits = match &set {
-        Small::Ints(ids) => {
-            ids.len() <= MAX_INTS as u64 && ids.iter().all(|id| (FIRST_INTEGER..IDS_END).contains(&id))
-        }
+        Small::Ints(ids) => ids.len() <= MAX_INTS as u64,
         Small::Raw(members) => members.len() <= MAX_RAW && members.iter().all(|m| m.len() <= MAX_RAW_LEN),
     };
     let members = set.members();
