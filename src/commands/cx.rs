@@ -60,6 +60,8 @@ pub enum AfterReply {
     GoOn,
     /// It is closed (SHUTDOWN, CLIENT KILL of oneself).
     Close,
+    /// Its EXEC answered so many bytes, more than `client-output-buffer-limit` allows; they are not held.
+    Excess(usize),
     /// Its task panics (DEBUG PANIC CONNECTION).
     Panic,
 }

@@ -3,7 +3,7 @@
 use super::staging::Prepared;
 use super::{Call, Done, Forced, Job, Unit, Watched};
 use crate::commands::args::Args;
-use crate::commands::cx::{ClientState, Cx, Server};
+use crate::commands::cx::{AfterReply, ClientState, Cx, Server};
 use crate::commands::large;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Run};
@@ -170,8 +170,7 @@ impl<'a> Batch<'a> {
         }
         client.in_exec = unit.exec;
         self.may_stream = unit.id.is_none();
-        let mut replies = Vec::with_capacity(unit.calls.len());
-        let mut held = 0;
+        let mut held = Held::new(unit, self.server);
         for (n, call) in unit.calls.iter().enumerate() {
             let reply = match forced.call(n) {
                 Some(reply) => reply,
@@ -192,14 +191,16 @@ impl<'a> Batch<'a> {
                     }
                 },
             };
-            held += reply.weight();
-            replies.push(reply);
-            if held > MAX_HELD && !unit.exec {
+            held.push(reply);
+            if held.bytes > MAX_HELD && !unit.exec {
                 break;
             }
         }
         client.in_exec = false;
-        Ok(Some(replies))
+        if held.is_too_much() {
+            client.after_reply = AfterReply::Excess(held.bytes);
+        }
+        Ok(Some(held.replies))
     }
 
     /// Runs a call, whatever its id. None where the handler panicked.
@@ -242,6 +243,39 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(true)
+    }
+}
+
+/// Replies that wait for the end of a unit.
+struct Held {
+    replies: Vec<Reply>,
+    /// What they weigh, dropped ones too.
+    bytes: usize,
+    /// For an EXEC the hard `client-output-buffer-limit`.
+    most: usize,
+}
+
+impl Held {
+    fn new(unit: &Unit, server: &Server) -> Self {
+        let hard = server.config.get().client_output_buffer_limit.normal.hard;
+        // What is kept under an id has to fit the transaction.
+        let bounded = unit.exec && unit.id.is_none() && hard > 0;
+        let most = if bounded { hard } else { usize::MAX };
+        Held { replies: Vec::with_capacity(unit.calls.len()), bytes: 0, most }
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.bytes > self.most
+    }
+
+    /// Beyond the limit the connection is going to be closed: the commands run on, as in Redis, and nobody hears of them.
+    fn push(&mut self, reply: Reply) {
+        let before = self.is_too_much();
+        self.bytes += reply.weight();
+        if self.is_too_much() && !before {
+            self.replies.fill(Reply::None);
+        }
+        self.replies.push(if self.is_too_much() { Reply::None } else { reply });
     }
 }
 

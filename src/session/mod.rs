@@ -199,6 +199,13 @@ impl Session {
         match self.client.after_reply {
             AfterReply::GoOn => {}
             AfterReply::Close => self.closing = true,
+            AfterReply::Excess(bytes) => {
+                self.client.after_reply = AfterReply::GoOn;
+                // Where CLIENT REPLY has left the answer out, nothing waits.
+                if self.weight > 0 {
+                    self.weight = self.weight.max(bytes);
+                }
+            }
             AfterReply::Panic => debug::fail("DEBUG PANIC CONNECTION"),
         }
     }

@@ -97,6 +97,98 @@ fn replies_that_nobody_reads_are_not_held() {
     assert_unharmed(&tern);
 }
 
+/// One after the other, what an EXEC answers is held until it is committed: the hard limit holds meanwhile, not only afterwards.
+#[test]
+fn an_exec_that_answers_more_than_the_limit_is_not_held() {
+    let limit = "normal 8mb 0 0";
+    let options =
+        ["--appendfsync", "no", "--store-value-cache-size", "0", "--client-output-buffer-limit", limit];
+    let tern = tern(&options);
+    let mut admin = tern.client();
+    assert_eq!(admin.run(&[&b"SET"[..], b"large", &vec![b'v'; MIB]]).value, Value::Simple(b"OK".to_vec()));
+    let witness = Witness::start(&tern);
+    let exec = |gets: usize, last: &str| {
+        let words = [
+            "MULTI\r\n".to_owned(),
+            "INCR began\r\n".to_owned(),
+            "GET large\r\n".repeat(gets),
+            last.to_owned(),
+        ];
+        (words.concat() + "\r\nEXEC\r\n").into_bytes()
+    };
+    let grown = grown_during(&tern, || {
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let (mut stream, request) = (connect(&tern), exec(200, &format!("SET done:{n} here")));
+                scope.spawn(move || {
+                    stream.write_all(&request).unwrap();
+                    let mut answer = Vec::new();
+                    let _ = stream.read_to_end(&mut answer);
+                    assert!(answer.len() < 8 * MIB, "{} bytes are answered", answer.len());
+                    assert!(!answer.windows(4).any(|w| w == b"*202"), "a part of the answer is sent");
+                });
+            }
+        });
+    });
+    say(&format!("4 EXECs that answer 200 MiB each, of 8 that are allowed: {} MiB", grown / MIB));
+    witness.was_served("EXECs beyond the limit");
+    assert!(grown < 128 * MIB, "{} MiB", grown / MIB);
+    assert_eq!(lines_with(&tern, "client-output-buffer-limit: connection closed"), 4);
+    // As in Redis, what it has done stays done, once.
+    assert_eq!(admin.line("GET began"), Value::Bulk(b"4".to_vec()));
+    assert_eq!(admin.line("EXISTS done:0 done:1 done:2 done:3"), Value::Int(4));
+    // Within the limit, or where nobody wants to hear, nothing is closed.
+    let mut client = tern.client();
+    client.send_raw(&exec(5, "PING")).unwrap();
+    let answers: Vec<Value> = (0..9).map(|_| client.read().unwrap().value).collect();
+    assert_eq!(answers[8].items().map(<[Value]>::len), Some(7));
+    client
+        .send_raw(&[b"CLIENT REPLY OFF\r\n", &exec(20, "PING")[..], b"CLIENT REPLY ON\r\nPING\r\n"].concat())
+        .unwrap();
+    assert_eq!(client.read().unwrap().value, Value::Simple(b"OK".to_vec()));
+    assert_eq!(client.read().unwrap().value, Value::Simple(b"PONG".to_vec()));
+    assert_unharmed(&tern);
+}
+
+/// Members are read as they are sent, also those of an EXEC: many large sets at once are their ids.
+#[test]
+fn an_exec_of_many_large_sets_is_read_as_it_is_sent() {
+    const MEMBERS: usize = 100_000;
+    const TIMES: usize = 40;
+    let tern = tern(&["--appendfsync", "no"]);
+    let mut admin = tern.client();
+    for from in (0..MEMBERS).step_by(10_000) {
+        let members = (from..from + 10_000).map(|n| format!("member:{n:060}"));
+        let argv: Vec<String> = ["SADD".to_owned(), "large".into()].into_iter().chain(members).collect();
+        assert_eq!(admin.run(&argv).value, Value::Int(10_000));
+    }
+    let witness = Witness::start(&tern);
+    let request = format!("MULTI\r\n{}EXEC\r\n", "SMEMBERS large\r\n".repeat(TIMES)).into_bytes();
+    let mut silent: Vec<TcpStream> = Vec::new();
+    let grown = grown_during(&tern, || {
+        for _ in 0..4 {
+            let mut stream = connect(&tern);
+            stream.write_all(&request).unwrap();
+            silent.push(stream);
+        }
+        std::thread::sleep(Duration::from_secs(4));
+    });
+    let asked = 4 * TIMES * MEMBERS * 75 / MIB;
+    say(&format!("4 EXECs of {TIMES} large sets that nobody reads, {asked} MiB: {} MiB", grown / MIB));
+    witness.was_served("EXECs of large sets");
+    assert!(grown < 128 * MIB, "{} MiB", grown / MIB);
+    let head = "+OK\r\n".len() + TIMES * "+QUEUED\r\n".len() + format!("*{TIMES}\r\n").len();
+    let each = format!("*{MEMBERS}\r\n").len() + MEMBERS * ("$67\r\n\r\n".len() + 67);
+    let (mut left, mut chunk) = (head + TIMES * each, vec![0; MIB]);
+    while left > 0 {
+        let n = silent[0].read(&mut chunk).unwrap();
+        assert!(n > 0 && n <= left, "{n} bytes of {left} to come");
+        left -= n;
+    }
+    drop(silent);
+    assert_unharmed(&tern);
+}
+
 #[test]
 fn wrong_passwords_are_counted_and_leave_few_lines() {
     let tern = tern(&["--requirepass", "correct horse"]);
