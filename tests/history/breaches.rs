@@ -6,7 +6,7 @@ use tern::store::Read;
 use tern::store::tamper::{Sight, Tamper};
 
 /// The tag of a row below a database's prefix, or of a row of the store.
-fn tag(key: &[u8]) -> u8 {
+pub fn tag(key: &[u8]) -> u8 {
     match Prefix::of_row(key) {
         Some(prefix) => key.get(prefix.as_bytes().len()).copied().unwrap_or(0),
         None => key.first().copied().unwrap_or(0),
@@ -34,15 +34,6 @@ pub struct LaneKeySkipped;
 impl Tamper for LaneKeySkipped {
     fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
         value.filter(|_| tag(key) != b'l')
-    }
-}
-
-/// A fold (it alone reads deltas one by one as snapshots) takes added members for removed ones.
-pub struct FoldLosesDeltas;
-impl Tamper for FoldLosesDeltas {
-    fn answer(&self, key: &[u8], read: Read, value: Option<Bytes>) -> Option<Bytes> {
-        let delta = tag(key) == b'S' && read == Read::Snapshot && value.as_deref() == Some(b"+");
-        if delta { Some(Bytes::from_static(b"-")) } else { value }
     }
 }
 

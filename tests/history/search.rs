@@ -50,11 +50,6 @@ impl Verdict {
     }
 }
 
-/// Judges a history, part by part.
-pub fn judge(events: &[Event]) -> Verdict {
-    judge_parts(parts(events))
-}
-
 /// Judges parts of a history.
 pub fn judge_parts(parts: Vec<Vec<Event>>) -> Verdict {
     for part in parts {

@@ -1,7 +1,7 @@
 //! Histories written by hand: the search says yes and no where it should.
 
 use super::model::{Answer, Op};
-use super::search::{Event, NEVER, Verdict, judge, parts};
+use super::search::{Event, NEVER, Verdict, judge_parts, parts};
 
 fn one(client: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
     let op = Op::One(line.split(' ').map(str::to_owned).collect());
@@ -15,7 +15,7 @@ fn text(value: &str) -> Option<Answer> {
 const OK: Option<Answer> = Some(Answer::Ok);
 
 fn is_good(events: &[Event]) -> bool {
-    match judge(events) {
+    match judge_parts(parts(events)) {
         Verdict::Serializable => true,
         Verdict::Broken(..) => false,
         Verdict::Undecided => panic!("undecided"),

@@ -1,6 +1,6 @@
 //! Hazard: what goes wrong once in a million schedules, and cannot be repeated.
 //!
-//! A cluster of servers with all their jobs, up to 64 clients, faults, crashes and outages run on one thread in virtual time
+//! A cluster of servers with all their jobs, up to 64 clients, faults, crashes, outages and restarts run on one thread in virtual time
 //! ([`world`]): thousands of seconds of clients' time in a minute, and the same seed is the same history, byte for byte. The
 //! checkers of `tests/history` judge every history, `tern check` every store.
 //!
@@ -8,7 +8,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-#[allow(dead_code)]
 #[path = "../history/breaches.rs"]
 mod breaches;
 #[path = "../history/generate.rs"]
@@ -19,14 +18,12 @@ mod model;
 mod record;
 #[path = "../history/replay.rs"]
 mod replay;
-#[allow(dead_code)]
 #[path = "../history/search.rs"]
 mod search;
 #[path = "../history/second.rs"]
 mod second;
 #[path = "../support/mod.rs"]
 mod support;
-#[allow(dead_code)]
 #[path = "../history/verdict.rs"]
 mod verdict;
 #[path = "../history/witness.rs"]
@@ -59,6 +56,7 @@ struct Sum {
     open: usize,
     crashes: u64,
     outages: u64,
+    restarts: u64,
     undecided: u64,
     /// Real time, without judging.
     simulating: Duration,
@@ -67,9 +65,12 @@ struct Sum {
 impl Sum {
     /// Simulates one seed, which must be without fault.
     fn add(&mut self, seed: u64) {
-        let plan = Plan::mixed(&mut Rng::new(seed));
+        self.add_plan(&Plan::mixed(&mut Rng::new(seed)), seed);
+    }
+
+    fn add_plan(&mut self, plan: &Plan, seed: u64) {
         let since = Instant::now();
-        let Outcome { history, crashes, outages, damage } = simulate(&plan, seed);
+        let Outcome { history, crashes, outages, restarts, damage } = simulate(plan, seed);
         self.simulating += since.elapsed();
         let (operations, open) = counted(&history);
         assert_eq!(damage, None, "TERN_SIM_SEED={seed}");
@@ -78,16 +79,18 @@ impl Sum {
         (self.seeds, self.undecided) = (self.seeds + 1, self.undecided + u64::from(!verdicts.is_decided()));
         (self.operations, self.open) = (self.operations + operations, self.open + open);
         (self.crashes, self.outages) = (self.crashes + crashes, self.outages + outages);
+        self.restarts += restarts;
         self.client_seconds += plan.client_time();
     }
 
     fn tell(&self, what: &str, since: Instant) {
-        let Sum { seeds, client_seconds, operations, open, crashes, outages, undecided, simulating } = self;
+        let Sum { seeds, client_seconds, operations, open, crashes, outages, .. } = self;
+        let (restarts, undecided) = (self.restarts, self.undecided);
         support::say(&format!(
             "simulation: {what}: {seeds} seeds, {client_seconds} client-seconds in {:.1} s, {operations} operations, {open} open, \
-             {crashes} crashes, {outages} outages, {undecided} undecided; {:.1} s without the checkers",
+             {crashes} crashes, {outages} outages, {restarts} restarts, {undecided} undecided; {:.1} s without the checkers",
             since.elapsed().as_secs_f64(),
-            simulating.as_secs_f64()
+            self.simulating.as_secs_f64()
         ));
     }
 }
@@ -97,7 +100,10 @@ fn fixed_seeds_are_strictly_serializable() {
     let (mut sum, since) = (Sum::default(), Instant::now());
     FIXED.for_each(|seed| sum.add(seed));
     sum.tell("fixed", since);
-    assert!(sum.crashes > 0 && sum.outages > 0 && sum.open > 0, "no trouble in the fixed seeds");
+    assert!(
+        sum.crashes > 0 && sum.outages > 0 && sum.restarts > 0 && sum.open > 0,
+        "no trouble in the fixed seeds"
+    );
     assert!(sum.undecided * 2 <= sum.seeds, "{} undecided", sum.undecided);
 }
 
@@ -106,7 +112,11 @@ fn fixed_seeds_are_strictly_serializable() {
 #[test]
 fn seeds_that_have_found_something() {
     let (mut sum, since) = (Sum::default(), Instant::now());
-    [174_997_948_280_691].into_iter().for_each(|seed| sum.add(seed));
+    for seed in [174_997_948_280_691] {
+        // There were no restarts when it was found.
+        let plan = Plan { restarts: false, ..Plan::mixed(&mut Rng::new(seed)) };
+        sum.add_plan(&plan, seed);
+    }
     sum.tell("once found", since);
 }
 
@@ -170,6 +180,7 @@ fn breaches_are_found() {
             rates,
             give_up: 0,
             trouble: Duration::ZERO,
+            restarts: false,
             tamper: Some(tamper),
             marked: true,
         };

@@ -6,7 +6,8 @@
 //!
 //! A server that *crashes* loses its store at once: what it has handed over may still be committed, nothing else reaches the
 //! store, and its clients never hear of it. Another one starts in its place, under a new name. An *outage* is a silence of
-//! the store for one server.
+//! the store for one server. A server that is *restarted* stops as on SIGTERM: it takes nothing new, answers what it has begun, takes its row
+//! away, and another one starts in its place.
 
 use crate::generate::{EVERYTHING, Group, step};
 use crate::record::{History, Record, Until};
@@ -19,11 +20,12 @@ use tern::commands::cx::Server;
 use tern::config::{ConfigStore, Settings};
 use tern::env::Env;
 use tern::exec::Executor;
+use tern::keyspace::keys::root;
 use tern::store::faulty::{FaultRates, Faulty, Outage};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::observe::Observer;
 use tern::store::tamper::Tamper;
-use tern::store::{Fsync, Store};
+use tern::store::{Fsync, Read, Store};
 use tokio::sync::{Notify, watch};
 
 const START: u64 = 1_700_000_000_000;
@@ -50,8 +52,10 @@ pub struct Plan {
     pub rates: FaultRates,
     /// One call in so many is given up; 0: none.
     pub give_up: usize,
-    /// Time between two crashes or outages, on average; zero: none.
+    /// Time between two crashes, outages or restarts, on average; zero: none.
     pub trouble: Duration,
+    /// Whether servers are restarted too.
+    pub restarts: bool,
     pub tamper: Option<Arc<dyn Tamper>>,
     pub marked: bool,
 }
@@ -75,6 +79,7 @@ impl Plan {
             tamper: None,
             // Where many go at once or much is open, a search alone decides little.
             marked: clients > 4 || give_up > 0 || !trouble.is_zero() || rng.below(2) > 0,
+            restarts: rng.below(4) > 0,
         }
     }
 
@@ -90,6 +95,7 @@ pub struct Outcome {
     pub history: History,
     pub crashes: u64,
     pub outages: u64,
+    pub restarts: u64,
     /// What is wrong with the store.
     pub damage: Option<String>,
 }
@@ -133,6 +139,7 @@ struct World {
     record: Record,
     crashes: AtomicU64,
     outages: AtomicU64,
+    restarts: AtomicU64,
     stop: watch::Sender<bool>,
 }
 
@@ -158,6 +165,7 @@ impl World {
             stop: watch::Sender::new(false),
             crashes: AtomicU64::new(0),
             outages: AtomicU64::new(0),
+            restarts: AtomicU64::new(0),
             plan,
             env,
             shared,
@@ -244,9 +252,11 @@ impl World {
         })
     }
 
-    /// Crashes and outages, one after the other.
+    /// Crashes, outages and restarts, one after the other.
     async fn trouble(self: Arc<Self>, seed: u64) {
         let mut rng = Rng::new(seed ^ 0xBAD);
+        // Of its own, so that a seed without restarts is the history that it was before there were any.
+        let mut restarts = Rng::new(seed ^ 0x5709);
         let mut stop = self.stop.subscribe();
         while !self.plan.trouble.is_zero() {
             let pause = Duration::from_millis(rng.below(2 * self.plan.trouble.as_millis() as usize) as u64);
@@ -256,7 +266,9 @@ impl World {
                 () = tokio::time::sleep(pause) => {}
             }
             let n = rng.below(self.plan.servers);
-            if rng.below(2) == 0 {
+            if self.plan.restarts && restarts.one_in(3) {
+                self.restart(n, &mut restarts).await;
+            } else if rng.below(2) == 0 {
                 self.crash(n, &mut rng).await;
             } else {
                 self.outage(n, &mut rng).await;
@@ -271,6 +283,27 @@ impl World {
         life.down.tell();
         life.exec.server().stop.send_replace(true);
         drop(life);
+        tokio::time::sleep(Duration::from_millis(rng.below(DOWN) as u64)).await;
+        self.start(n, rng.next()).await;
+    }
+
+    async fn restart(&self, n: usize, rng: &mut Rng) {
+        let Some(life) = self.seats[n].send_replace(None) else { return };
+        self.restarts.fetch_add(1, SeqCst);
+        let server = life.exec.server().clone();
+        server.stop.send_replace(true);
+        // Clients that have asked it hold it until they are answered.
+        let since = tokio::time::Instant::now();
+        while Arc::strong_count(&life) > 1 {
+            assert!(since.elapsed() < SETTLE, "a server that stops does not answer what it has begun");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(life);
+        let left = tokio::time::timeout(SETTLE, server.space.instances.leave()).await;
+        assert_eq!(left.map_err(|_| "it does not leave"), Ok(Ok(())));
+        let row = root::instance(server.space.instances.id());
+        let found = self.store.begin().get(&row, Read::Snapshot).await;
+        assert_eq!(found, Ok(None), "a server that has stopped is still registered");
         tokio::time::sleep(Duration::from_millis(rng.below(DOWN) as u64)).await;
         self.start(n, rng.next()).await;
     }
@@ -297,7 +330,8 @@ impl World {
         }
         let report = tern::types::check::check(&self.store, &mut |_, _| {}).await.unwrap();
         let damage = (!report.is_sound()).then(|| report.to_string());
-        let (crashes, outages) = (self.crashes.load(SeqCst), self.outages.load(SeqCst));
-        Outcome { history: self.record.finish(), crashes, outages, damage }
+        let [crashes, outages, restarts] =
+            [&self.crashes, &self.outages, &self.restarts].map(|n| n.load(SeqCst));
+        Outcome { history: self.record.finish(), crashes, outages, restarts, damage }
     }
 }
