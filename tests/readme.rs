@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use support::resp::{Value, text};
 use support::server::tern_in;
@@ -25,43 +26,65 @@ fn readme() -> (PathBuf, String) {
     (path, text)
 }
 
-fn refused(row: &Row) -> bool {
-    let own = matches!(row.run, Run::Refuse(_));
-    let subs = !row.subs.is_empty() && row.subs.iter().all(refused);
-    own || matches!(row.run, Run::Container) && subs
-}
-
-/// A command's name, with its subcommands.
-fn shown(row: &Row) -> String {
-    let subs: Vec<String> = row.subs.iter().filter(|s| !refused(s)).map(|s| s.name.to_uppercase()).collect();
-    let name = row.name.to_uppercase();
-    if subs.is_empty() { name } else { format!("{name} ({})", subs.join(", ")) }
-}
-
-fn render() -> String {
-    let groups = [
-        ("strings", Group::String),
-        ("bitmaps", Group::Bitmap),
-        ("HyperLogLogs", Group::HyperLogLog),
-        ("sets", Group::Set),
-        ("keys", Group::Generic),
-        ("transactions", Group::Transactions),
-        ("connection", Group::Connection),
-        ("server", Group::Server),
-        ("publish/subscribe", Group::Pubsub),
-        ("scripts", Group::Scripting),
-        ("cluster", Group::Cluster),
-    ];
-    let mut out = String::from("| group | commands |\n|---|---|\n");
-    for (title, group) in groups {
-        let names: Vec<String> = rows().filter(|r| r.group == group && !refused(r)).map(shown).collect();
-        if !names.is_empty() {
-            out.push_str(&format!("| {title} | {} |\n", names.join(" · ")));
+/// Why a row is refused. Of a container whose subcommands all are: why the first one is.
+fn refusal(row: &Row) -> Option<&'static str> {
+    match row.run {
+        Run::Refuse(why) => Some(why),
+        Run::Container if row.subs.iter().all(|sub| refusal(sub).is_some()) => {
+            row.subs.first().and_then(refusal)
         }
+        _ => None,
     }
-    let refused: Vec<String> = rows().filter(|r| refused(r)).map(|r| r.name.to_uppercase()).collect();
-    if !refused.is_empty() {
-        out.push_str(&format!("| refused by design, with a clear error | {} |\n", refused.join(" · ")));
+}
+
+fn upper(rows: &[&Row]) -> String {
+    rows.iter().map(|row| row.name.to_uppercase()).collect::<Vec<_>>().join(", ")
+}
+
+/// What becomes of a command: its subcommands where it has any, or why it is refused.
+fn outcome(row: &Row) -> String {
+    if let Some(why) = refusal(row) {
+        return format!("refused: {why}");
+    }
+    let (refused, supported): (Vec<&Row>, Vec<&Row>) =
+        row.subs.iter().partition(|sub| refusal(sub).is_some());
+    let mut parts = vec!["supported".to_owned()];
+    if !supported.is_empty() {
+        parts = vec![format!("supported: {}", upper(&supported))];
+    }
+    let reasons: BTreeSet<&str> = refused.iter().filter_map(|sub| refusal(sub)).collect();
+    for why in reasons {
+        let those: Vec<&Row> = refused.iter().copied().filter(|sub| refusal(sub) == Some(why)).collect();
+        parts.push(format!("refused: {}: {why}", upper(&those)));
+    }
+    parts.join("; ")
+}
+
+const GROUPS: [(&str, Group); 11] = [
+    ("strings", Group::String),
+    ("bitmaps", Group::Bitmap),
+    ("HyperLogLogs", Group::HyperLogLog),
+    ("sets", Group::Set),
+    ("keys", Group::Generic),
+    ("transactions", Group::Transactions),
+    ("connection", Group::Connection),
+    ("server", Group::Server),
+    ("publish/subscribe", Group::Pubsub),
+    ("scripts", Group::Scripting),
+    ("cluster", Group::Cluster),
+];
+
+/// A line a command.
+fn render() -> String {
+    let mut out = String::from("| command | group | since | |\n|---|---|---|---|\n");
+    for (title, group) in GROUPS {
+        let mut of_group: Vec<&Row> = rows().filter(|row| row.group == group).collect();
+        of_group.sort_by_key(|row| row.name);
+        for row in of_group {
+            let (name, outcome) = (row.name.to_uppercase(), outcome(row).replace('|', "\\|"));
+            let since = if row.name == "idempotent" { "Tern's own" } else { row.since };
+            out.push_str(&format!("| {name} | {title} | {since} | {outcome} |\n"));
+        }
     }
     out
 }
@@ -82,7 +105,7 @@ fn its_table_of_commands_is_the_tables() {
 #[test]
 fn every_group_is_shown() {
     let table = render();
-    let all = rows().all(|row| table.contains(&row.name.to_uppercase()));
+    let all = rows().all(|row| table.contains(&format!("| {} |", row.name.to_uppercase())));
     assert!(all, "a row of a group that the README leaves out");
 }
 
