@@ -121,7 +121,8 @@ fn a_store_is_moved_to_the_cluster_and_back() {
     let Some(cluster) = fdb_cluster::shared("tern copy") else { return };
     let fleet = Fleet::new(cluster, 0);
     let (old, back) = (fleet.home.path().join("old"), fleet.home.path().join("back"));
-    let mut server = tern_in(&old, &["--appendfsync", "no"]);
+    let place = |dir: &std::path::Path| format!("local:{}", dir.display());
+    let mut server = tern_in(&old, &["--appendfsync", "no", "--store", &place(&old)]);
     let mut client = server.client();
     for n in 0..50 {
         let value = vec![b'a' + (n % 26) as u8; 100_000];
@@ -129,7 +130,6 @@ fn a_store_is_moved_to_the_cluster_and_back() {
         client.line(&format!("SADD set:{n} a b {n}"));
     }
     assert!(server.terminate());
-    let place = |dir: &std::path::Path| format!("local:{}", dir.display());
     let there = fleet.copy(&place(&old), &fleet.store);
     assert!(there.status.success(), "{there:?}");
     let again = fleet.copy(&place(&old), &fleet.store);
@@ -146,8 +146,8 @@ fn a_store_is_moved_to_the_cluster_and_back() {
     let returned = fleet.copy(&fleet.store, &place(&back));
     assert!(returned.status.success(), "{returned:?}");
     assert_eq!(there.stdout, returned.stdout, "one count and one checksum on all three");
-    assert_sound(&back, &[]);
-    let server = tern_in(&back, &[]);
+    assert_sound(&back, &["--store", &place(&back)]);
+    let server = tern_in(&back, &["--store", &place(&back)]);
     assert_eq!(
         server.client().line("SMISMEMBER set:7 a 7 8"),
         Value::Array([1, 1, 0].map(Value::Int).to_vec())
