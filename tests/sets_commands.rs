@@ -291,3 +291,43 @@ async fn long_members_and_large_commands() {
     assert_eq!(shown(&rig.run(&argv[..20_002]).await), "0");
     assert_eq!(shown(&rig.run(&["smismember", "big", &many[149_999], "member:"]).await), "[1 0]");
 }
+
+/// What a transaction remembers of a set that it was asked about ends with its first write, and is of that set alone.
+#[tokio::test]
+async fn a_transaction_asks_of_its_own_writes() {
+    let mut rig = Rig::new().await;
+    let words: Vec<String> = (0..300).map(|n| format!("w{n}")).collect();
+    for key in ["s", "t"] {
+        let argv: Vec<&str> = ["sadd", key].into_iter().chain(words.iter().map(String::as_str)).collect();
+        rig.run(&argv).await;
+    }
+    assert_eq!(shown(&rig.line("srem t w7").await), "1");
+    let script = "sismember s w7 -> 1
+         sismember s w7 -> 1
+         sismember t w7 -> 0
+         sismember s w8 -> 1
+         sismember t w8 -> 1
+         sismember s new -> 0
+         select 1 -> OK
+         sismember s w7 -> 0
+         select 0 -> OK
+         sismember s w7 -> 1
+         srem s w7 -> 1
+         sismember s w7 -> 0
+         sadd s new -> 1
+         sismember s new -> 1
+         sismember t w8 -> 1
+         del t -> 1
+         sismember t w8 -> 0
+         scard s -> 300
+         flushdb -> OK
+         sismember s new -> 0
+         scard s -> 0";
+    let lines: Vec<(&str, &str)> = script.lines().map(|l| l.trim().split_once(" -> ").unwrap()).collect();
+    let commands: Vec<&str> = lines.iter().map(|(command, _)| *command).collect();
+    let replies = rig.together(&commands).await;
+    for ((command, want), reply) in lines.iter().zip(&replies) {
+        assert_eq!(shown(reply), *want, "{command}");
+    }
+    assert_eq!(replies.len(), lines.len());
+}

@@ -22,6 +22,7 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::clients::{ClientHandle, Clients, Identity};
 use crate::telemetry::counters::LookupTally;
 use crate::telemetry::offences::Offence;
+use crate::types::memo::Memo;
 use crate::types::object::{self, Slot};
 use crate::types::staged::Staged;
 use bytes::Bytes;
@@ -268,6 +269,8 @@ pub struct Cx<'a> {
     pub may_stream: bool,
     /// Keys that this attempt looked up.
     pub lookups: &'a LookupTally,
+    /// What this attempt has read and may answer again.
+    pub memo: &'a Memo,
     /// What this attempt tells.
     pub outbox: &'a Outbox,
 }
@@ -296,7 +299,7 @@ impl Cx<'_> {
     }
     /// As [`Cx::look_up`], for a command whose answer is about members of a set: see [`object::open_members`].
     pub async fn look_up_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
-        Ok(self.counted(s, object::open_members(s, key).await?))
+        Ok(self.counted(s, self.memo.open_members(s, key).await?))
     }
     fn counted(&self, s: &Scope<'_>, slot: Slot) -> Slot {
         self.lookups.count(slot.exists());

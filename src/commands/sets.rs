@@ -207,7 +207,7 @@ async fn scard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 async fn sismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, args.next()?).await?;
-    Ok(set::contains(&s, slot.set()?, args.next()?).await?.into())
+    Ok(set::contains(&s, slot.set()?, args.next()?, cx.memo).await?.into())
 }
 
 async fn smismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

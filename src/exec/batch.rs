@@ -15,6 +15,7 @@ use crate::keyspace::keys::{Prefix, root};
 use crate::keyspace::messages::{Message, Outbox};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::{LookupTally, Lookups};
+use crate::types::memo::Memo;
 use crate::types::staged::Staged;
 use crate::types::{object, set};
 use bytes::Bytes;
@@ -57,6 +58,7 @@ pub(super) struct Batch<'a> {
     pub(super) now: u64,
     rng: Rng,
     lookups: LookupTally,
+    memo: Memo,
     outbox: Outbox,
     /// False while a unit runs whose answers are kept under its id.
     may_stream: bool,
@@ -74,6 +76,7 @@ impl<'a> Batch<'a> {
             now: server.env.clock.now_ms(),
             rng,
             lookups: LookupTally::default(),
+            memo: Memo::default(),
             outbox,
             may_stream: true,
         })
@@ -81,7 +84,7 @@ impl<'a> Batch<'a> {
 
     /// Another one on the same transaction, for units that run beside each other.
     pub(super) fn sibling(&self, rng: Rng) -> Self {
-        let (catalog, lookups) = (self.catalog.clone(), LookupTally::default());
+        let (catalog, lookups, memo) = (self.catalog.clone(), LookupTally::default(), Memo::default());
         let outbox = self.server.outbox(&catalog);
         Batch {
             server: self.server,
@@ -90,6 +93,7 @@ impl<'a> Batch<'a> {
             now: self.now,
             rng,
             lookups,
+            memo,
             outbox,
             may_stream: true,
         }
@@ -223,6 +227,7 @@ impl<'a> Batch<'a> {
             staged,
             may_stream: self.may_stream && call.id.is_none(),
             lookups: &self.lookups,
+            memo: &self.memo,
             outbox: &self.outbox,
         };
         let args = Args::new(call.argv.get(call.names..).unwrap_or_default());

@@ -5,6 +5,7 @@ pub mod copy;
 pub mod dump;
 pub mod expire;
 pub mod hyperloglog;
+pub mod memo;
 pub mod object;
 pub mod receipt;
 pub mod reclaim;

@@ -90,6 +90,17 @@ impl Rig {
         self.run(&line.split(' ').collect::<Vec<_>>()).await
     }
 
+    /// Runs commands as one unit: they arrive together and share a transaction.
+    pub async fn together(&mut self, lines: &[&str]) -> Vec<Reply> {
+        let call = |line: &&str| {
+            let argv: Vec<Bytes> =
+                line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+            let Some(Ok((row, names))) = table::resolve(&argv) else { panic!("no row for {line}") };
+            Call { row, argv, names, id: None }
+        };
+        self.unit(lines.iter().map(call).collect()).await
+    }
+
     /// Runs one command without copying its arguments.
     pub async fn run_bytes(&mut self, argv: Vec<Bytes>) -> Reply {
         let name = String::from_utf8_lossy(&argv[0]).to_lowercase();
@@ -100,16 +111,14 @@ impl Rig {
         if !row.accepts(argv.len()) {
             return Reply::text(format!("arity of {name}"));
         }
-        let unit = Unit {
-            calls: vec![Call { row, argv, names, id: None }],
-            client: self.client.clone(),
-            watches: Vec::new(),
-            exec: false,
-            id: None,
-        };
+        self.unit(vec![Call { row, argv, names, id: None }]).await.remove(0)
+    }
+
+    async fn unit(&mut self, calls: Vec<Call>) -> Vec<Reply> {
+        let unit = Unit { calls, client: self.client.clone(), watches: Vec::new(), exec: false, id: None };
         let done = self.exec.run(unit).await;
         self.client = done.client;
-        done.replies.unwrap().remove(0)
+        done.replies.unwrap()
     }
 
     /// Moves the clock.

@@ -21,6 +21,7 @@ use crate::keyspace::keys::Oid;
 use crate::keyspace::reads::get_many;
 use crate::keyspace::record::SetRep;
 use crate::store::{MAX_TRANSACTION, Read, key_after};
+use crate::types::memo::Memo;
 use crate::types::object::{self, Count, Slot};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -133,10 +134,10 @@ pub async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BT
 }
 
 /// Whether `id` is a member, with a conflict on every change of that.
-pub async fn contains(s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
+pub async fn contains(s: &Scope<'_>, oid: Oid, id: u64, memo: &Memo) -> Result<bool> {
     match s.tx.get(&s.db.delta(oid, id), Read::Serializable).await? {
         Some(delta) => Ok(delta[..] == *delta_value(true)),
-        None => locate(s, oid, id).await?.contains(id),
+        None => memo.chunk_has(s, oid, id).await,
     }
 }
 

@@ -29,6 +29,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::keys::Oid;
 use crate::keyspace::record::{SetRep, Value};
 use crate::store::Read;
+use crate::types::memo::Memo;
 use crate::types::object::{self, Slot};
 use algebra::Found;
 use bytes::Bytes;
@@ -162,12 +163,12 @@ fn put_small(s: &Scope<'_>, slot: &mut Slot, small: &Small) -> Result<()> {
 }
 
 /// Whether `member` is in the set: as [`contains_many`], without the lists.
-pub async fn contains(s: &Scope<'_>, rep: Option<&SetRep>, member: &Bytes) -> Result<bool> {
+pub async fn contains(s: &Scope<'_>, rep: Option<&SetRep>, member: &Bytes, memo: &Memo) -> Result<bool> {
     let Some(SetRep::Chunked(oid)) = rep else {
         return Ok(contains_many(s, rep, std::slice::from_ref(member)).await?.contains(&true));
     };
     match s.space.ids.find_one(s.tx, member).await? {
-        Some(id) => chunked::contains(s, *oid, id).await,
+        Some(id) => chunked::contains(s, *oid, id, memo).await,
         None => Ok(false),
     }
 }

@@ -1,0 +1,58 @@
+//! What a transaction that has written nothing has read of one set, for the commands that ask again.
+//!
+//! A pipeline of SISMEMBER reads one record, one N and mostly one chunk with every command. Its transaction reads the same each time: only
+//! own writes could change that, so a [`Memo`] answers as long as there are none. What it answers was read by this
+//! transaction, serializably where the first asker wanted that; so no conflict is lost.
+
+use super::object::{self, Slot};
+use super::set::chunk::Row;
+use super::set::rows;
+use crate::error::Result;
+use crate::keyspace::Scope;
+use crate::keyspace::keys::{Oid, Prefix};
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// See the module. Of one transaction.
+#[derive(Debug, Default)]
+pub struct Memo {
+    /// The key last opened for its members.
+    opened: Mutex<Option<(Prefix, Slot)>>,
+    /// The chunk last looked into.
+    chunk: Mutex<Option<(Prefix, Oid, Row)>>,
+}
+
+impl Memo {
+    /// As [`object::open_members`].
+    pub async fn open_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+        if s.tx.is_write() {
+            return object::open_members(s, key).await;
+        }
+        if let Some((db, slot)) = &*self.opened.lock()
+            && *db == s.db
+            && slot.key == *key
+        {
+            return Ok(slot.clone());
+        }
+        let slot = object::open_members(s, key).await?;
+        *self.opened.lock() = Some((s.db, slot.clone()));
+        Ok(slot)
+    }
+
+    /// Whether the chunk of `id` has it: what [`rows::locate`] finds.
+    pub async fn chunk_has(&self, s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
+        if s.tx.is_write() {
+            return rows::locate(s, oid, id).await?.contains(id);
+        }
+        if let Some((db, of, row)) = &*self.chunk.lock()
+            && (*db, *of) == (s.db, oid)
+            && row.covers(id)
+        {
+            return row.contains(id);
+        }
+        let row = rows::locate(s, oid, id).await?;
+        let has = row.contains(id);
+        *self.chunk.lock() = Some((s.db, oid, row));
+        has
+    }
+}
