@@ -263,6 +263,18 @@ impl Tx {
     pub async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         each!(self, t => t.get(key, read).await)
     }
+    /// The values under `keys`, in their order: as [`Tx::get`] of each, for many rows that are hardly read again soon. The embedded
+    /// engine looks for all of them together, and keeps none beside its blocks.
+    pub async fn get_bulk(&self, keys: &[Vec<u8>], read: Read) -> StoreResult<Vec<Option<Bytes>>> {
+        if let Tx::Local(t) = self {
+            return t.get_bulk(keys, read).await;
+        }
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            found.push(self.get(key, read).await?);
+        }
+        Ok(found)
+    }
     /// Pairs with `begin <= key < end`. The conflict range of a serializable read that `limit` or `bytes` ended
     /// covers only what was returned.
     pub async fn get_range(
@@ -294,6 +306,14 @@ impl Tx {
     pub fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         check_pair(key, value)?;
         each!(self, t => t.set(key, value))
+    }
+    /// Like [`Tx::set`], of a row that is hardly read soon: one of very many.
+    pub fn set_bulk(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        check_pair(key, value)?;
+        match self {
+            Tx::Local(t) => t.set_bulk(key, value),
+            _ => self.set(key, value),
+        }
     }
     /// Like [`Tx::set`], without a write conflict: serializable readers of `key` do not fail for it.
     pub fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {

@@ -35,6 +35,8 @@ pub(super) enum Effect {
 pub(super) struct Op {
     pub(super) effect: Effect,
     pub(super) conflict: bool,
+    /// Whether the value is likely to be read soon.
+    pub(super) kept: bool,
 }
 
 /// What a transaction knows about a key without reading the store.
@@ -92,6 +94,13 @@ impl Writes {
     pub(super) fn set(&mut self, key: Bytes, value: Bytes, conflict: bool) -> StoreResult<()> {
         self.grow(key.len() + value.len())?;
         self.put(key, Effect::Set(value), conflict);
+        Ok(())
+    }
+
+    /// As a set with a conflict, of a row that is hardly read soon.
+    pub(super) fn set_bulk(&mut self, key: Bytes, value: Bytes) -> StoreResult<()> {
+        self.grow(key.len() + value.len())?;
+        self.put_op(key, Op { effect: Effect::Set(value), conflict: true, kept: false });
         Ok(())
     }
 
@@ -172,16 +181,20 @@ impl Writes {
         if self.size > MAX_TRANSACTION { Err(StoreError::TooLarge) } else { Ok(()) }
     }
 
+    /// One that nobody reads serializably is hardly read as a point.
     fn put(&mut self, key: Bytes, effect: Effect, conflict: bool) {
+        self.put_op(key, Op { effect, conflict, kept: conflict });
+    }
+
+    fn put_op(&mut self, key: Bytes, op: Op) {
         use std::collections::btree_map::Entry;
         match self.ops.entry(key) {
             Entry::Vacant(slot) => {
-                slot.insert(Op { effect, conflict });
+                slot.insert(op);
             }
             Entry::Occupied(mut slot) => {
-                let op = slot.get_mut();
-                op.effect = effect;
-                op.conflict |= conflict;
+                let conflict = slot.get().conflict || op.conflict;
+                slot.insert(Op { conflict, ..op });
             }
         }
     }

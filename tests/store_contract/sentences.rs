@@ -9,6 +9,8 @@ contract! {
     a_transaction_reads_one_version
     a_snapshot_is_that_of_begin
     reads_see_own_writes
+    a_bulk_is_read_and_written_as_its_rows
+    a_bulk_conflicts_as_its_rows
     later_writes_of_a_transaction_win
     a_committed_write_is_seen_by_every_later_transaction
     an_abandoned_transaction_writes_nothing
@@ -57,6 +59,59 @@ async fn reads_see_own_writes(h: &Harness) {
     assert_eq!(range(&tx, "", "z", RangeOptions::default(), Read::Serializable).await.0, "a=2 d=1 e=2");
     tx.commit().await.unwrap();
     assert_eq!(h.all().await, "a=2 d=1 e=2");
+}
+
+/// More keys than are looked for together; some are there, some written before and others by this transaction.
+async fn a_bulk_is_read_and_written_as_its_rows(h: &Harness) {
+    let keys: Vec<Vec<u8>> = (0..600).map(|n| format!("{:03}", n * 7 % 600).into_bytes()).collect();
+    let old = h.begin();
+    let tx = h.begin();
+    for key in keys.iter().filter(|key| key[2] == b'1') {
+        tx.set(key, b"one").unwrap();
+    }
+    for key in keys.iter().filter(|key| key[2] == b'2') {
+        tx.set_bulk(key, b"two").unwrap();
+    }
+    tx.add(b"003", &[3]).unwrap();
+    tx.commit().await.unwrap();
+    let tx = h.begin();
+    tx.add(b"003", &[1]).unwrap();
+    tx.set_bulk(b"004", b"own").unwrap();
+    tx.clear(b"011").unwrap();
+    tx.clear_range(b"020", b"030").unwrap();
+    for read in [Read::Snapshot, Read::Serializable] {
+        let found = tx.get_bulk(&keys, read).await.unwrap();
+        assert_eq!(found.len(), keys.len());
+        for (key, value) in keys.iter().zip(found) {
+            assert_eq!(tx.get(key, read).await.unwrap(), value, "{}", key.escape_ascii());
+        }
+        let of = |key: &str| keys.iter().position(|k| k == key.as_bytes()).unwrap();
+        let found = tx.get_bulk(&keys, read).await.unwrap();
+        let told = ["001", "002", "003", "004", "011", "021", "031", "032", "005"]
+            .map(|key| found[of(key)].as_deref());
+        let [one, two] = [Some(&b"one"[..]), Some(&b"two"[..])];
+        assert_eq!(told, [one, two, Some(&[4][..]), Some(b"own"), None, None, one, two, None]);
+    }
+    assert_eq!(old.get_bulk(&keys, Read::Snapshot).await.unwrap(), vec![None; 600]);
+    assert_eq!(tx.get_bulk(&[], Read::Snapshot).await.unwrap(), []);
+}
+
+async fn a_bulk_conflicts_as_its_rows(h: &Harness) {
+    let keys: Vec<Vec<u8>> = (0..300).map(|n| format!("{n:03}").into_bytes()).collect();
+    for (read, written, conflict) in [
+        (Read::Serializable, "299", true),
+        (Read::Snapshot, "299", false),
+        (Read::Serializable, "300", false),
+    ] {
+        let tx = h.begin();
+        tx.get_bulk(&keys, read).await.unwrap();
+        tx.set(b"x", b"").unwrap();
+        let other = h.begin();
+        other.set_bulk(written.as_bytes(), b"").unwrap();
+        other.commit().await.unwrap();
+        let want = if conflict { Err(StoreError::Conflict) } else { Ok(()) };
+        assert_eq!(tx.commit().await.map(|_| ()), want, "{read:?} {written}");
+    }
 }
 
 async fn later_writes_of_a_transaction_win(h: &Harness) {

@@ -76,6 +76,16 @@ impl Engine {
         }
     }
 
+    /// The values under stored keys, in their order.
+    pub(super) fn get_bulk<'k>(
+        &self,
+        stored: impl Iterator<Item = &'k Bytes>,
+        options: &ReadOptions,
+    ) -> StoreResult<Vec<Option<Bytes>>> {
+        let found = self.db.multi_get_opt(stored, options);
+        found.into_iter().map(|row| row.map(|v| v.map(Bytes::from)).map_err(read_error)).collect()
+    }
+
     /// The newest value under a stored key. Only for the committer.
     pub(super) fn newest(&self, stored: &[u8]) -> StoreResult<Option<Bytes>> {
         self.get(stored, &self.newest)

@@ -125,8 +125,7 @@ impl Recent {
         }
     }
 
-    /// A commit of `version` wrote a key that is not kept: one that nobody reads serializably is hardly read as a point. Only
-    /// for the committer, before it publishes the version.
+    /// A commit of `version` wrote a key that is not kept. Only for the committer, before it publishes the version.
     pub(super) fn outdated(&self, hash: u64, version: Version) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();

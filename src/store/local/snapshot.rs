@@ -44,6 +44,13 @@ impl View {
     pub(super) fn get(&self, stored: &[u8]) -> StoreResult<Option<Bytes>> {
         self.engine().get(stored, &self.borrow_dependent().options)
     }
+    /// The values under stored keys, in their order.
+    pub(super) fn get_bulk<'k>(
+        &self,
+        stored: impl Iterator<Item = &'k Bytes>,
+    ) -> StoreResult<Vec<Option<Bytes>>> {
+        self.engine().get_bulk(stored, &self.borrow_dependent().options)
+    }
     /// An unpositioned iterator over stored keys in `begin..end`.
     pub(super) fn iterator(&self, begin: &[u8], end: &[u8]) -> DBRawIterator<'_> {
         let mut options = ReadOptions::default();

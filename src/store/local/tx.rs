@@ -21,6 +21,8 @@ use tokio::sync::oneshot;
 
 /// Rows after whose reading other tasks come first: about 100 us.
 const LONG_PAGE: usize = 256;
+/// Keys that are looked for together: about 100 us.
+const BULK: usize = 128;
 
 /// A transaction on the embedded engine.
 pub struct LocalTx {
@@ -72,6 +74,49 @@ impl LocalTx {
             Own::Unknown => self.find(view, hash, key),
             Own::Atomic(ops) => Ok(apply_all(self.find(view, hash, key)?, &ops)),
         }
+    }
+
+    pub(in crate::store) async fn get_bulk(
+        &self,
+        keys: &[Vec<u8>],
+        read: Read,
+    ) -> StoreResult<Vec<Option<Bytes>>> {
+        let mut found = Vec::with_capacity(keys.len());
+        for some in keys.chunks(BULK) {
+            let view = self.view().await?;
+            let some: Vec<Bytes> = some.iter().map(|key| stored(key)).collect();
+            self.find_bulk(view, &some, read, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn find_bulk(
+        &self,
+        view: &View,
+        keys: &[Bytes],
+        read: Read,
+        found: &mut Vec<Option<Bytes>>,
+    ) -> StoreResult<()> {
+        let (first, mut open) = (found.len(), Vec::new());
+        for (n, key) in keys.iter().enumerate() {
+            let hash = layout::hash(key);
+            let known = match self.own(hash, key, read == Read::Serializable) {
+                Own::Known(value) => Some(value),
+                Own::Unknown => self.core.recent.get(hash, key, self.read().version),
+                Own::Atomic(ops) => Some(apply_all(self.find(view, hash, key)?, &ops)),
+            };
+            if known.is_none() {
+                open.push((first + n, key));
+            }
+            found.push(known.flatten());
+        }
+        let rows = view.get_bulk(open.iter().map(|(_, key)| *key))?;
+        for ((n, _), row) in open.iter().zip(rows) {
+            if let Some(place) = found.get_mut(*n) {
+                *place = row;
+            }
+        }
+        Ok(())
     }
 
     /// The value in the snapshot.
@@ -151,6 +196,9 @@ impl LocalTx {
 
     pub(in crate::store) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         self.write(|w| w.set(stored(key), Bytes::copy_from_slice(value), true))
+    }
+    pub(in crate::store) fn set_bulk(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.set_bulk(stored(key), Bytes::copy_from_slice(value)))
     }
     pub(in crate::store) fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         self.write(|w| w.set(stored(key), Bytes::copy_from_slice(value), false))
