@@ -27,6 +27,8 @@ use std::time::Duration;
 const FULL: usize = 64 * 1024;
 /// Largest buffer of replies that an idle connection keeps.
 const KEEP: usize = 16 * 1024;
+/// Bytes that are read while requests before them wait.
+const AHEAD: usize = 1 << 20;
 /// Before a store that did not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -77,7 +79,7 @@ impl Connection {
 
     async fn rounds(&mut self) -> io::Result<()> {
         loop {
-            let ended = self.gather();
+            let ended = self.gather_there().await;
             self.show_requests();
             while self.session.is_waiting() {
                 if self.session.is_held() {
@@ -101,6 +103,22 @@ impl Connection {
                     }
                 }
             }
+        }
+    }
+
+    /// As [`Connection::gather`]. Where a request is there in part and others wait before it, more of it is read if it has come: so
+    /// large requests of a pipeline share a transaction, and its sync.
+    async fn gather_there(&mut self) -> Ended {
+        let mut ahead = 0;
+        loop {
+            let ended = self.gather();
+            let in_part = matches!(ended, Ended::NeedsBytes) && self.decoder.pending() > 0;
+            if !in_part || !self.session.is_waiting() || ahead >= AHEAD {
+                return ended;
+            }
+            let Some(n) = self.socket.read_now(self.decoder.room()).await else { return ended };
+            self.decoder.filled(n);
+            ahead += n;
         }
     }
 

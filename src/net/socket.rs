@@ -117,6 +117,20 @@ impl ClientSocket {
         Ok(arrival)
     }
 
+    /// Reads what is there now. None where that is nothing; what ended the connection is left to [`ClientSocket::read`].
+    pub(super) async fn read_now(&mut self, into: &mut BytesMut) -> Option<usize> {
+        let ClientSocket { stream, entry: Entry { server, handle }, .. } = self;
+        let mut reading = pin!(stream.read_buf(into));
+        let n = poll_fn(|cx| match reading.as_mut().poll(cx) {
+            Poll::Ready(Ok(n @ 1..)) => Poll::Ready(Some(n)),
+            _ => Poll::Ready(None),
+        });
+        let n = n.await?;
+        handle.on_read(n, server.env.clock.monotonic());
+        server.telemetry.on_read(n);
+        Some(n)
+    }
+
     /// Writes all. Fails where the client does not take it and was told to leave.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
