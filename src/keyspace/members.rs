@@ -68,38 +68,67 @@ fn packed(ids: &[u64], members: &[&Bytes]) -> Option<Vec<u8>> {
 }
 
 /// The ids and members of a row; None where it is none.
-pub fn entries<'a>(key: &[u8], value: &'a [u8]) -> Option<Vec<(u64, &'a [u8])>> {
+pub fn entries<'a>(key: &[u8], value: &'a [u8]) -> Option<Entries<'a>> {
     let (&first, tail) = key.strip_prefix(b"b")?.split_first_chunk::<8>()?;
-    let first = u64::from_be_bytes(first);
+    let id = u64::from_be_bytes(first);
     match tail {
-        [] => Some(vec![(first, value)]),
-        [root::GROUP_TAIL] if group(first) == first => {
-            let (lengths, mut rest) = value.split_at_checked(LENGTHS)?;
-            let mut members = Vec::with_capacity(GROUP as usize);
-            for (id, len) in (first..).zip(lengths.as_chunks::<2>().0) {
-                let len = u16::from_be_bytes(*len);
-                if len != REMOVED {
-                    let (member, after) = rest.split_at_checked(len.into())?;
-                    members.push((id, member));
-                    rest = after;
-                }
-            }
-            rest.is_empty().then_some(members)
+        [] => Some(Entries { id, own: Some(value), lengths: &[], rest: &[] }),
+        [root::GROUP_TAIL] if group(id) == id => {
+            let (lengths, rest) = value.split_at_checked(LENGTHS)?;
+            let lengths = lengths.as_chunks::<2>().0;
+            let bytes: usize = lengths.iter().map(|len| bytes_of(*len).unwrap_or(0)).sum();
+            (bytes == rest.len()).then_some(Entries { id, own: None, lengths, rest })
         }
         _ => None,
+    }
+}
+
+/// Bytes of the member that a length is of; None where it was removed.
+fn bytes_of(len: [u8; 2]) -> Option<usize> {
+    Some(u16::from_be_bytes(len)).filter(|len| *len != REMOVED).map(usize::from)
+}
+
+/// The ids and members of one row, ascending.
+#[derive(Debug, Clone)]
+pub struct Entries<'a> {
+    /// Of the next member, where it was not removed.
+    id: u64,
+    /// The member of an id that has a row to itself.
+    own: Option<&'a [u8]>,
+    lengths: &'a [[u8; 2]],
+    /// The members of `lengths`.
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (u64, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(member) = self.own.take() {
+            return Some((self.id, member));
+        }
+        loop {
+            let (len, lengths) = self.lengths.split_first()?;
+            let id = self.id;
+            (self.id, self.lengths) = (id + 1, lengths);
+            if let Some(len) = bytes_of(*len) {
+                let (member, rest) = self.rest.split_at_checked(len)?;
+                self.rest = rest;
+                return Some((id, member));
+            }
+        }
     }
 }
 
 /// Where in the row of its group the member of `id` is.
 fn place(row: &[u8], id: u64) -> Option<std::ops::Range<usize>> {
     let lengths = row.get(..LENGTHS)?.as_chunks::<2>().0;
-    let mut places = lengths.iter().map(|len| u16::from_be_bytes(*len)).scan(LENGTHS, |end, len| {
+    let mut places = lengths.iter().map(|len| bytes_of(*len)).scan(LENGTHS, |end, len| {
         let start = *end;
-        *end += if len == REMOVED { 0 } else { usize::from(len) };
-        Some((start..*end, len))
+        *end += len.unwrap_or(0);
+        Some(len.map(|_| start..*end))
     });
-    let (range, len) = places.nth((id % GROUP) as usize)?;
-    (len != REMOVED && range.end <= row.len()).then_some(range)
+    places.nth((id % GROUP) as usize)?.filter(|range| range.end <= row.len())
 }
 
 /// The member of `id`, which a group's row holds or a row of its own.
@@ -147,7 +176,7 @@ pub async fn present(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<(u64, Bytes)>> {
         let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
         for (key, row) in &page.pairs {
             let entries = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of a member".into()))?;
-            let wanted = entries.into_iter().filter(|(id, _)| ids.binary_search(id).is_ok());
+            let wanted = entries.filter(|(id, _)| ids.binary_search(id).is_ok());
             found.extend(wanted.map(|(id, member)| (id, row.slice_ref(member))));
         }
         match page.pairs.last() {
@@ -176,8 +205,8 @@ pub async fn remove(tx: &Tx, ids: &[u64]) -> StoreResult<()> {
 
 /// A group's row without the members of `ids`; None where none is left.
 fn without(key: &[u8], row: &[u8], ids: &[u64]) -> StoreResult<Option<Vec<u8>>> {
-    let mut kept = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of members".into()))?;
-    kept.retain(|(id, _)| !ids.contains(id));
+    let entries = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of members".into()))?;
+    let kept = Vec::from_iter(entries.filter(|(id, _)| !ids.contains(id)));
     let mut lengths = [REMOVED; GROUP as usize];
     for (id, member) in &kept {
         if let Some(len) = lengths.get_mut((id % GROUP) as usize) {
@@ -200,7 +229,7 @@ mod tests {
         let key = root::members(16);
         let row = packed(&(16..32).collect::<Vec<_>>(), &words.iter().collect::<Vec<_>>()).unwrap();
         let some = without(&key, &row, &[16, 19, 31]).unwrap().unwrap();
-        let left: Vec<u64> = entries(&key, &some).unwrap().into_iter().map(|(id, _)| id).collect();
+        let left: Vec<u64> = entries(&key, &some).unwrap().map(|(id, _)| id).collect();
         assert_eq!(left, Vec::from_iter((16..32).filter(|id| ![16, 19, 31].contains(id))));
         for id in 16..32 {
             let member = found(id, Some(some.clone().into()), None);
@@ -237,7 +266,7 @@ mod tests {
         words[3] = Bytes::new();
         let row =
             Bytes::from(packed(&(16..32).collect::<Vec<_>>(), &words.iter().collect::<Vec<_>>()).unwrap());
-        let all = entries(&root::members(16), &row).unwrap();
+        let all = Vec::from_iter(entries(&root::members(16), &row).unwrap());
         for (n, word) in words.iter().enumerate() {
             assert_eq!(all[n], (16 + n as u64, &word[..]));
             assert_eq!(found(16 + n as u64, Some(row.clone()), None).as_ref(), Some(word));
@@ -250,11 +279,12 @@ mod tests {
         let row = packed(&(16..32).collect::<Vec<_>>(), &words.iter().collect::<Vec<_>>()).unwrap();
         let long = [&row[..], b"x"].concat();
         for damaged in [&row[..row.len() - 1], &row[..20], &[], &long] {
-            assert_eq!(entries(&root::members(16), damaged), None);
+            assert!(entries(&root::members(16), damaged).is_none());
         }
-        assert_eq!(entries(&root::members(17), &row), None, "not a group's first id");
-        assert_eq!(entries(b"b\0\0\0\0\0\0\0\x10?", &row), None);
+        assert!(entries(&root::members(17), &row).is_none(), "not a group's first id");
+        assert!(entries(b"b\0\0\0\0\0\0\0\x10?", &row).is_none());
         assert_eq!(found(31, Some(Bytes::copy_from_slice(&row[..row.len() - 1])), None), None);
-        assert_eq!(entries(&root::member(17), b"own"), Some(vec![(17, &b"own"[..])]));
+        let own = entries(&root::member(17), b"own").map(Vec::from_iter);
+        assert_eq!(own, Some(vec![(17, &b"own"[..])]));
     }
 }

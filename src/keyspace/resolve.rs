@@ -168,7 +168,7 @@ async fn read_range(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Res
     while more && found == 0 {
         let mut at = Vec::new();
         let mut each = |key: &[u8], row: &[u8]| {
-            for (id, member) in entries(key, row).unwrap_or_default() {
+            for (id, member) in entries(key, row).into_iter().flatten() {
                 if wanted.next_if_eq(&id).is_some() {
                     out.push(member);
                     found += 1;

@@ -207,6 +207,13 @@ pub async fn whole(space: &Keyspace, db: Prefix, members: &[Bytes], lease_ms: u6
     }
 }
 
+/// The set under `key` before it is changed, as a source. None where the key holds another type.
+async fn before(s: &Scope<'_>, key: &Bytes) -> Result<Option<(Set, Vec<Source>)>> {
+    let slot = object::open(s, key, Read::Snapshot).await?;
+    let Ok(rep) = slot.set() else { return Ok(None) };
+    Ok(Some((Set::of(rep)?, vec![Source::of(s, &slot).await?])))
+}
+
 /// Builds what SADD of `ids` makes of the set under `key`. None where it holds another type.
 pub async fn addition(
     space: &Keyspace,
@@ -217,10 +224,8 @@ pub async fn addition(
 ) -> Result<Option<Object>> {
     let tx = space.store.begin();
     let s = space.scope(&tx, db);
-    let slot = object::open(&s, key, Read::Snapshot).await?;
-    let Ok(rep) = slot.set() else { return Ok(None) };
-    let sources = vec![Source::of(&s, &slot).await?];
-    let mut all = match Set::of(rep)? {
+    let Some((set, sources)) = before(&s, key).await? else { return Ok(None) };
+    let mut all = match set {
         Set::Chunked(oid) => chunked::all(&s, oid).await?,
         Set::Small(small) => intern_block(space, &small.members()).await?.into_iter().collect(),
     };
@@ -239,10 +244,8 @@ pub async fn removal(
 ) -> Result<Option<Object>> {
     let tx = space.store.begin();
     let s = space.scope(&tx, db);
-    let slot = object::open(&s, key, Read::Snapshot).await?;
-    let Ok(Some(SetRep::Chunked(oid))) = slot.set() else { return Ok(None) };
-    let sources = vec![Source::of(&s, &slot).await?];
-    let mut left = chunked::all(&s, *oid).await? - &ids.known;
+    let Some((Set::Chunked(oid), sources)) = before(&s, key).await? else { return Ok(None) };
+    let mut left = chunked::all(&s, oid).await? - &ids.known;
     drop(tx);
     // After the version of the source: who got an id later is not in that.
     for block in blocks(&ids.unknown) {
