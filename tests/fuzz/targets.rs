@@ -125,7 +125,7 @@ fn small_sets(input: &[u8]) {
 fn member_rows(input: &[u8]) {
     let Some((len, rest)) = input.split_first() else { return };
     let (key, value) = rest.split_at_checked((*len).into()).unwrap_or((rest, &[]));
-    let entries = members::entries(key, value).unwrap_or_default();
+    let entries = members::entries(key, value).map(Vec::from_iter).unwrap_or_default();
     let row = Bytes::copy_from_slice(value);
     // Who reads one member must find what who reads them all finds.
     for (id, member) in &entries {
