@@ -159,7 +159,7 @@ async fn damage_of_the_dictionary_and_the_leases_is_seen() {
 async fn damage_of_members_that_share_a_row_is_seen() {
     let p = plants().await;
     let (group, row) = p.group_of("member:7").await;
-    let members = members::entries(&group, &row).unwrap();
+    let members = Vec::from_iter(members::entries(&group, &row).unwrap());
     let (at, forward) = (members[5].0, root::forward(members[5].1));
     p.plant(&group, Some(&row[1..]), "not the members of a group").await;
     p.plant_and_accuse(&group, None, &forward, "the id has no member").await;
