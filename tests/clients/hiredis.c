@@ -202,7 +202,7 @@ static void starting_again(void) {
 int main(int argc, char **argv) {
     CHECK(argc == 5);
     port = atoi(argv[1]), password = argv[2], protocol = atoi(argv[3]), control = argv[4];
-    alarm(100);
+    alarm(230);
     CASE(names);
     CASE(values);
     CASE(pipelines);

@@ -221,3 +221,105 @@ fn rueidis_in_resp2() {
 fn rueidis_in_resp3() {
     go("rueidis", "3");
 }
+
+/// Where the classes of the Java programs are and what they need, where there is a JDK.
+fn java_programs() -> Option<String> {
+    let sources = source("java");
+    let pom = |dir: &Path| std::fs::read(dir.join("pom.xml")).unwrap_or_default();
+    // What another pom.xml asked for is not what this one asks for.
+    let libraries = installed("java").filter(|dir| pom(dir) == pom(&sources));
+    let Some((javac, libraries)) = program("javac").filter(|_| program("java").is_some()).zip(libraries)
+    else {
+        let how = "apt-get install default-jdk-headless maven, then install_java_clients of .ci/run";
+        skipped("jedis, lettuce and redisson: no JDK or no libraries", how);
+        return None;
+    };
+    let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> = files.filter(|f| f.extension().is_some_and(|e| e == "java")).collect();
+    let (classes, jars) = (output("java"), libraries.join("jars").join("*"));
+    compile(Command::new(javac).arg("-d").arg(&classes).arg("-cp").arg(&jars).args(files));
+    Some(format!("{}:{}", classes.display(), jars.display()))
+}
+
+fn java(class: &str, protocol: &str) {
+    static CLASSES: OnceLock<Option<String>> = OnceLock::new();
+    let Some(classes) = CLASSES.get_or_init(java_programs) else { return };
+    let mut command = Command::new("java");
+    command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classes, class]);
+    drive(command, protocol);
+}
+
+#[test]
+fn jedis_in_resp2() {
+    java("WithJedis", "2");
+}
+
+#[test]
+fn jedis_in_resp3() {
+    java("WithJedis", "3");
+}
+
+#[test]
+fn lettuce_in_resp2() {
+    java("WithLettuce", "2");
+}
+
+#[test]
+fn lettuce_in_resp3() {
+    java("WithLettuce", "3");
+}
+
+#[test]
+fn redisson_in_resp2() {
+    java("WithRedisson", "2");
+}
+
+#[test]
+fn redisson_in_resp3() {
+    java("WithRedisson", "3");
+}
+
+/// A directory with the compiled Rust programs, where the crates they are made of are in Cargo's cache.
+fn rust_programs() -> Option<PathBuf> {
+    let target = output("rust");
+    let cargo = |command: &str| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args([command, "--locked", "--offline", "--manifest-path"]).arg(source("rust/Cargo.toml"));
+        // Tern's own settings are not this package's.
+        cargo.env("CARGO_TARGET_DIR", &target).env_remove("RUSTFLAGS");
+        cargo
+    };
+    if !succeeds(&mut cargo("fetch")) {
+        let how = "cd tests/clients/rust && cargo fetch --locked";
+        skipped("redis-rs and fred: not downloaded", how);
+        return None;
+    }
+    compile(&mut cargo("build"));
+    Some(target.join("debug"))
+}
+
+fn rust(name: &str, protocol: &str) {
+    static PROGRAMS: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let Some(programs) = PROGRAMS.get_or_init(rust_programs) else { return };
+    drive(Command::new(programs.join(name)), protocol);
+}
+
+#[test]
+fn redis_rs_in_resp2() {
+    rust("redis_rs", "2");
+}
+
+#[test]
+fn redis_rs_in_resp3() {
+    rust("redis_rs", "3");
+}
+
+#[test]
+fn fred_in_resp2() {
+    rust("fred", "2");
+}
+
+#[test]
+fn fred_in_resp3() {
+    rust("fred", "3");
+}

@@ -15,7 +15,7 @@ use support::server::{Server, tern};
 use support::{program, skipped};
 
 /// Every program must be done by then.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs a program to its end, with `input`; after [`PATIENCE`], or `until`, it is ended.
 fn run_until(mut command: Command, input: &[u8], until: Option<Duration>) -> Output {

@@ -27,7 +27,7 @@ type Case struct {
 
 // Run runs all cases in order; the first that fails ends the program.
 func Run(library string, cases []Case) {
-	time.AfterFunc(100*time.Second, func() { panic("too slow") })
+	time.AfterFunc(230*time.Second, func() { panic("too slow") })
 	for _, c := range cases {
 		c.Run()
 		fmt.Printf("%s RESP%s: %s\n", library, Protocol, c.Name)

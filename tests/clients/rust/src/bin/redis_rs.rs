@@ -1,0 +1,177 @@
+//! What an application does with redis-rs: plain connections, a pool of r2d2, and the connection manager, which connects again by itself.
+
+use futures_util::StreamExt;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{
+    AsyncCommands, Client, Commands, Connection, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+};
+use redis::{RedisConnectionInfo, RedisResult, pipe};
+use std::collections::HashSet;
+use std::time::Duration;
+use tern_clients::{Drive, every_byte, fails, until};
+
+fn settings(drive: &Drive) -> RedisConnectionInfo {
+    let protocol = if drive.protocol == 3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+    RedisConnectionInfo::default().set_protocol(protocol)
+}
+
+fn client(drive: &Drive, settings: RedisConnectionInfo) -> Client {
+    let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), drive.port);
+    Client::open(address.into_connection_info().unwrap().set_redis_settings(settings)).unwrap()
+}
+
+fn usual(drive: &Drive) -> Client {
+    client(drive, settings(drive).set_password(&drive.password))
+}
+
+fn names(drive: &Drive) {
+    let named = settings(drive).set_username("default").set_password(&drive.password).set_db(3);
+    let mut con = client(drive, named).get_connection().unwrap();
+    let () = con.client_setname("tester").unwrap();
+    assert_eq!(con.client_getname::<String>().unwrap(), "tester");
+    let info: String = redis::cmd("CLIENT").arg("INFO").query(&mut con).unwrap();
+    assert!(info.contains(" db=3 ") && info.contains(&format!(" resp={}", drive.protocol)), "{info}");
+    let rules = ["reader", "on", ">secret", "~r:*", "+get"];
+    redis::cmd("ACL").arg("SETUSER").arg(&rules).exec(&mut con).unwrap();
+    let reader = settings(drive).set_username("reader").set_password("secret");
+    let mut reader = client(drive, reader).get_connection().unwrap();
+    assert_eq!(reader.get::<_, Option<String>>("r:1").unwrap(), None);
+    fails("NoPerm", reader.get::<_, Option<String>>("k").map_err(|e| format!("{e:?}")));
+    fails("NoPerm", reader.set::<_, _, ()>("r:1", "v").map_err(|e| format!("{e:?}")));
+    let wrong = client(drive, settings(drive).set_password("wrong")).get_connection();
+    // After AUTH the client says so in words of its own.
+    let refusal = if drive.protocol == 3 { "WRONGPASS" } else { "AuthenticationFailed" };
+    fails(refusal, wrong.map_err(|e| format!("{e:?}")));
+    let nobody = client(drive, settings(drive)).get_connection();
+    fails("NOAUTH", nobody.and_then(|mut con| con.ping::<String>()).map_err(|e| format!("{e:?}")));
+    assert_eq!(con.acl_deluser::<_, i64>(&["reader"]).unwrap(), 1);
+}
+
+fn values(con: &mut Connection) {
+    let () = con.flushall().unwrap();
+    let () = con.set_ex("k", "v", 100).unwrap();
+    assert_eq!(con.get::<_, String>("k").unwrap(), "v");
+    assert!(con.ttl::<_, i64>("k").unwrap() > 90);
+    assert!(!con.set_nx::<_, _, bool>("k", "w").unwrap());
+    assert_eq!(con.sadd::<_, _, i64>("s", &["a", "b", "c"]).unwrap(), 3);
+    assert_eq!(con.sadd::<_, _, i64>("t", &["b", "c", "d"]).unwrap(), 3);
+    let both: HashSet<String> = con.sinter(&["s", "t"]).unwrap();
+    assert_eq!(both, HashSet::from(["b".to_owned(), "c".to_owned()]));
+    assert_eq!(con.smismember::<_, _, Vec<bool>>("s", &["a", "x"]).unwrap(), [true, false]);
+    assert_eq!(con.incr::<_, _, f64>("f", 1.5).unwrap(), 1.5);
+    fails("WRONGTYPE", con.incr::<_, _, i64>("s", 1).map_err(|e| format!("{e:?}")));
+    let () = con.set(&every_byte()[..256], every_byte()).unwrap();
+    assert_eq!(con.get::<_, Vec<u8>>(&every_byte()[..256]).unwrap(), every_byte());
+}
+
+fn pools(drive: &Drive) {
+    let pool = r2d2::Pool::builder().max_size(8).build(usual(drive)).unwrap();
+    let work = |_| {
+        let pool = pool.clone();
+        std::thread::spawn(move || (0..25).for_each(|_| pool.get().unwrap().incr("count", 1).unwrap()))
+    };
+    let threads: Vec<_> = (0..16).map(work).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(pool.get().unwrap().get::<_, i64>("count").unwrap(), 400);
+}
+
+fn pipelines(con: &mut Connection) {
+    let mut pipeline = pipe();
+    (0..1000).for_each(|_| _ = pipeline.incr("n", 1));
+    let replies: Vec<i64> = pipeline.query(con).unwrap();
+    assert_eq!(replies, (1..=1000).collect::<Vec<_>>());
+}
+
+/// Tried until nobody has written in between: twice.
+fn transactions(con: &mut Connection, other: &mut Connection) {
+    let mut tries = 0;
+    let done: RedisResult<(i64, String)> = redis::transaction(con, &["w"], |con, pipe| {
+        tries += 1;
+        let seen: Option<i64> = con.get("w")?;
+        if tries == 1 {
+            let () = other.set("w", 5)?;
+        }
+        pipe.set("w", seen.unwrap_or(0) + 1).ignore().incr("w", 1).get("w").query(con)
+    });
+    assert_eq!((done.unwrap(), tries), ((7, "7".to_owned()), 2));
+}
+
+fn scans(con: &mut Connection) {
+    let () = con.flushall().unwrap();
+    for n in 0..500 {
+        let () = con.set(format!("key:{n}"), "x").unwrap();
+        let () = con.sadd("big", n).unwrap();
+    }
+    let keys: RedisResult<HashSet<String>> = con.scan_match("key:*").unwrap().collect();
+    assert_eq!(keys.unwrap().len(), 500);
+    let members: RedisResult<HashSet<u32>> = con.sscan("big").unwrap().collect();
+    assert_eq!(members.unwrap(), (0..500).collect());
+}
+
+fn messages(drive: &Drive, con: &mut Connection) {
+    let mut reader = usual(drive).get_connection().unwrap();
+    let mut reader = reader.as_pubsub();
+    reader.subscribe("news").unwrap();
+    reader.psubscribe("n*").unwrap();
+    assert_eq!(con.publish::<_, _, i64>("news", "hello").unwrap(), 2);
+    let mut heard = HashSet::new();
+    for _ in 0..2 {
+        let message = reader.get_message().unwrap();
+        let text: String = message.get_payload().unwrap();
+        heard.insert((message.get_pattern::<Option<String>>().unwrap(), text));
+    }
+    let expected = [None, Some("n*".to_owned())].map(|pattern| (pattern, "hello".to_owned()));
+    assert_eq!(heard, HashSet::from(expected));
+}
+
+async fn manager(drive: &Drive, config: ConnectionManagerConfig) -> ConnectionManager {
+    let config = config.set_min_delay(Duration::from_millis(50)).set_number_of_retries(50);
+    usual(drive).get_connection_manager_with_config(config).await.unwrap()
+}
+
+/// In RESP3 the manager subscribes again; in RESP2 there is nothing that would.
+async fn starting_again(drive: &Drive) {
+    let writer = manager(drive, ConnectionManagerConfig::new()).await;
+    let () = writer.clone().set("kept", "1").await.unwrap();
+    let answers = async || writer.clone().get::<_, String>("kept").await.is_ok_and(|value| value == "1");
+    if drive.protocol == 2 {
+        let mut before = usual(drive).get_async_pubsub().await.unwrap();
+        before.subscribe("news").await.unwrap();
+        drive.restart().await;
+        assert!(before.on_message().next().await.is_none());
+        return until("an answer", answers).await;
+    }
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let config = ConnectionManagerConfig::new().set_push_sender(tell).set_automatic_resubscription();
+    let mut reader = manager(drive, config).await;
+    reader.subscribe("news").await.unwrap();
+    drive.restart().await;
+    until("an answer", answers).await;
+    let listens = reader.clone();
+    // Its connection is opened again by its next command.
+    until("the reader", async || listens.clone().ping::<String>().await.is_ok()).await;
+    until("the subscription", async || writer.clone().publish::<_, _, i64>("news", "again").await == Ok(1))
+        .await;
+    while told.recv().await.unwrap().kind != redis::PushKind::Message {}
+}
+
+fn main() {
+    let drive = Drive::new("redis-rs");
+    let mut con = usual(&drive).get_connection().unwrap();
+    names(&drive);
+    drive.did("names");
+    values(&mut con);
+    drive.did("values");
+    pools(&drive);
+    drive.did("pools");
+    pipelines(&mut con);
+    drive.did("pipelines");
+    transactions(&mut con, &mut usual(&drive).get_connection().unwrap());
+    drive.did("transactions");
+    scans(&mut con);
+    drive.did("scans");
+    messages(&drive, &mut con);
+    drive.did("messages");
+    tokio::runtime::Runtime::new().unwrap().block_on(starting_again(&drive));
+    drive.did("starting_again");
+}
