@@ -194,7 +194,8 @@ fn a_server_that_is_cut_off_is_taken_over_from_and_comes_back_without_stale_answ
         assert!(listens.read().is_err(), "who listened to it is told by closing that something was missed");
         assert_eq!(expired(&world.servers), KEYS, "a key expired twice");
         drop(stop);
-        (counting.join().unwrap(), reading.join().unwrap());
+        counting.join().unwrap();
+        reading.join().unwrap();
         let (answers, errors) = (count.answers.load(Ordering::Relaxed), count.errors.load(Ordering::Relaxed));
         say(&format!(
             "  a server that was cut off: buried after {buried:.1?}, back {back:.1?} after the end; {answers} answers, \
