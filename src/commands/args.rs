@@ -102,10 +102,10 @@ pub fn atoi(raw: &[u8]) -> i32 {
         [b'+', rest @ ..] => (false, rest),
         rest => (false, rest),
     };
-    let digits = digits.iter().take_while(|d| d.is_ascii_digit());
-    let n = digits.fold(0i64, |n, d| n.saturating_mul(10).saturating_add(i64::from(d - b'0')));
-    // The same cut to an int as C's: what is longer than a long is its largest.
-    (if negative { -n } else { n }) as i32
+    let digits = digits.iter().take_while(|d| d.is_ascii_digit()).map(|d| i64::from(d - b'0'));
+    // The same cut to an int as C's: what is longer than a long is its largest, or its smallest.
+    let sign = if negative { -1 } else { 1 };
+    digits.fold(0i64, |n, digit| n.saturating_mul(10).saturating_add(sign * digit)) as i32
 }
 
 #[cfg(test)]
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn atoi_as_c_does_it() {
-        let cases =
-            [("7", 7), (" +7x", 7), ("-3", -3), ("", 0), ("x", 0), ("007", 7), ("99999999999999999999", -1)];
-        for (raw, n) in cases {
+        let short = [("7", 7), (" +7x", 7), ("-3", -3), ("", 0), ("x", 0), ("007", 7)];
+        let long = [("99999999999999999999", -1), ("-9223372036854775808", 0), ("-99999999999999999999", 0)];
+        for (raw, n) in short.into_iter().chain(long) {
             assert_eq!(atoi(raw.as_bytes()), n, "{raw:?}");
         }
     }
