@@ -101,6 +101,60 @@ async fn who_revives_a_member_pardons_it() {
     assert_eq!(smembers(&c, "b").await, BTreeSet::from_iter([many(100, 1)[0].clone(), words[2].clone()]));
 }
 
+/// Sweep goes by the marks, not by the rows of candidates: a member that came back after the first of its transactions stays, with its
+/// row in both directions, and with the id that it has.
+#[tokio::test]
+async fn who_is_pardoned_while_the_sweep_is_under_way_stays() {
+    let c = cluster().await;
+    let words = many(0, 2000);
+    c.run(0, argv("SADD b", many(5000, 300))).await;
+    c.run(0, argv("SADD a", words.clone())).await;
+    c.run(0, argv("SREM a", words.clone())).await;
+    reclaim_whole(&c).await;
+    begin(&c, 0).await;
+    until_sweep(&c).await;
+    assert_eq!((step(&c, 0).await, state(&c).await.phase), (Step::Worked, Phase::Sweep));
+    let mut left = Vec::new();
+    for word in &words {
+        left.extend(forward(&c, word).await.map(|row| (word.clone(), row)));
+    }
+    assert!(!left.is_empty() && left.len() < words.len(), "{} are left", left.len());
+    // Neighbours of one row of members too, some of which go.
+    let back: Vec<(Bytes, Bytes)> = left.iter().step_by(3).cloned().collect();
+    let names: Vec<Bytes> = back.iter().map(|(word, _)| word.clone()).collect();
+    assert_eq!(c.run(1, argv("SADD b", names.clone())).await, Reply::Int(names.len() as i64));
+    cycles(&c, 1).await;
+    assert_eq!(state(&c).await.collected, (words.len() - names.len()) as u64);
+    for (word, row) in &back {
+        let now = forward(&c, word).await.expect("it is in a set");
+        let ids = [row, &now].map(|row| tern::keyspace::ids::ids_of_row(row).collect::<Vec<_>>());
+        assert_eq!(ids[0], ids[1]);
+    }
+    assert_eq!(smembers(&c, "b").await, many(5000, 300).into_iter().chain(names).collect());
+    let gone = left.iter().filter(|(word, _)| !back.iter().any(|(kept, _)| kept == word));
+    for (word, _) in gone {
+        assert_eq!(forward(&c, word).await, None);
+    }
+}
+
+/// From Settle on.
+async fn until_sweep(c: &Cluster) {
+    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+    for _ in 0..10_000 {
+        let now = state(c).await;
+        if now.phase == Phase::Sweep {
+            return;
+        }
+        for (n, waiting) in waiting.iter_mut().enumerate() {
+            let _ = waiting.look(c.space(n), &pace(), &now).await;
+        }
+        if step(c, 0).await == Step::Waits {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+    panic!("no sweep: {:?}", state(c).await);
+}
+
 #[tokio::test]
 async fn a_union_that_takes_an_id_from_the_dictionary_pardons_it() {
     let c = cluster().await;
