@@ -2,8 +2,10 @@
 //! them allows is allowed.
 //!
 //! Commands are bits by a row's place in the table. Beside the bits the rules themselves are kept, in the order in which they were
-//! given and without those that a later one replaces, because they say more: `+@hash` also allows what does not exist yet.
+//! given and without those that a later one replaces, because they say more: `+@hash` also allows what does not exist yet, and
+//! so does `+hset` (see [`elsewhere`]).
 
+use super::elsewhere;
 use crate::commands::command;
 use crate::commands::command_info::{CATEGORIES, categories};
 use crate::commands::glob;
@@ -148,12 +150,7 @@ impl Selector {
             [b'&', pattern @ ..] => self.add_channels(pattern),
             [sign @ (b'+' | b'-'), b'@', category @ ..] => self.change_category(*sign == b'+', category),
             [b'+', name @ ..] => self.allow(name),
-            [b'-', name @ ..] => {
-                let (_, row) = command::find(name).ok_or(RuleError::Unknown)?;
-                self.change(row, false);
-                self.note(name, false);
-                Ok(())
-            }
+            [b'-', name @ ..] => self.change_named(name, false),
             _ => Err(RuleError::Syntax),
         }
     }
@@ -213,28 +210,38 @@ impl Selector {
         Ok(())
     }
 
+    /// A command or `container|subcommand`, which may be one that only Redis has.
+    fn change_named(&mut self, name: &[u8], allow: bool) -> Result<(), RuleError> {
+        match command::find(name) {
+            Some((_, row)) => self.change(row, allow),
+            None if elsewhere::has(name) => self.all_commands &= allow,
+            None => return Err(RuleError::Unknown),
+        }
+        self.note(name, allow);
+        Ok(())
+    }
+
     /// `+command`, `+container|subcommand`, or `+command|first-argument`.
     fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
-        let Some(bar) = name.iter().rposition(|b| *b == b'|') else {
-            let (_, row) = command::find(name).ok_or(RuleError::Unknown)?;
-            self.change(row, true);
-            self.note(name, true);
-            return Ok(());
-        };
+        let Some(bar) = name.iter().rposition(|b| *b == b'|') else { return self.change_named(name, true) };
         let (outer, first) = name.split_at_checked(bar).ok_or(RuleError::Syntax)?;
         let first = first.get(1..).unwrap_or_default();
-        let (label, row) = command::find(outer).ok_or(RuleError::Unknown)?;
-        if label.contains('|') {
+        let row = command::find(outer).map(|(_, row)| row);
+        if row.is_none() && !elsewhere::has(outer) {
+            return Err(RuleError::Unknown);
+        }
+        if outer.contains(&b'|') {
             return Err(RuleError::FirstArgument);
         }
         if first.is_empty() {
             return Err(RuleError::Syntax);
         }
-        if row.subs.is_empty() {
-            self.first_arguments.push((table::index_of(row), Bytes::copy_from_slice(first)));
-        } else {
-            let (_, sub) = command::find(name).ok_or(RuleError::Unknown)?;
-            self.change(sub, true);
+        match row {
+            Some(row) if row.subs.is_empty() => {
+                self.first_arguments.push((table::index_of(row), Bytes::copy_from_slice(first)));
+            }
+            None if !elsewhere::is_container(outer) => {}
+            _ => return self.change_named(name, true),
         }
         self.note(name, true);
         Ok(())

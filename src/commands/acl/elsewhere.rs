@@ -1,0 +1,51 @@
+//! Commands of Redis that this server does not have. Rules may name them, so that files of users that were written for Redis load as
+//! they are. Such a rule is kept and shown; there is nothing here that it could allow or forbid.
+//!
+//! The list is that of Redis 8.10's own commands, without its modules'. A name that enters the table leaves this list: a test says so.
+
+/// Names in lower case; subcommands behind a bar, where the container is not here or lacks them.
+const NAMES: &str = "
+    arcount ardel ardelrange arget argetrange argrep arinfo arinsert arlastitems arlen armget armset arnext arop arring arscan arseek
+    arset blmove blmovem blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin function|delete function|dump function|kill
+    function|load function|restore function|stats geoadd geodist geohash geopos georadius georadius_ro
+    georadiusbymember georadiusbymember_ro geosearch geosearchstore hdel hexists hexpire hexpireat hexpiretime hget hgetall hgetdel
+    hgetex himport hincrby hincrbyfloat hkeys hlen hmget hmset hotkeys hpersist hpexpire hpexpireat hpexpiretime hpttl hrandfield
+    hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert llen lmove lmovem lmpop lpop lpos lpush lpushx lrange lrem lset ltrim
+    module|help module|load module|loadex module|unload rpop rpoplpush rpush rpushx sentinel vadd vcard vdim vemb
+    vgetattr vinfo vismember vlinks vrandmember vrem vsetattr vsim xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup
+    xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|help xgroup|setid xinfo xinfo|consumers
+    xinfo|groups xinfo|help xinfo|stream xlen xnack xpending xrange xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff
+    zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex
+    zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore
+    zrevrank zscan zscore zunion zunionstore
+";
+
+/// Whether Redis has this command or subcommand, and this server does not.
+pub(super) fn has(name: &[u8]) -> bool {
+    NAMES.split_ascii_whitespace().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// Whether it has subcommands there.
+pub(super) fn is_container(name: &[u8]) -> bool {
+    let outer = |known: &'static str| known.split_once('|').map(|(outer, _)| outer);
+    NAMES.split_ascii_whitespace().filter_map(outer).any(|outer| name.eq_ignore_ascii_case(outer.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::table;
+
+    #[test]
+    fn what_is_here_is_not_elsewhere() {
+        let here: Vec<String> =
+            table::labelled().map(|(label, _)| label).filter(|label| has(label.as_bytes())).collect();
+        assert!(here.is_empty(), "{here:?}");
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        assert!(has(b"hSet") && has(b"XGROUP|create") && is_container(b"XGroup"));
+        assert!(!has(b"get") && !has(b"nosuch") && !has(b"hset|x") && !is_container(b"hset") && !has(b""));
+    }
+}
