@@ -4,7 +4,8 @@ use super::args::{Args, parse_i64};
 use super::command::help_of;
 use super::cx::{Cx, ReplyMode};
 use super::reply::Reply;
-use super::table::{Flags, Group, Row, Run};
+use super::table::{Flags, Group, Row, Run, SessionOp};
+use super::tracking::Choice;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::telemetry::clients::ClientHandle;
@@ -29,6 +30,15 @@ pub const ROWS: &[Row] = &[Row { flags: Flags::NONE, subs: SUBS, ..BASE }];
 
 const SUBS: &[Row] = &[
     Row {
+        name: "caching",
+        arity: 3,
+        since: "6.0.0",
+        syntax: "<YES | NO>",
+        summary: "Says whether what the next command or transaction reads is to be remembered for this connection's cache.",
+        run: Run::Session(SessionOp::Caching),
+        ..BASE
+    },
+    Row {
         name: "getname",
         arity: 2,
         since: "2.6.9",
@@ -40,7 +50,7 @@ const SUBS: &[Row] = &[
         name: "getredir",
         arity: 2,
         since: "6.0.0",
-        summary: "Returns where invalidations are redirected: -1, tracking is off.",
+        summary: "Returns where invalidations go: the number of a connection, 0 for this one, -1 where tracking is off.",
         run: handler!(getredir),
         ..BASE
     },
@@ -149,15 +159,15 @@ const SUBS: &[Row] = &[
         arity: -3,
         since: "6.0.0",
         syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
-        summary: "Would keep a client's cache up to date: can only be switched off.",
-        run: handler!(tracking),
+        summary: "Tells this connection, or another, which keys of its cache have changed.",
+        run: Run::Session(SessionOp::Tracking),
         ..BASE
     },
     Row {
         name: "trackinginfo",
         arity: 2,
         since: "6.2.0",
-        summary: "Returns the state of tracking: off.",
+        summary: "Returns how this connection tracks keys.",
         run: handler!(trackinginfo),
         ..BASE
     },
@@ -329,24 +339,29 @@ impl Kind {
     }
 }
 
-async fn getredir(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Int(-1))
+async fn getredir(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(cx.client.handle.redirect()))
 }
 
-/// Clients that want tracking go on without a cache when they read this error; OFF needs none.
-async fn tracking(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    if on_off(&mut args)? {
-        return Err(ReplyError::new("ERR Client tracking is not supported by this server").into());
-    }
-    args.end()?;
-    Ok(Reply::Ok)
-}
-
-async fn trackinginfo(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let (mode, handle) = (cx.client.tracking, &cx.client.handle);
+    let (optin, optout) = (mode.choice == Choice::OptIn, mode.choice == Choice::OptOut);
+    let flags = [
+        (!mode.on, "off"),
+        (mode.on, "on"),
+        (mode.bcast, "bcast"),
+        (optin, "optin"),
+        (optin && mode.caching, "caching-yes"),
+        (optout, "optout"),
+        (optout && mode.caching, "caching-no"),
+        (mode.noloop, "noloop"),
+        (handle.is_broken(), "broken_redirect"),
+    ];
+    let set = flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| Reply::bulk_static(name));
     Ok(Reply::Map(vec![
-        (Reply::bulk_static("flags"), Reply::Set(vec![Reply::bulk_static("off")])),
-        (Reply::bulk_static("redirect"), Reply::Int(-1)),
-        (Reply::bulk_static("prefixes"), Reply::Array(Vec::new())),
+        (Reply::bulk_static("flags"), Reply::Set(set.collect())),
+        (Reply::bulk_static("redirect"), Reply::Int(handle.redirect())),
+        (Reply::bulk_static("prefixes"), Reply::bulks(cx.server.tracking.prefixes(cx.client.id))),
     ]))
 }
 

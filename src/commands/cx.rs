@@ -10,6 +10,7 @@ use super::monitor::Monitors;
 use super::pause::Pause;
 use super::reply::Reply;
 use super::subscribers::Subscribers;
+use super::tracking::{Mode, Tracking};
 use crate::config::{ConfigStore, Events};
 use crate::env::{Env, Rng};
 use crate::error::{ReplyError, Result};
@@ -92,6 +93,8 @@ pub struct ClientState {
     pub no_evict: bool,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
+    /// CLIENT TRACKING.
+    pub tracking: Mode,
     /// True while a transaction runs under EXEC.
     pub in_exec: bool,
     /// What happens once this unit is answered.
@@ -117,6 +120,7 @@ impl ClientState {
             reply: ReplyMode::On,
             no_evict: false,
             no_touch: false,
+            tracking: Mode::default(),
             in_exec: false,
             after_reply: AfterReply::GoOn,
             mailbox: Arc::new(Mailbox::new(handle.clone())),
@@ -155,6 +159,8 @@ pub struct Server {
     pub clients: Clients,
     /// Who is subscribed to what.
     pub subscribers: Subscribers,
+    /// Who has what in a cache.
+    pub tracking: Tracking,
     /// Counters and latencies.
     pub telemetry: Telemetry,
     /// Users and what they may do.
@@ -187,6 +193,7 @@ impl Server {
             monitors: Monitors::default(),
             pause: Pause::default(),
             subscribers: Subscribers::default(),
+            tracking: Tracking::default(),
             active_expire: AtomicBool::new(true),
             stop: tokio::sync::watch::Sender::new(false),
         })
@@ -194,11 +201,11 @@ impl Server {
 }
 
 impl Server {
-    /// For what an attempt tells that sees `catalog`. On an embedded store somebody may begin to listen at any time; else it
+    /// For what an attempt tells that sees `catalog`. On an embedded store somebody may begin to subscribe at any time; else it
     /// runs again when the first one does.
     pub fn outbox(&self, catalog: &Catalog) -> Outbox {
-        let listening = !self.space.messages.is_shared() || catalog.listening > 0;
-        Outbox::new(listening, self.config.get().notify_keyspace_events)
+        let heard = self.space.messages.heard(catalog);
+        Outbox::new(self.space.fresh.instance(), heard, self.config.get().notify_keyspace_events)
     }
 
     /// Sends a client `message` between its replies: see [`super::mailbox`]. False where it has left.

@@ -64,7 +64,7 @@ pub(super) fn clients(out: &mut String, server: &Server) {
         "cluster_connections": 0,
         "maxclients": server.config.get().maxclients,
         "blocked_clients": clients.iter().filter(|c| c.is_blocked()).count(),
-        "tracking_clients": 0,
+        "tracking_clients": server.tracking.totals().clients,
         "pubsub_clients": clients.iter().filter(|c| c.is_subscribed()).count(),
     );
 }
@@ -111,7 +111,7 @@ pub(super) fn persistence(out: &mut String, server: &Server, now: u64) {
 }
 
 pub(super) fn stats(out: &mut String, server: &Server) {
-    let t = &server.telemetry;
+    let (t, tracked) = (&server.telemetry, server.tracking.totals());
     let (ops, input, output) = {
         let rates = t.rates.lock();
         (rates.per_second(|s| s.commands), rates.per_second(|s| s.input), rates.per_second(|s| s.output))
@@ -140,6 +140,9 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "pubsub_channels": server.subscribers.names(Kind::Channel),
         "pubsub_patterns": server.subscribers.names(Kind::Pattern),
         "pubsubshard_channels": server.subscribers.names(Kind::Shard),
+        "tracking_total_keys": tracked.keys,
+        "tracking_total_items": tracked.items,
+        "tracking_total_prefixes": tracked.prefixes,
         "total_error_replies": t.errors().iter().map(|(_, n)| n).sum::<u64>(),
         "unexpected_error_replies": t.panics.get(),
     );

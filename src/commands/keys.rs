@@ -218,6 +218,7 @@ async fn dbsize(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 async fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush_mode(args)?;
     cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, cx.client.db).await?;
+    cx.outbox.flushed();
     Ok(Reply::Ok)
 }
 
@@ -226,6 +227,7 @@ async fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     for db in 0..cx.catalog.prefixes.len() {
         cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, db as u8).await?;
     }
+    cx.outbox.flushed();
     Ok(Reply::Ok)
 }
 
@@ -246,5 +248,6 @@ async fn swapdb(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (a, b) = (index("first")?, index("second")?);
     let (a, b) = (moves::existing_database(cx, a)?, moves::existing_database(cx, b)?);
     cx.catalog = catalog::swap(cx.tx, &cx.catalog, a, b)?;
+    cx.outbox.flushed();
     Ok(Reply::Ok)
 }

@@ -10,6 +10,7 @@ pub mod reply;
 pub mod reply_codec;
 pub mod subscribers;
 pub mod table;
+pub mod tracking;
 
 pub mod glob;
 

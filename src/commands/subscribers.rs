@@ -189,13 +189,26 @@ fn send(server: &Server, to: &BTreeMap<u64, Member>, version: Version, message: 
 }
 
 impl Server {
-    /// Brings a message that was committed at `version` (0: in this process, right now) to this server's subscribers.
-    pub fn deliver(&self, version: Version, message: &Message) {
+    /// Brings messages to this server's clients, each with the version that it was committed at (0: in this process, right now).
+    pub fn deliver<'m>(&self, messages: impl Iterator<Item = (Version, &'m Message)>) {
+        let mut changes = Vec::new();
+        for (version, message) in messages {
+            if message.is_of_tracking() {
+                changes.push((version, message));
+            } else {
+                self.deliver_one(version, message);
+            }
+        }
+        self.invalidate(&changes);
+    }
+
+    fn deliver_one(&self, version: Version, message: &Message) {
         let hub = &self.subscribers;
         match message {
             Message::Channel(channel, payload) => hub.on_channel(self, version, channel, payload),
             Message::Shard(channel, payload) => hub.on_shard(self, version, channel, payload),
             Message::Event { .. } if hub.is_empty() => {}
+            Message::Changed(..) | Message::Flushed(_) => {}
             Message::Event { db, keyspace, keyevent, event, key } => {
                 let channel = |kind: &str, name: &[u8]| {
                     Bytes::from(
@@ -220,6 +233,6 @@ impl Server {
         if self.space.messages.is_shared() {
             return self.space.messages.ring();
         }
-        messages.iter().for_each(|message| self.deliver(0, message));
+        self.deliver(messages.iter().map(|message| (0, message)));
     }
 }

@@ -176,6 +176,10 @@ pub enum SessionOp {
     Reset,
     /// QUIT.
     Quit,
+    /// CLIENT TRACKING.
+    Tracking,
+    /// CLIENT CACHING.
+    Caching,
     /// SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE.
     Subscribe(Kind),
     /// UNSUBSCRIBE, PUNSUBSCRIBE, SUNSUBSCRIBE.

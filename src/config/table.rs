@@ -222,6 +222,9 @@ options! {
     logfile: String = "logfile" "" Start Text;
     /// Which changes of keys are told on channels, in Redis' letters; empty: none.
     notify_keyspace_events: Events = "notify-keyspace-events" "" Runtime Letters;
+    /// Names of keys that are remembered for clients that cache them (CLIENT TRACKING); 0 is no limit. A client is told that a name which is
+    /// forgotten is stale.
+    tracking_table_max_keys: usize = "tracking-table-max-keys" "1000000" Runtime Int(0, i64::MAX);
     /// Measure each command's latency for INFO latencystats and the metrics.
     latency_tracking: bool = "latency-tracking" "yes" Runtime YesNo;
     /// Microseconds that a command takes at least to be kept in the slow log, commit included; 0 keeps all, -1 none.

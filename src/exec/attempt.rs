@@ -148,15 +148,15 @@ impl Attempts {
             match self.attempt(jobs, width, &mut open, &mut patience).await {
                 Ok(done) => return answer(jobs, done),
                 Err(Halt::Rerun) => {}
-                Err(Halt::Forgotten) => return give_up(jobs, &open, width, StoreError::Unknown.into()),
+                Err(Halt::Forgotten) => return self.give_up(jobs, &open, width, StoreError::Unknown.into()),
                 Err(Halt::Store(e)) if width == 1 && outgrows(jobs, &e) => match self.build(jobs).await {
                     // Tried anew, with all its time.
                     Ok(()) if open.is_empty() => return,
                     Ok(()) => {}
-                    Err(e) => return give_up(jobs, &open, 1, e),
+                    Err(e) => return self.give_up(jobs, &open, 1, e),
                 },
                 Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => {
-                    return give_up(jobs, &open, 1, e.into());
+                    return self.give_up(jobs, &open, 1, e.into());
                 }
                 Err(Halt::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
@@ -168,15 +168,29 @@ impl Attempts {
                     if !self.staged.is_empty()
                         && let Err(e) = self.stage(jobs).await
                     {
-                        return give_up(jobs, &open, jobs.len(), e);
+                        return self.give_up(jobs, &open, jobs.len(), e);
                     }
                 }
-                Err(Halt::Store(e)) if !open.is_empty() => return give_up(jobs, &open, width, e.into()),
+                Err(Halt::Store(e)) if !open.is_empty() => {
+                    return self.give_up(jobs, &open, width, e.into());
+                }
                 Err(Halt::Store(e)) => {
                     let over = |job: &&Job| patience.is_over_for(job.since, &e);
                     let n = jobs.iter().take(width).take_while(over).count().max(1);
                     return refuse(jobs, n, patience.verdict(e).into());
                 }
+            }
+        }
+    }
+
+    /// Refuses the first `n` jobs with `e`. Those that an attempt with an unknown result may have applied must not hear that they were
+    /// not, and who has what it changed in a cache must hear that it may be stale.
+    fn give_up(&self, jobs: &mut VecDeque<Job>, open: &[Open], n: usize, e: Error) {
+        match open {
+            [] => refuse(jobs, n, e),
+            open => {
+                self.server.tracking.doubt();
+                refuse(jobs, doubtful(open, n), StoreError::Unknown.into());
             }
         }
     }
@@ -262,6 +276,9 @@ async fn speak<'a>(
     if server.space.messages.is_shared() {
         return message_log::write(tx, told).map(|()| None);
     }
+    if told.iter().all(Message::is_of_tracking) {
+        return Ok(None);
+    }
     Ok(Some(server.subscribers.turn().await))
 }
 
@@ -289,15 +306,6 @@ fn splits(e: &StoreError, tries: u32) -> bool {
 /// How many of the first jobs an attempt with an unknown result may have applied, or are refused with it: `width` or more.
 fn doubtful(open: &[Open], width: usize) -> usize {
     open.iter().map(|o| o.done.len()).fold(width, usize::max)
-}
-
-/// Refuses the first `n` jobs with `e`. Those that an attempt with an unknown result may have applied must not hear that they were
-/// not.
-fn give_up(jobs: &mut VecDeque<Job>, open: &[Open], n: usize, e: Error) {
-    match open {
-        [] => refuse(jobs, n, e),
-        open => refuse(jobs, doubtful(open, n), StoreError::Unknown.into()),
-    }
 }
 
 /// Answers the first jobs. A client that is gone needs none.

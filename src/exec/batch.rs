@@ -230,6 +230,7 @@ impl<'a> Batch<'a> {
             memo: &self.memo,
             outbox: &self.outbox,
         };
+        self.outbox.speaks(cx.client.id);
         let args = Args::new(call.argv.get(call.names..).unwrap_or_default());
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
         self.catalog = cx.catalog;

@@ -24,6 +24,7 @@ mod patience;
 mod reads;
 pub mod slow;
 mod staging;
+mod tracked;
 
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::monitor;
@@ -233,12 +234,16 @@ impl Executor {
     /// Runs a unit to its end. A unit that writes goes on also when the caller is dropped.
     ///
     /// The latency counted for each of its commands is the unit's: from here to its answer, commit included.
-    pub async fn run(&self, unit: Unit) -> Done {
+    pub async fn run(&self, mut unit: Unit) -> Done {
+        tracked::remember(&self.server, &mut unit);
         let clock = &self.server.env.clock;
         let start = clock.monotonic();
         let db = unit.client.db;
         let done = self.route(unit, start).await;
         self.count(&done, clock.monotonic() - start);
+        if self.server.tracking.is_on() {
+            self.server.tracking.trim(&self.server);
+        }
         if self.server.monitors.is_on() {
             let replies = done.replies.iter().flatten();
             let ran = done.ran.iter().zip(replies).map(|(c, reply)| (c.row, c.argv.as_slice(), reply));

@@ -1,7 +1,7 @@
-//! Messages of all servers of a store, for this server's subscribers (`keyspace::message_log`). On an embedded store there is
-//! nothing to do.
+//! Messages of all servers of a store, for this server's subscribers and for those who have a cache (`keyspace::message_log`). On an
+//! embedded store there is nothing to do but to see when nobody has a cache any more.
 //!
-//! * A server without subscribers sleeps: it reads nothing, and [`LINGER`] after the last one has gone nobody writes for it.
+//! * A server without such clients sleeps: it reads nothing, and [`LINGER`] after the last one has gone nobody writes for it.
 //! * One that could not hear everything (it was away for longer than rows are kept, or others took it for dead) closes the
 //!   connections of its subscribers: they come back, and know that they missed something.
 //! * Rows are collected between [`KEPT`] and `KEPT` + [`LOOK`] after they were written, by one of the servers.
@@ -10,6 +10,7 @@ use super::pause;
 use crate::commands::cx::Server;
 use crate::error::StoreResult;
 use crate::keyspace::message_log::{Ages, Heard};
+use crate::keyspace::messages::{LISTENS, TRACKS};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,27 +18,28 @@ use std::time::Duration;
 const BEAT: Duration = Duration::from_secs(1);
 /// After a look that failed.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
-/// Before a server without subscribers stops listening: they come and go.
+/// Before a server without such clients stops listening: they come and go.
 const LINGER: Duration = Duration::from_secs(10);
 /// Between two looks at the age of rows.
 const LOOK: Duration = Duration::from_secs(30);
 /// How long rows are kept at least.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Listens until the server stops, while it has subscribers.
+/// Listens until the server stops, while somebody wants to hear.
 pub(super) async fn listen(server: Arc<Server>) {
     let log = &server.space.messages;
     let mut stop = server.stop.subscribe();
     let mut idle_since = None;
-    while log.is_shared() && !*stop.borrow() {
-        if !log.is_listening().await {
+    while !*stop.borrow() {
+        if log.wants() == 0 {
             tokio::select! {
                 () = log.rung() => continue,
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }
         tokio::select! {
-            () = round(&server) => {}
+            () = round(&server), if log.is_shared() => {}
+            () = tokio::time::sleep(BEAT), if !log.is_shared() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
         idle_since = linger(&server, idle_since).await;
@@ -49,7 +51,7 @@ async fn round(server: &Server) {
     let log = &server.space.messages;
     match log.hear().await {
         Ok(Heard::Messages(messages)) => {
-            messages.iter().for_each(|(version, message)| server.deliver(*version, message));
+            server.deliver(messages.iter().map(|(version, message)| (*version, message)));
             tokio::task::yield_now().await;
         }
         Ok(Heard::Nothing(changed)) => {
@@ -60,8 +62,11 @@ async fn round(server: &Server) {
             }
         }
         Ok(Heard::Missed) => {
-            let clients = server.subscribers.part();
-            tracing::warn!(clients, "messages were missed: the connections of subscribers are closed");
+            let clients = server.subscribers.part() + server.tracking.part();
+            tracing::warn!(
+                clients,
+                "messages were missed: the connections of those who wait for them are closed"
+            );
         }
         Err(e) => {
             tracing::debug!(?e, "listening to messages");
@@ -70,9 +75,16 @@ async fn round(server: &Server) {
     }
 }
 
-/// Stops listening where nobody has been subscribed since [`LINGER`] ago. Returns since when nobody is.
+/// What this server's clients want to hear.
+fn wanted(server: &Server) -> u8 {
+    let subscribed = if server.subscribers.is_empty() { 0 } else { LISTENS };
+    subscribed | if server.tracking.is_on() { TRACKS } else { 0 }
+}
+
+/// No longer listens to what nobody has wanted since [`LINGER`] ago. Returns since when there is such a thing.
 async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
-    if !server.subscribers.is_empty() {
+    let log = &server.space.messages;
+    if log.wants() & !wanted(server) == 0 {
         return None;
     }
     let now = server.env.clock.monotonic();
@@ -80,7 +92,7 @@ async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
     if now.saturating_sub(since) < LINGER {
         return Some(since);
     }
-    if let Err(e) = server.space.messages.stop(|| !server.subscribers.is_empty()).await {
+    if let Err(e) = log.relax(|| wanted(server)).await {
         tracing::debug!(?e, "to stop listening to messages");
     }
     None

@@ -1,7 +1,7 @@
 //! Messages from server to server, through a store that several servers share.
 //!
-//! * **Who listens** has a row `p 00 <instance>`. It comes with the first subscriber of a server, goes some seconds after the last
-//!   one, and moves the metadata version: so every transaction knows for free whether anybody listens, and one that was
+//! * **Who listens** has a row `p 00 <instance>`, with a bit for messages and one for changes of keys (`commands::tracking`). A bit
+//!   comes with the first client of a server who wants that, goes some seconds after the last one, and moves the metadata version: so every transaction knows for free whether anybody listens, and one that was
 //!   under way when the first listener came runs again. Where nobody listens nothing is written and nobody asks.
 //! * **What is told** is one stamped row a commit (or some, where it is long), written by the transaction itself. So messages
 //!   are in the store if their transaction is, in the order of commits, and all servers hear them in that order.
@@ -12,15 +12,17 @@
 //! * **Collected** are rows of about a minute ago, by a job. `p 02` says how far. A server that was away for longer, or that was
 //!   taken for dead, finds that out when it reads on ([`Heard::Missed`]), and parts with its subscribers.
 //!
-//! An embedded store has one server, which tells its own clients without any of this.
+//! An embedded store has one server, which tells its own clients without any of this. But the metadata version moves there, too,
+//! when the first client wants to know of changes: so whoever is under way and would not tell it runs again.
 
+use super::catalog::Catalog;
 use super::keys::root;
-use super::messages::{Message, decode, encode};
+use super::messages::{LISTENS, Message, Origin, TRACKS, decode, encode};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{RangeOptions, Read, Store, Tx, Version, Watch, key_after};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -32,12 +34,18 @@ const PAGE: usize = 1 << 20;
 const ATTEMPTS: usize = 5;
 /// How long one look may take where the store does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The bit of a listener's row: it listens to messages.
-const LISTENS: u8 = 1;
+/// Bytes of changed keys in a commit beyond which it is told that all may have changed.
+const MANY: usize = 256 << 10;
 
 /// Writes what a transaction tells.
 pub fn write(tx: &Tx, messages: &[Message]) -> StoreResult<()> {
-    let raw = encode(messages);
+    let changed = |m: &Message| if let Message::Changed(_, key) = m { key.len() + 32 } else { 0 };
+    let raw = if messages.iter().map(changed).sum::<usize>() > MANY {
+        let others = messages.iter().filter(|m| !m.is_of_tracking()).cloned();
+        encode(&others.chain([Message::Flushed(Origin::default())]).collect::<Vec<_>>())
+    } else {
+        encode(messages)
+    };
     for (n, piece) in (0u32..).zip(raw.chunks(PIECE)) {
         tx.set_stamped(&root::messages(), &n.to_be_bytes(), piece)?;
     }
@@ -80,6 +88,8 @@ pub struct MessageLog {
     instance: u64,
     /// Where to read on; None while this server does not listen.
     cursor: tokio::sync::Mutex<Option<Cursor>>,
+    /// What this server listens to: changes with `cursor` locked.
+    wants: AtomicU8,
     interested: AtomicUsize,
     /// How often something was missed.
     missed: AtomicUsize,
@@ -102,6 +112,7 @@ impl MessageLog {
             store: store.clone(),
             instance,
             cursor: tokio::sync::Mutex::default(),
+            wants: AtomicU8::new(0),
             interested: AtomicUsize::new(0),
             missed: AtomicUsize::new(0),
             bell: Notify::new(),
@@ -113,56 +124,94 @@ impl MessageLog {
         self.store.is_shared()
     }
 
+    /// What anybody hears of a transaction that sees `catalog`, as bits. To be called behind its reading.
+    pub fn heard(&self, catalog: &Catalog) -> u8 {
+        match self.is_shared() {
+            true => catalog.listening,
+            false => LISTENS | self.wants(),
+        }
+    }
+
+    /// What this server listens to, as bits.
+    pub fn wants(&self) -> u8 {
+        self.wants.load(Ordering::SeqCst)
+    }
+
     /// To be held from before [`MessageLog::listen`] until the subscription is entered.
     pub fn interest(&self) -> Interest<'_> {
         self.interested.fetch_add(1, Ordering::SeqCst);
         Interest(self)
     }
 
-    /// Listens from now on. What is committed behind the version that it answers will be heard.
-    pub async fn listen(&self) -> StoreResult<Version> {
+    /// Listens to `what` from now on. What is committed behind the version that it answers will be heard.
+    pub async fn listen(&self, what: u8) -> StoreResult<Version> {
         if !self.is_shared() {
-            return Ok(0);
+            return self.listen_alone(what).await;
         }
         let mut cursor = self.cursor.lock().await;
-        if cursor.is_some() {
+        let wants = self.wants() | what;
+        if cursor.is_some() && wants == self.wants() {
             let tx = self.store.begin();
             return tx.read_version().await;
         }
-        let version = loop {
-            match self.register().await {
-                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
-                other => break other?,
-            }
-        };
+        let version = self.register(wants).await?;
+        self.wants.store(wants, Ordering::SeqCst);
         let from = root::messages_after(version);
-        *cursor = Some(Cursor { from, pieces: Vec::new(), stamp: Vec::new(), version });
+        cursor.get_or_insert(Cursor { from, pieces: Vec::new(), stamp: Vec::new(), version });
         drop(cursor);
         self.ring();
         Ok(version)
     }
 
-    async fn register(&self) -> StoreResult<Version> {
-        let tx = self.store.begin();
-        tx.set(&root::listener(self.instance), &[LISTENS])?;
-        tx.bump_metadata_version()?;
-        tx.commit().await
+    /// Who begins from now on tells changes; who has begun before runs again.
+    async fn listen_alone(&self, what: u8) -> StoreResult<Version> {
+        let _one = self.cursor.lock().await;
+        if what & TRACKS > self.wants() {
+            self.wants.store(TRACKS, Ordering::SeqCst);
+            if let Err(e) = self.register(TRACKS).await {
+                self.wants.store(0, Ordering::SeqCst);
+                return Err(e);
+            }
+            self.ring();
+        }
+        Ok(0)
     }
 
-    /// Stops listening, unless somebody is interested. True where this server does not listen now.
-    pub async fn stop(&self, is_wanted: impl Fn() -> bool) -> StoreResult<bool> {
+    async fn register(&self, wants: u8) -> StoreResult<Version> {
+        loop {
+            let tx = self.store.begin();
+            if self.is_shared() {
+                tx.set(&root::listener(self.instance), &[wants])?;
+            }
+            tx.bump_metadata_version()?;
+            match tx.commit().await {
+                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Listens no longer to what `wanted` does not say, unless somebody is interested. `wanted` must not be said by somebody who has
+    /// shown no interest before.
+    pub async fn relax(&self, wanted: impl Fn() -> u8) -> StoreResult<()> {
         let mut cursor = self.cursor.lock().await;
-        if cursor.is_none() {
-            return Ok(true);
+        let wants = self.wants() & wanted();
+        if self.interested.load(Ordering::SeqCst) > 0 || wants == self.wants() {
+            return Ok(());
         }
-        if self.interested.load(Ordering::SeqCst) > 0 || is_wanted() {
-            return Ok(false);
+        if !self.is_shared() {
+            self.wants.store(wants, Ordering::SeqCst);
+        } else if wants > 0 {
+            self.register(wants).await?;
+            self.wants.store(wants, Ordering::SeqCst);
+        } else {
+            let tx = self.store.begin();
+            forget(&tx, self.instance).await?;
+            tx.commit().await?;
+            self.wants.store(0, Ordering::SeqCst);
+            *cursor = None;
         }
-        let tx = self.store.begin();
-        forget(&tx, self.instance).await?;
-        tx.commit().await?;
-        *cursor = None;
-        Ok(true)
+        Ok(())
     }
 
     /// There may be something to hear.
@@ -199,8 +248,11 @@ impl MessageLog {
             tx.get(&collected, Read::Snapshot),
             tx.get_range(&cursor.from, &end, opts, Read::Snapshot),
         )?;
-        if own.is_none() || collected.is_some_and(|last| last[..] >= cursor.from[..]) {
+        let wants = self.wants();
+        let lost = own.and_then(|bits| bits.first().copied()).is_none_or(|bits| bits & wants != wants);
+        if lost || collected.is_some_and(|last| last[..] >= cursor.from[..]) {
             *guard = None;
+            self.wants.store(0, Ordering::SeqCst);
             self.missed.fetch_add(1, Ordering::SeqCst);
             return Ok(Heard::Missed);
         }

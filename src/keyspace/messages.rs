@@ -1,4 +1,4 @@
-//! What clients are told: messages on channels, and what happens to keys.
+//! What clients are told: messages on channels, what happens to keys, and that keys have changed (`commands::tracking`).
 //!
 //! A command puts messages into the [`Outbox`] of its attempt. They are heard once that attempt has committed, and only then: an
 //! attempt that runs again has an outbox of its own. So nothing is told twice, and nothing that did not happen.
@@ -7,6 +7,34 @@ use super::keys::MAX_REDIS_KEY;
 use crate::config::Events;
 use bytes::{Buf, BufMut, Bytes};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Somebody may hear messages and events.
+pub const LISTENS: u8 = 1;
+/// Somebody may have a cache of keys.
+pub const TRACKS: u8 = 2;
+
+/// How far back it is looked whether a change was told already: as far as one change tells.
+const LOOK_BACK: usize = 4;
+
+/// Whose command it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// The server's instance.
+    pub instance: u64,
+    /// The client's id there; 0: none, a key has expired.
+    pub client: u64,
+}
+
+impl Origin {
+    fn encode(self) -> Bytes {
+        Bytes::copy_from_slice(&(u128::from(self.instance) << 64 | u128::from(self.client)).to_le_bytes())
+    }
+    fn decode(raw: &[u8]) -> Option<Self> {
+        let both = u128::from_le_bytes(raw.try_into().ok()?);
+        Some(Origin { instance: (both >> 64) as u64, client: both as u64 })
+    }
+}
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,19 +56,35 @@ pub enum Message {
         /// The key.
         key: Bytes,
     },
+    /// The key of this name has changed, in some database.
+    Changed(Origin, Bytes),
+    /// All keys may have.
+    Flushed(Origin),
 }
 
 const CHANNEL: u8 = 1;
 const SHARD: u8 = 2;
 /// With the bits of both kinds of channels.
 const EVENT: u8 = 4;
+const CHANGED: u8 = 8;
+const FLUSHED: u8 = 9;
 
 impl Message {
     /// Appends it: tag, database, and two texts with their lengths.
     fn encode(&self, out: &mut Vec<u8>) {
+        let nothing = Bytes::new();
+        let from;
         let (tag, db, first, second) = match self {
             Message::Channel(channel, payload) => (CHANNEL, 0, channel, payload),
             Message::Shard(channel, payload) => (SHARD, 0, channel, payload),
+            Message::Changed(origin, key) => {
+                from = origin.encode();
+                (CHANGED, 0, &from, key)
+            }
+            Message::Flushed(origin) => {
+                from = origin.encode();
+                (FLUSHED, 0, &from, &nothing)
+            }
             Message::Event { db, keyspace, keyevent, event, key } => {
                 (EVENT | u8::from(*keyspace) | u8::from(*keyevent) << 1, *db, event, key)
             }
@@ -50,6 +94,11 @@ impl Message {
             out.put_u32_le(text.len() as u32);
             out.extend_from_slice(text);
         }
+    }
+
+    /// Whether it is told to those who have a cache. Such messages may come twice and in any order.
+    pub fn is_of_tracking(&self) -> bool {
+        matches!(self, Message::Changed(..) | Message::Flushed(_))
     }
 
     /// Takes one from the front. None where there is no whole one.
@@ -63,6 +112,8 @@ impl Message {
         Some(match tag {
             CHANNEL => Message::Channel(first, second),
             SHARD => Message::Shard(first, second),
+            CHANGED => Message::Changed(Origin::decode(&first)?, second),
+            FLUSHED => Message::Flushed(Origin::decode(&first)?),
             tag if tag & !3 == EVENT => {
                 let (keyspace, keyevent) = (tag & 1 > 0, tag & 2 > 0);
                 Message::Event { db, keyspace, keyevent, event: first, key: second }
@@ -91,27 +142,54 @@ pub fn decode(mut raw: Bytes) -> Option<Vec<Message>> {
 /// What an attempt has to tell.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Whether messages are to be told.
-    listening: bool,
+    /// [`LISTENS`] and [`TRACKS`], as bits.
+    heard: u8,
+    instance: u64,
+    /// Whose command runs.
+    client: AtomicU64,
     /// Which events are.
     events: Events,
     messages: Mutex<Vec<Message>>,
 }
 
 impl Outbox {
-    /// `listening`: false where nobody can hear anything. `events`: what is to be told of keys.
-    pub fn new(listening: bool, events: Events) -> Self {
-        Outbox { listening, events, messages: Mutex::default() }
+    /// Of the server `instance`. `heard`: what anybody hears. `events`: what is to be told of keys.
+    pub fn new(instance: u64, heard: u8, events: Events) -> Self {
+        Outbox { heard, instance, client: AtomicU64::new(0), events, messages: Mutex::default() }
     }
 
-    /// Whether somebody may hear messages.
-    pub fn is_heard(&self) -> bool {
-        self.listening
+    /// What is told from now on is told of a command of this client.
+    pub fn speaks(&self, client: u64) {
+        self.client.store(client, Ordering::Relaxed);
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { instance: self.instance, client: self.client.load(Ordering::Relaxed) }
+    }
+
+    /// Adds that `key` has changed, where anybody may have it in a cache.
+    pub fn changed(&self, key: &Bytes) {
+        if self.heard & TRACKS == 0 || key.len() > MAX_REDIS_KEY {
+            return;
+        }
+        let origin = self.origin();
+        let mut messages = self.messages.lock();
+        let same = |m: &Message| matches!(m, Message::Changed(by, of) if *by == origin && of == key);
+        if !messages.iter().rev().take(LOOK_BACK).any(same) {
+            messages.push(Message::Changed(origin, key.clone()));
+        }
+    }
+
+    /// Adds that all keys may have changed.
+    pub fn flushed(&self) {
+        if self.heard & TRACKS > 0 {
+            self.messages.lock().push(Message::Flushed(self.origin()));
+        }
     }
 
     /// Adds a message of a client.
     pub fn publish(&self, message: Message) {
-        if self.listening {
+        if self.heard & LISTENS > 0 {
             self.messages.lock().push(message);
         }
     }
@@ -119,7 +197,7 @@ impl Outbox {
     /// Adds what happens to a key of database `db`, where events of `class` are to be told. A name that is too long for a key is
     /// of none.
     pub fn event(&self, db: u8, class: Events, event: &'static str, key: &Bytes) {
-        if !self.listening || !self.events.tell(class) || key.len() > MAX_REDIS_KEY {
+        if self.heard & LISTENS == 0 || !self.events.tell(class) || key.len() > MAX_REDIS_KEY {
             return;
         }
         self.messages.lock().push(Message::Event {
@@ -156,11 +234,32 @@ mod tests {
             Message::Shard(text(""), text("payload")),
             event(true, false),
             event(true, true),
+            Message::Changed(Origin { instance: u64::MAX - 1, client: 7 }, text("k")),
+            Message::Flushed(Origin { instance: 1, client: u64::MAX }),
         ];
         let raw = Bytes::from(encode(&all));
         assert_eq!(decode(raw.clone()), Some(all));
         assert_eq!(decode(Bytes::new()), Some(Vec::new()));
         assert_eq!(decode(raw.slice(..raw.len() - 1)), None);
-        assert_eq!(decode(Bytes::from_static(b"\x09\0\0\0\0\0\0\0\0\0")), None);
+        assert_eq!(decode(Bytes::from_static(b"\x0a\0\0\0\0\0\0\0\0\0")), None);
+        assert_eq!(decode(Bytes::from_static(b"\x09\0\0\0\0\0\0\0\0\0")), None, "no origin");
+    }
+
+    #[test]
+    fn a_change_is_told_once_and_where_somebody_has_a_cache() {
+        let key = |s: &'static str| Bytes::from_static(s.as_bytes());
+        let outbox = Outbox::new(5, LISTENS | TRACKS, Events::default());
+        outbox.speaks(7);
+        for name in ["a", "a", "b", "a"] {
+            outbox.changed(&key(name));
+        }
+        outbox.speaks(8);
+        outbox.changed(&key("a"));
+        let told = |client, name| Message::Changed(Origin { instance: 5, client }, key(name));
+        assert_eq!(outbox.take(), [told(7, "a"), told(7, "b"), told(8, "a")]);
+        let outbox = Outbox::new(5, LISTENS, Events::default());
+        outbox.changed(&key("a"));
+        outbox.flushed();
+        assert_eq!(outbox.take(), []);
     }
 }

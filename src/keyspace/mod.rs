@@ -197,10 +197,20 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Tells that `event`, which is of `class`, happens to `key`. It is heard if this transaction commits.
+    /// Tells that `event`, which is of `class`, happens to `key`: a change of it, but where it was looked for in vain. It is heard
+    /// if this transaction commits.
     pub fn tell(&self, class: Events, event: &'static str, key: &Bytes) {
         if let Some(outbox) = self.outbox {
             outbox.event(self.number, class, event, key);
+            if class != Events::MISS {
+                outbox.changed(key);
+            }
+        }
+    }
+    /// Tells that `key` changes, whatever happens to it.
+    pub fn changed(&self, key: &Bytes) {
+        if let Some(outbox) = self.outbox {
+            outbox.changed(key);
         }
     }
 }

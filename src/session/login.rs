@@ -101,6 +101,7 @@ impl Session {
     pub(super) fn reset(&mut self) -> Reply {
         self.forget_transaction();
         self.forget_subscriptions();
+        self.forget_tracking();
         let c = &mut self.client;
         self.executor.server().monitors.remove(&c.mailbox);
         c.db = 0;

@@ -13,6 +13,7 @@ mod login;
 mod pause;
 mod permissions;
 mod subscriptions;
+mod tracking;
 mod transaction;
 
 use crate::commands::acl::Rights;
@@ -119,6 +120,7 @@ impl Session {
             Allowed::Local => client.handle.is_local(),
             Allowed::Yes => true,
         };
+        executor.server().tracking.enter(&client.mailbox);
         Session {
             executor,
             client,
@@ -393,6 +395,9 @@ impl Session {
             }
             _ => Outcome::Done,
         };
+        if self.multi.is_none() && !tracking::is_of_tracking(call) {
+            self.client.tracking.caching = false;
+        }
         let took = clock.monotonic() - start;
         telemetry.command(table::index_of(call.row), took, outcome);
         slow::note(executor.server(), &self.client, std::slice::from_ref(call), took);
@@ -423,6 +428,8 @@ impl Session {
                 self.closing = true;
                 Reply::Ok
             }
+            SessionOp::Tracking => self.tracking(args).await,
+            SessionOp::Caching => self.caching(args),
             SessionOp::Subscribe(kind) => self.subscribe(kind, args, true).await,
             SessionOp::Unsubscribe(kind) => self.unsubscribe(kind, args, true),
         }
@@ -446,6 +453,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.forget_subscriptions();
+        self.executor.server().tracking.leave(&self.client.mailbox);
         self.client.mailbox.close();
     }
 }

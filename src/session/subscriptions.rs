@@ -9,6 +9,7 @@ use super::Session;
 use crate::commands::reply::Reply;
 use crate::commands::subscribers::Kind;
 use crate::error::Error;
+use crate::keyspace::messages::LISTENS;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -52,7 +53,7 @@ impl Session {
         let server = self.executor.server().clone();
         let log = &server.space.messages;
         let (_interest, missed) = (log.interest(), log.missed());
-        let since = match log.listen().await {
+        let since = match log.listen(LISTENS).await {
             Ok(since) => since,
             Err(e) => return Reply::Error(Error::from(e).into_reply()),
         };

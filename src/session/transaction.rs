@@ -8,6 +8,7 @@
 
 use super::Session;
 use super::gate::{label, not_under_id};
+use super::tracking::is_of_tracking;
 use crate::commands::idempotent::may_run;
 use crate::commands::reply::Reply;
 use crate::commands::table::{Run, SessionOp};
@@ -141,14 +142,21 @@ impl Session {
         }
         let total = multi.calls.len();
         let (ours, calls) = split(multi.calls, |call| self.no_longer_allowed(call));
+        let tracking: Vec<Call> = ours.iter().filter_map(|(_, ours)| ours.of_tracking()).collect();
+        let (ahead, before) = self.track_ahead(&tracking).await;
         let ran = match self.run_exec(calls, watches, id).await {
             Ok(ran) => ran,
-            Err(instead) => return instead,
+            Err(instead) => {
+                self.track_as(before);
+                return instead;
+            }
         };
-        let (mut ours, mut ran) = (ours.into_iter().peekable(), ran.into_iter());
+        let (mut ours, mut ran, mut ahead) =
+            (ours.into_iter().peekable(), ran.into_iter(), ahead.into_iter());
         let mut replies = Vec::with_capacity(total);
         for at in 0..total {
             replies.push(match ours.next_if(|(n, _)| *n == at) {
+                Some((_, Ours::Run(call))) if is_of_tracking(&call) => ahead.next().unwrap_or(Reply::None),
                 Some((_, Ours::Run(call))) => self.inside_exec(&call).await,
                 Some((_, Ours::Denied(reply))) => reply,
                 None => never_none(ran.next().unwrap_or(Reply::None)),
@@ -203,6 +211,15 @@ enum Ours {
     Run(Call),
     /// Nobody does: the user has lost the right.
     Denied(Reply),
+}
+
+impl Ours {
+    fn of_tracking(&self) -> Option<Call> {
+        match self {
+            Ours::Run(call) if is_of_tracking(call) => Some(call.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// What the session answers of a queue, with its places, and what the executor runs.

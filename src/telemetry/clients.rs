@@ -75,6 +75,10 @@ pub struct ClientHandle {
     mail_bytes: AtomicU64,
     busy: AtomicBool,
     monitor: AtomicBool,
+    /// CLIENT TRACKING: on, its redirection is broken, BCAST.
+    tracking: [AtomicBool; 3],
+    /// Where invalidations go; -1: tracking is off.
+    redirect: AtomicI64,
     blocked: AtomicBool,
     rung: AtomicBool,
     killed: AtomicBool,
@@ -129,6 +133,8 @@ impl ClientHandle {
             mail_bytes: AtomicU64::new(0),
             busy: AtomicBool::new(false),
             monitor: AtomicBool::new(false),
+            tracking: Default::default(),
+            redirect: AtomicI64::new(-1),
             blocked: AtomicBool::new(false),
             rung: AtomicBool::new(false),
             killed: AtomicBool::new(false),
@@ -214,6 +220,32 @@ impl ClientHandle {
     /// Whether it sees every command (MONITOR).
     pub fn set_monitor(&self, on: bool) {
         self.monitor.store(on, Relaxed);
+    }
+    /// CLIENT TRACKING: whether for prefixes, and the client to whom invalidations go, 0 for none. None: it is off.
+    pub fn set_tracking(&self, on: Option<(bool, u64)>) {
+        let [tracks, broken, bcast] = &self.tracking;
+        tracks.store(on.is_some(), Relaxed);
+        broken.store(false, Relaxed);
+        bcast.store(on.is_some_and(|(bcast, _)| bcast), Relaxed);
+        self.redirect.store(on.map_or(-1, |(_, to)| to as i64), Relaxed);
+    }
+    /// The client to whom invalidations went is not there any more.
+    pub fn set_broken(&self) {
+        let [_, broken, _] = &self.tracking;
+        broken.store(true, Relaxed);
+    }
+    /// What was last set.
+    pub fn is_broken(&self) -> bool {
+        let [_, broken, _] = &self.tracking;
+        broken.load(Relaxed)
+    }
+    /// The protocol that it speaks: 2 or 3.
+    pub fn resp(&self) -> u8 {
+        self.identity.lock().resp
+    }
+    /// To whom invalidations go; 0: to itself, -1: tracking is off.
+    pub fn redirect(&self) -> i64 {
+        self.redirect.load(Relaxed)
     }
     /// Whether a unit of its commands runs.
     pub fn set_busy(&self, busy: bool) {
@@ -307,11 +339,15 @@ impl ClientHandle {
         if millis(now).saturating_sub(since) >= PEAK_MS { 0 } else { self.reply_peak.load(Relaxed) }
     }
     fn flags(&self, identity: &Identity) -> String {
+        let [tracks, broken, bcast] = self.tracking.each_ref().map(|flag| flag.load(Relaxed));
         let flags = [
             (self.monitor.load(Relaxed), 'O'),
             (self.is_subscribed(), 'P'),
             (self.multi.load(Relaxed) >= 0, 'x'),
             (self.is_blocked(), 'b'),
+            (tracks, 't'),
+            (broken, 'R'),
+            (bcast, 'B'),
             (self.is_killed(), 'A'),
             (identity.no_evict, 'e'),
             (identity.no_touch, 'T'),
@@ -354,8 +390,9 @@ impl ClientHandle {
         );
         let _ = write!(
             out,
-            " user={} redir=-1 resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
+            " user={} redir={} resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
             identity.user,
+            self.redirect(),
             identity.resp,
             identity.lib_name,
             identity.lib_ver,

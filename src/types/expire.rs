@@ -167,7 +167,7 @@ async fn try_remove(
     if catalog.prefixes.get(usize::from(db)) != Some(&seen) {
         return Ok(None);
     }
-    let outbox = Outbox::new(!shared || catalog.listening > 0, told.events);
+    let outbox = Outbox::new(space.fresh.instance(), space.messages.heard(&catalog), told.events);
     let round = Round::default();
     let s = Scope { tx: &tx, db: seen, number: db, now, round, space, outbox: Some(&outbox) };
     let mut done = Swept::default();
@@ -181,9 +181,18 @@ async fn try_remove(
     if shared && !messages.is_empty() {
         message_log::write(&tx, &messages)?;
     }
-    tx.commit().await?;
-    told.messages.extend(messages);
-    Ok(Some(done))
+    match tx.commit().await {
+        // If it was committed, these keys are gone, and a cache must know. For who reads they have been gone before.
+        Err(StoreError::Unknown) => {
+            told.messages.extend(messages.into_iter().filter(Message::is_of_tracking))
+        }
+        committed => {
+            committed?;
+            told.messages.extend(messages);
+            return Ok(Some(done));
+        }
+    }
+    Ok(None)
 }
 
 /// True where the key went, false where only its row did.

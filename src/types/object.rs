@@ -5,6 +5,7 @@
 //!   the key counter `Z` in step, and queues the old value's object for reclaim where the new value has another. A set that
 //!   the key did not have is shown to the collector of the dictionary while that looks for members (`types::set::collect`).
 //! * [`remove`] does the same for a key that goes.
+//! * Both tell that the key changes. What changes a chunked set's members alone tells that itself.
 //! * Both tell that a key has expired where they find its row behind its time, and [`put`] that a key is new. What else happens to
 //!   it only the command knows: it tells that itself.
 //! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
@@ -153,6 +154,7 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
         s.tell(Events::NEW, "new", &slot.key);
     }
     move_expiry(s, slot, expire_at)?;
+    s.changed(&slot.key);
     s.tx.set(&s.db.record(&slot.key), &record.encode())?;
     slot.stored = Some(record);
     slot.live = true;
@@ -186,6 +188,7 @@ pub fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
         return Ok(false);
     }
     tell_expired(s, slot);
+    s.changed(&slot.key);
     move_expiry(s, slot, None)?;
     s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &(-1i64).to_le_bytes())?;
     s.tx.clear(&s.db.record(&slot.key))?;

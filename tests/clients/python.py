@@ -209,6 +209,43 @@ def keyspace_events():
     events.close()
 
 
+def cached_by_the_client():
+    if PROTOCOL != 3:
+        return
+    from redis.cache import CacheConfig
+
+    client, other = connect(cache_config=CacheConfig()), connect()
+    other.flushall()
+    other.set("cached", "1")
+    other.sadd("members", "a")
+
+    def calls():
+        return other.info("commandstats")["cmdstat_get"]["calls"]
+
+    def becomes(read, value):
+        until = time.monotonic() + 10
+        while read() != value:
+            assert time.monotonic() < until, (read(), value)
+
+    assert client.get("cached") == "1" and client.scard("members") == 1
+    before = calls()
+    assert all(client.get("cached") == "1" for _ in range(100))
+    assert calls() == before and client.get_cache().size == 2
+    for n in range(50):
+        other.set("cached", n)
+        becomes(lambda: client.get("cached"), str(n))
+    other.sadd("members", "b", "c")
+    becomes(lambda: client.scard("members"), 3)
+    other.pexpire("cached", 20)
+    becomes(lambda: client.get("cached"), None)
+    other.set("cached", "again")
+    becomes(lambda: client.get("cached"), "again")
+    other.flushdb()
+    becomes(lambda: client.get("cached"), None)
+    becomes(lambda: client.scard("members"), 0)
+    client.close()
+
+
 def starting_again():
     client = connect(retry=Retry(ConstantBackoff(0.05), 200))
     channels = connect(retry=Retry(ConstantBackoff(0.05), 200)).pubsub(ignore_subscribe_messages=True)
@@ -238,6 +275,7 @@ CASES = [
     what_operators_ask,
     messages,
     keyspace_events,
+    cached_by_the_client,
     starting_again,
 ]
 for case in CASES:

@@ -25,7 +25,7 @@ use support::server::tern;
 use support::{program, say, skipped, suite};
 
 /// What is run. The long ones first: two run at a time.
-const UNITS: [&str; 28] = [
+const UNITS: [&str; 30] = [
     "unit/type/set",
     "unit/keyspace",
     "unit/expire",
@@ -54,6 +54,8 @@ const UNITS: [&str; 28] = [
     "unit/limits",
     "unit/networking",
     "unit/pause",
+    "unit/tracking",
+    "unit/other",
 ];
 
 /// Text that is replaced, once. Some units mark their first server as not external, though it needs nothing that one has not;

@@ -1,0 +1,138 @@
+//! The arguments of CLIENT TRACKING and CLIENT CACHING, judged in Redis' order and words.
+
+use super::{Choice, Mode};
+use crate::commands::args::parse_i64;
+use crate::error::{NOT_INTEGER, ReplyError, SYNTAX};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+
+const ONE_REDIRECT: ReplyError = ReplyError::new("ERR A client can only redirect to a single other client");
+const NO_CLIENT: ReplyError = ReplyError::new("ERR The client ID you want redirect to does not exist");
+const PREFIX_ALONE: ReplyError = ReplyError::new("ERR PREFIX option requires BCAST mode to be enabled");
+const SWITCH_BCAST: ReplyError = ReplyError::new(
+    "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.",
+);
+const BCAST_CHOICE: ReplyError = ReplyError::new("ERR OPTIN and OPTOUT are not compatible with BCAST");
+const BOTH_CHOICES: ReplyError = ReplyError::new("ERR You can't use both OPTIN and OPTOUT");
+const SWITCH_CHOICE: ReplyError = ReplyError::new(
+    "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
+);
+const CACHING_OFF: ReplyError = ReplyError::new(
+    "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+);
+const CACHING_YES: ReplyError =
+    ReplyError::new("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.");
+const CACHING_NO: ReplyError =
+    ReplyError::new("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.");
+
+/// CLIENT TRACKING's arguments.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// What is wanted, apart from [`Mode::choice`] of both.
+    pub mode: Mode,
+    /// The client to whom invalidations go; 0: none.
+    pub redirect: u64,
+    /// PREFIX.
+    pub prefixes: Vec<Bytes>,
+    optin: bool,
+    optout: bool,
+}
+
+impl Options {
+    /// Reads them. `there`: whether a client is connected.
+    pub fn parse(args: &[Bytes], there: impl Fn(u64) -> bool) -> Result<Self, ReplyError> {
+        let (switch, mut rest) = args.split_first().ok_or(SYNTAX)?;
+        let mut options = Options::default();
+        while let [word, after @ ..] = rest {
+            rest = match (word.to_ascii_lowercase().as_slice(), after) {
+                (b"redirect", [id, after @ ..]) => {
+                    options.redirect(id, &there)?;
+                    after
+                }
+                (b"prefix", [prefix, after @ ..]) => {
+                    options.prefixes.push(Bytes::copy_from_slice(prefix));
+                    after
+                }
+                (word, after) => {
+                    options.flag(word)?;
+                    after
+                }
+            };
+        }
+        match switch.to_ascii_lowercase().as_slice() {
+            b"on" => options.mode.on = true,
+            b"off" => {}
+            _ => return Err(SYNTAX),
+        }
+        Ok(options)
+    }
+
+    fn redirect(&mut self, id: &Bytes, there: impl Fn(u64) -> bool) -> Result<(), ReplyError> {
+        if self.redirect != 0 {
+            return Err(ONE_REDIRECT);
+        }
+        let id = parse_i64(id).ok_or(NOT_INTEGER)?;
+        self.redirect = u64::try_from(id).ok().filter(|id| *id > 0 && there(*id)).ok_or(NO_CLIENT)?;
+        Ok(())
+    }
+
+    fn flag(&mut self, word: &[u8]) -> Result<(), ReplyError> {
+        match word {
+            b"bcast" => self.mode.bcast = true,
+            b"noloop" => self.mode.noloop = true,
+            b"optin" => (self.optin, self.mode.choice) = (true, Choice::OptIn),
+            b"optout" => (self.optout, self.mode.choice) = (true, Choice::OptOut),
+            _ => return Err(SYNTAX),
+        }
+        Ok(())
+    }
+
+    /// Whether they go together, and with what the client has now.
+    pub fn check(&self, now: Mode, prefixes: &BTreeSet<Bytes>) -> Result<(), ReplyError> {
+        let (bcast, switched) = (self.mode.bcast, self.optin && now.choice == Choice::OptOut);
+        let refusals = [
+            (!bcast && !self.prefixes.is_empty(), PREFIX_ALONE),
+            (now.on && now.bcast != bcast, SWITCH_BCAST),
+            (bcast && (self.optin || self.optout), BCAST_CHOICE),
+            (self.optin && self.optout, BOTH_CHOICES),
+            (now.on && (switched || self.optout && now.choice == Choice::OptIn), SWITCH_CHOICE),
+        ];
+        match refusals.into_iter().find(|(refused, _)| *refused) {
+            Some((_, refusal)) => Err(refusal),
+            None => self.overlap(prefixes),
+        }
+    }
+
+    fn overlap(&self, existing: &BTreeSet<Bytes>) -> Result<(), ReplyError> {
+        for (n, prefix) in self.prefixes.iter().enumerate() {
+            let overlaps = |other: &&Bytes| prefix.starts_with(other) || other.starts_with(prefix);
+            let (what, other) = match existing.iter().find(overlaps) {
+                Some(other) => ("an existing prefix", other),
+                None => match self.prefixes.iter().skip(n + 1).find(overlaps) {
+                    Some(other) => ("another provided prefix", other),
+                    None => continue,
+                },
+            };
+            let [prefix, other] = [prefix, other].map(|text| String::from_utf8_lossy(text));
+            return Err(ReplyError::of(format!(
+                "ERR Prefix '{prefix}' overlaps with {what} '{other}'. Prefixes for a single client must not overlap."
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a client that tracks as `now` may say CLIENT CACHING with these arguments.
+pub fn check_caching(args: &[Bytes], now: Mode) -> Result<(), ReplyError> {
+    if !now.on {
+        return Err(CACHING_OFF);
+    }
+    let [word] = args else { return Err(SYNTAX) };
+    match word.to_ascii_lowercase().as_slice() {
+        b"yes" if now.choice == Choice::OptIn => Ok(()),
+        b"yes" => Err(CACHING_YES),
+        b"no" if now.choice == Choice::OptOut => Ok(()),
+        b"no" => Err(CACHING_NO),
+        _ => Err(SYNTAX),
+    }
+}

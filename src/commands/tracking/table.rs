@@ -1,0 +1,105 @@
+//! Who has read which keys. Ordered by the hash of the names, so that what is evicted in that order is evicted by chance.
+
+use crate::keyspace::keys::hash;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Clients of one name from which on it is looked whether some have left.
+const CROWD: usize = 64;
+
+/// Ids of clients by the hash and the name of a key.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    keys: BTreeMap<(u64, Bytes), BTreeSet<u64>>,
+    items: usize,
+    /// Where to evict next.
+    next: u64,
+}
+
+impl Table {
+    /// Names.
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Pairs of a name and a client.
+    pub(super) fn items(&self) -> usize {
+        self.items
+    }
+
+    /// Client `id` reads `key`. Where a name has many clients, those go that are not `there` any more.
+    pub(super) fn add(&mut self, key: &Bytes, id: u64, there: impl Fn(u64) -> bool) {
+        let at = (hash(key), key.clone());
+        let ids = match self.keys.get_mut(&at) {
+            Some(ids) => ids,
+            // The name may be a slice of a buffer.
+            None => self.keys.entry((at.0, Bytes::copy_from_slice(key))).or_default(),
+        };
+        self.items += usize::from(ids.insert(id));
+        if ids.len() >= CROWD && ids.len().is_power_of_two() {
+            let before = ids.len();
+            ids.retain(|id| there(*id));
+            self.items -= before - ids.len();
+        }
+    }
+
+    /// Forgets a name. Returns who had read it.
+    pub(super) fn take(&mut self, key: &Bytes) -> Option<BTreeSet<u64>> {
+        let ids = self.keys.remove(&(hash(key), key.clone()))?;
+        self.items -= ids.len();
+        Some(ids)
+    }
+
+    /// Remembers some of those whom [`Table::take`] returned.
+    pub(super) fn put_back(&mut self, key: &Bytes, ids: BTreeSet<u64>) {
+        if !ids.is_empty() {
+            self.items += ids.len();
+            self.keys.insert((hash(key), Bytes::copy_from_slice(key)), ids);
+        }
+    }
+
+    /// Evicts a name: the next one, in a circle.
+    pub(super) fn pop(&mut self) -> Option<(Bytes, BTreeSet<u64>)> {
+        let from = (self.next, Bytes::new());
+        let at = self.keys.range(from..).next().or_else(|| self.keys.iter().next())?.0.clone();
+        self.next = at.0;
+        let ids = self.take(&at.1)?;
+        Some((at.1, ids))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(n: u64) -> Bytes {
+        Bytes::from(format!("key:{n}"))
+    }
+
+    #[test]
+    fn names_and_clients_are_counted() {
+        let mut table = Table::default();
+        for n in 0..10 {
+            table.add(&name(n % 5), n, |_| true);
+            table.add(&name(n % 5), n, |_| true);
+        }
+        assert_eq!((table.len(), table.items()), (5, 10));
+        assert_eq!(table.take(&name(3)), Some([3, 8].into()));
+        assert_eq!(table.take(&name(3)), None);
+        assert_eq!((table.len(), table.items()), (4, 8));
+        table.put_back(&name(3), [8].into());
+        assert_eq!((table.len(), table.items()), (5, 9));
+        let popped: BTreeSet<Bytes> = std::iter::from_fn(|| table.pop()).map(|(key, _)| key).collect();
+        assert_eq!(popped, (0..5).map(name).collect());
+        assert_eq!((table.len(), table.items()), (0, 0));
+    }
+
+    #[test]
+    fn clients_that_have_left_do_not_crowd_a_name() {
+        let mut table = Table::default();
+        (0..100_000).for_each(|id| table.add(&name(0), id, |other| other % 1000 == 0));
+        assert!(table.items() < 300, "{}", table.items());
+        let ids = table.take(&name(0)).unwrap_or_default();
+        assert!((0..99_000).step_by(1000).all(|id| ids.contains(&id)), "who is there is remembered");
+    }
+}

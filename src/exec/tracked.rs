@@ -1,0 +1,28 @@
+//! Remembers what clients read that track (`commands::tracking`).
+
+use super::{Call, Unit};
+use crate::commands::cx::Server;
+use crate::commands::table::{self, Flags};
+
+/// Before a unit runs: what it reads of what its client wants to be remembered.
+pub(super) fn remember(server: &Server, unit: &mut Unit) {
+    let (mode, exec) = (&mut unit.client.tracking, unit.exec);
+    if !mode.remembers() {
+        return;
+    }
+    for call in &unit.calls {
+        if mode.wants() && call.row.flags.has(Flags::READONLY) {
+            server
+                .tracking
+                .remember(unit.client.id, table::keys_of(call.row, &call.argv).unwrap_or_default());
+        }
+        // CLIENT CACHING holds until the next command that is not CLIENT, or until EXEC.
+        if !exec && !is_client(call) {
+            mode.caching = false;
+        }
+    }
+}
+
+fn is_client(call: &Call) -> bool {
+    call.names == 2 && call.argv.first().is_some_and(|name| name.eq_ignore_ascii_case(b"client"))
+}

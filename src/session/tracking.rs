@@ -1,0 +1,96 @@
+//! CLIENT TRACKING and CLIENT CACHING: they decide about the commands behind them, so none shares its window with those before.
+//!
+//! Inside MULTI they take effect before the transaction begins, because what it reads is to be remembered by then: a little more than Redis
+//! remembers, never less. Where EXEC does not run, they have had none.
+
+use super::Session;
+use crate::commands::reply::Reply;
+use crate::commands::table::{Run, SessionOp};
+use crate::commands::tracking::{Choice, Mode, Options, Tracker, check_caching};
+use crate::error::{Error, Result};
+use crate::exec::Call;
+use crate::keyspace::messages::TRACKS;
+use bytes::Bytes;
+
+/// How a client tracked before its transaction.
+pub(super) struct Before {
+    mode: Mode,
+    tracker: Option<Tracker>,
+}
+
+fn ok_or_error(result: Result<()>) -> Reply {
+    result.map_or_else(|e| Reply::Error(e.into_reply()), |()| Reply::Ok)
+}
+
+/// Whether a session command is one of these.
+pub(super) fn is_of_tracking(call: &Call) -> bool {
+    matches!(call.row.run, Run::Session(SessionOp::Tracking | SessionOp::Caching))
+}
+
+impl Session {
+    pub(super) async fn tracking(&mut self, args: &[Bytes]) -> Reply {
+        ok_or_error(self.switch_tracking(args).await)
+    }
+
+    async fn switch_tracking(&mut self, args: &[Bytes]) -> Result<()> {
+        let server = self.executor.server().clone();
+        let options = Options::parse(args, |id| server.tracking.is_there(id))?;
+        if !options.mode.on {
+            self.forget_tracking();
+            return Ok(());
+        }
+        options.check(self.client.tracking, &server.tracking.prefixes(self.client.id))?;
+        let log = &server.space.messages;
+        let (_interest, missed) = (log.interest(), log.missed());
+        let since = log.listen(TRACKS).await?;
+        self.client.tracking = options.mode;
+        server.tracking.switch_on(&self.client.mailbox, options, since);
+        if log.missed() != missed {
+            self.closing = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn caching(&mut self, args: &[Bytes]) -> Reply {
+        let checked = check_caching(args, self.client.tracking);
+        self.client.tracking.caching |= checked.is_ok();
+        ok_or_error(checked.map_err(Error::from))
+    }
+
+    /// Switches it off.
+    pub(super) fn forget_tracking(&mut self) {
+        if self.client.tracking.on {
+            self.client.tracking = Mode::default();
+            self.executor.server().tracking.set(self.client.id, None);
+        }
+    }
+
+    /// Answers those `calls` of a transaction that are about tracking, before it runs. Then how it was before, where there are any.
+    pub(super) async fn track_ahead(&mut self, calls: &[Call]) -> (Vec<Reply>, Option<Before>) {
+        if calls.is_empty() {
+            return (Vec::new(), None);
+        }
+        let mode = self.client.tracking;
+        let before = Before { mode, tracker: self.executor.server().tracking.get(self.client.id) };
+        let mut replies = Vec::new();
+        for call in calls {
+            let args = call.argv.get(call.names..).unwrap_or_default();
+            replies.push(match call.row.run {
+                Run::Session(SessionOp::Caching) => self.caching(args),
+                _ => self.tracking(args).await,
+            });
+        }
+        if self.client.tracking.choice == Choice::OptOut {
+            self.client.tracking.caching = mode.caching;
+        }
+        (replies, Some(before))
+    }
+
+    /// The transaction did not run.
+    pub(super) fn track_as(&mut self, before: Option<Before>) {
+        if let Some(Before { mode, tracker }) = before {
+            self.client.tracking = mode;
+            self.executor.server().tracking.set(self.client.id, tracker);
+        }
+    }
+}

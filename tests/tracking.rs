@@ -1,0 +1,391 @@
+//! Hazard: CLIENT TRACKING tells the wrong client, too little, in the wrong protocol or before the reply; or it goes on when it was switched
+//! off. What it promises of caches is in `tracking_caches.rs`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+use support::resp::{Client, Value, request};
+use support::server::{Server, redis, tern};
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+fn bulk(text: &str) -> Value {
+    Value::Bulk(text.as_bytes().to_vec())
+}
+
+fn names(names: &[&str]) -> Value {
+    Value::Array(names.iter().map(|n| bulk(n)).collect())
+}
+
+fn invalidate(keys: &[&str]) -> Value {
+    Value::Push(vec![bulk("invalidate"), names(keys)])
+}
+
+fn message(what: Value) -> Value {
+    Value::Array(vec![bulk("message"), bulk("__redis__:invalidate"), what])
+}
+
+fn all_may_have() -> Value {
+    Value::Push(vec![bulk("invalidate"), Value::Nil(b'_')])
+}
+
+fn next(client: &mut Client) -> Value {
+    client.read().unwrap().value
+}
+
+/// In RESP3.
+fn tracker(server: &Server, options: &str) -> Client {
+    let mut client = server.client();
+    client.line("HELLO 3");
+    assert_eq!(client.line(&format!("CLIENT TRACKING ON{options}")), ok());
+    client
+}
+
+/// Fails where something was sent to a client: for that a change that it is told of is made behind it.
+fn nothing_else(client: &mut Client, other: &mut Client) {
+    client.line("CLIENT TRACKING OFF");
+    assert_eq!(client.line("CLIENT TRACKING ON BCAST PREFIX end"), ok());
+    other.line("SET end 1");
+    assert_eq!(next(client), invalidate(&["end"]));
+}
+
+fn info(client: &mut Client, name: &str) -> u64 {
+    let text = client.run(&["INFO", "everything"]).value;
+    let text = String::from_utf8_lossy(text.bytes().unwrap()).into_owned();
+    text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).expect(name).parse().unwrap()
+}
+
+/// A word of CLIENT INFO.
+fn word(client: &mut Client, name: &str) -> String {
+    let line = client.line("CLIENT INFO");
+    let line = String::from_utf8_lossy(line.bytes().unwrap()).into_owned();
+    line.split(' ').find_map(|w| w.strip_prefix(name)?.strip_prefix('=')).expect(name).to_owned()
+}
+
+#[test]
+fn who_has_read_a_key_is_told_once_that_it_has_changed() {
+    let server = tern(&[]);
+    let (mut client, mut other) = (tracker(&server, ""), server.client());
+    other.line("MSET a 1 b 2 c 3");
+    other.line("SADD s x y");
+    assert_eq!(client.line("MGET a b"), names(&["1", "2"]));
+    assert_eq!(client.line("SCARD s"), Value::Int(2));
+    other.line("SET c 4");
+    other.line("SET a 5");
+    other.line("SET a 6");
+    assert_eq!(next(&mut client), invalidate(&["a"]));
+    other.line("DEL b");
+    assert_eq!(next(&mut client), invalidate(&["b"]));
+    other.line("SADD s z");
+    assert_eq!(next(&mut client), invalidate(&["s"]));
+    nothing_else(&mut client, &mut other);
+}
+
+#[test]
+fn ones_own_change_is_told_behind_the_reply() {
+    let server = tern(&[]);
+    let mut client = tracker(&server, "");
+    client.line("SET a 1");
+    client.line("GET a");
+    assert_eq!(client.line("INCR a"), Value::Int(2));
+    assert_eq!(next(&mut client), invalidate(&["a"]));
+    client.line("GET a");
+    let all: Vec<u8> = ["MULTI", "INCR a", "GET b", "FLUSHDB", "EXEC"]
+        .iter()
+        .flat_map(|l| request(&[l.split(' ').collect::<Vec<_>>()].concat()))
+        .collect();
+    client.send_raw(&all).unwrap();
+    let replies: Vec<Value> = (0..5).map(|_| next(&mut client)).collect();
+    assert_eq!(replies[4], Value::Array(vec![Value::Int(3), Value::Nil(b'_'), ok()]));
+    let mut pushed = vec![next(&mut client)];
+    while pushed.last() != Some(&all_may_have()) {
+        pushed.push(next(&mut client));
+    }
+    assert!(pushed.contains(&invalidate(&["a"])), "{pushed:?}");
+}
+
+#[test]
+fn flushes_and_swaps_are_told_as_null() {
+    let server = tern(&[]);
+    let (mut client, mut other) = (tracker(&server, ""), server.client());
+    for line in ["FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1"] {
+        other.line("SET a 1");
+        client.line("GET a");
+        other.line(line);
+        assert_eq!(next(&mut client), all_may_have(), "{line}");
+        assert_eq!(info(&mut other, "tracking_total_keys"), 0);
+    }
+    other.line("MULTI");
+    other.line("FLUSHDB");
+    other.line("DISCARD");
+    nothing_else(&mut client, &mut other);
+}
+
+#[test]
+fn an_expired_key_is_told() {
+    let server = tern(&[]);
+    let (mut client, mut other) = (tracker(&server, ""), server.client());
+    other.line("SET a 1 PX 50");
+    other.line("SET b 1");
+    client.line("MGET a b");
+    assert_eq!(next(&mut client), invalidate(&["a"]));
+    other.line("EXPIRE b 100");
+    assert_eq!(next(&mut client), invalidate(&["b"]), "a change of the time is one");
+    nothing_else(&mut client, &mut other);
+}
+
+#[test]
+fn a_prefix_is_told_of_all_its_keys_each_once_in_a_transaction() {
+    let server = tern(&[]);
+    let (mut client, mut other) = (tracker(&server, " BCAST PREFIX a: PREFIX b:"), server.client());
+    for line in
+        ["MULTI", "SET a:1 1", "APPEND a:1 1", "SET c:1 1", "DEL a:1", "SADD b:1 x", "SET a:2 1", "EXEC"]
+    {
+        other.line(line);
+    }
+    assert_eq!(next(&mut client), invalidate(&["a:1", "a:2"]));
+    assert_eq!(next(&mut client), invalidate(&["b:1"]));
+    assert_eq!(client.line("CLIENT TRACKING ON BCAST PREFIX c:"), ok());
+    other.line("SET c:1 2");
+    assert_eq!(next(&mut client), invalidate(&["c:1"]));
+    assert_eq!(info(&mut other, "tracking_total_prefixes"), 3);
+    other.line("FLUSHALL");
+    assert_eq!(next(&mut client), all_may_have());
+    client.line("CLIENT TRACKING OFF");
+    assert_eq!(info(&mut other, "tracking_total_prefixes"), 0);
+    assert_eq!(client.line("CLIENT TRACKING ON BCAST"), ok());
+    other.line("SET x 2");
+    assert_eq!(next(&mut client), invalidate(&["x"]));
+    nothing_else(&mut client, &mut other);
+}
+
+#[test]
+fn noloop_is_not_told_of_its_own_changes() {
+    let server = tern(&[]);
+    let mut other = server.client();
+    for mode in [" NOLOOP", " NOLOOP BCAST"] {
+        let mut client = tracker(&server, mode);
+        client.line("MGET mine theirs");
+        client.line("SET mine 1");
+        other.line("SET theirs 1");
+        assert_eq!(next(&mut client), invalidate(&["theirs"]), "{mode}");
+        other.line("SET mine 2");
+        assert_eq!(next(&mut client), invalidate(&["mine"]), "{mode}: still of those of others");
+        nothing_else(&mut client, &mut other);
+    }
+}
+
+#[test]
+fn optin_and_optout_choose_the_next_command_or_transaction() {
+    let server = tern(&[]);
+    let mut other = server.client();
+    let tracked = |client: &mut Client, other: &mut Client, reads: &[&str]| -> Vec<String> {
+        reads.iter().for_each(|line| drop(client.line(line)));
+        other.line("MSET a 1 b 1 c 1 end 1");
+        let mut told = Vec::new();
+        loop {
+            let Value::Push(parts) = next(client) else { panic!("no push") };
+            let name = parts[1].items().unwrap()[0].bytes().unwrap().to_vec();
+            let name = String::from_utf8(name).unwrap();
+            if name == "end" {
+                told.sort();
+                return told;
+            }
+            told.push(name);
+        }
+    };
+    let mut client = tracker(&server, " OPTIN");
+    let end = ["CLIENT CACHING YES", "GET end"];
+    let mut reads = |reads: &[&str]| tracked(&mut client, &mut other, &[reads, &end].concat());
+    assert!(reads(&["GET a"]).is_empty());
+    assert_eq!(reads(&["CLIENT CACHING YES", "GET a", "GET b"]), ["a"]);
+    assert_eq!(reads(&["CLIENT CACHING YES", "CLIENT ID", "GET a"]), ["a"], "CLIENT does not count");
+    assert!(reads(&["CLIENT CACHING YES", "PING", "GET a"]).is_empty());
+    assert_eq!(reads(&["CLIENT CACHING YES", "MULTI", "GET a", "GET b", "EXEC", "GET c"]), ["a", "b"]);
+    assert_eq!(reads(&["MULTI", "CLIENT CACHING YES", "GET b", "EXEC", "GET c"]), ["b"]);
+    assert!(reads(&["CLIENT CACHING YES", "MULTI", "GET b", "DISCARD", "GET c"]).is_empty());
+    let mut client = tracker(&server, " OPTOUT");
+    let mut reads = |reads: &[&str]| tracked(&mut client, &mut other, &[reads, &["GET end"]].concat());
+    assert_eq!(reads(&["CLIENT CACHING NO", "GET a", "GET b"]), ["b"]);
+    assert_eq!(reads(&["CLIENT CACHING NO", "MULTI", "GET a", "EXEC", "GET b"]), ["b"]);
+}
+
+#[test]
+fn tracking_that_a_transaction_switches_on_holds_for_what_it_reads() {
+    let server = tern(&[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    client.line("HELLO 3");
+    for line in ["MULTI", "CLIENT TRACKING ON", "GET a"] {
+        client.line(line);
+    }
+    assert_eq!(client.line("EXEC"), Value::Array(vec![ok(), Value::Nil(b'_')]));
+    other.line("SET a 1");
+    assert_eq!(next(&mut client), invalidate(&["a"]));
+    client.line("WATCH w");
+    other.line("SET w 1");
+    for line in ["MULTI", "CLIENT TRACKING OFF", "EXEC"] {
+        client.line(line);
+    }
+    assert_eq!(client.line("CLIENT GETREDIR"), Value::Int(0), "the transaction did not run");
+    client.line("GET a");
+    other.line("SET a 2");
+    assert_eq!(next(&mut client), invalidate(&["a"]));
+}
+
+#[test]
+fn invalidations_are_redirected_to_whom_listens_in_either_protocol() {
+    let server = tern(&[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    let (mut second, mut third) = (server.client(), tracker(&server, ""));
+    let ids = [second.line("CLIENT ID").int().unwrap(), third.line("CLIENT ID").int().unwrap()];
+    second.line("SUBSCRIBE __redis__:invalidate");
+    assert_eq!(client.line(&format!("CLIENT TRACKING ON REDIRECT {}", ids[0])), ok());
+    assert_eq!(client.line("CLIENT GETREDIR"), Value::Int(ids[0]));
+    assert_eq!(
+        [word(&mut client, "flags"), word(&mut client, "redir")],
+        ["t".to_owned(), ids[0].to_string()]
+    );
+    client.line("GET a");
+    other.line("SET a 1");
+    assert_eq!(next(&mut second), message(names(&["a"])));
+    other.line("FLUSHALL");
+    assert_eq!(next(&mut second), message(Value::Nil(b'$')));
+    assert_eq!(next(&mut third), all_may_have());
+    client.line(&format!("CLIENT TRACKING ON REDIRECT {}", ids[1]));
+    client.line("GET a");
+    other.line("SET a 1");
+    assert_eq!(next(&mut third), invalidate(&["a"]));
+}
+
+#[test]
+fn a_redirection_whose_client_has_left_is_said_to_be_broken() {
+    let server = tern(&[]);
+    let (mut client, mut other, mut target) = (server.client(), server.client(), server.client());
+    client.line("HELLO 3");
+    let id = target.line("CLIENT ID").int().unwrap();
+    assert_eq!(client.line(&format!("CLIENT TRACKING ON REDIRECT {id} BCAST")), ok());
+    assert_eq!(word(&mut client, "flags"), "tB");
+    target.line("QUIT");
+    drop(target);
+    while !matches!(other.line(&format!("CLIENT LIST ID {id}")).bytes(), Some(b"" | b"\n")) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    other.line("SET a 1");
+    assert_eq!(next(&mut client), Value::Push(vec![bulk("tracking-redir-broken"), Value::Int(id)]));
+    assert_eq!(word(&mut client, "flags"), "tRB");
+    let info = client.line("CLIENT TRACKINGINFO");
+    let flags = Value::Set(["on", "bcast", "broken_redirect"].map(bulk).to_vec());
+    assert_eq!(info.items().unwrap()[1], flags);
+    let line = format!("CLIENT TRACKING ON REDIRECT {id} BCAST");
+    assert_eq!(
+        client.line(&line),
+        Value::Error(b"ERR The client ID you want redirect to does not exist".to_vec())
+    );
+}
+
+#[test]
+fn what_exceeds_the_table_is_told_to_be_stale() {
+    let server = tern(&["--tracking-table-max-keys", "100"]);
+    let (mut client, mut other) = (tracker(&server, ""), server.client());
+    let mut told = Vec::new();
+    for n in 0..150 {
+        client.send(&["GET", &format!("key:{n}")]).unwrap();
+        loop {
+            match next(&mut client) {
+                Value::Push(parts) => told.push(parts[1].clone()),
+                _ => break,
+            }
+        }
+    }
+    assert_eq!(info(&mut other, "tracking_total_keys"), 100);
+    assert_eq!(info(&mut other, "tracking_total_items"), 100);
+    other.line("CONFIG SET tracking-table-max-keys 10");
+    while told.len() < 140 {
+        let Value::Push(parts) = next(&mut client) else { panic!("no push") };
+        told.push(parts[1].clone());
+    }
+    told.sort();
+    told.dedup();
+    assert_eq!(told.len(), 140);
+    assert_eq!(info(&mut other, "tracking_total_keys"), 10);
+    nothing_else(&mut client, &mut other);
+}
+
+#[test]
+fn reset_off_and_the_end_switch_it_off() {
+    let server = tern(&[]);
+    let mut other = server.client();
+    assert_eq!(info(&mut other, "tracking_clients"), 0);
+    let mut clients: Vec<Client> = (0..3).map(|_| tracker(&server, "")).collect();
+    clients.iter_mut().for_each(|client| drop(client.line("GET a")));
+    assert_eq!(info(&mut other, "tracking_clients"), 3);
+    assert_eq!([info(&mut other, "tracking_total_keys"), info(&mut other, "tracking_total_items")], [1, 3]);
+    clients[0].line("RESET");
+    clients[1].line("CLIENT TRACKING OFF");
+    assert_eq!(clients[0].line("CLIENT GETREDIR"), Value::Int(-1));
+    assert_eq!(word(&mut clients[1], "redir"), "-1");
+    drop(clients.pop());
+    while info(&mut other, "tracking_clients") > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(info(&mut other, "tracking_total_keys"), 0, "nobody is left");
+    other.line("SET a 1");
+    clients[0].line("HELLO 3");
+    nothing_else(&mut clients[0], &mut other);
+    nothing_else(&mut clients[1], &mut other);
+}
+
+/// One client's lines; the server refuses many.
+#[rustfmt::skip]
+const LINES: &[&str] = &[
+    "CLIENT TRACKING", "CLIENT TRACKING maybe", "CLIENT TRACKING maybe BCAST x", "CLIENT TRACKING on what",
+    "CLIENT TRACKING off what", "CLIENT TRACKING on REDIRECT", "CLIENT TRACKING on REDIRECT x",
+    "CLIENT TRACKING on REDIRECT 0", "CLIENT TRACKING on REDIRECT -1", "CLIENT TRACKING on REDIRECT 99999999",
+    "CLIENT TRACKING off REDIRECT 99999999", "CLIENT TRACKING on PREFIX", "CLIENT TRACKING on PREFIX a",
+    "CLIENT TRACKING off PREFIX a", "CLIENT TRACKING on BCAST OPTIN", "CLIENT TRACKING on OPTIN OPTOUT",
+    "CLIENT TRACKING on BCAST PREFIX foo PREFIX foobar", "CLIENT TRACKING on BCAST PREFIX foobar PREFIX foo",
+    "CLIENT CACHING", "CLIENT CACHING yes", "CLIENT CACHING what", "CLIENT CACHING yes no", "CLIENT GETREDIR",
+    "CLIENT TRACKINGINFO", "CLIENT TRACKING on", "CLIENT CACHING yes", "CLIENT CACHING no", "CLIENT CACHING what",
+    "CLIENT TRACKING on BCAST", "CLIENT TRACKING on OPTIN", "CLIENT TRACKING on OPTOUT", "CLIENT CACHING yes",
+    "CLIENT CACHING yes", "CLIENT CACHING no", "CLIENT TRACKINGINFO", "GET k", "CLIENT TRACKINGINFO",
+    "CLIENT TRACKING on OPTOUT NOLOOP", "CLIENT TRACKING on NOLOOP", "CLIENT TRACKING on OPTOUT NOLOOP",
+    "CLIENT CACHING yes", "CLIENT CACHING no", "CLIENT TRACKINGINFO", "CLIENT TRACKING on OPTIN",
+    "CLIENT GETREDIR", "CLIENT TRACKING off", "CLIENT TRACKING on bcast prefix b: prefix a: noloop",
+    "CLIENT TRACKING on bcast prefix b:c", "CLIENT TRACKING on bcast prefix b", "CLIENT TRACKING on bcast prefix b:",
+    "CLIENT TRACKING on", "CLIENT TRACKING on bcast prefix c:", "CLIENT TRACKINGINFO", "CLIENT TRACKING off",
+    "MULTI", "CLIENT TRACKING on OPTIN", "CLIENT CACHING yes", "CLIENT TRACKING on BCAST", "GET k", "EXEC",
+    "CLIENT TRACKINGINFO", "MULTI", "CLIENT TRACKING off", "EXEC", "CLIENT TRACKINGINFO", "CLIENT GETREDIR",
+    "CLIENT TRACKING on", "RESET", "CLIENT TRACKINGINFO", "QUIT",
+];
+
+#[test]
+fn a_tracking_client_is_answered_as_by_redis() {
+    let Some(redis) = redis("tracking beside Redis") else { return };
+    let tern = tern(&[]);
+    for hello in ["PING", "HELLO 3"] {
+        let [ours, theirs] = [&tern, &redis].map(|server| {
+            let mut client = server.client();
+            client.line(hello);
+            LINES.iter().map(|line| (*line, sorted(client.line(line)))).collect::<Vec<_>>()
+        });
+        for (ours, theirs) in ours.into_iter().zip(theirs) {
+            assert_eq!(ours, theirs);
+        }
+    }
+}
+
+/// Prefixes and flags come in any order.
+fn sorted(mut value: Value) -> Value {
+    if let Value::Map(items) | Value::Array(items) | Value::Set(items) = &mut value {
+        let taken = std::mem::take(items);
+        *items = taken.into_iter().map(sorted).collect();
+        if items.iter().all(|item| matches!(item, Value::Bulk(_))) {
+            items.sort();
+        }
+    }
+    value
+}
