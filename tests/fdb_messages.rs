@@ -4,14 +4,17 @@
 #![cfg(feature = "fdb")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod rig;
 mod support;
 
+use rig::Rig;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use support::fdb_cluster::{self, Cluster};
 use support::resp::{Client, Value};
 use support::server::{Server, assert_sound, tern_in};
 use tempfile::TempDir;
+use tern::keyspace::messages::{LISTENS, TRACKS};
 
 struct Fleet {
     args: [String; 4],
@@ -178,6 +181,10 @@ fn a_subscriber_whose_server_was_away_too_long_is_told_by_closing() {
     let Some(cluster) = fdb_cluster::shared("a server that was away") else { return };
     let fleet = Fleet::new(cluster, 2);
     let mut listens = fleet.subscriber(0, "SUBSCRIBE c");
+    let mut caches = fleet.client(0);
+    caches.line("HELLO 3");
+    caches.line("CLIENT TRACKING ON");
+    caches.line("GET k");
     let stop = |signal: &str| {
         let pid = fleet.servers[0].pid().to_string();
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
@@ -193,10 +200,71 @@ fn a_subscriber_whose_server_was_away_too_long_is_told_by_closing() {
         std::thread::sleep(Duration::from_millis(200));
     }
     fleet.client(1).line("PUBLISH c missed");
+    fleet.client(1).line("SET k 1");
     stop("-CONT");
     assert!(listens.read().is_err(), "its connection is closed");
+    assert!(caches.read().is_err(), "who has a cache must know that it may be stale");
     let mut again = fleet.subscriber(0, "SUBSCRIBE c");
     fleet.client(1).line("PUBLISH c heard");
     assert_eq!(payload(&mut again), "heard");
+    fleet.assert_sound();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_are_written_only_where_somebody_tracks() {
+    let Some(mut rig) = Rig::on_fdb("changes that nobody hears").await else { return };
+    let commands = ["SET a 1", "SADD s x", "DEL a", "FLUSHDB"];
+    rig.server.space.messages.listen(LISTENS).await.unwrap();
+    for line in commands {
+        rig.line(line).await;
+    }
+    assert_eq!(rig.server.space.messages.last().await, Ok(None));
+    rig.server.space.messages.listen(TRACKS).await.unwrap();
+    let mut before = None;
+    for line in commands {
+        rig.line(line).await;
+        let last = rig.server.space.messages.last().await.unwrap();
+        assert!(last > before, "{line} writes a row");
+        before = last;
+    }
+    rig.server.space.messages.relax(|| LISTENS).await.unwrap();
+    rig.line("SET a 1").await;
+    assert_eq!(rig.server.space.messages.last().await, Ok(before));
+}
+
+#[test]
+fn a_cache_on_one_server_hears_of_changes_on_another() {
+    let Some(cluster) = fdb_cluster::shared("invalidations between servers") else { return };
+    let fleet = Fleet::new(cluster, 2);
+    let (mut caches, mut writer) = (fleet.client(0), fleet.client(1));
+    caches.line("HELLO 3");
+    let ok = Value::Simple(b"OK".to_vec());
+    assert_eq!(caches.line("CLIENT TRACKING ON"), ok);
+    let mut longest = Duration::ZERO;
+    for n in 0..100 {
+        let key = format!("k:{n}");
+        assert_eq!(caches.run(&["GET", &key]).value, Value::Nil(b'_'));
+        let since = Instant::now();
+        assert_eq!(writer.run(&["SET", &key, "1"]).value, ok);
+        let told = caches.read().unwrap().value;
+        longest = longest.max(since.elapsed());
+        assert_eq!(told.items().unwrap()[1], Value::Array(vec![Value::Bulk(key.into_bytes())]));
+    }
+    for line in ["SADD t 1", "FLUSHALL"] {
+        assert_eq!(caches.line("SCARD t"), Value::Int(0));
+        writer.line(line);
+        assert!(matches!(caches.read().unwrap().value, Value::Push(_)), "{line}");
+    }
+    support::say(&format!("a change on the other server was told after {longest:?} at most"));
+    let mut noloop = fleet.client(1);
+    noloop.line("HELLO 3");
+    assert_eq!(noloop.line("CLIENT TRACKING ON BCAST NOLOOP"), ok);
+    // A client of the other server may have the same number.
+    noloop.line("SET mine 1");
+    for _ in 0..fleet.servers.len() * 8 {
+        fleet.client(0).line("SET theirs 1");
+    }
+    let told = noloop.read().unwrap().value;
+    assert_eq!(told.items().unwrap()[1], Value::Array(vec![Value::Bulk(b"theirs".to_vec())]));
     fleet.assert_sound();
 }

@@ -283,10 +283,9 @@ fn writes(mut client: Client, mut rng: Rng, world: &World) {
         world.rounds.wait();
         while !world.stop.load(Ordering::SeqCst) {
             let reply = client.run(&change(&mut rng)).value;
-            assert!(
-                !reply.is_error() || matches!(&reply, Value::Error(e) if e.starts_with(b"ERR no such key")),
-                "{reply:?}"
-            );
+            let refused =
+                matches!(&reply, Value::Error(e) if e != b"ERR no such key" && !e.ends_with(b"are the same"));
+            assert!(!refused, "{reply:?}");
         }
         world.rounds.wait();
         world.rounds.wait();
@@ -331,7 +330,7 @@ fn caches_come_to_be_what_is_stored() {
         for reader in readers {
             let (how, used, dropped) = reader.join().unwrap();
             println!("{how:?}: {used} reads from the cache, {dropped} names dropped");
-            assert!(used > ROUNDS && dropped > ROUNDS, "{how:?} does nothing: {used} {dropped}");
+            assert!(used > 0 && dropped > 0, "{how:?} does nothing: {used} {dropped}");
         }
     });
 }

@@ -230,11 +230,6 @@ impl MessageLog {
         self.missed.load(Ordering::SeqCst)
     }
 
-    /// Whether this server listens.
-    pub async fn is_listening(&self) -> bool {
-        self.cursor.lock().await.is_some()
-    }
-
     /// What was told since the last call, a piece at a time. After [`Heard::Missed`] this server does not listen.
     pub async fn hear(&self) -> StoreResult<Heard> {
         let mut guard = self.cursor.lock().await;

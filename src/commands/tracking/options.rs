@@ -13,7 +13,7 @@ const SWITCH_BCAST: ReplyError = ReplyError::new(
     "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.",
 );
 const BCAST_CHOICE: ReplyError = ReplyError::new("ERR OPTIN and OPTOUT are not compatible with BCAST");
-const BOTH_CHOICES: ReplyError = ReplyError::new("ERR You can't use both OPTIN and OPTOUT");
+const BOTH_CHOICES: ReplyError = ReplyError::new("ERR You can't specify both OPTIN mode and OPTOUT mode");
 const SWITCH_CHOICE: ReplyError = ReplyError::new(
     "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
 );
