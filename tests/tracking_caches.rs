@@ -18,13 +18,17 @@ use support::rng::Rng;
 use support::server::{Server, tern_in};
 use tempfile::TempDir;
 
-const ROUNDS: usize = 25;
 const BURST: Duration = Duration::from_millis(250);
 const WRITERS: usize = 4;
 /// Keys of each kind.
 const KEYS: usize = 12;
 /// After the last change: the caches must be right by then.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A cluster has more to do for each.
+fn rounds() -> usize {
+    if fdb_cluster::wanted() { 8 } else { 25 }
+}
 
 /// Servers on one store: two, where it can have them.
 fn servers(home: &TempDir) -> Vec<Server> {
@@ -266,7 +270,7 @@ struct World {
 }
 
 fn reads(mut cached: Cached, mut store: Client, mut rng: Rng, world: &World) -> (How, usize, usize) {
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         world.rounds.wait();
         while !world.stop.load(Ordering::SeqCst) {
             (0..8).for_each(|_| cached.step(&mut rng));
@@ -279,7 +283,7 @@ fn reads(mut cached: Cached, mut store: Client, mut rng: Rng, world: &World) -> 
 }
 
 fn writes(mut client: Client, mut rng: Rng, world: &World) {
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         world.rounds.wait();
         while !world.stop.load(Ordering::SeqCst) {
             let reply = client.run(&change(&mut rng)).value;
@@ -319,7 +323,7 @@ fn caches_come_to_be_what_is_stored() {
             let world = world.clone();
             scope.spawn(move || writes(client, rng, &world));
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds() {
             world.stop.store(false, Ordering::SeqCst);
             world.rounds.wait();
             std::thread::sleep(BURST);

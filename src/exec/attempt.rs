@@ -247,7 +247,10 @@ impl Attempts {
                     open.push(Open { number, epoch, done, told });
                     return Err(StoreError::Unknown.into());
                 }
-                result => result.map(|_| self.server.telemetry.on_batch(size, clock.monotonic() - start))?,
+                result => {
+                    self.server.tracking.committed(result?);
+                    self.server.telemetry.on_batch(size, clock.monotonic() - start);
+                }
             }
         }
         server.told(&told);

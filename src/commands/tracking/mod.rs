@@ -16,7 +16,7 @@
 //!    closes the connections of its clients that track. On an embedded store changes are told when the commit is known; where its result
 //!    stays unknown, all that track are sent null once the store takes writes again ([`Tracking::doubt`]).
 //!
-//! Too much is told rather than too little: a change that the reply has seen already, or one of an equal name in another database. NOLOOP
+//! Too much is told rather than too little: a change on another server that the reply has seen already, or one of an equal name in another database. NOLOOP
 //! forgets nothing: who is not told of its own change is told of the next one (Redis forgets the key by then).
 //!
 //! `tests/tracking_caches.rs` has caches, writers on two servers, and compares in the end.
@@ -39,7 +39,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use table::Table;
 
 /// Which of its reads a client wants to be remembered.
@@ -127,6 +127,8 @@ pub struct Tracking {
     /// Names in the table.
     keys: AtomicUsize,
     doubt: AtomicBool,
+    /// A version that every transaction sees that begins now.
+    committed: AtomicU64,
 }
 
 /// What INFO tells.
@@ -221,8 +223,9 @@ impl Tracking {
     pub fn remember<'k>(&self, id: u64, keys: impl IntoIterator<Item = &'k Bytes>) {
         let mut guard = self.hub.lock();
         let Hub { trackers, table, .. } = &mut *guard;
+        let seen = self.committed.load(Ordering::SeqCst);
         if trackers.contains_key(&id) {
-            keys.into_iter().for_each(|key| table.add(key, id, |id| trackers.contains_key(&id)));
+            keys.into_iter().for_each(|key| table.add(key, (id, seen), |id| trackers.contains_key(&id)));
         }
         self.keys.store(table.len(), Ordering::Relaxed);
     }
@@ -237,10 +240,17 @@ impl Tracking {
         while hub.table.len() > most
             && let Some((key, ids)) = hub.table.pop()
         {
-            let told = ids.iter().filter_map(|id| hub.trackers.get(id)).filter(|t| !t.mode.bcast);
+            let told = ids.keys().filter_map(|id| hub.trackers.get(id)).filter(|t| !t.mode.bcast);
             told.for_each(|tracker| self.send(server, tracker, &Reply::bulks([key.clone()])));
         }
         self.keys.store(hub.table.len(), Ordering::Relaxed);
+    }
+
+    /// Something was committed at `version`: who begins to read now has no need to hear of it.
+    pub fn committed(&self, version: Version) {
+        if self.is_on() {
+            self.committed.fetch_max(version, Ordering::SeqCst);
+        }
     }
 
     /// Nobody will ever know whether a commit that changed keys was applied.
@@ -315,6 +325,7 @@ impl Server {
         }
         let mut hub = tracking.hub.lock();
         for (version, message) in changes {
+            tracking.committed(*version);
             match message {
                 Message::Changed(by, key) => tracking.changed(self, &mut hub, *version, *by, key),
                 Message::Flushed(_) => {
@@ -342,9 +353,11 @@ impl Tracking {
     fn changed(&self, server: &Server, hub: &mut Hub, version: Version, by: Origin, key: &Bytes) {
         let Some(mut ids) = hub.table.take(key) else { return };
         let name = Reply::bulks([Bytes::copy_from_slice(key)]);
-        ids.retain(|id| match hub.trackers.get(id) {
+        ids.retain(|id, seen| match hub.trackers.get(id) {
             Some(tracker) if !tracker.mode.bcast => {
-                let keeps = !tracker.hears(version) || tracker.mode.noloop && server.is_of(by, tracker);
+                let has_seen = version != 0 && version <= *seen;
+                let keeps =
+                    has_seen || !tracker.hears(version) || tracker.mode.noloop && server.is_of(by, tracker);
                 if !keeps {
                     self.send(server, tracker, &name);
                 }

@@ -1,16 +1,20 @@
 //! Who has read which keys. Ordered by the hash of the names, so that what is evicted in that order is evicted by chance.
 
 use crate::keyspace::keys::hash;
+use crate::store::Version;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Clients of one name from which on it is looked whether some have left.
 const CROWD: usize = 64;
 
-/// Ids of clients by the hash and the name of a key.
+/// The clients that have read a key, by id, each with a version that the first of its reads saw or was behind.
+pub(super) type Readers = BTreeMap<u64, Version>;
+
+/// Readers by the hash and the name of a key.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    keys: BTreeMap<(u64, Bytes), BTreeSet<u64>>,
+    keys: BTreeMap<(u64, Bytes), Readers>,
     items: usize,
     /// Where to evict next.
     next: u64,
@@ -27,31 +31,34 @@ impl Table {
         self.items
     }
 
-    /// Client `id` reads `key`. Where a name has many clients, those go that are not `there` any more.
-    pub(super) fn add(&mut self, key: &Bytes, id: u64, there: impl Fn(u64) -> bool) {
+    /// Client `id` reads `key`, at `version` or later. Where a name has many clients, those go that are not `there` any more.
+    pub(super) fn add(&mut self, key: &Bytes, (id, version): (u64, Version), there: impl Fn(u64) -> bool) {
         let at = (hash(key), key.clone());
         let ids = match self.keys.get_mut(&at) {
             Some(ids) => ids,
             // The name may be a slice of a buffer.
             None => self.keys.entry((at.0, Bytes::copy_from_slice(key))).or_default(),
         };
-        self.items += usize::from(ids.insert(id));
+        // What it has read before it may still have.
+        let before = ids.len();
+        ids.entry(id).or_insert(version);
+        self.items += ids.len() - before;
         if ids.len() >= CROWD && ids.len().is_power_of_two() {
             let before = ids.len();
-            ids.retain(|id| there(*id));
+            ids.retain(|id, _| there(*id));
             self.items -= before - ids.len();
         }
     }
 
     /// Forgets a name. Returns who had read it.
-    pub(super) fn take(&mut self, key: &Bytes) -> Option<BTreeSet<u64>> {
+    pub(super) fn take(&mut self, key: &Bytes) -> Option<Readers> {
         let ids = self.keys.remove(&(hash(key), key.clone()))?;
         self.items -= ids.len();
         Some(ids)
     }
 
     /// Remembers some of those whom [`Table::take`] returned.
-    pub(super) fn put_back(&mut self, key: &Bytes, ids: BTreeSet<u64>) {
+    pub(super) fn put_back(&mut self, key: &Bytes, ids: Readers) {
         if !ids.is_empty() {
             self.items += ids.len();
             self.keys.insert((hash(key), Bytes::copy_from_slice(key)), ids);
@@ -59,7 +66,7 @@ impl Table {
     }
 
     /// Evicts a name: the next one, in a circle.
-    pub(super) fn pop(&mut self) -> Option<(Bytes, BTreeSet<u64>)> {
+    pub(super) fn pop(&mut self) -> Option<(Bytes, Readers)> {
         let from = (self.next, Bytes::new());
         let at = self.keys.range(from..).next().or_else(|| self.keys.iter().next())?.0.clone();
         self.next = at.0;
@@ -80,16 +87,17 @@ mod tests {
     fn names_and_clients_are_counted() {
         let mut table = Table::default();
         for n in 0..10 {
-            table.add(&name(n % 5), n, |_| true);
-            table.add(&name(n % 5), n, |_| true);
+            table.add(&name(n % 5), (n, 10 + n), |_| true);
+            table.add(&name(n % 5), (n, 20 + n), |_| true);
         }
         assert_eq!((table.len(), table.items()), (5, 10));
-        assert_eq!(table.take(&name(3)), Some([3, 8].into()));
+        assert_eq!(table.take(&name(3)), Some([(3, 13), (8, 18)].into()));
         assert_eq!(table.take(&name(3)), None);
         assert_eq!((table.len(), table.items()), (4, 8));
-        table.put_back(&name(3), [8].into());
+        table.put_back(&name(3), [(8, 18)].into());
         assert_eq!((table.len(), table.items()), (5, 9));
-        let popped: BTreeSet<Bytes> = std::iter::from_fn(|| table.pop()).map(|(key, _)| key).collect();
+        let popped: std::collections::BTreeSet<Bytes> =
+            std::iter::from_fn(|| table.pop()).map(|(key, _)| key).collect();
         assert_eq!(popped, (0..5).map(name).collect());
         assert_eq!((table.len(), table.items()), (0, 0));
     }
@@ -97,9 +105,9 @@ mod tests {
     #[test]
     fn clients_that_have_left_do_not_crowd_a_name() {
         let mut table = Table::default();
-        (0..100_000).for_each(|id| table.add(&name(0), id, |other| other % 1000 == 0));
+        (0..100_000).for_each(|id| table.add(&name(0), (id, 0), |other| other % 1000 == 0));
         assert!(table.items() < 300, "{}", table.items());
         let ids = table.take(&name(0)).unwrap_or_default();
-        assert!((0..99_000).step_by(1000).all(|id| ids.contains(&id)), "who is there is remembered");
+        assert!((0..99_000).step_by(1000).all(|id| ids.contains_key(&id)), "who is there is remembered");
     }
 }
