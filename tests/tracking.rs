@@ -294,11 +294,8 @@ fn what_exceeds_the_table_is_told_to_be_stale() {
     let mut told = Vec::new();
     for n in 0..150 {
         client.send(&["GET", &format!("key:{n}")]).unwrap();
-        loop {
-            match next(&mut client) {
-                Value::Push(parts) => told.push(parts[1].clone()),
-                _ => break,
-            }
+        while let Value::Push(parts) = next(&mut client) {
+            told.push(parts[1].clone());
         }
     }
     assert_eq!(info(&mut other, "tracking_total_keys"), 100);
