@@ -68,8 +68,13 @@ impl<'a> Batch<'a> {
     /// On a transaction that has just begun.
     pub(super) async fn new(server: &'a Server, tx: &'a Tx, rng: Rng) -> Result<Self, Halt> {
         let catalog = server.space.catalog.load(tx).await.map_err(halt)?;
+        Ok(Batch::with(server, tx, rng, catalog))
+    }
+
+    /// With a catalog of another transaction: for what is about the server, while the store is away.
+    pub(super) fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
         let outbox = server.outbox(&catalog);
-        Ok(Batch {
+        Batch {
             server,
             tx,
             catalog,
@@ -79,7 +84,7 @@ impl<'a> Batch<'a> {
             memo: Memo::default(),
             outbox,
             may_stream: true,
-        })
+        }
     }
 
     /// Another one on the same transaction, for units that run beside each other.

@@ -121,6 +121,13 @@ impl Unit {
         self.calls.iter().any(|c| c.row.flags.has(Flags::TELLS))
     }
 
+    /// Whether it is about this server and not about what is stored: such commands (Redis' flag for those that a replica
+    /// without its master answers) are answered while the store is away, too.
+    fn is_about_the_server(&self) -> bool {
+        let about = |c: &Call| c.row.flags.has(Flags::STALE) && c.row.keys.is_empty();
+        !self.exec && self.watches.is_empty() && self.calls.iter().all(about)
+    }
+
     /// The ids of its calls or its own.
     fn ids(&self) -> impl Iterator<Item = &Bytes> {
         self.id.iter().chain(self.calls.iter().filter_map(|c| c.id.as_ref()))
@@ -273,7 +280,8 @@ impl Executor {
     async fn route(&self, unit: Unit, since: Duration) -> Done {
         let told_by_store = self.server.space.messages.is_shared() && unit.tells();
         if !unit.writes() && !told_by_store {
-            return match self.reads.as_ref().filter(|_| !unit.is_heavy()) {
+            let together = !unit.is_heavy() && !unit.is_about_the_server();
+            return match self.reads.as_ref().filter(|_| together) {
                 Some(lane) => lane.run(unit, since).await,
                 None => reads::run(&self.server, unit, since, None).await,
             };

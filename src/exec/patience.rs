@@ -15,6 +15,9 @@ use crate::error::StoreError;
 use crate::store::{MAX_AGE, Tx};
 use std::time::Duration;
 
+/// How long the store is waited for by what can be answered without it.
+const SHORT: Duration = Duration::from_secs(1);
+
 /// Of units that are tried together.
 pub(super) struct Patience {
     clock: Clock,
@@ -37,6 +40,12 @@ impl Patience {
         let began = clock.monotonic();
         let whole = server.config.get().patience();
         Patience { clock, whole, began, since, attempt: began, slow: false }
+    }
+
+    /// Of a unit that has an answer without the store.
+    pub(super) fn for_the_server(server: &Server, since: Duration) -> Self {
+        let patience = Patience::new(server, since);
+        Patience { whole: patience.whole.min(SHORT), ..patience }
     }
 
     /// Whether there is no time for another attempt after one that failed with `e`.
@@ -76,7 +85,7 @@ impl Patience {
     pub(super) fn begin(&mut self, tx: &Tx) {
         self.attempt = self.clock.monotonic();
         let left = (self.since + self.whole).saturating_sub(self.attempt);
-        if left < self.whole / 8 * 7 {
+        if left < self.whole / 8 * 7 || self.whole <= SHORT {
             tx.limit(left.max(self.whole / 8));
         }
     }

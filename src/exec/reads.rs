@@ -68,7 +68,8 @@ pub(super) async fn run(
     mut first: Option<Result<Batch<'_>, Halt>>,
 ) -> Done {
     let mut forced = Forced::default();
-    let mut patience = Patience::new(server, since);
+    let patience = if unit.is_about_the_server() { Patience::for_the_server } else { Patience::new };
+    let mut patience = patience(server, since);
     for tries in 1.. {
         let mut client = unit.client.clone();
         let result = match first.take() {
@@ -89,12 +90,30 @@ pub(super) async fn run(
                     tokio::time::sleep(PAUSE).await;
                 }
             }
-            Err(Halt::Store(e)) => return failed(unit, patience.verdict(e)),
+            Err(Halt::Store(e)) => return without_store(server, unit, patience, e).await,
             // Only who commits can be forgotten.
             Err(Halt::Forgotten) => break,
         }
     }
     failed(unit, StoreError::TooOld)
+}
+
+/// Answers a unit after the last attempt failed with `e`: what is about the server runs on the catalog that was read last, and finds
+/// that nothing can be read; all else gets the error.
+async fn without_store(server: &Arc<Server>, unit: Unit, mut patience: Patience, e: StoreError) -> Done {
+    let e = patience.verdict(e);
+    if unit.is_about_the_server() && matches!(e, StoreError::Unavailable(_)) {
+        let tx = server.store.begin();
+        patience.begin(&tx);
+        let mut batch = Batch::with(server, &tx, server.env.rng(), server.space.catalog.last());
+        let mut client = unit.client.clone();
+        if let Ok((replies, lookups, told)) = on(&mut batch, &unit, &mut client, &mut Forced::default()).await
+        {
+            tell(server, told);
+            return Done::new(client, replies, lookups).of(unit);
+        }
+    }
+    failed(unit, e)
 }
 
 /// The replies, the lookups, and what was told.

@@ -61,6 +61,11 @@ impl CatalogCache {
         Ok(fresh)
     }
 
+    /// The one that was read last, by whatever transaction.
+    pub fn last(&self) -> Arc<Catalog> {
+        self.cached.load_full()
+    }
+
     /// Drops what is cached: no store has this metadata version.
     pub fn forget(&self) {
         let forgotten = Catalog { version: u64::MAX, ..Catalog::clone(&self.cached.load()) };
