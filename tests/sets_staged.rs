@@ -299,7 +299,8 @@ async fn sources_and_destination_that_change_meanwhile() {
             }
         }
         added += 1;
-        tokio::time::sleep(std::time::Duration::from_millis(100 + 50 * added as u64)).await;
+        // Pauses that double: soon one is as long as what is stored takes to be built.
+        tokio::time::sleep(std::time::Duration::from_millis(50 << added.min(10))).await;
     }
     let [Reply::Int(stored)] = storing.await.unwrap()[..] else { panic!("stored") };
     let tx = rig.server.store.begin();

@@ -130,7 +130,12 @@ pub fn cut(first: u64, mut ids: RoaringTreemap) -> Vec<(u64, RoaringTreemap)> {
         let bytes = part.serialized_size();
         match pieces.last_mut() {
             Some((_, piece)) if bytes <= room => {
-                *piece |= part;
+                // A union counts both sides first. Where containers are small, a piece has hundreds of them.
+                if part.len() <= FEW as u64 {
+                    piece.extend(part);
+                } else {
+                    *piece |= part;
+                }
                 room -= bytes;
             }
             last => {
