@@ -98,30 +98,29 @@ impl Table {
     async fn of(a: &[u8], b: &[u8]) -> Table {
         let width = b.len();
         let mut up = vec![0u64; (a.len() * width).div_ceil(64)];
-        // One longer: what has nothing of b in common.
-        let (mut above, mut row) = (vec![0u32; width + 1], vec![0u32; width + 1]);
-        let mut since = 0;
-        for (i, x) in a.iter().enumerate() {
+        // Of the prefix of a before this one, and from the left on of this one.
+        let mut row = vec![0u32; width];
+        let (mut since, mut at) = (0, 0);
+        for x in a {
             let (mut left, mut corner) = (0, 0);
-            let places = b.iter().zip(above.iter().skip(1)).zip(row.iter_mut().skip(1)).enumerate();
-            for (j, ((y, above), here)) in places {
-                let at = i * width + j;
-                if *above > left
+            for (y, here) in b.iter().zip(&mut row) {
+                let above = *here;
+                if above > left
                     && let Some(word) = up.get_mut(at / 64)
                 {
                     *word |= 1 << (at % 64);
                 }
-                left = if x == y { corner + 1 } else { left.max(*above) };
-                (*here, corner) = (left, *above);
+                left = if x == y { corner + 1 } else { left.max(above) };
+                (*here, corner) = (left, above);
+                at += 1;
             }
-            std::mem::swap(&mut above, &mut row);
             since += width;
             if since > BREATH {
                 since = 0;
                 tokio::task::yield_now().await;
             }
         }
-        let length = above.last().copied().unwrap_or(0);
+        let length = row.last().copied().unwrap_or(0);
         Table { up, width, length }
     }
 
