@@ -256,6 +256,55 @@ fn users_of_the_configuration_file_are_rewritten_there() {
     }
 }
 
+/// Hazard: a pattern comes back as another one, or the file is one that no server starts with.
+#[test]
+fn users_of_any_bytes_are_saved_as_they_are() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("users.acl");
+    write(&file, "");
+    let server = tern_in(&home.path().join("data"), &["--aclfile", file.to_str().unwrap()]);
+    let mut c = server.client();
+    let rules: [&[u8]; 6] = [b"on", b"nopass", b"~\xff*", b"&\xfe", b"+get|\xfd", b"(~\xfc +set)"];
+    assert_eq!(c.run(&[&[&b"ACL"[..], b"SETUSER", b"b\xfcb"], &rules[..]].concat()).value, ok());
+    let before = c.line("ACL LIST");
+    let line = before.items().unwrap().first().and_then(Value::bytes).unwrap().to_vec();
+    for rule in rules.iter().filter(|rule| !rule.is_ascii()) {
+        let rule = rule.split(|b| *b == b' ').next().unwrap();
+        assert!(line.windows(rule.len()).any(|w| w == rule), "{}", line.escape_ascii());
+    }
+    assert_eq!((c.line("ACL SAVE"), c.line("ACL LOAD")), (ok(), ok()));
+    assert_eq!(c.line("ACL LIST"), before);
+    // What no file could say.
+    for rule in [&b"+get|a b"[..], b"(~a) +get)", b"+get|a\n"] {
+        assert!(c.run(&[&b"ACL"[..], b"SETUSER", b"eve", rule]).value.is_error(), "{}", rule.escape_ascii());
+    }
+}
+
+#[test]
+fn users_with_quotes_and_odd_spaces_are_rewritten_so_that_they_are_read() {
+    let home = tempfile::tempdir().unwrap();
+    let conf = home.path().join("tern.conf");
+    let start = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tern"));
+        command.arg(&conf).arg("--dir").arg(home.path().join("data"));
+        try_start(command, &home.path().join("log"))
+    };
+    write(&conf, "timeout 7\n");
+    let mut server = start().unwrap();
+    let mut c = server.client();
+    for user in ["\"eve on ~a\u{a0}b +get", "bob's on nopass ~\"x +get|'y", "'z on ~\\x41 ~#"] {
+        assert_eq!(c.line(&format!("ACL SETUSER {user}")), ok());
+    }
+    let before = c.line("ACL LIST");
+    assert_eq!(c.line("CONFIG REWRITE"), ok());
+    assert!(server.terminate());
+    let server = start().unwrap_or_else(|e| panic!("{e:?}: {}", std::fs::read_to_string(&conf).unwrap()));
+    let mut c = server.client();
+    assert_eq!(c.line("ACL LIST"), before);
+    assert_eq!(c.run(&[&b"ACL"[..], b"SETUSER", b"bob", b"~\xff"]).value, ok());
+    assert!(c.line("CONFIG REWRITE").is_error(), "the file is text");
+}
+
 /// Users that were made for Redis name what it has: their rules are kept as Redis shows them, and allow nothing that is here.
 #[test]
 fn rules_may_name_commands_that_only_redis_has() {

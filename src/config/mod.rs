@@ -128,8 +128,8 @@ impl ConfigStore {
         OPTIONS.iter().filter(|o| matches(o.name)).map(|o| (o.name, o.show(&settings))).collect()
     }
     /// Writes the values in force into the file: comments, order and what did not change stay. `users`: the `user` lines that are
-    /// to be in it, where they are not to stay either.
-    pub fn rewrite(&self, users: Option<&[String]>) -> Result<(), String> {
+    /// to be in it, where they are not to stay either; one that is no text is refused.
+    pub fn rewrite(&self, users: Option<&[Vec<u8>]>) -> Result<(), String> {
         let file = self.file().ok_or("The server is running without a config file")?;
         rewrite::rewrite(file, &self.get(), users)
     }

@@ -83,7 +83,7 @@ impl Acl {
             out.set_permissions(old.permissions())?;
         }
         for line in self.lines() {
-            writeln!(out, "{line}")?;
+            out.write_all(&[&*line, b"\n"].concat())?;
         }
         out.sync_all()?;
         std::fs::rename(&new, file)

@@ -132,15 +132,13 @@ impl Acl {
     }
 
     /// All users as lines of a configuration file.
-    pub fn lines(&self) -> Vec<String> {
-        let line = |(name, user): (Bytes, Arc<User>)| {
-            format!("user {} {}", String::from_utf8_lossy(&name), user.show())
-        };
+    pub fn lines(&self) -> Vec<Vec<u8>> {
+        let line = |(name, user): (Bytes, Arc<User>)| [b"user ", &*name, b" ", &user.show()].concat();
         self.all().into_iter().map(line).collect()
     }
 
     /// The lines, where users were defined otherwise than by `requirepass`.
-    pub fn defined(&self) -> Option<Vec<String>> {
+    pub fn defined(&self) -> Option<Vec<Vec<u8>>> {
         self.defined.load(Ordering::Acquire).then(|| self.lines())
     }
 

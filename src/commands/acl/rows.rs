@@ -148,7 +148,7 @@ async fn users(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 async fn list(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Array(cx.server.acl.lines().into_iter().map(Reply::text).collect()))
+    Ok(Reply::bulks(cx.server.acl.lines().into_iter().map(Bytes::from)))
 }
 
 async fn cat(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
@@ -224,9 +224,9 @@ async fn getuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 
 fn describe(selector: &Selector) -> [(Reply, Reply); 3] {
     [
-        (Reply::bulk_static("commands"), Reply::text(selector.show_commands())),
-        (Reply::bulk_static("keys"), Reply::text(selector.show_keys())),
-        (Reply::bulk_static("channels"), Reply::text(selector.show_channels())),
+        (Reply::bulk_static("commands"), Reply::Bulk(selector.show_commands().into())),
+        (Reply::bulk_static("keys"), Reply::Bulk(selector.show_keys().into())),
+        (Reply::bulk_static("channels"), Reply::Bulk(selector.show_channels().into())),
     ]
 }
 

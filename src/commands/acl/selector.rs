@@ -82,13 +82,13 @@ impl KeyPattern {
     fn allows(&self, wanted: Access) -> bool {
         (self.access.read || !wanted.read) && (self.access.write || !wanted.write)
     }
-    fn show(&self) -> String {
-        let prefix = match self.access {
-            Access { read: true, write: true } => "~",
-            Access { read: true, .. } => "%R~",
-            _ => "%W~",
+    fn show(&self) -> Vec<u8> {
+        let prefix: &[u8] = match self.access {
+            Access { read: true, write: true } => b"~",
+            Access { read: true, .. } => b"%R~",
+            _ => b"%W~",
         };
-        format!("{prefix}{}", String::from_utf8_lossy(&self.pattern))
+        [prefix, &self.pattern].concat()
     }
 }
 
@@ -98,7 +98,7 @@ pub struct Selector {
     all_commands: bool,
     allowed: Vec<u64>,
     first_arguments: Vec<(usize, Bytes)>,
-    rules: Vec<String>,
+    rules: Vec<Vec<u8>>,
     all_keys: bool,
     keys: Vec<KeyPattern>,
     all_channels: bool,
@@ -112,7 +112,7 @@ impl Selector {
             all_commands: false,
             allowed: vec![0; table::labelled().count().div_ceil(64)],
             first_arguments: Vec::new(),
-            rules: vec!["-@all".into()],
+            rules: vec![b"-@all".to_vec()],
             all_keys: false,
             keys: Vec::new(),
             all_channels,
@@ -169,7 +169,7 @@ impl Selector {
         self.all_commands = all;
         self.allowed.fill(if all { u64::MAX } else { 0 });
         self.first_arguments.clear();
-        self.rules = vec![if all { "+@all" } else { "-@all" }.into()];
+        self.rules = vec![if all { b"+@all".to_vec() } else { b"-@all".to_vec() }];
     }
 
     fn add_keys(&mut self, pattern: &[u8], access: Access) -> Result<(), RuleError> {
@@ -233,7 +233,7 @@ impl Selector {
         if outer.contains(&b'|') {
             return Err(RuleError::FirstArgument);
         }
-        if first.is_empty() {
+        if first.is_empty() || word(first).is_err() {
             return Err(RuleError::Syntax);
         }
         match row {
@@ -261,13 +261,13 @@ impl Selector {
 
     /// Keeps the rule, in place of those that it replaces.
     fn note(&mut self, rule: &[u8], allow: bool) {
-        let rule = String::from_utf8_lossy(rule).to_ascii_lowercase();
-        let replaced = |old: &str| {
-            let rest = old.get(1..).and_then(|old| old.strip_prefix(rule.as_str()));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
+        let rule = rule.to_ascii_lowercase();
+        let replaced = |old: &[u8]| {
+            let rest = old.get(1..).and_then(|old| old.strip_prefix(rule.as_slice()));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"|"))
         };
         self.rules.retain(|old| !replaced(old));
-        self.rules.push(format!("{}{rule}", if allow { '+' } else { '-' }));
+        self.rules.push([if allow { b"+" } else { b"-" }, rule.as_slice()].concat());
     }
 
     /// Whether the row may be run with these arguments.
@@ -328,32 +328,32 @@ impl Selector {
     }
 
     /// The rules about commands.
-    pub fn show_commands(&self) -> String {
-        self.rules.join(" ")
+    pub fn show_commands(&self) -> Vec<u8> {
+        self.rules.join(&b' ')
     }
 
     /// The patterns of keys.
-    pub fn show_keys(&self) -> String {
+    pub fn show_keys(&self) -> Vec<u8> {
         if self.all_keys {
-            return "~*".into();
+            return b"~*".to_vec();
         }
-        self.keys.iter().map(KeyPattern::show).collect::<Vec<_>>().join(" ")
+        self.keys.iter().map(KeyPattern::show).collect::<Vec<_>>().join(&b' ')
     }
 
     /// The patterns of channels.
-    pub fn show_channels(&self) -> String {
+    pub fn show_channels(&self) -> Vec<u8> {
         if self.all_channels {
-            return "&*".into();
+            return b"&*".to_vec();
         }
-        let show = |c: &Bytes| format!("&{}", String::from_utf8_lossy(c));
-        self.channels.iter().map(show).collect::<Vec<_>>().join(" ")
+        let show = |c: &Bytes| [b"&", c.as_ref()].concat();
+        self.channels.iter().map(show).collect::<Vec<_>>().join(&b' ')
     }
 
     /// The rules that make it.
-    pub fn show(&self) -> String {
-        let reset = if self.all_channels { "" } else { "resetchannels" };
+    pub fn show(&self) -> Vec<u8> {
+        let reset: &[u8] = if self.all_channels { b"" } else { b"resetchannels" };
         let parts = [&self.show_keys(), reset, &self.show_channels(), &self.show_commands()];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(&b' ')
     }
 }
 

@@ -71,6 +71,10 @@ impl User {
             [b'(', rules @ .., b')'] => {
                 let mut selector = Selector::new(all_channels);
                 for rule in rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
+                    // Shown, it would end the selector where it stands: Redis writes a file of users then that it refuses to read.
+                    if rule.ends_with(b")") {
+                        return Err(RuleError::Syntax);
+                    }
                     selector.apply(rule)?;
                 }
                 self.selectors.push(selector);
@@ -142,12 +146,14 @@ impl User {
     }
 
     /// The rules that make the user.
-    pub fn show(&self) -> String {
-        let mut words: Vec<String> = self.flags().into_iter().map(str::to_owned).collect();
-        words.extend(self.passwords.iter().map(|p| format!("#{p}")));
+    pub fn show(&self) -> Vec<u8> {
+        let mut words: Vec<Vec<u8>> = self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()).collect();
+        words.extend(self.passwords.iter().map(|p| format!("#{p}").into_bytes()));
         let selectors = self.selectors.iter().enumerate();
-        words.extend(selectors.map(|(n, s)| if n == 0 { s.show() } else { format!("({})", s.show()) }));
-        words.join(" ")
+        words.extend(
+            selectors.map(|(n, s)| if n == 0 { s.show() } else { [b"(", &*s.show(), b")"].concat() }),
+        );
+        words.join(&b' ')
     }
 }
 
