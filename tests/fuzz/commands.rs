@@ -2,16 +2,13 @@
 //!
 //! Words come from a list of what parsers know (options, numbers at their bounds, ranges, patterns), from a few keys of each type,
 //! and from the mutator. Commands that end the server or stop it on purpose are left out; so are offsets and lengths that are
-//! allowed and only cost time, such as a string of 512 MB.
+//! allowed and only cost time, such as a string of 512 MB. Whatever has been run, `tern check` finds the store sound.
 
-use super::mutate::Mutator;
+use super::choices::Choices;
+use super::mutate::mutant;
 use super::rig::Rig;
-use super::support;
-use super::{seed, time};
-use std::time::Instant;
-use support::rng::Rng;
+use std::time::Duration;
 use tern::commands::table::{Row, rows};
-use tern::config::{Change, OPTIONS};
 
 const WORDS: &[&str] = &[
     "k",
@@ -115,30 +112,68 @@ const WORDS: &[&str] = &[
 /// Not run: they end, stall or wait on purpose.
 const LEFT_OUT: &[&str] = &["shutdown", "debug", "wait", "failover"];
 
-fn argv(rng: &mut Rng, mutator: &mut Mutator, row: &Row) -> Vec<Vec<u8>> {
-    let mut argv = vec![row.name.as_bytes().to_vec()];
-    if !row.subs.is_empty() {
-        argv.push(row.subs[rng.below(row.subs.len())].name.as_bytes().to_vec());
-    }
-    let least = row.arity.unsigned_abs() as usize;
-    let many = least + if row.arity < 0 { rng.below(7) } else { 0 };
-    while argv.len() < many {
-        argv.push(match rng.below(6) {
-            0 => mutator.next(),
-            1 => WORDS[rng.below(6)].as_bytes().to_vec(),
-            _ => WORDS[rng.below(WORDS.len())].as_bytes().to_vec(),
-        });
-    }
-    argv
+/// A server, and what it is asked.
+pub struct Asked {
+    rig: Rig,
+    table: Vec<&'static Row>,
+    words: Vec<Vec<u8>>,
 }
 
-async fn fill(rig: &mut Rig) {
-    for line in ["SET k 12", "SADD s a b 3", "PFADD hll a b c", "SETBIT bits 77 1", "SADD big 1 2 3"] {
-        rig.line(line).await;
+impl Asked {
+    /// With a few keys of each type; `large` is how many members the largest has.
+    pub async fn new(large: usize) -> Self {
+        let mut asked = Asked {
+            rig: Rig::new().await,
+            table: rows().filter(|row| !LEFT_OUT.contains(&row.name)).collect(),
+            words: WORDS.iter().map(|w| w.as_bytes().to_vec()).collect(),
+        };
+        asked.fill(large).await;
+        asked
     }
-    let many: Vec<String> =
-        ["SADD".into(), "big".into()].into_iter().chain((0..2000).map(|n| format!("m{n}"))).collect();
-    rig.run(&many).await;
+
+    /// Puts back what commands have taken away.
+    pub async fn fill(&mut self, large: usize) {
+        for line in ["SET k 12", "SADD s a b 3", "PFADD hll a b c", "SETBIT bits 77 1", "SADD big 1 2 3"] {
+            self.rig.line(line).await;
+        }
+        let many = (0..large).map(|n| format!("m{n}"));
+        self.rig.run(&["SADD".into(), "big".into()].into_iter().chain(many).collect::<Vec<String>>()).await;
+    }
+
+    /// One command. Panics where there is no answer in 30 s, and where its handler has panicked.
+    pub async fn ask(&mut self, choices: &mut Choices<'_>) {
+        let argv = self.argv(choices);
+        if is_costly(&argv) {
+            return;
+        }
+        let shown = || argv.iter().map(|a| a.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
+        let answer = tokio::time::timeout(Duration::from_secs(30), self.rig.run(&argv)).await;
+        assert!(answer.is_ok(), "no answer to {}", shown());
+        assert_eq!(self.rig.server.telemetry.panics.get(), 0, "{}", shown());
+    }
+
+    /// Fails where `tern check` would find damage.
+    pub async fn assert_sound(&self) {
+        self.rig.assert_sound().await;
+    }
+
+    fn argv(&self, choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
+        let row = self.table[choices.below(self.table.len())];
+        let mut argv = vec![row.name.as_bytes().to_vec()];
+        if !row.subs.is_empty() {
+            argv.push(row.subs[choices.below(row.subs.len())].name.as_bytes().to_vec());
+        }
+        let least = row.arity.unsigned_abs() as usize;
+        let many = least + if row.arity < 0 { choices.below(7) } else { 0 };
+        while argv.len() < many {
+            argv.push(match choices.below(6) {
+                0 => mutant(choices, &self.words),
+                1 => self.words[choices.below(6)].clone(),
+                _ => self.words[choices.below(self.words.len())].clone(),
+            });
+        }
+        argv
+    }
 }
 
 /// Offsets and counts that are allowed and cost much: not here.
@@ -154,29 +189,17 @@ fn is_costly(argv: &[Vec<u8>]) -> bool {
     far && argv.iter().skip(1).filter_map(number).any(|n| n.unsigned_abs() > 1 << 20)
 }
 
-#[tokio::test]
-async fn any_arguments_get_an_answer() {
-    let (seed, until) = (seed(), Instant::now() + time() * 3);
-    let mut rng = Rng::new(seed);
-    let mut mutator = Mutator::new(seed, WORDS.iter().map(|w| w.as_bytes().to_vec()).collect());
-    let table: Vec<&Row> = rows().filter(|row| !LEFT_OUT.contains(&row.name)).collect();
-    assert!(OPTIONS.iter().any(|o| o.change == Change::Runtime));
-    let mut rig = Rig::new().await;
-    let mut tried = 0u64;
-    while Instant::now() < until {
-        if tried.is_multiple_of(500) {
-            fill(&mut rig).await;
+/// A new server, and up to 64 commands that the input decides.
+pub fn chosen(input: &[u8]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut asked, mut choices) = (Asked::new(300).await, Choices::Given(input));
+        for _ in 0..64 {
+            if choices.is_over() {
+                break;
+            }
+            asked.ask(&mut choices).await;
         }
-        let row = table[rng.below(table.len())];
-        let argv = argv(&mut rng, &mut mutator, row);
-        tried += 1;
-        if is_costly(&argv) {
-            continue;
-        }
-        let shown = || argv.iter().map(|a| a.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
-        let answer = tokio::time::timeout(std::time::Duration::from_secs(30), rig.run(&argv)).await;
-        assert!(answer.is_ok(), "TERN_FUZZ_SEED={seed}: no answer to {}", shown());
-        assert_eq!(rig.server.telemetry.panics.get(), 0, "TERN_FUZZ_SEED={seed}: {}", shown());
-    }
-    support::say(&format!("fuzz commands: {tried} inputs, seed {seed}"));
+        asked.assert_sound().await;
+    });
 }

@@ -1,5 +1,6 @@
 //! Inputs that are right, for the mutator to break. Made by the encoders, so they follow the formats.
 
+use super::choices::Choices;
 use bytes::Bytes;
 use roaring::RoaringTreemap;
 use tern::commands::reply::Reply;
@@ -224,4 +225,37 @@ pub fn config_files() -> Vec<Vec<u8>> {
         b"requirepass \"a \\x41\\n'\" \nsave '' \nclient-output-buffer-limit normal 1mb 2k 3\n".to_vec(),
     );
     all
+}
+
+pub fn acl_rules() -> Vec<Vec<u8>> {
+    owned(&[
+        b"on nopass ~* &* +@all",
+        b"on >secret %R~read:* %W~write:* %RW~both ~[a-z]?\\* resetchannels &news.*",
+        b"off sanitize-payload #e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 -@all +@read -get +client|list",
+        b"on (~temp* +@write -@dangerous) (%R~* +get allchannels) clearselectors (allkeys allcommands)",
+        b"reset resetkeys allkeys nocommands +config|get -config +@set -sadd",
+        b"skip-sanitize-payload <secret !e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 resetpass",
+    ])
+}
+
+pub fn arguments() -> Vec<Vec<u8>> {
+    owned(&[
+        b"0",
+        b"-1",
+        b"9223372036854775807",
+        b"-9223372036854775808",
+        b"18446744073709551615",
+        b"+12 x",
+        b"*a*[^b-d]?\\*aaabxaay*",
+        b"[Z-a\\]]*[]zz]",
+    ])
+}
+
+/// Of a generator, for nobody in particular.
+pub fn decisions() -> Vec<Vec<u8>> {
+    let bytes = |seed: u64| {
+        let mut choices = Choices::seeded(seed);
+        (0..30 << (seed % 4)).map(|_| choices.next() as u8).collect()
+    };
+    (0..32).map(bytes).collect()
 }

@@ -5,10 +5,11 @@
 //! shallow, which for hand-written decoders of flat formats is most. Overflow checks are on in tests.
 //! `TERN_FUZZ_SECONDS` is the time for each target (1 s where nothing is said), `TERN_FUZZ_SEED` repeats a run.
 //!
-//! Targets are functions of bytes, as cargo-fuzz wants them, so that a coverage-guided fuzzer can drive the same ones.
+//! Targets are functions of bytes, so that a coverage-guided fuzzer drives the same ones: see `libfuzzer/main.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod choices;
 mod commands;
 mod corpus;
 mod mutate;
@@ -18,21 +19,14 @@ mod rows;
 #[path = "../support/mod.rs"]
 mod support;
 mod targets;
+mod whole;
 
-use mutate::Mutator;
+use choices::Choices;
+use mutate::mutant;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use support::rng::Rng;
-
-/// A decoder, and inputs that it knows.
-pub struct Target {
-    /// Also its test's.
-    pub name: &'static str,
-    /// Must return.
-    pub run: fn(&[u8]),
-    /// What the mutator begins with.
-    pub corpus: fn() -> Vec<Vec<u8>>,
-}
+use targets::Target;
 
 fn time() -> Duration {
     Duration::from_secs(support::env_number("TERN_FUZZ_SECONDS").unwrap_or(1))
@@ -45,12 +39,12 @@ fn seed() -> u64 {
 /// Runs mutants until the time is over; a panic ends it with the input that caused it.
 fn hunt(target: &Target) {
     let (seed, until) = (seed(), Instant::now() + time());
-    let mut mutator = Mutator::new(seed, (target.corpus)());
-    mutator.corpus.iter().for_each(|input| (target.run)(input));
+    let (mut choices, corpus) = (Choices::seeded(seed), (target.corpus)());
+    corpus.iter().for_each(|input| (target.run)(input));
     let mut tried = 0u64;
     while Instant::now() < until {
         for _ in 0..64 {
-            let input = mutator.next();
+            let input = mutant(&mut choices, &corpus);
             if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
                 panic!("{}: TERN_FUZZ_SEED={seed}, input {}", target.name, input.escape_ascii());
             }
@@ -80,7 +74,7 @@ macro_rules! hunts {
 }
 
 hunts!(requests payloads records receipts instances replies chunks small_sets member_rows forward_rows catalog_rows
-    candidates messages row_keys hyperloglogs config_files);
+    candidates messages row_keys hyperloglogs config_files acl_rules arguments);
 
 /// The hunt can fail: a decoder that trusts a length is caught within a second.
 #[test]

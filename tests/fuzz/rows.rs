@@ -4,13 +4,12 @@
 //! A store with every kind of row is damaged in a few places: values are changed, rows removed, others' values put into them, keys
 //! changed. Then it is checked, a few commands look at it, and it is mended.
 
-use super::mutate::Mutator;
+use super::choices::Choices;
+use super::mutate::mutant;
 use super::rig::Rig;
-use super::support;
-use super::{seed, time};
 use bytes::Bytes;
-use std::time::{Duration, Instant};
-use support::rng::Rng;
+use std::sync::OnceLock;
+use std::time::Duration;
 use tern::store::{RangeOptions, Read, Store};
 use tern::types::check::check;
 
@@ -94,54 +93,69 @@ async fn replace(store: &Store, rows: &Rows) {
 }
 
 /// One to three rows are damaged.
-fn damaged(sound: &Rows, rng: &mut Rng) -> Rows {
+fn damaged(sound: &Rows, choices: &mut Choices<'_>) -> Rows {
     let mut rows = sound.clone();
-    for _ in 0..=rng.below(3) {
-        let (at, other) = (rng.below(rows.len()), rng.below(rows.len()));
-        match rng.below(6) {
+    for _ in 0..=choices.below(3) {
+        let (at, other) = (choices.below(rows.len()), choices.below(rows.len()));
+        match choices.below(6) {
             0 => drop(rows.remove(at)),
             1 => rows[at].1 = rows[other].1.clone(),
             2 => {
-                let key = Mutator::new(rng.next(), vec![rows[at].0.to_vec()]).next();
+                let key = mutant(choices, &[rows[at].0.to_vec()]);
                 // A key that no engine takes is of no interest, nor is one behind all rows.
                 if (1..1000).contains(&key.len()) && key[0] < 0xff {
                     let value = rows[at].1.clone();
                     rows.push((key.into(), value));
                 }
             }
-            _ => {
-                let value = Mutator::new(rng.next(), vec![rows[at].1.to_vec()]).next();
-                rows[at].1 = value.into();
-            }
+            _ => rows[at].1 = mutant(choices, &[rows[at].1.to_vec()]).into(),
         }
     }
     rows
 }
 
-#[tokio::test]
-async fn any_rows_get_a_verdict_and_an_answer() {
-    let (seed, until) = (seed(), Instant::now() + time() * 3);
-    let mut rng = Rng::new(seed);
-    let mut rig = populated().await;
-    let sound = rows(&rig.server.store).await;
-    let (mut tried, mut reported) = (0u64, 0u64);
-    while Instant::now() < until {
-        replace(&rig.server.store, &damaged(&sound, &mut rng)).await;
-        let read = async { check(&rig.server.store, &mut |_, _| {}).await };
-        let report = tokio::time::timeout(Duration::from_secs(60), read).await;
-        let report = report.unwrap_or_else(|_| panic!("TERN_FUZZ_SEED={seed}, round {tried}: no verdict"));
-        reported += u64::from(!report.is_ok_and(|report| report.is_sound()));
-        for _ in 0..4 {
-            let line = LINES[rng.below(LINES.len())];
-            let answer = tokio::time::timeout(Duration::from_secs(60), rig.line(line)).await;
-            assert!(answer.is_ok(), "TERN_FUZZ_SEED={seed}, round {tried}: no answer to {line}");
-            let panics = rig.server.telemetry.panics.get();
-            assert_eq!(panics, 0, "TERN_FUZZ_SEED={seed}, round {tried}: {line}");
-        }
-        tried += 1;
+/// A store that is damaged again and again.
+pub struct Damaged {
+    rig: Rig,
+    sound: Rows,
+}
+
+impl Damaged {
+    pub async fn new() -> Self {
+        let rig = populated().await;
+        let sound = rows(&rig.server.store).await;
+        Damaged { rig, sound }
     }
-    replace(&rig.server.store, &sound).await;
-    rig.assert_sound().await;
-    support::say(&format!("fuzz rows: {tried} damaged stores, {reported} reported, seed {seed}"));
-    assert!(reported * 2 > tried, "most damage is seen");
+
+    /// Damages the sound store. Whether `tern check` says so; panics where it does not end in 60 s, or a command does not, or panics.
+    pub async fn one(&mut self, choices: &mut Choices<'_>) -> bool {
+        let store = self.rig.server.store.clone();
+        replace(&store, &damaged(&self.sound, choices)).await;
+        let read = async { check(&store, &mut |_, _| {}).await };
+        let report = tokio::time::timeout(Duration::from_secs(60), read).await.expect("no verdict");
+        for _ in 0..4 {
+            let line = LINES[choices.below(LINES.len())];
+            let answer = tokio::time::timeout(Duration::from_secs(60), self.rig.line(line)).await;
+            assert!(answer.is_ok(), "no answer to {line}");
+            assert_eq!(self.rig.server.telemetry.panics.get(), 0, "{line}");
+        }
+        !report.is_ok_and(|report| report.is_sound())
+    }
+
+    /// Puts the sound store back, and checks that.
+    pub async fn mend(&self) {
+        replace(&self.rig.server.store, &self.sound).await;
+        self.rig.assert_sound().await;
+    }
+}
+
+/// A new server, whose rows are then those of the sound store, damaged as the input decides.
+pub fn chosen(input: &[u8]) {
+    static SOUND: OnceLock<Rows> = OnceLock::new();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let sound = SOUND.get_or_init(|| runtime().block_on(async { Damaged::new().await.sound })).clone();
+    runtime().block_on(async {
+        let mut damaged = Damaged { rig: Rig::new().await, sound };
+        damaged.one(&mut Choices::Given(input)).await;
+    });
 }

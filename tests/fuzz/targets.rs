@@ -1,8 +1,14 @@
 //! What takes bytes from outside, as functions that must return. Where a value comes out, it must be written again as it was read.
 
-use super::{Target, corpus};
+use super::{commands, corpus, rows};
 use bytes::Bytes;
+use std::sync::Arc;
+use tern::commands::acl::{Acl, User};
+use tern::commands::args::{atoi, parse_i64};
+use tern::commands::glob;
 use tern::commands::reply_codec;
+use tern::commands::scan::parse_cursor;
+use tern::commands::table::rows as rows_of_commands;
 use tern::config::{Settings, from_text};
 use tern::keyspace::collector::{State, decode_candidates, encode_candidates};
 use tern::keyspace::instances::Instance;
@@ -17,6 +23,17 @@ use tern::types::hyperloglog::{HyperLogLog, Registers};
 use tern::types::set::chunk::Row;
 use tern::types::set::small::Small;
 
+/// A function of bytes, and inputs that it knows.
+pub struct Target {
+    /// Also its test's.
+    pub name: &'static str,
+    /// Must return.
+    pub run: fn(&[u8]),
+    /// What a mutator begins with.
+    pub corpus: fn() -> Vec<Vec<u8>>,
+}
+
+/// Decoders and parsers.
 pub const ALL: &[Target] = &[
     Target { name: "requests", run: requests, corpus: corpus::requests },
     Target { name: "payloads", run: payloads, corpus: corpus::payloads },
@@ -34,6 +51,14 @@ pub const ALL: &[Target] = &[
     Target { name: "row_keys", run: row_keys, corpus: corpus::row_keys },
     Target { name: "hyperloglogs", run: hyperloglogs, corpus: corpus::hyperloglogs },
     Target { name: "config_files", run: config_files, corpus: corpus::config_files },
+    Target { name: "acl_rules", run: acl_rules, corpus: corpus::acl_rules },
+    Target { name: "arguments", run: arguments, corpus: corpus::arguments },
+];
+
+/// Whole servers: the bytes are decisions of a generator. A thousand times slower, and of use only to who sees coverage.
+pub const WHOLE: &[Target] = &[
+    Target { name: "commands", run: commands::chosen, corpus: corpus::decisions },
+    Target { name: "rows", run: rows::chosen, corpus: corpus::decisions },
 ];
 
 /// RESP and inline: the same requests and error in one piece, byte by byte, and before AUTH no large ones.
@@ -210,4 +235,43 @@ fn config_files(input: &[u8]) {
     if from_text(&mut settings, "fuzzed", &text).is_ok() {
         let _ = (settings.patience(), settings.lane_count());
     }
+}
+
+/// Rules of a user, as ACL SETUSER and a users' file have them: what is shown of a user makes one who may do the same.
+fn acl_rules(input: &[u8]) {
+    let Some(user) = user_of(&mut input.split(|b| *b == b' ')) else { return };
+    let shown = user.show();
+    // As a users' file is read.
+    let mut words = shown.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let again = user_of(&mut words).unwrap_or_else(|| panic!("refused: {}", shown.escape_ascii()));
+    assert_eq!(again.show(), shown, "{}", shown.escape_ascii());
+    for row in rows_of_commands() {
+        let argv = [Bytes::from_static(row.name.as_bytes())];
+        assert_eq!(
+            again.check(row, &argv, 1),
+            user.check(row, &argv, 1),
+            "{}: {}",
+            row.name,
+            shown.escape_ascii()
+        );
+    }
+}
+
+fn user_of(rules: &mut dyn Iterator<Item = &[u8]>) -> Option<Arc<User>> {
+    let (acl, name) = (Acl::new(""), Bytes::from_static(b"somebody"));
+    let rules: Vec<Bytes> = rules.map(Bytes::copy_from_slice).collect();
+    acl.set_user(&name, &rules, false).ok()?;
+    acl.get(&name)
+}
+
+/// Numbers, cursors and patterns of commands.
+fn arguments(input: &[u8]) {
+    let text = std::str::from_utf8(input).unwrap_or_default();
+    assert_eq!(parse_i64(input), text.parse().ok().filter(|n: &i64| n.to_string() == text));
+    let _ = (atoi(input), parse_cursor(input));
+    let (pattern, subject) = input.split_at(input.len() / 2);
+    let _ = (glob::matches(pattern, subject, false), glob::matches(subject, pattern, true));
+    let escaped: Vec<u8> = input.iter().flat_map(|byte| [b'\\', *byte]).collect();
+    assert!(glob::matches(&escaped, input, false));
+    assert!(input.is_empty() || glob::matches(b"**", input, false));
 }

@@ -1,0 +1,53 @@
+//! Hunts of the targets that are whole servers, with decisions by a seed: one server is asked, or damaged, until the time is over.
+
+use super::choices::Choices;
+use super::commands::Asked;
+use super::rows::Damaged;
+use super::support;
+use super::targets::WHOLE;
+use super::{seed, time};
+use std::time::Instant;
+
+/// Members of the largest set.
+const LARGE: usize = 2000;
+
+#[tokio::test]
+async fn any_arguments_get_an_answer() {
+    let (seed, until) = (seed(), Instant::now() + time() * 3);
+    support::say(&format!("fuzz commands: TERN_FUZZ_SEED={seed}"));
+    let (mut asked, mut choices, mut tried) = (Asked::new(LARGE).await, Choices::seeded(seed), 0u64);
+    while Instant::now() < until {
+        asked.ask(&mut choices).await;
+        tried += 1;
+        if tried.is_multiple_of(500) {
+            asked.assert_sound().await;
+            asked.fill(LARGE).await;
+        }
+    }
+    asked.assert_sound().await;
+    support::say(&format!("fuzz commands: {tried} inputs, seed {seed}"));
+}
+
+#[tokio::test]
+async fn any_rows_get_a_verdict_and_an_answer() {
+    let (seed, until) = (seed(), Instant::now() + time() * 3);
+    support::say(&format!("fuzz rows: TERN_FUZZ_SEED={seed}"));
+    let (mut damaged, mut choices) = (Damaged::new().await, Choices::seeded(seed));
+    let (mut tried, mut reported) = (0u64, 0u64);
+    while Instant::now() < until {
+        reported += u64::from(damaged.one(&mut choices).await);
+        tried += 1;
+    }
+    damaged.mend().await;
+    support::say(&format!("fuzz rows: {tried} damaged stores, {reported} reported, seed {seed}"));
+    assert!(reported * 2 > tried, "most damage is seen");
+}
+
+/// As a coverage-guided fuzzer drives them.
+#[test]
+fn any_bytes_are_decisions() {
+    for target in WHOLE {
+        (target.corpus)().iter().take(2).for_each(|input| (target.run)(input));
+        (target.run)(b"");
+    }
+}
