@@ -11,7 +11,7 @@ mod support;
 
 use bytes::Bytes;
 use cluster::Cluster;
-use rig::Rig;
+use rig::{Rig, error};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -267,6 +267,32 @@ async fn damage_of_records_and_of_what_repeats_them_is_seen() {
         }
     }
     assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+/// Memory for it is not asked for either: a server would end of that.
+#[tokio::test]
+async fn a_length_that_no_string_has_is_seen_and_not_believed() {
+    let mut p = plants().await;
+    let (row, oid) = (p.db.record(b"long"), p.oid("long").await);
+    let sound = p.value(&row).await;
+    for len in [u64::MAX, 1 << 40, (512 << 20) + 9] {
+        let value = Value::Str(Str::Pieces { oid, len });
+        let record = Record { revision: 1, expire_at: None, value }.encode();
+        p.plant(&row, Some(&record), "corrupt data").await;
+        p.write(&row, Some(&record)).await;
+        for line in [
+            "STRLEN long",
+            "GET long",
+            "GETRANGE long 0 5",
+            "APPEND long x",
+            "SETRANGE long 9 x",
+            "COPY long copied",
+        ] {
+            let reply = p.rig.line(line).await;
+            assert!(error(&reply).contains("corrupt data"), "{len}, {line}: {reply:?}");
+        }
+        p.write(&row, sound.as_deref()).await;
+    }
 }
 
 #[tokio::test]

@@ -14,6 +14,9 @@ use bytes::{BufMut, Bytes};
 
 const FORMAT: u8 = 1;
 const HAS_EXPIRY: u8 = 1;
+/// Longest string in pieces, in bytes: the most that `proto-max-bulk-len` can be, and a field of bits that begins in the last byte.
+/// Who reads a string asks for memory of its length, so a damaged one must not be believed.
+const LONGEST: u64 = (512 << 20) + 8;
 
 /// A string's bytes, or where they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +136,9 @@ impl Record {
             1 => Value::Str(Str::Inline(raw.slice(at..))),
             2 => {
                 let len = u64::from_le_bytes(body.get(16..24)?.try_into().ok()?);
+                if len > LONGEST {
+                    return None;
+                }
                 Value::Str(Str::Pieces { oid: oid()?, len })
             }
             3 => Value::Set(SetRep::Listpack(raw.slice(at..))),
