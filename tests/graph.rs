@@ -32,6 +32,7 @@ use tern::env::Rng;
 use tern::exec::{Call, Unit};
 use tern::keyspace::packed::Packed;
 use tern::store::faulty::FaultRates;
+use tern::types::set::stream::Pieces;
 
 const SERVERS: usize = 3;
 const PEOPLE: u64 = 6;
@@ -224,10 +225,10 @@ async fn names(c: &Cluster, line: &str) -> BTreeSet<String> {
                 other => panic!("{other:?}"),
             })
             .collect(),
-        Reply::Members(mut unread) => {
-            let (mut all, mut piece) = (BTreeSet::new(), Packed::default());
+        Reply::Members(members) => {
+            let (mut unread, mut all, mut piece) = (Pieces::new(members), BTreeSet::new(), Packed::default());
             while !unread.is_done() {
-                unread.read(c.space(0), &mut piece).await.unwrap();
+                unread.next(&c.space(0).store, &mut piece).await.unwrap();
                 while let Some(raw) = piece.take() {
                     all.insert(text(raw));
                 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tern::env::{Env, Rng};
 use tern::error::{Error, StoreError};
 use tern::keyspace::ids::{BLOCK, FIRST_INTEGER, Interner, MAX_MEMBER, integer_id, integer_of, integer_text};
+use tern::keyspace::resolve::resolve_some;
 use tern::keyspace::{Keyspace, alloc, catalog};
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
@@ -293,7 +294,7 @@ async fn a_piece_that_ends_before_the_first_row_that_is_wanted_goes_on() {
             while at < order.len() {
                 piece.clear();
                 let tx = world.store.begin();
-                ids.resolve_some(&tx, &order[at..], bytes, &mut piece).await.unwrap();
+                resolve_some(&tx, &order[at..], bytes, &mut piece).await.unwrap();
                 assert!(!piece.is_empty(), "{bytes} bytes from {at}");
                 at += piece.len();
             }

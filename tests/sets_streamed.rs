@@ -129,6 +129,32 @@ fn a_reader_that_waits_costs_little_and_gets_the_set_as_it_was() {
 }
 
 #[test]
+fn others_are_served_between_the_pieces_of_a_large_reply() {
+    let tern = tern(&["--io-threads", "1"]);
+    let mut client = tern.client();
+    fill(&mut client, "s", (0..MANY).map(member));
+    let mut reader = Reader::new(tern.port);
+    // It takes what comes at once, so that the server never waits for it.
+    let taken = std::thread::spawn(move || {
+        reader.send("SMEMBERS s");
+        let (mut left, mut bytes) = (MANY * 76, vec![0; 1 << 20]);
+        while left > 0 {
+            let n = reader.0.get_mut().read(&mut bytes).unwrap();
+            assert!(n > 0, "the reply ends {left} bytes early");
+            left = left.saturating_sub(n);
+        }
+    });
+    let mut served = 0;
+    while !taken.is_finished() {
+        assert_eq!(client.line("PING"), Value::Simple(b"PONG".to_vec()));
+        served += 1;
+    }
+    taken.join().unwrap();
+    // A piece is 64 KiB, so there are 350; without a pause between two of them some 128 are sent at a time.
+    assert!(served > 30, "served {served} times");
+}
+
+#[test]
 fn who_leaves_or_is_killed_leaves_nothing() {
     let (tern, mut client) = with_large_set();
     let mut leaves = Reader::new(tern.port);

@@ -239,11 +239,6 @@ impl Interner {
         members::write(tx, ids, new)?;
         Ok(())
     }
-
-    /// Whether reading several things at once is faster than one after the other.
-    pub(super) fn is_remote(&self) -> bool {
-        self.store.prefers_prefetch()
-    }
 }
 
 /// Which id of a forward row belongs to `member`.

@@ -93,33 +93,33 @@ impl Interner {
         let mut part = Packed::default();
         while let Some((_, rest)) = ids.split_at_checked(out.len()).filter(|(_, rest)| !rest.is_empty()) {
             part.clear();
-            self.resolve_some(tx, rest, PART, &mut part).await?;
+            resolve_some(tx, rest, PART, &mut part).await?;
             while let Some(member) = part.take() {
                 out.push(Bytes::copy_from_slice(member));
             }
         }
         Ok(out)
     }
+}
 
-    /// Puts the members of the first of `ids` into `out`, which is empty: at least one where there are any, and few more than make
-    /// up `bytes`.
-    pub async fn resolve_some(&self, tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Result<()> {
-        let at_once = if self.is_remote() { AT_ONCE } else { 1 };
-        let mut rest = ids;
-        while !rest.is_empty() && out.size() < bytes {
-            let (group, after) = runs(rest, at_once);
-            rest = after;
-            let left = bytes - out.size();
-            match group[..] {
-                [run] => run.read(tx, left, out).await?,
-                _ => side_by_side(tx, &group, left, out).await?,
-            }
-            if out.len() + rest.len() < ids.len() {
-                break;
-            }
+/// Puts the members of the first of `ids` into `out`, which is empty: at least one where there are any, and few more than make
+/// up `bytes`.
+pub async fn resolve_some(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Result<()> {
+    let at_once = if tx.prefers_prefetch() { AT_ONCE } else { 1 };
+    let mut rest = ids;
+    while !rest.is_empty() && out.size() < bytes {
+        let (group, after) = runs(rest, at_once);
+        rest = after;
+        let left = bytes - out.size();
+        match group[..] {
+            [run] => run.read(tx, left, out).await?,
+            _ => side_by_side(tx, &group, left, out).await?,
         }
-        Ok(())
+        if out.len() + rest.len() < ids.len() {
+            break;
+        }
     }
+    Ok(())
 }
 
 /// The first runs of `ids`, at most `n`, and the ids behind them.

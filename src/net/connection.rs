@@ -2,7 +2,9 @@
 //!
 //! * Memory is bounded: requests by `client-query-buffer-limit`, replies by the window (see `session`) and one small
 //!   buffer. While the client does not read, nothing of it runs.
-//!   Members that a reply has as ids are read as the client takes them, never ahead of it.
+//!   Members that a reply has as ids are read as the client takes them, at most one piece ahead of it.
+//! * Others come in between: after each window of a pipeline, and each time that a full buffer was written. A client that always has
+//!   more to say, or always takes what comes, would keep its thread for 128 of them: so often does tokio let a socket be used.
 //! * What the client is sent without having asked (`commands::mailbox`) is encoded between replies, and wakes a connection that reads.
 //! * In the usual case a round costs one read and one write call, and no timer, lock or allocation of this module.
 //! * A panic ends this connection only: dropping its socket says so in the log, and counts it.
@@ -22,6 +24,7 @@ use bytes::BytesMut;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::yield_now;
 
 /// Bytes of replies that are written before more is encoded or run.
 const FULL: usize = 64 * 1024;
@@ -93,8 +96,12 @@ impl Connection {
             }
             self.deliver().await?;
             match ended {
-                Ended::Full if self.out.len() < FULL => {}
-                Ended::Full => self.flush().await?,
+                Ended::Full => {
+                    if self.out.len() >= FULL {
+                        self.flush().await?;
+                    }
+                    yield_now().await;
+                }
                 Ended::Garbage(error) => return self.part(&error).await,
                 Ended::NeedsBytes => {
                     self.flush().await?;
@@ -203,6 +210,7 @@ impl Connection {
                     socket.handle().set_reply_buffer(out.len(), out.capacity());
                     socket.write(out).await?;
                     out.clear();
+                    yield_now().await;
                 }
                 match step {
                     Step::Done => break,
@@ -266,7 +274,7 @@ async fn read_members(server: &Server, client: &ClientHandle, encoder: &mut Enco
     let began = clock.monotonic();
     client.touch(began);
     loop {
-        match encoder.read(&server.space).await {
+        match encoder.read(&server.space.store).await {
             Ok(()) => return Ok(()),
             Err(e) if may_pass(&e) && clock.monotonic() < began + server.config.get().patience() => {
                 tokio::time::sleep(PAUSE).await;

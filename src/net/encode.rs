@@ -9,9 +9,9 @@
 use crate::commands::cx::Protocol;
 use crate::commands::reply::Reply;
 use crate::error::Result;
-use crate::keyspace::Keyspace;
 use crate::keyspace::packed::Packed;
-use crate::types::set::stream::Members;
+use crate::store::Store;
+use crate::types::set::stream::Pieces;
 use bytes::{Bytes, BytesMut};
 use std::vec::IntoIter;
 
@@ -37,7 +37,7 @@ enum Rest {
     Items(IntoIter<Reply>),
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
     /// A piece that was read, and what is not read.
-    Members(Packed, Members),
+    Members(Packed, Pieces),
 }
 
 /// What comes next of an aggregate.
@@ -117,9 +117,9 @@ impl Encoder {
     }
 
     /// Reads what [`Step::Empty`] asks for. May be called again after an error.
-    pub async fn read(&mut self, space: &Keyspace) -> Result<()> {
+    pub async fn read(&mut self, store: &Store) -> Result<()> {
         if let Some(Rest::Members(piece, unread)) = self.stack.last_mut() {
-            unread.read(space, piece).await?;
+            unread.next(store, piece).await?;
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Encoder {
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
             Reply::Members(members) => {
                 head(out, if resp3 { b'~' } else { b'*' }, members.len());
-                self.stack.push(Rest::Members(Packed::default(), members));
+                self.stack.push(Rest::Members(Packed::default(), Pieces::new(members)));
             }
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
             Reply::Map(pairs) => {

@@ -12,6 +12,7 @@ use tern::commands::table;
 use tern::env::Rng;
 use tern::exec::{Call, Unit};
 use tern::keyspace::packed::Packed;
+use tern::types::set::stream::Pieces;
 
 /// Members that come and go.
 const MEMBERS: u64 = 300;
@@ -52,10 +53,10 @@ pub async fn members_of(c: &Cluster, server: usize, reply: Reply) -> Result<Set,
     let all = match reply {
         Reply::Set(all) | Reply::Array(all) => all,
         Reply::Nil => return Ok(Set::new()),
-        Reply::Members(mut unread) => {
-            let (mut out, mut piece) = (Set::new(), Packed::default());
+        Reply::Members(members) => {
+            let (mut unread, mut out, mut piece) = (Pieces::new(members), Set::new(), Packed::default());
             while !unread.is_done() {
-                match unread.read(c.space(server), &mut piece).await {
+                match unread.next(&c.space(server).store, &mut piece).await {
                     Err(tern::error::Error::Store(e)) if e.is_retryable() => continue,
                     read => read.map_err(|e| Failure(format!("a stream: {e:?}")))?,
                 }

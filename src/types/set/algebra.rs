@@ -18,6 +18,7 @@ use crate::keyspace::ids::{Known, integer_id};
 use crate::keyspace::keys::Oid;
 use crate::keyspace::packed::Packed;
 use crate::keyspace::record::{SetRep, Value};
+use crate::keyspace::resolve::resolve_some;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
@@ -81,7 +82,7 @@ impl Found {
         let (mut members, mut some) = (Vec::new(), Packed::default());
         while let Some((_, rest)) = ids.split_at_checked(members.len()).filter(|(_, rest)| !rest.is_empty()) {
             some.clear();
-            s.space.ids.resolve_some(s.tx, rest, bytes.saturating_sub(held) + 1, &mut some).await?;
+            resolve_some(s.tx, rest, bytes.saturating_sub(held) + 1, &mut some).await?;
             held += some.size();
             if held > bytes {
                 return Err(StoreError::ReplyTooLarge(held).into());
