@@ -99,8 +99,17 @@ async fn a_large_set_is_asked_once_for_all_members_of_a_batch() {
     let members: Vec<String> = (0..2000).map(|n| format!("member:{n}")).collect();
     cost(&rig, &[format!("sadd s {}", members.join(" "))]).await;
     let known = |n: usize| format!("sadd s member:{}", n * 100);
-    // The record, N, the one chunk, and for each member its id and its delta: each once. Nothing to commit.
-    expect(&rig, &lines(16, known), [1, 3 + 16 + 16, 0, 0], "16 SADDs of members").await;
+    // The record, N, the one chunk, and for each member its id: each once. Their deltas as one range. Nothing to commit.
+    expect(&rig, &lines(16, known), [1, 3 + 16, 1, 0], "16 SADDs of members").await;
+    // Fewer are looked for one by one.
+    expect(&rig, &lines(4, known), [1, 3 + 4 + 4, 0, 0], "4 SADDs of members").await;
+    expect(
+        &rig,
+        &lines(2, |n| format!("smismember s member:{n} member:77")),
+        [1, 3 + 3 + 3, 0, 0],
+        "SMISMEMBER",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

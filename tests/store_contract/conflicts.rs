@@ -14,6 +14,7 @@ contract! {
     a_read_of_own_writes_conflicts_with_nobody
     a_range_conflicts_where_it_was_read
     a_range_cut_by_a_bound_conflicts_only_where_it_was_read
+    a_key_asked_for_after_a_snapshot_of_its_range_conflicts_alone
     range_reads_meet_old_and_new_writes
     the_past_does_not_conflict
 }
@@ -177,6 +178,19 @@ async fn a_range_cut_by_a_bound_conflicts_only_where_it_was_read(h: &Harness) {
 }
 
 /// Range reads look into segments of the table that are merged and sorted on the way.
+async fn a_key_asked_for_after_a_snapshot_of_its_range_conflicts_alone(h: &Harness) {
+    h.put(&[("b", "1"), ("d", "1")]).await;
+    let read = async |tx: &Tx| {
+        range(tx, "a", "z", ALL, Read::Snapshot).await;
+        value(tx, "b", Read::Serializable).await;
+        value(tx, "c", Read::Serializable).await;
+    };
+    assert!(clash(h, read, |tx| tx.set(b"b", b"2").unwrap()).await);
+    assert!(clash(h, read, |tx| tx.set(b"c", b"2").unwrap()).await, "it was not there");
+    assert!(!clash(h, read, |tx| tx.set(b"d", b"2").unwrap()).await);
+    assert!(!clash(h, read, |tx| tx.set(b"bb", b"2").unwrap()).await);
+}
+
 async fn range_reads_meet_old_and_new_writes(h: &Harness) {
     let old = h.begin(); // keeps the table
     let mut readers = Vec::new();

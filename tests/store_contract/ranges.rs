@@ -1,6 +1,6 @@
 //! Range reads: both directions, bounds, own writes in between, clears small and large.
 
-use crate::{Harness, contract, range};
+use crate::{Harness, contract, range, value};
 use std::cmp::Ordering;
 use tern::store::{RangeOptions, Read, Tx};
 
@@ -14,6 +14,7 @@ contract! {
     clear_then_set_inside_one_transaction
     clears_meet_writes_of_the_same_batch
     a_visit_meets_what_a_range_read_returns
+    what_a_range_said_holds_for_its_keys_and_parts
 }
 
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
@@ -213,4 +214,31 @@ async fn a_visit_meets_what_a_range_read_returns(h: &Harness) {
     other.set(b"a", b"other").unwrap();
     other.commit().await.unwrap();
     changed.commit().await.unwrap();
+}
+
+/// An engine may answer from what a transaction has read all around.
+async fn what_a_range_said_holds_for_its_keys_and_parts(h: &Harness) {
+    h.put(&[("b", "1"), ("c", "1"), ("d", "1"), ("f", "1")]).await;
+    let tx = h.begin();
+    let read = async |begin, end, options| range(&tx, begin, end, options, Read::Snapshot).await;
+    assert_eq!(
+        read("b", "e", RangeOptions { limit: 2, ..ALL }).await,
+        ("b=1 c=1".into(), true),
+        "not to its end"
+    );
+    assert_eq!(value(&tx, "d", Read::Snapshot).await.as_deref(), Some("1"));
+    assert_eq!(read("b", "e", ALL).await, ("b=1 c=1 d=1".into(), false));
+    tx.set(b"c", b"2").unwrap();
+    tx.set(b"cc", b"2").unwrap();
+    tx.clear(b"d").unwrap();
+    for (key, expected) in [("b", Some("1")), ("bb", None), ("c", Some("2")), ("cc", Some("2")), ("d", None)]
+    {
+        assert_eq!(value(&tx, key, Read::Snapshot).await.as_deref(), expected, "{key}");
+    }
+    assert_eq!(read("bb", "e", ALL).await, ("c=2 cc=2".into(), false));
+    assert_eq!(read("a", "d", BACK).await, ("cc=2 c=2 b=1".into(), false));
+    assert_eq!(read("b", "e", RangeOptions { limit: 1, ..ALL }).await, ("b=1".into(), true));
+    assert_eq!(read("c", "z", ALL).await, ("c=2 cc=2 f=1".into(), false), "more than was read");
+    assert_eq!(value(&tx, "e", Read::Snapshot).await, None, "the end is not in it");
+    assert_eq!(value(&tx, "f", Read::Snapshot).await.as_deref(), Some("1"));
 }

@@ -6,11 +6,12 @@
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
 /// Longest page that is kept, in rows.
-const KEPT_ROWS: usize = 16;
+const KEPT_ROWS: usize = 128;
 
 /// A range read: its bounds, the most rows and bytes, and whether from the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +38,8 @@ pub(super) struct Page {
 pub(super) struct Reads {
     pages: BTreeMap<Ask, Page>,
     values: BTreeMap<Bytes, Option<Bytes>>,
+    /// Begins and ends of ranges of which `values` has all rows.
+    covered: BTreeMap<Bytes, Bytes>,
     /// Keys that are being fetched. Whoever holds the lock fetches; the others find the value when they get it.
     coming: BTreeMap<Bytes, Arc<Mutex<()>>>,
     points: BTreeSet<Bytes>,
@@ -47,8 +50,18 @@ pub(super) struct Reads {
 impl Reads {
     /// What the snapshot holds under `key`, where that is known.
     pub(super) fn value(&self, key: &[u8]) -> Option<Option<Bytes>> {
-        self.values.get(key).cloned()
+        match self.values.get(key) {
+            Some(value) => Some(value.clone()),
+            None => self.covered_from(key).filter(|end| key < &end[..]).map(|_| None),
+        }
     }
+
+    /// The end of the last whole range that begins at `begin` or before it.
+    fn covered_from(&self, begin: &[u8]) -> Option<&Bytes> {
+        let before = (Bound::Unbounded, Bound::Included(begin));
+        self.covered.range::<[u8], _>(before).next_back().map(|(_, end)| end)
+    }
+
     /// The lock under which `key` is fetched.
     pub(super) fn turn(&mut self, key: &Bytes) -> Arc<Mutex<()>> {
         self.coming.entry(key.clone()).or_default().clone()
@@ -58,15 +71,33 @@ impl Reads {
         self.coming.remove(&key);
         self.values.insert(key, value);
     }
-    /// The answer to an equal range read.
+    /// The answer to an equal range read, or to one of a part of a whole range.
     pub(super) fn page(&self, ask: &Ask) -> Option<Page> {
-        self.pages.get(ask).cloned()
+        self.pages.get(ask).cloned().or_else(|| self.part(ask))
     }
-    /// Remembers a range read's answer, where it is small: a long scan is not made twice.
-    pub(super) fn fetched_page(&mut self, ask: Ask, page: &Page) {
-        if page.rows.len() <= KEPT_ROWS {
-            self.pages.insert(ask, page.clone());
+
+    fn part(&self, ask: &Ask) -> Option<Page> {
+        let whole = self.covered_from(&ask.begin).is_some_and(|end| ask.end <= *end);
+        if !whole || ask.reverse || ask.limit.is_some() {
+            return None;
         }
+        let inside = self.values.range(ask.begin.clone()..ask.end.clone());
+        let rows = inside.filter_map(|(key, value)| Some((key.clone(), value.clone()?))).collect();
+        Some(Page { rows, more: false })
+    }
+
+    /// Remembers a range read's answer, where it is small: a long scan is not made twice. A whole range says of each key in it
+    /// what it holds.
+    pub(super) fn fetched_page(&mut self, ask: Ask, page: &Page) {
+        if page.rows.len() > KEPT_ROWS {
+            return;
+        }
+        if !page.more {
+            self.values.extend(page.rows.iter().map(|(key, value)| (key.clone(), Some(value.clone()))));
+            let end = self.covered.entry(ask.begin.clone()).or_default();
+            *end = ask.end.clone().max(std::mem::take(end));
+        }
+        self.pages.insert(ask, page.clone());
     }
     /// A write of `key` fails this transaction.
     pub(super) fn point(&mut self, key: &Bytes) {

@@ -33,7 +33,6 @@ use crate::types::memo::Memo;
 use crate::types::object::{self, Slot};
 use algebra::Found;
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 use small::{Grown, Small};
 use std::collections::BTreeSet;
 
@@ -105,18 +104,15 @@ pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, ids: &stage::Ids) -> Result
 }
 
 /// Reads what [`add`], [`remove`] and [`contains_many`] of these members will ask for; `calls` is the members of each call. For
-/// engines behind a network: the transaction answers again what it has read.
+/// engines behind a network: the transaction answers again what it has read, and what it has read all around. So deltas of
+/// many calls that are neighbours cost one range read.
 pub async fn prefetch(s: &Scope<'_>, key: &Bytes, calls: &[&[Bytes]]) -> Result<()> {
     let slot = object::open(s, key, Read::Snapshot).await?;
     let Some(SetRep::Chunked(oid)) = slot.set()? else { return Ok(()) };
     let (oid, members) = (*oid, calls.concat());
     let found = s.space.ids.find(s.tx, &members).await?;
-    let mut found = found.into_iter();
-    let looks = calls.iter().map(|call| {
-        let ids: BTreeSet<u64> = found.by_ref().take(call.len()).flatten().collect();
-        async move { chunked::look(s, oid, &Vec::from_iter(ids), Read::Snapshot).await }
-    });
-    try_join_all(looks.collect::<Vec<_>>()).await?;
+    let ids: BTreeSet<u64> = found.into_iter().flatten().collect();
+    chunked::look(s, oid, &Vec::from_iter(ids), Read::Snapshot).await?;
     Ok(())
 }
 
