@@ -89,8 +89,12 @@ const SUNSUBSCRIBED: &str = "sunsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 re
 /// Needs what is no matter of commands: replication, persistence files, eviction.
 const TAGS: &str = "-needs:repl -needs:save -needs:config-maxmemory -large-memory";
 
-/// A unit must be done by then.
-const PATIENCE: Duration = Duration::from_secs(400);
+/// Seconds that a unit may take, and one of its tests.
+const UNIT_TIME: u64 = 400;
+const TEST_TIME: u64 = 200;
+/// So much longer on a cluster: some tests send tens of thousands of commands, each after the answer to the one before, and each is
+/// a commit of several milliseconds there.
+const ON_A_CLUSTER: u64 = 10;
 
 /// Servers at a time.
 const AT_ONCE: usize = 2;
@@ -164,7 +168,14 @@ fn run(tclsh: &Path, sources: &Path, unit: &str, skips: &Skips) -> Outcome {
         .args(["tests/test_helper.tcl", "--host", "127.0.0.1", "--port", &server.port.to_string()])
         .args(["--single", unit, "--durable", "--ignore-encoding", "--ignore-digest", "--skipfile"])
         .arg(&list)
-        .args(["--tags", TAGS, "--timeout", "200", "--baseport", &support::server::free_port().to_string()])
+        .args([
+            "--tags",
+            TAGS,
+            "--timeout",
+            &patience(TEST_TIME).to_string(),
+            "--baseport",
+            &support::server::free_port().to_string(),
+        ])
         .stdin(Stdio::null())
         .stdout(output.try_clone().unwrap())
         .stderr(output);
@@ -173,11 +184,15 @@ fn run(tclsh: &Path, sources: &Path, unit: &str, skips: &Skips) -> Outcome {
     Outcome::read(&String::from_utf8_lossy(&said), ended)
 }
 
+fn patience(seconds: u64) -> u64 {
+    if support::fdb_cluster::wanted() { seconds * ON_A_CLUSTER } else { seconds }
+}
+
 /// Whether it ended by itself in time.
 fn wait(mut command: Command) -> bool {
     let mut child = command.spawn().unwrap();
     let since = Instant::now();
-    while since.elapsed() < PATIENCE {
+    while since.elapsed() < Duration::from_secs(patience(UNIT_TIME)) {
         if child.try_wait().unwrap().is_some() {
             return true;
         }
