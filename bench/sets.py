@@ -2,9 +2,11 @@
 """Large sets on Tern and on redis-server, in turn, in one run: medians and ratios.
 
     cargo build --release
-    python3 bench/sets.py --tern target/release/tern [--members 1000000] [--rounds 5] [--out bench/results/NAME.md]
+    python3 bench/sets.py --tern target/release/tern [--members 1000000] [--rounds 5] [--pool 0] [--out bench/results/NAME.md]
 
-Two sets of `--members` members of one length, half of them in both. Redis keeps nothing on disk; Tern syncs every commit.
+Two sets of `--members` members of one length, half of them in both. Their members are new; with `--pool` they are picked at random
+from so many that Tern has interned before, as members of another set (Redis has no use for that set, and gets none).
+Redis keeps nothing on disk; Tern syncs every commit.
 A reply is read to its last byte: its length is known beforehand, so that no parser is measured. Only ratios of one run
 mean something. Needs redis-server.
 """
@@ -14,6 +16,7 @@ import hashlib
 import multiprocessing
 import os
 import platform
+import random
 import re
 import signal
 import socket
@@ -105,17 +108,26 @@ class Server:
 def load(server, requests):
     """Seconds that the requests take, WINDOW of them on their way."""
     begin = time.perf_counter()
-    for n, raw in enumerate(requests):
-        if n >= WINDOW:
-            server.line()
+    on_their_way = 0
+    for raw in requests:
         server.socket.sendall(raw)
-    for _ in range(min(WINDOW, len(requests))):
+        on_their_way += 1
+        if on_their_way > WINDOW:
+            server.line()
+            on_their_way -= 1
+    for _ in range(on_their_way):
         server.line()
     return time.perf_counter() - begin
 
 
 def batches(key, members):
     return [request("SADD", key, *members[n:n + BATCH]) for n in range(0, len(members), BATCH)]
+
+
+def fill_pool(server, size):
+    """Members a second."""
+    pool = (request("SADD", "pool", *map(member, range(n, min(n + BATCH, size)))) for n in range(0, size, BATCH))
+    return size / load(server, pool)
 
 
 def timed(run, want):
@@ -204,15 +216,17 @@ def main():
     parser.add_argument("--tern", required=True)
     parser.add_argument("--members", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pool", type=int, default=0)
     parser.add_argument("--only", default="redis,tern")
     parser.add_argument("--out")
     a = parser.parse_args()
     n = a.members
-    members = [member(k) for k in range(n + n // 2)]
+    wanted = n + n // 2
+    members = [member(k) for k in (random.Random(1).sample(range(a.pool), wanted) if a.pool else range(wanted))]
     binary = os.path.abspath(a.tern)
     lines = [f"# Large sets: Tern beside redis-server, {datetime.date.today()}", "",
              f"Machine: {processor()}, Linux {platform.release()}. Two sets of {n:,} members of {len(members[0])} bytes, "
-             f"half of them in both. `python3 bench/sets.py`: medians of {a.rounds} rounds, the servers in turn, in one run; "
+             f"half of them in both{f', picked at random from {a.pool:,}' if a.pool else ''}. `python3 bench/sets.py`: medians of {a.rounds} rounds, the servers in turn, in one run; "
              "server and load share the machine. Times in ms; the ratio is Redis' time divided by Tern's.", ""]
 
     def say(line):
@@ -224,9 +238,14 @@ def main():
         argv = {"redis": ["redis-server", "--save", "", "--appendonly", "no", "--daemonize", "no"], "tern": [binary]}
         servers = [Server(k, argv[k], os.path.join(directory, k)) for k in a.only.split(",")]
         try:
+            for s in servers:
+                if a.pool and s.name == "tern":
+                    say(f"The pool of {a.pool:,}: {fill_pool(s, a.pool):,.0f} members/s; {s.resident():,} bytes resident, "
+                        f"{s.disk():,} on disk.")
+                    say("")
             say("| loading | " + " | ".join(s.name for s in servers) + " | ratio |")
             say("|---|" + "---|" * (len(servers) + 1))
-            for key, part, name in [("a", members[:n], "new members/s"), ("b", members[n // 2:], "half of them known: members/s"),
+            for key, part, name in [("a", members[:n], "members of the pool/s" if a.pool else "new members/s"), ("b", members[n // 2:], "half of them known: members/s"),
                                     ("small", members[:n:n // SMALL][:SMALL], None)]:
                 requests = batches(key, part)
                 rates = [len(part) / load(s, requests) for s in servers]
