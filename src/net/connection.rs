@@ -3,8 +3,8 @@
 //! * Memory is bounded: requests by `client-query-buffer-limit`, replies by the window (see `session`) and one small
 //!   buffer. While the client does not read, nothing of it runs.
 //!   Members that a reply has as ids are read as the client takes them, at most one piece ahead of it.
-//! * Others come in between: after each window of a pipeline, and each time that a full buffer was written. A client that always has
-//!   more to say, or always takes what comes, would keep its thread for 128 of them: so often does tokio let a socket be used.
+//! * Others come in between each time that a full buffer was written. A client that always takes what comes would keep its thread
+//!   for 128 of them: so often does tokio let a socket be used.
 //! * What the client is sent without having asked (`commands::mailbox`) is encoded between replies, and wakes a connection that reads.
 //! * In the usual case a round costs one read and one write call, and no timer, lock or allocation of this module.
 //! * A panic ends this connection only: dropping its socket says so in the log, and counts it.
@@ -96,12 +96,8 @@ impl Connection {
             }
             self.deliver().await?;
             match ended {
-                Ended::Full => {
-                    if self.out.len() >= FULL {
-                        self.flush().await?;
-                    }
-                    yield_now().await;
-                }
+                Ended::Full if self.out.len() < FULL => {}
+                Ended::Full => self.flush().await?,
                 Ended::Garbage(error) => return self.part(&error).await,
                 Ended::NeedsBytes => {
                     self.flush().await?;
