@@ -77,6 +77,51 @@ fn info_counts_what_happened() {
     assert!(!string(&c.line("INFO commandstats")).contains("cmdstat_get"));
 }
 
+/// Fields that redis_exporter reads, of those that have a meaning here.
+const EXPORTED: &str = "
+    acl_access_denied_auth acl_access_denied_channel acl_access_denied_cmd acl_access_denied_key
+    aof_current_rewrite_time_sec aof_current_size aof_enabled aof_last_bgrewrite_status aof_last_rewrite_time_sec
+    aof_last_write_status aof_rewrite_in_progress aof_rewrite_scheduled async_loading blocked_clients
+    client_output_buffer_limit_disconnections client_query_buffer_limit_disconnections connected_clients connected_slaves
+    current_eviction_exceeded_time evicted_clients evicted_keys evicted_scripts expired_keys keyspace_hits keyspace_misses
+    latest_fork_usec loading master_repl_offset maxclients maxmemory mem_clients_normal mem_clients_slaves
+    mem_fragmentation_ratio migrate_cached_sockets number_of_cached_scripts number_of_functions number_of_libraries
+    process_id pubsub_channels pubsub_clients pubsub_patterns pubsubshard_channels rdb_bgsave_in_progress
+    rdb_changes_since_last_save rdb_current_bgsave_time_sec rdb_last_bgsave_status rdb_last_bgsave_time_sec
+    rdb_last_save_time rdb_saves rejected_connections repl_backlog_active repl_backlog_first_byte_offset
+    repl_backlog_histlen repl_backlog_size second_repl_offset sync_full sync_partial_err sync_partial_ok
+    total_blocking_keys total_blocking_keys_on_nokey total_commands_processed total_connections_received
+    total_error_replies total_eviction_exceeded_time total_net_input_bytes total_net_output_bytes
+    total_net_repl_input_bytes total_net_repl_output_bytes tracking_clients tracking_total_items tracking_total_keys
+    tracking_total_prefixes unexpected_error_replies uptime_in_seconds used_cpu_sys used_cpu_sys_children used_cpu_user
+    used_cpu_user_children used_memory used_memory_lua used_memory_peak used_memory_rss used_memory_scripts
+    used_memory_vm_total watching_clients
+";
+
+#[test]
+fn info_has_what_exporters_read() {
+    let server = tern(&[]);
+    let (mut c, mut watching) = (server.client(), server.client());
+    watching.line("WATCH k l");
+    let text = string(&c.line("INFO ALL"));
+    let fields: Vec<&str> = text.lines().filter_map(|line| line.split(':').next()).collect();
+    let missing: Vec<&str> = EXPORTED.split_whitespace().filter(|name| !fields.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let twice: Vec<&&str> =
+        fields.iter().filter(|f| !f.is_empty() && fields.iter().filter(|g| g == f).count() > 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    assert_eq!(info(&mut c, "clients", "watching_clients"), "1");
+    watching.line("UNWATCH");
+    assert_eq!(info(&mut c, "clients", "watching_clients"), "0");
+    c.line("CONFIG SET client-query-buffer-limit 1048576");
+    watching
+        .send_raw(&[b"*2\r\n$4\r\nECHO\r\n$3000000\r\n".as_slice(), &vec![b'x'; 2_000_000]].concat())
+        .unwrap();
+    assert!(watching.drain().1, "closed");
+    assert_eq!(info(&mut c, "stats", "client_query_buffer_limit_disconnections"), "1");
+    assert_eq!(info(&mut c, "stats", "client_output_buffer_limit_disconnections"), "0");
+}
+
 #[test]
 fn info_shows_the_sections_asked_for() {
     let server = tern(&[]);

@@ -6,6 +6,7 @@
 mod support;
 
 use std::time::Duration;
+use support::fdb_cluster;
 use support::resp::{Client, Value, request};
 use support::server::{Server, redis, tern};
 
@@ -385,4 +386,68 @@ fn sorted(mut value: Value) -> Value {
         }
     }
     value
+}
+
+/// What a client that tracks is sent while it changes its protocol and another client writes what it has read.
+fn while_it_says_hello(server: &Server) -> Vec<String> {
+    const STEPS: [(bool, &str); 26] = [
+        (true, "SET k 1"),
+        (false, "CLIENT TRACKING ON"),
+        (false, "GET k"),
+        (true, "SET k 2"),
+        (false, "HELLO 3"),
+        (false, "CLIENT TRACKINGINFO"),
+        (true, "SET k 3"),
+        (false, "GET k"),
+        (true, "SET k 4"),
+        (false, "GET k"),
+        (false, "HELLO 2"),
+        (false, "CLIENT TRACKINGINFO"),
+        (true, "SET k 5"),
+        (false, "HELLO 3"),
+        (true, "SET k 6"),
+        (false, "GET k"),
+        (false, "HELLO 2"),
+        (false, "HELLO 3"),
+        (true, "SET k 7"),
+        (false, "MULTI"),
+        (false, "GET k"),
+        (false, "PING"),
+        (false, "EXEC"),
+        (false, "HELLO 3"),
+        (true, "SET k 8"),
+        (false, "CLIENT TRACKING OFF"),
+    ];
+    let (mut client, mut other) = (server.client(), server.client());
+    let mut seen = Vec::new();
+    for (by_other, line) in STEPS {
+        let words: Vec<&str> = line.split(' ').collect();
+        if by_other {
+            other.run(&words);
+            // On a cluster a change comes through the log.
+            std::thread::sleep(Duration::from_millis(if fdb_cluster::wanted() { 300 } else { 10 }));
+            continue;
+        }
+        // All that comes until the ECHO behind it is answered; a greeting names the server.
+        client.send_raw(&[request(&words), request(&["ECHO", line])].concat()).unwrap();
+        loop {
+            let value = next(&mut client);
+            if value == bulk(line) {
+                break;
+            }
+            let greets = line.starts_with("HELLO") && !matches!(value, Value::Push(_) | Value::Simple(_));
+            let shown = if greets { "a greeting".to_owned() } else { format!("{value:?}") };
+            seen.push(format!("{line}: {shown}"));
+        }
+    }
+    seen
+}
+
+#[test]
+fn hello_leaves_tracking_on_as_in_redis() {
+    let Some(redis) = redis("HELLO beside Redis") else { return };
+    let (expected, seen) = (while_it_says_hello(&redis), while_it_says_hello(&tern(&[])));
+    assert_eq!(seen, expected);
+    let told = seen.iter().filter(|line| line.contains("Push")).count();
+    assert!(told >= 3, "{seen:?}");
 }

@@ -1,14 +1,13 @@
 //! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
 
 use super::args::{Args, parse_i64};
-use super::command::help_of;
 use super::cx::{Cx, ReplyMode};
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run, SessionOp};
 use super::tracking::Choice;
 use crate::error::{ReplyError, Result, SYNTAX};
-use crate::handler;
 use crate::telemetry::clients::ClientHandle;
+use crate::{handler, help};
 use bytes::Bytes;
 
 const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
@@ -54,15 +53,7 @@ const SUBS: &[Row] = &[
         run: handler!(getredir),
         ..BASE
     },
-    Row {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.or(Flags::STALE),
-        since: "5.0.0",
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("client", Group::Connection, "5.0.0"),
     Row {
         name: "id",
         arity: 2,
@@ -191,10 +182,6 @@ const SUBS: &[Row] = &[
         ..BASE
     },
 ];
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("client"))
-}
 
 async fn id(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.client.id as i64))

@@ -9,7 +9,7 @@ use super::key_flags::key_flags;
 use super::reply::Reply;
 use super::table::{self, Flags, Group, KeySpec, PREFIX, Row, Run};
 use crate::error::{ReplyError, Result, SYNTAX};
-use crate::handler;
+use crate::{handler, help};
 use bytes::Bytes;
 
 const BASE: Row = Row {
@@ -55,14 +55,7 @@ const SUBS: &[Row] = &[
         run: handler!(getkeysandflags),
         ..BASE
     },
-    Row {
-        name: "help",
-        arity: 2,
-        since: "5.0.0",
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("command", Group::Server, "5.0.0"),
     Row {
         name: "info",
         syntax: "[command-name [command-name ...]]",
@@ -181,8 +174,27 @@ async fn getkeysandflags(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(keys.into_iter().map(one).collect()))
 }
 
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("command"))
+/// The row HELP of a container: its name, its group, and which version of Redis has its HELP first.
+#[macro_export]
+macro_rules! help {
+    ($container:literal, $group:expr, $since:literal) => {{
+        use $crate::commands::{args, command, cx, reply, table};
+        async fn help(_: &mut cx::Cx<'_>, _: args::Args<'_>) -> $crate::error::Result<reply::Reply> {
+            Ok(command::help_of($container))
+        }
+        table::Row {
+            name: "help",
+            arity: 2,
+            flags: table::Flags::LOADING.or(table::Flags::STALE),
+            keys: &[],
+            group: $group,
+            since: $since,
+            syntax: "",
+            summary: "Lists the subcommands.",
+            run: $crate::handler!(help),
+            subs: &[],
+        }
+    }};
 }
 
 /// HELP of the container `name`: each subcommand with its arguments and its summary.

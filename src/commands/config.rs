@@ -1,15 +1,14 @@
 //! CONFIG: the options while the server runs, and who must hear of a change.
 
 use super::args::Args;
-use super::command::help_of;
 use super::cx::{Cx, Server};
 use super::glob;
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
 use crate::config::{AppendFsync, SetError};
 use crate::error::{ReplyError, Result, SYNTAX};
-use crate::handler;
 use crate::store::Fsync;
+use crate::{handler, help};
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
 const BASE: Row = Row {
@@ -37,14 +36,7 @@ const SUBS: &[Row] = &[
         run: handler!(get),
         ..BASE
     },
-    Row {
-        name: "help",
-        flags: Flags::LOADING.or(Flags::STALE),
-        since: "5.0.0",
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("config", Group::Server, "5.0.0"),
     Row {
         name: "resetstat",
         summary: "Starts all statistics again from zero.",
@@ -67,10 +59,6 @@ const SUBS: &[Row] = &[
         ..BASE
     },
 ];
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("config"))
-}
 
 async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let matching = |name: &str| args.rest().iter().any(|p| glob::matches(p, name.as_bytes(), true));

@@ -215,7 +215,7 @@ impl Server {
         if let Posted::Excess(bytes) = posted {
             let what =
                 || format!("client-output-buffer-limit: connection closed, {bytes} bytes of messages wait");
-            self.complain(to.client(), Offence::Excess, what);
+            self.complain(to.client(), Offence::Replies, what);
         }
         posted == Posted::Waits
     }

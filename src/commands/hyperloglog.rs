@@ -128,16 +128,11 @@ async fn pfadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let old = read(&s, &slot).await?;
     let mut changed = old.is_none();
     let mut hll = old.unwrap_or_default();
-    let mut added = Ok(());
-    for element in args.rest() {
-        match hll.add(element, sparse_max(cx)) {
-            Ok(grew) => changed |= grew,
-            Err(e) => {
-                added = Err(e);
-                break;
-            }
-        }
-    }
+    let mut adder = hll.adder(sparse_max(cx));
+    let added: std::result::Result<(), Corrupt> = args.rest().iter().try_for_each(|element| {
+        changed |= adder.add(element)?;
+        Ok(())
+    });
     if changed {
         if added.is_ok() {
             hll.invalidate();
@@ -249,8 +244,8 @@ async fn pfselftest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let mut checkpoint = 1;
     for n in 1..=TESTED {
         let element = (n ^ seed).to_le_bytes();
-        sparse.add(&element, sparse_max)?;
-        dense.add(&element, sparse_max)?;
+        sparse.adder(sparse_max).add(&element)?;
+        dense.adder(sparse_max).add(&element)?;
         if n == checkpoint {
             check_estimates(n, sparse.count()?, dense.count()?)?;
             checkpoint *= 10;

@@ -15,16 +15,15 @@
 //!   command again under its id settles it.
 
 use super::args::Args;
-use super::command::help_of;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::reply_codec;
 use super::table::{Flags, Group, Row, Run, SessionOp};
 use crate::error::{ReplyError, Result, StoreError};
-use crate::handler;
 use crate::keyspace::receipt::Receipt;
 use crate::store::Tx;
 use crate::types::receipt;
+use crate::{handler, help};
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use xxhash_rust::xxh3::Xxh3;
@@ -62,15 +61,7 @@ const SUBS: &[Row] = &[
         run: handler!(forget),
         ..BASE
     },
-    Row {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.or(Flags::STALE),
-        syntax: "",
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("idempotent", Group::Transactions, "7.4.0"),
     Row {
         name: "result",
         arity: 3,
@@ -176,10 +167,6 @@ async fn forget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         forgotten += i64::from(receipt::forget(cx.tx, id).await?);
     }
     Ok(Reply::Int(forgotten))
-}
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("idempotent"))
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
     }
 }
 
-/// Rows of the expiry index that are read at most to count them.
+/// Rows of the expiry index that are read at most to count them: INFO says no larger number.
 const MAX_EXPIRY_ROWS: usize = 10_000;
 
 async fn keyspace_row(tx: &Tx, db: usize, prefix: &Prefix) -> Result<Option<KeyspaceRow>> {
@@ -145,8 +145,7 @@ async fn keyspace_row(tx: &Tx, db: usize, prefix: &Prefix) -> Result<Option<Keys
     let (from, to) = (prefix.expiry_from(0, 0), prefix.expiry_from(SHARDS, 0));
     let options = RangeOptions { limit: MAX_EXPIRY_ROWS, ..RangeOptions::default() };
     let found = tx.get_range(&from, &to, options, Read::Snapshot).await?;
-    let expires = (!found.more).then_some(found.pairs.len());
-    Ok(Some(KeyspaceRow { db, keys, expires }))
+    Ok(Some(KeyspaceRow { db, keys, expires: found.pairs.len() }))
 }
 
 /// The text of `metrics-port`.

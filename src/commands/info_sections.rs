@@ -66,6 +66,9 @@ pub(super) fn clients(out: &mut String, server: &Server) {
         "blocked_clients": clients.iter().filter(|c| c.is_blocked()).count(),
         "tracking_clients": server.tracking.totals().clients,
         "pubsub_clients": clients.iter().filter(|c| c.is_subscribed()).count(),
+        "watching_clients": clients.iter().filter(|c| c.is_watching()).count(),
+        "total_blocking_keys": 0, // no command here waits for a key
+        "total_blocking_keys_on_nokey": 0,
     );
 }
 
@@ -86,7 +89,17 @@ pub(super) fn memory(out: &mut String, server: &Server) {
         "maxmemory": 0,
         "maxmemory_human": "0B",
         "maxmemory_policy": "noeviction",
+        "number_of_cached_scripts": 0,
+        "number_of_functions": 0,
+        "number_of_libraries": 0,
+        "used_memory_lua": 0,
+        "used_memory_lua_human": "0B",
+        "used_memory_vm_total": 0,
+        "used_memory_scripts": 0,
+        "used_memory_scripts_human": "0B",
         "mem_fragmentation_ratio": "1.00",
+        "mem_clients_slaves": 0,
+        "mem_clients_normal": server.clients.all().iter().map(|c| c.memory()).sum::<u64>(),
         "mem_allocator": "mimalloc",
     );
 }
@@ -101,9 +114,14 @@ pub(super) fn persistence(out: &mut String, server: &Server, now: u64) {
         "rdb_bgsave_in_progress": 0,
         "rdb_last_save_time": now / 1000,
         "rdb_last_bgsave_status": "ok",
+        "rdb_last_bgsave_time_sec": -1, // never
+        "rdb_current_bgsave_time_sec": -1,
+        "rdb_saves": 0,
         "aof_enabled": 1,
         "aof_rewrite_in_progress": 0,
         "aof_rewrite_scheduled": 0,
+        "aof_last_rewrite_time_sec": -1, // never
+        "aof_current_rewrite_time_sec": -1,
         "aof_last_bgrewrite_status": "ok",
         "aof_last_write_status": if store.read_only { "err" } else { "ok" },
         "aof_current_size": store.disk_bytes,
@@ -122,15 +140,25 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "instantaneous_ops_per_sec": ops.round() as u64,
         "total_net_input_bytes": t.input.get(),
         "total_net_output_bytes": t.output.get(),
+        "total_net_repl_input_bytes": 0,
+        "total_net_repl_output_bytes": 0,
         "instantaneous_input_kbps": format!("{:.2}", input / 1024.0),
         "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
         "rejected_connections": t.refused.get(),
+        "sync_full": 0,
+        "sync_partial_ok": 0,
+        "sync_partial_err": 0,
         "expired_keys": t.expired.get(),
         "migrate_cached_sockets": 0, // MIGRATE is refused
         "idempotent_repeats": t.repeats.get(),
         "idempotent_forgotten": t.forgotten.get(),
         "evicted_keys": 0,
         "evicted_clients": 0,
+        "evicted_scripts": 0,
+        "total_eviction_exceeded_time": 0,
+        "current_eviction_exceeded_time": 0,
+        "latest_fork_usec": 0,
+        "total_forks": 0,
         "keyspace_hits": t.hits.get(),
         "keyspace_misses": t.misses.get(),
         "acl_access_denied_auth": t.offences.count(Offence::Password),
@@ -143,6 +171,8 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "tracking_total_keys": tracked.keys,
         "tracking_total_items": tracked.items,
         "tracking_total_prefixes": tracked.prefixes,
+        "client_query_buffer_limit_disconnections": t.offences.count(Offence::Requests),
+        "client_output_buffer_limit_disconnections": t.offences.count(Offence::Replies),
         "total_error_replies": t.errors().iter().map(|(_, n)| n).sum::<u64>(),
         "unexpected_error_replies": t.panics.get(),
     );
@@ -169,6 +199,8 @@ pub(super) fn cpu(out: &mut String) {
     lines!(out, "CPU",
         "used_cpu_sys": format!("{:.6}", p.system),
         "used_cpu_user": format!("{:.6}", p.user),
+        "used_cpu_sys_children": "0.000000", // there are none
+        "used_cpu_user_children": "0.000000",
     );
 }
 
@@ -223,16 +255,16 @@ pub(super) struct KeyspaceRow {
     pub db: usize,
     /// Keys, of which some may have expired and not be removed yet.
     pub keys: i64,
-    /// Keys with an expiry; None where there are too many to count.
-    pub expires: Option<usize>,
+    /// Keys with an expiry, as far as they are counted.
+    pub expires: usize,
 }
 
-/// Without `avg_ttl`'s sampling it is 0, as in Redis before its first sample; without a count `expires` is missing.
+/// Without `avg_ttl`'s sampling it is 0, as in Redis before its first sample. Exporters read `expires` by its place, so it is never
+/// left out: where there are more than are counted, it is as many as were.
 pub(super) fn keyspace(out: &mut String, rows: &[KeyspaceRow]) {
     lines!(out, "Keyspace",);
     for KeyspaceRow { db, keys, expires } in rows {
-        let expires = expires.map(|n| format!(",expires={n}")).unwrap_or_default();
-        let _ = write!(out, "db{db}:keys={keys}{expires},avg_ttl=0\r\n");
+        let _ = write!(out, "db{db}:keys={keys},expires={expires},avg_ttl=0\r\n");
     }
 }
 

@@ -1,14 +1,13 @@
 //! LATENCY: distributions of all commands' times, and what the latency monitor kept (`telemetry::spikes`).
 
 use super::args::Args;
-use super::command::help_of;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
 use crate::error::{ReplyError, Result};
-use crate::handler;
 use crate::telemetry::counters::CommandStats;
 use crate::telemetry::spikes::{Sample, Series};
+use crate::{handler, help};
 use bytes::Bytes;
 use std::fmt::Write;
 
@@ -43,13 +42,7 @@ const SUBS: &[Row] = &[
         run: handler!(graph),
         ..BASE
     },
-    Row {
-        name: "help",
-        flags: Flags::LOADING.or(Flags::STALE),
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("latency", Group::Server, "2.8.13"),
     Row {
         name: "histogram",
         arity: -2,
@@ -91,10 +84,6 @@ const HEIGHT: u64 = 4;
 
 fn number(n: u64) -> Reply {
     Reply::Int(i64::try_from(n).unwrap_or(i64::MAX))
-}
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("latency"))
 }
 
 /// A container's name means its subcommands.

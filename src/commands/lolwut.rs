@@ -27,13 +27,16 @@ const WIDTH: usize = 60;
 const SKY: usize = 8;
 const SEA: usize = 3;
 
-/// Redis chooses the picture by its version, and takes numbers that mean something else for each.
+/// How many numbers size the picture of a version of Redis. Ours has one size, but what is no number is refused.
+const SIZES: &[(i64, usize)] = &[(5, 3), (6, 2)];
+
+/// Redis chooses the picture by its version.
 async fn lolwut(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    if args.keyword("VERSION") && !args.is_empty() {
-        args.int()?;
-    }
-    let version = env!("CARGO_PKG_VERSION");
-    let text = format!("{}\nTern ver. {version}, answers as Redis ver. {REDIS_VERSION}\n", picture(cx.rng));
+    let version = if args.len() > 1 && args.keyword("VERSION") { args.int()? } else { 0 };
+    let numbers = SIZES.iter().find(|(of, _)| *of == version).map_or(0, |(_, numbers)| *numbers);
+    (0..numbers.min(args.len())).try_for_each(|_| args.int().map(drop))?;
+    let own = env!("CARGO_PKG_VERSION");
+    let text = format!("{}\nTern ver. {own}, answers as Redis ver. {REDIS_VERSION}\n", picture(cx.rng));
     Ok(Reply::Verbatim(text.into()))
 }
 

@@ -1,17 +1,16 @@
 //! MEMORY: what can be said truly of a server whose values are not in memory.
 
 use super::args::Args;
-use super::command::help_of;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
 use crate::error::{Result, SYNTAX};
-use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::{SetRep, Value};
 use crate::store::Read;
 use crate::telemetry::process;
 use crate::types::{object, string};
+use crate::{handler, help};
 use bytes::Bytes;
 
 const BASE: Row = Row {
@@ -34,13 +33,7 @@ pub const ROWS: &[Row] = &[Row { arity: -2, subs: SUBS, ..BASE }];
 
 const SUBS: &[Row] = &[
     Row { name: "doctor", summary: "Says where memory goes.", run: handler!(doctor), ..BASE },
-    Row {
-        name: "help",
-        flags: Flags::LOADING.or(Flags::STALE),
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("memory", Group::Server, "4.0.0"),
     Row {
         name: "malloc-stats",
         summary: "Would show the allocator's own report: ours has none.",
@@ -70,10 +63,6 @@ const SUBS: &[Row] = &[
         ..BASE
     },
 ];
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("memory"))
-}
 
 async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (store, process) = (cx.server.store.stats(), process::read());

@@ -50,6 +50,7 @@ mod keys_object;
 pub mod large;
 mod refused;
 pub mod scan;
+mod scripting;
 pub mod set_algebra;
 pub mod sets;
 pub mod sort;
@@ -79,6 +80,7 @@ pub static FAMILIES: &[&[table::Row]] = &[
     sort::ROWS,
     expire::ROWS,
     refused::ROWS,
+    scripting::ROWS,
     scan::ROWS,
     sets::ROWS,
     set_algebra::ROWS,

@@ -1,14 +1,13 @@
 //! Publish and subscribe. The session runs what subscribes (`session/subscriptions.rs`); who hears what is in `subscribers.rs`.
 
 use super::args::Args;
-use super::command::help_of;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::subscribers::Kind;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run, SessionOp, one};
 use crate::error::{ReplyError, Result};
-use crate::handler;
 use crate::keyspace::messages::Message;
+use crate::{handler, help};
 use bytes::Bytes;
 
 const ASKS: Flags = Flags::PUBSUB.or(Flags::LOADING).or(Flags::STALE);
@@ -137,14 +136,7 @@ const SUBS: &[Row] = &[
         run: handler!(channels),
         ..BASE
     },
-    Row {
-        name: "help",
-        flags: Flags::LOADING.or(Flags::STALE),
-        since: "6.2.0",
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("pubsub", Group::Pubsub, "6.2.0"),
     Row {
         name: "numpat",
         summary: "Counts the patterns that somebody listens to on this server.",
@@ -230,8 +222,4 @@ fn counts(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Reply {
 
 async fn numpat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.server.subscribers.names(Kind::Pattern) as i64))
-}
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("pubsub"))
 }

@@ -1,13 +1,12 @@
 //! Commands that are refused by design, so that who sends one learns why: what moves data from server to server has nothing to do
-//! where the store does that. Scripts do not exist, so what asks whether there are any is answered.
+//! where the store does that, and what the store does for a backup or a cluster is not done again.
 
 use super::args::Args;
-use super::command::help_of;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
-use crate::error::{ReplyError, Result};
-use crate::handler;
+use crate::error::Result;
+use crate::{handler, help};
 
 const NO_REPLICATION: Run = Run::Refuse(
     "ERR there is no replication between servers: the store replicates, and any server on it can be written to",
@@ -15,8 +14,6 @@ const NO_REPLICATION: Run = Run::Refuse(
 const NO_MIGRATE: Run = Run::Refuse(
     "ERR MIGRATE is not supported: servers on one store share its keys; tern copy moves a whole store, DUMP and RESTORE one key",
 );
-
-const NO_SCRIPTS: Run = Run::Refuse("ERR scripts and functions are not supported by this server");
 
 const BASE: Row = Row {
     name: "",
@@ -37,68 +34,86 @@ const MOVED: &[KeySpec] = &[
     KeySpec { flags: &["RW", "access", "delete", "incomplete"], begin: 1, find: FindKeys::Unknown },
 ];
 
-const WRITES: &[KeySpec] =
-    &[KeySpec { flags: &["RW", "access", "update"], begin: 2, find: FindKeys::Keynum { step: 1 } }];
-const READS: &[KeySpec] =
-    &[KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Keynum { step: 1 } }];
+const NO_MODULES: Run = Run::Refuse("ERR modules are not supported: all commands of this server are its own");
+const NO_BACKUP: Run = Run::Refuse(
+    "ERR BACKUP is not supported: tern copy copies a whole store, and a cluster has its own backup tools",
+);
+const NO_HOTKEYS: Run = Run::Refuse(
+    "ERR HOTKEYS is not supported: keys are not counted; SLOWLOG and LATENCY show what takes long, MONITOR all commands",
+);
+const NO_SLOTS: Run = Run::Refuse("ERR This instance has cluster support disabled");
 
-const SCRIPTING: Flags = Flags::NOSCRIPT.or(Flags::STALE).or(Flags::MOVABLEKEYS);
-
-/// A command that runs a script or a function.
-const fn script(name: &'static str, reads: bool, since: &'static str, syntax: &'static str) -> Row {
-    Row {
-        name,
-        arity: -3,
-        flags: if reads { SCRIPTING.or(Flags::READONLY) } else { SCRIPTING },
-        keys: if reads { READS } else { WRITES },
-        group: Group::Scripting,
-        since,
-        syntax,
-        summary: "Runs a script. There are none.",
-        run: NO_SCRIPTS,
-        ..BASE
-    }
+/// A subcommand, or a container of some.
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    since: &'static str,
+    syntax: &'static str,
+    summary: &'static str,
+    run: Run,
+) -> Row {
+    Row { name, arity, flags, since, syntax, summary, run, ..BASE }
 }
 
-const SCRIPT: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
-const DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
-const FUNCTION: &str = "function numkeys [key [key ...]] [arg [arg ...]]";
-
-/// A subcommand of SCRIPT.
-const fn of_script(name: &'static str, arity: i32, flags: Flags, syntax: &'static str, run: Run) -> Row {
-    let summary = "Manages scripts. There are none.";
-    Row { name, arity, flags, group: Group::Scripting, since: "2.6.0", syntax, summary, run, ..BASE }
-}
-
-const SUBS: &[Row] = &[
-    of_script("debug", 3, Flags::NOSCRIPT, "<YES | SYNC | NO>", NO_SCRIPTS),
-    of_script("exists", -3, Flags::NOSCRIPT, "sha1 [sha1 ...]", handler!(exists)),
-    of_script("flush", -2, Flags::NOSCRIPT, "[ASYNC | SYNC]", handler!(flush)),
-    of_script("help", 2, Flags::LOADING.or(Flags::STALE), "", handler!(help)),
-    of_script(
-        "kill",
-        2,
-        Flags::NOSCRIPT.or(Flags::ALLOW_BUSY),
-        "",
-        Run::Refuse("NOTBUSY No scripts in execution right now."),
+const MODULE: &[Row] = &[
+    help!("module", Group::Server, "5.0.0"),
+    row("list", 2, BASE.flags, "4.0.0", "", "Lists modules. There are none.", handler!(no_modules)),
+    row("load", -3, LOADS, "4.0.0", "path [arg [arg ...]]", "Loads a module.", NO_MODULES),
+    row(
+        "loadex",
+        -3,
+        LOADS,
+        "7.0.0",
+        "path [CONFIG name value [CONFIG name value ...]] [ARGS args [args ...]]",
+        "Loads a module with options.",
+        NO_MODULES,
     ),
-    of_script("load", 3, Flags::NOSCRIPT.or(Flags::STALE), "script", NO_SCRIPTS),
+    row("unload", 3, LOADS, "4.0.0", "name", "Unloads a module.", NO_MODULES),
+];
+const LOADS: Flags = BASE.flags.or(Flags::NO_ASYNC_LOADING);
+/// Of what reads a backup's state.
+const TELLS: Flags = Flags::ADMIN.or(Flags::STALE);
+
+const BACKUP: &[Row] = &[
+    row("abort", 2, BASE.flags, "8.10.0", "", "Ends a backup that has begun.", NO_BACKUP),
+    row("cleanup", 2, BASE.flags, "8.10.0", "", "Removes the files of a backup.", NO_BACKUP),
+    help!("backup", Group::Server, "8.10.0"),
+    row("list", 2, TELLS, "8.10.0", "", "Lists the files of a backup.", NO_BACKUP),
+    row("seal", 2, BASE.flags, "8.10.0", "", "Finishes a backup.", NO_BACKUP),
+    row("start", 2, BASE.flags, "8.10.0", "", "Begins a backup.", NO_BACKUP),
+    row("status", 2, TELLS, "8.10.0", "", "Says how far a backup is.", NO_BACKUP),
 ];
 
-async fn exists(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Array(args.rest().iter().map(|_| Reply::Int(0)).collect()))
+const HOTKEYS: &[Row] = &[
+    row("get", 2, BASE.flags, "8.6.0", "", "Returns the keys that are used most.", NO_HOTKEYS),
+    help!("hotkeys", Group::Server, "8.6.1"),
+    row("reset", 2, BASE.flags, "8.6.0", "", "Forgets what was counted.", NO_HOTKEYS),
+    row(
+        "start",
+        -2,
+        BASE.flags,
+        "8.6.0",
+        "METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio] [SLOTS count slot [slot ...]]",
+        "Begins to count the use of keys.",
+        NO_HOTKEYS,
+    ),
+    row("stop", 2, BASE.flags, "8.6.0", "", "Ends that.", NO_HOTKEYS),
+];
+
+/// A container.
+const fn container(
+    name: &'static str,
+    arity: i32,
+    since: &'static str,
+    summary: &'static str,
+    subs: &'static [Row],
+) -> Row {
+    Row { subs, ..row(name, arity, Flags::NONE, since, "", summary, Run::Container) }
 }
 
-async fn flush(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let known = args.is_empty() || args.keyword("ASYNC") || args.keyword("SYNC");
-    if known && args.is_empty() {
-        return Ok(Reply::Ok);
-    }
-    Err(ReplyError::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option").into())
-}
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("script"))
+async fn no_modules(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Array(Vec::new()))
 }
 
 /// Rows of this family.
@@ -143,11 +158,16 @@ pub const ROWS: &[Row] = &[
         summary: "Makes a replica the master.",
         ..BASE
     },
-    script("eval", false, "2.6.0", SCRIPT),
-    script("eval_ro", true, "7.0.0", SCRIPT),
-    script("evalsha", false, "2.6.0", DIGEST),
-    script("evalsha_ro", true, "7.0.0", DIGEST),
-    script("fcall", false, "7.0.0", FUNCTION),
-    script("fcall_ro", true, "7.0.0", FUNCTION),
-    Row { subs: SUBS, ..of_script("script", -2, Flags::NONE, "", Run::Container) },
+    container("backup", 2, "8.10.0", "Manages backups.", BACKUP),
+    container("hotkeys", -2, "8.6.0", "Finds the keys that are used most.", HOTKEYS),
+    container("module", -2, "4.0.0", "Manages modules. There are none.", MODULE),
+    row(
+        "trimslots",
+        -5,
+        Flags::WRITE,
+        "8.4.0",
+        "RANGES numranges startslot endslot [startslot endslot ...]",
+        "Removes the keys of slots.",
+        NO_SLOTS,
+    ),
 ];

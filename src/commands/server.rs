@@ -1,6 +1,6 @@
 //! Commands about the server: time, role, shutdown, and what other servers have and this one says about itself.
 
-use super::args::Args;
+use super::args::{Args, parse_i64};
 use super::cx::{AfterReply, Cx};
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
@@ -28,8 +28,9 @@ const BASE: Row = Row {
 const NO_SNAPSHOTS: Run = Run::Refuse(
     "ERR There are no snapshot files: every write is in the store before it is acknowledged, as appendfsync says",
 );
-const NO_REPLICAS: ReplyError =
-    ReplyError::new("ERR This server has no replicas: replication is the store's work");
+const NO_MASTER: ReplyError = ReplyError::new(
+    "ERR This server replicates no other: the store replicates, and any server on it can be written to",
+);
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     Row {
@@ -49,29 +50,10 @@ pub const ROWS: &[Row] = &[
         ..BASE
     },
     Row {
-        name: "function",
-        arity: -2,
-        flags: Flags::NONE,
-        group: Group::Scripting,
-        since: "7.0.0",
-        summary: "Manages functions. There are none.",
-        subs: FUNCTION,
-        ..BASE
-    },
-    Row {
         name: "lastsave",
         flags: OPEN.or(Flags::FAST),
         summary: "Returns when everything was last on disk: now.",
         run: handler!(lastsave),
-        ..BASE
-    },
-    Row {
-        name: "module",
-        arity: -2,
-        flags: Flags::NONE,
-        since: "4.0.0",
-        summary: "Manages modules. There are none.",
-        subs: MODULE,
         ..BASE
     },
     Row {
@@ -149,41 +131,6 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-const FUNCTION: &[Row] = &[
-    Row {
-        name: "flush",
-        arity: -2,
-        flags: Flags::WRITE.or(Flags::NOSCRIPT),
-        group: Group::Scripting,
-        since: "7.0.0",
-        syntax: "[ASYNC | SYNC]",
-        summary: "Removes all functions. There are none.",
-        run: handler!(function_flush),
-        ..BASE
-    },
-    Row {
-        name: "list",
-        arity: -2,
-        flags: Flags::NOSCRIPT,
-        group: Group::Scripting,
-        since: "7.0.0",
-        syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
-        summary: "Lists functions. There are none.",
-        run: handler!(nothing),
-        ..BASE
-    },
-];
-
-const MODULE: &[Row] = &[Row {
-    name: "list",
-    arity: 2,
-    flags: Flags::ADMIN.or(Flags::NOSCRIPT),
-    since: "4.0.0",
-    summary: "Lists modules. There are none.",
-    run: handler!(nothing),
-    ..BASE
-}];
-
 async fn time(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let now = cx.server.env.clock.now_us();
     Ok(Reply::Array(vec![
@@ -200,11 +147,17 @@ async fn lastsave(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int((cx.now / 1000) as i64))
 }
 
-/// Redis would wait until the timeout; no replica will ever come, so nothing is gained by it.
 async fn replicaof(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    if args.keyword("NO") && args.keyword("ONE") { Ok(Reply::Ok) } else { Err(NO_REPLICAS.into()) }
+    let (host, port) = (args.next()?, args.next()?);
+    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        return Ok(Reply::Ok);
+    }
+    let port = parse_i64(port).filter(|port| (0..=65_535).contains(port));
+    port.ok_or(ReplyError::new("ERR Invalid master port"))?;
+    Err(NO_MASTER.into())
 }
 
+/// Redis would wait until the timeout; no replica will ever come, so nothing is gained by it.
 async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     args.int()?;
     let timeout = args.int().map_err(|_| ReplyError::new("ERR timeout is not an integer or out of range"))?;
@@ -226,18 +179,6 @@ async fn waitaof(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let lags =
         matches!(server.store, Store::Local(_)) && server.config.get().appendfsync != AppendFsync::Always;
     Ok(Reply::Array(vec![Reply::Int(i64::from(!lags)), Reply::Int(0)]))
-}
-
-async fn nothing(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Array(Vec::new()))
-}
-
-async fn function_flush(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let known = args.is_empty() || args.keyword("ASYNC") || args.keyword("SYNC");
-    if !known || !args.is_empty() {
-        return Err(ReplyError::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option").into());
-    }
-    Ok(Reply::Ok)
 }
 
 /// The words only matter where there is a file to save; here they may not contradict each other.

@@ -1,13 +1,12 @@
 //! SLOWLOG: the commands that took long, see `telemetry::slowlog`.
 
 use super::args::{Args, parse_i64};
-use super::command::help_of;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
 use crate::error::{ReplyError, Result};
-use crate::handler;
 use crate::telemetry::slowlog::SlowCommand;
+use crate::{handler, help};
 
 const BASE: Row = Row {
     name: "slowlog",
@@ -34,24 +33,13 @@ const SUBS: &[Row] = &[
         run: handler!(get),
         ..BASE
     },
-    Row {
-        name: "help",
-        flags: Flags::LOADING.or(Flags::STALE),
-        since: "6.2.0",
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("slowlog", Group::Server, "6.2.0"),
     Row { name: "len", summary: "Counts the slow commands that are kept.", run: handler!(len), ..BASE },
     Row { name: "reset", summary: "Forgets them.", run: handler!(reset), ..BASE },
 ];
 
 /// What GET shows unless it is told how many.
 const SHOWN: usize = 10;
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("slowlog"))
-}
 
 async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let count = match args.rest() {

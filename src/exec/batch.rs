@@ -187,9 +187,7 @@ impl<'a> Batch<'a> {
                     Some(Ok(reply)) => reply,
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
                     Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
-                    Some(Err(Error::Store(e @ StoreError::TooLarge)))
-                        if forced.may_build || (unit.exec && refuses_all(call, forced)) =>
-                    {
+                    Some(Err(Error::Store(e @ StoreError::TooLarge))) if fails_all(unit, call, forced) => {
                         return Err(e.into());
                     }
                     // What it wrote must not be committed: the others run again without it.
@@ -298,10 +296,11 @@ fn members_of(call: &Call) -> Option<&[Bytes]> {
     }
 }
 
-/// Whether an EXEC is refused whole because `call` exceeds what is left of its transaction. A call that no transaction may hold is
-/// refused alone, where there are few of them: each costs another run of all.
-fn refuses_all(call: &Call, forced: &Forced) -> bool {
-    large::outcome(call.row.name, &call.argv).is_none() || forced.calls.len() >= MOST_REFUSED
+/// Whether this attempt fails because `call` exceeds what is left of its transaction: where what it makes can still be built, and an
+/// EXEC. There a call that no transaction may hold is refused alone, where there are few of them: each costs another run of all.
+fn fails_all(unit: &Unit, call: &Call, forced: &Forced) -> bool {
+    let alone = large::outcome(call.row.name, &call.argv).is_some() && forced.calls.len() < MOST_REFUSED;
+    forced.may_build || unit.exec && !alone
 }
 
 /// Whether an error is about the transaction rather than about one command.

@@ -148,7 +148,7 @@ impl Connection {
         if waits > limit {
             let what =
                 || format!("client-query-buffer-limit: connection closed, {waits} bytes of requests wait");
-            self.server.complain(self.socket.handle(), Offence::Excess, what);
+            self.server.complain(self.socket.handle(), Offence::Requests, what);
         }
         waits <= limit
     }
@@ -185,7 +185,7 @@ impl Connection {
     fn too_slow(&self, waiting: usize) -> io::Error {
         let what =
             || format!("client-output-buffer-limit: connection closed, {waiting} bytes of replies wait");
-        self.server.complain(self.socket.handle(), Offence::Excess, what);
+        self.server.complain(self.socket.handle(), Offence::Replies, what);
         io::Error::other("client-output-buffer-limit")
     }
 

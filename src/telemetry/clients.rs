@@ -281,6 +281,10 @@ impl ClientHandle {
     pub fn is_subscribed(&self) -> bool {
         self.subscriptions.iter().any(|n| n.load(Relaxed) > 0)
     }
+    /// Whether it watches any key.
+    pub fn is_watching(&self) -> bool {
+        self.watching.load(Relaxed) > 0
+    }
     /// Asks the connection to close. It may be asked more than once.
     pub fn kill(&self) {
         self.killed.store(true, std::sync::atomic::Ordering::Release);

@@ -23,19 +23,22 @@ pub enum Offence {
     Protocol,
     /// A browser that was made to talk to us.
     CrossProtocol,
-    /// More requests or replies than a client may have waiting.
-    Excess,
+    /// More requests than a client may have waiting.
+    Requests,
+    /// More replies or messages than a client may have waiting.
+    Replies,
     /// A connection beyond `maxclients`, or against protected mode.
     Refused,
 }
 
 /// Kinds with their labels in the metrics.
-const KINDS: [(Offence, &str); 6] = [
+const KINDS: [(Offence, &str); 7] = [
     (Offence::Password, "password"),
     (Offence::Handshake, "handshake"),
     (Offence::Protocol, "protocol"),
     (Offence::CrossProtocol, "cross_protocol"),
-    (Offence::Excess, "excess"),
+    (Offence::Requests, "query_buffer"),
+    (Offence::Replies, "output_buffer"),
     (Offence::Refused, "refused"),
 ];
 

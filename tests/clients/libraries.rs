@@ -33,6 +33,10 @@ fn installed(name: &str) -> Option<PathBuf> {
     cache.map(|cache| cache.join("tern").join(name)).filter(|path| path.exists())
 }
 
+/// Libraries that keep values in RESP3 until they are told that they have changed; fred tells its caller. Their programs do `cached`, too.
+const CACHES: [&str; 8] =
+    ["redis-py", "redis", "rueidis", "jedis", "lettuce", "redisson", "redis-rs", "fred"];
+
 /// Runs a program against a server, and starts the server again when it asks for that.
 fn drive(mut command: Command, protocol: &str) {
     let home = tempfile::tempdir().unwrap();
@@ -56,6 +60,9 @@ fn drive(mut command: Command, protocol: &str) {
     assert!(output.status.success(), "{shown}\n{}", server.log());
     for case in CASES {
         assert!(shown.lines().any(|l| l.ends_with(&format!(": {case}"))), "no {case} in\n{shown}");
+    }
+    for library in CACHES.iter().filter(|library| shown.contains(&format!("{library} RESP3: names\n"))) {
+        assert!(shown.contains(&format!("{library} RESP3: cached\n")), "no cached in\n{shown}");
     }
 }
 

@@ -117,7 +117,7 @@ function ioredis() {
 }
 
 function node_redis() {
-  const { createClient, createClientPool, WatchError } = require("redis");
+  const { BasicClientSideCache, createClient, createClientPool, WatchError } = require("redis");
   const options = (more) => ({
     socket: { port: Number(port), reconnectStrategy: 50 },
     password,
@@ -202,6 +202,23 @@ function node_redis() {
       reader.destroy();
       writer.destroy();
     },
+    // A value comes from the client's memory until another client writes it.
+    async cached() {
+      const memory = new BasicClientSideCache({ maxEntries: 100 });
+      const [client, other] = [await connect({ clientSideCache: memory }), await connect()];
+      await other.set("cached", "1");
+      assert.equal(await client.get("cached"), "1");
+      assert.equal(await client.get("cached"), "1");
+      assert.equal(memory.stats().hitCount, 1);
+      for (let n = 0; n < 50; n++) {
+        await other.set("cached", `${n}`);
+        await until("the new value", async () => (await client.get("cached")) === `${n}`);
+      }
+      await other.flushAll();
+      await until("no value", async () => (await client.get("cached")) === null);
+      client.destroy();
+      other.destroy();
+    },
     async starting_again() {
       const [reader, writer] = [await connect(), await connect()];
       const heard = [];
@@ -220,6 +237,7 @@ function node_redis() {
 async function main() {
   const cases = { ioredis, redis: node_redis }[library]();
   for (const [name, run] of Object.entries(cases)) {
+    if (name === "cached" && protocol === "2") continue;
     await run();
     console.log(`${library} RESP${protocol}: ${name}`);
   }

@@ -209,9 +209,7 @@ def keyspace_events():
     events.close()
 
 
-def cached_by_the_client():
-    if PROTOCOL != 3:
-        return
+def cached():
     from redis.cache import CacheConfig
 
     client, other = connect(cache_config=CacheConfig()), connect()
@@ -275,7 +273,7 @@ CASES = [
     what_operators_ask,
     messages,
     keyspace_events,
-    cached_by_the_client,
+    *([cached] if PROTOCOL == 3 else []),
     starting_again,
 ]
 for case in CASES:

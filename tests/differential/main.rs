@@ -21,6 +21,7 @@ mod sort;
 mod table;
 mod wire;
 mod words;
+mod wrong;
 
 use differences::DELIBERATE;
 use generate::Step;

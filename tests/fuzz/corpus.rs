@@ -206,7 +206,7 @@ pub fn hyperloglogs() -> Vec<Vec<u8>> {
     let mut hll = HyperLogLog::new();
     let mut all = vec![hll.bytes()];
     for n in 0..300u32 {
-        hll.add(&n.to_le_bytes(), 3000).unwrap();
+        hll.adder(3000).add(&n.to_le_bytes()).unwrap();
         if n % 100 == 7 {
             all.push(hll.bytes());
         }

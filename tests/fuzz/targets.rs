@@ -221,7 +221,7 @@ fn hyperloglogs(input: &[u8]) {
     let Some(mut hll) = HyperLogLog::parse(input) else { return };
     let mut registers = Registers::default();
     let _ = (hll.is_dense(), hll.cached(), hll.merge_into(&mut registers), registers.estimate());
-    let _ = (hll.decode(), hll.add(b"element", 3000), hll.count());
+    let _ = (hll.decode(), hll.adder(3000).add(b"element"), hll.count());
     let _ = (hll.merge(&registers, 3000), hll.make_dense(), hll.bytes());
 }
 

@@ -5,19 +5,17 @@
 
 /// Names in lower case; subcommands behind a bar, where the container is not here or lacks them.
 const NAMES: &str = "
-    arcount ardel ardelrange arget argetrange argrep arinfo arinsert arlastitems arlen armget armset arnext arop arring arscan arseek
-    arset blmove blmovem blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin function|delete function|dump function|kill
-    function|load function|restore function|stats geoadd geodist geohash geopos georadius georadius_ro
-    georadiusbymember georadiusbymember_ro geosearch geosearchstore hdel hexists hexpire hexpireat hexpiretime hget hgetall hgetdel
-    hgetex himport hincrby hincrbyfloat hkeys hlen hmget hmset hotkeys hpersist hpexpire hpexpireat hpexpiretime hpttl hrandfield
-    hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert llen lmove lmovem lmpop lpop lpos lpush lpushx lrange lrem lset ltrim
-    module|help module|load module|loadex module|unload rpop rpoplpush rpush rpushx sentinel vadd vcard vdim vemb
-    vgetattr vinfo vismember vlinks vrandmember vrem vsetattr vsim xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup
-    xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|help xgroup|setid xinfo xinfo|consumers
-    xinfo|groups xinfo|help xinfo|stream xlen xnack xpending xrange xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff
-    zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex
-    zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore
-    zrevrank zscan zscore zunion zunionstore
+    arcount ardel ardelrange arget argetrange argrep arinfo arinsert arlastitems arlen armget armset arnext arop arring arscan
+    arseek arset blmove blmovem blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin geoadd geodist geohash geopos georadius
+    georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore hdel hexists hexpire hexpireat hexpiretime hget
+    hgetall hgetdel hgetex himport hincrby hincrbyfloat hkeys hlen hmget hmset hpersist hpexpire hpexpireat hpexpiretime hpttl
+    hrandfield hscan hset hsetex hsetnx hstrlen httl hvals lindex linsert llen lmove lmovem lmpop lpop lpos lpush lpushx lrange lrem
+    lset ltrim rpop rpoplpush rpush rpushx sentinel vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrem vsetattr
+    vsim xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup xgroup|create xgroup|createconsumer xgroup|delconsumer
+    xgroup|destroy xgroup|help xgroup|setid xinfo xinfo|consumers xinfo|groups xinfo|help xinfo|stream xlen xnack xpending xrange
+    xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop
+    zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank
+    zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore
 ";
 
 /// Whether Redis has this command or subcommand, and this server does not.

@@ -4,14 +4,14 @@ use super::log::Refusal;
 use super::selector::{Denied, Selector, word};
 use super::user::{DEFAULT, User};
 use crate::commands::args::Args;
-use crate::commands::command::{find, help_of};
+use crate::commands::command::find;
 use crate::commands::command_info::{CATEGORIES, categories};
 use crate::commands::cx::{AfterReply, Cx};
 use crate::commands::reply::Reply;
 use crate::commands::subscribers::Kind;
 use crate::commands::table::{self, Flags, Group, PREFIX, Row, Run};
 use crate::error::{ReplyError, Result};
-use crate::handler;
+use crate::{handler, help};
 use bytes::Bytes;
 use std::path::Path;
 
@@ -77,13 +77,7 @@ const SUBS: &[Row] = &[
         run: handler!(getuser),
         ..BASE
     },
-    Row {
-        name: "help",
-        flags: Flags::LOADING.or(Flags::STALE),
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        ..BASE
-    },
+    help!("acl", Group::Server, "6.0.0"),
     Row {
         name: "list",
         summary: "Returns all users as lines of a configuration file.",
@@ -129,10 +123,6 @@ const BAD_BITS: ReplyError = ReplyError::new(
 );
 /// What LOG shows unless it is told how much.
 const SHOWN: i64 = 10;
-
-async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(help_of("acl"))
-}
 
 /// More than one argument where a subcommand takes one at most.
 fn too_many(sub: &str) -> ReplyError {

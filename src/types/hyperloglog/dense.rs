@@ -7,20 +7,30 @@ const MASK: u16 = (1 << BITS) - 1;
 /// Bytes of all registers.
 pub(super) const SIZE: usize = REGISTERS * BITS / 8;
 
-/// All ranks.
-pub(super) fn ranks(body: &[u8]) -> impl Iterator<Item = u8> + '_ {
-    // Three bytes are four registers.
-    body.as_chunks::<3>().0.iter().flat_map(|[a, b, c]| {
-        let word = u32::from_le_bytes([*a, *b, *c, 0]);
-        [0, 6, 12, 18].map(|shift| (word >> shift) as u8 & MASK as u8)
-    })
+/// The ranks of four registers.
+fn unpack([a, b, c]: [u8; 3]) -> [u8; 4] {
+    [a & 0x3f, a >> 6 | (b & 0x0f) << 2, b >> 4 | (c & 0x03) << 4, c >> 2]
+}
+
+fn pack([p, q, r, s]: [u8; 4]) -> [u8; 3] {
+    [p | q << 6, q >> 2 | r << 4, r >> 4 | s << 2]
+}
+
+/// Raises registers to those of `body`.
+///
+/// This and what counts registers is all that PFCOUNT and PFMERGE do of long HyperLogLogs, so they take four at a time.
+pub(super) fn merge_into(body: &[u8], ranks: &mut [u8; REGISTERS]) {
+    for (ours, theirs) in ranks.as_chunks_mut::<4>().0.iter_mut().zip(body.as_chunks::<3>().0) {
+        if *theirs != [0; 3] {
+            let ([p, q, r, s], [a, b, c, d]) = (*ours, unpack(*theirs));
+            *ours = [p.max(a), q.max(b), r.max(c), s.max(d)];
+        }
+    }
 }
 
 /// The bytes of these ranks.
-pub(super) fn encode(ranks: impl Iterator<Item = u8>) -> Vec<u8> {
-    let mut body = vec![0; SIZE];
-    ranks.enumerate().for_each(|(at, rank)| _ = raise(&mut body, at, rank));
-    body
+pub(super) fn encode(ranks: &[u8; REGISTERS]) -> Vec<u8> {
+    ranks.as_chunks::<4>().0.iter().flat_map(|four| pack(*four)).collect()
 }
 
 /// Raises a register. True where it was lower.
@@ -55,7 +65,19 @@ mod tests {
             assert_eq!(raise(&mut body, at, rank), rank > model[at]);
             model[at] = model[at].max(rank);
         }
-        assert_eq!(ranks(&body).collect::<Vec<_>>(), model);
-        assert_eq!(encode(model.iter().copied()), body);
+        let model: &[u8; REGISTERS] = model[..].try_into().unwrap();
+        let mut ranks = [0; REGISTERS];
+        merge_into(&body, &mut ranks);
+        assert_eq!(&ranks, model);
+        assert_eq!(encode(model), body);
+        ranks[7..].fill(50);
+        merge_into(&body, &mut ranks);
+        assert!(
+            ranks
+                .iter()
+                .zip(model)
+                .enumerate()
+                .all(|(at, (got, had))| { *got == if at < 7 { *had } else { 50.max(*had) } })
+        );
     }
 }

@@ -12,17 +12,39 @@ const TOO_MANY: f64 = 9_223_372_036_854_775_808.0;
 /// 1 / (2 ln 2).
 const ALPHA: f64 = 0.721_347_520_444_481_7;
 
-/// Estimates from ranks, each with the number of registers that have it.
-pub(super) fn cardinality(ranks: impl Iterator<Item = (u8, u32)>) -> u64 {
-    let mut histogram = [0u32; HIGHEST + 1];
-    for (rank, registers) in ranks {
-        // Higher ones are in broken strings only.
-        if let Some(count) = histogram.get_mut(usize::from(rank)) {
+/// How many registers have each rank.
+pub(super) struct Histogram([u32; HIGHEST + 1]);
+
+impl Histogram {
+    pub fn new() -> Self {
+        Histogram([0; HIGHEST + 1])
+    }
+
+    /// Counts so many registers of one rank. Higher ones are in broken strings only.
+    pub fn add(&mut self, rank: u8, registers: u32) {
+        if let Some(count) = self.0.get_mut(usize::from(rank)) {
             *count += registers;
         }
     }
+
+    /// Of registers.
+    pub fn of(ranks: &[u8; REGISTERS]) -> Self {
+        let mut histogram = Histogram::new();
+        for eight in ranks.as_chunks::<8>().0 {
+            if *eight == [0; 8] {
+                histogram.add(0, 8);
+            } else {
+                eight.iter().for_each(|rank| histogram.add(*rank, 1));
+            }
+        }
+        histogram
+    }
+}
+
+/// Estimates the number of elements.
+pub(super) fn cardinality(Histogram(histogram): &Histogram) -> u64 {
     let m = REGISTERS as f64;
-    let [none, ranks @ .., highest] = &histogram;
+    let [none, ranks @ .., highest] = histogram;
     let mut z = m * tau((m - f64::from(*highest)) / m);
     for count in ranks.iter().rev() {
         z = (z + f64::from(*count)) * 0.5;
@@ -73,10 +95,15 @@ mod tests {
     #[test]
     fn extremes() {
         let all = REGISTERS as u32;
-        assert_eq!(cardinality([(0, all)].into_iter()), 0);
-        assert_eq!(cardinality([(0, all - 1), (1, 1)].into_iter()), 1);
-        assert_eq!(cardinality([(0, all - 100), (3, 100)].into_iter()), 100);
-        assert_eq!(cardinality([(51, all)].into_iter()), 1 << 63);
-        assert_eq!(cardinality([(63, all)].into_iter()), 1 << 63, "a rank that no element has");
+        let cardinality = |counts: &[(u8, u32)]| {
+            let mut histogram = Histogram::new();
+            counts.iter().for_each(|(rank, registers)| histogram.add(*rank, *registers));
+            super::cardinality(&histogram)
+        };
+        assert_eq!(cardinality(&[(0, all)]), 0);
+        assert_eq!(cardinality(&[(0, all - 1), (1, 1)]), 1);
+        assert_eq!(cardinality(&[(0, all - 100), (3, 100)]), 100);
+        assert_eq!(cardinality(&[(51, all)]), 1 << 63);
+        assert_eq!(cardinality(&[(63, all)]), 1 << 63, "a rank that no element has");
     }
 }

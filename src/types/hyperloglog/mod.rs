@@ -15,7 +15,8 @@ mod estimate;
 mod hash;
 mod sparse;
 
-use sparse::Raised;
+use estimate::Histogram;
+use sparse::{Marks, Raised};
 
 /// Registers of each HyperLogLog.
 pub const REGISTERS: usize = 1 << 14;
@@ -48,7 +49,7 @@ impl Registers {
 
     /// The estimated number of different elements.
     pub fn estimate(&self) -> u64 {
-        estimate::cardinality(self.ranks().map(|rank| (rank, 1)))
+        estimate::cardinality(&Histogram::of(&self.0))
     }
 
     /// Raises the ranks of `run` registers from `at` on. False where there are not as many.
@@ -115,27 +116,9 @@ impl HyperLogLog {
         *last |= STALE;
     }
 
-    /// Adds an element. True where a register grew. `sparse_max`: the longest sparse string in bytes; what would be
-    /// longer becomes dense.
-    pub fn add(&mut self, element: &[u8], sparse_max: usize) -> Result<bool, Corrupt> {
-        let (register, rank) = hash::place(element);
-        self.raise(register, rank, sparse_max)
-    }
-
-    /// Raises a register to `rank`.
-    fn raise(&mut self, register: usize, rank: u8, sparse_max: usize) -> Result<bool, Corrupt> {
-        if !self.is_dense() {
-            match sparse::raise(&mut self.body, register, rank, sparse_max.saturating_sub(HEADER)) {
-                Raised::No => return Ok(false),
-                Raised::Yes => {
-                    self.invalidate();
-                    return Ok(true);
-                }
-                Raised::Broken => return Err(Corrupt),
-                Raised::TooLong => self.make_dense().map(drop)?,
-            }
-        }
-        Ok(dense::raise(&mut self.body, register, rank))
+    /// To add many elements. `sparse_max`: the longest sparse string in bytes; what would be longer becomes dense.
+    pub fn adder(&mut self, sparse_max: usize) -> Adder<'_> {
+        Adder { hll: self, marks: Marks::default(), longest: sparse_max.saturating_sub(HEADER) }
     }
 
     /// Gives every register its own bits. True where they had not.
@@ -145,7 +128,7 @@ impl HyperLogLog {
         }
         let mut registers = Registers::default();
         self.merge_into(&mut registers)?;
-        self.body = dense::encode(registers.ranks());
+        self.body = dense::encode(&registers.0);
         let [_, _, _, _, encoding, ..] = &mut self.header;
         *encoding = DENSE;
         Ok(true)
@@ -154,8 +137,7 @@ impl HyperLogLog {
     /// Raises `registers` to this one's.
     pub fn merge_into(&self, registers: &mut Registers) -> Result<(), Corrupt> {
         if self.is_dense() {
-            let ranks = dense::ranks(&self.body).enumerate();
-            ranks.for_each(|(at, rank)| _ = registers.raise(at, 1, rank));
+            dense::merge_into(&self.body, &mut registers.0);
             return Ok(());
         }
         let mut at = 0;
@@ -170,8 +152,9 @@ impl HyperLogLog {
 
     /// Raises this one's registers to `registers`.
     pub fn merge(&mut self, registers: &Registers, sparse_max: usize) -> Result<(), Corrupt> {
+        let mut adder = self.adder(sparse_max);
         for (at, rank) in registers.ranks().enumerate().filter(|(_, rank)| *rank > 0) {
-            self.raise(at, rank, sparse_max)?;
+            adder.raise(at, rank)?;
         }
         self.invalidate();
         Ok(())
@@ -179,25 +162,67 @@ impl HyperLogLog {
 
     /// Computes the number of different elements, and keeps it.
     pub fn count(&mut self) -> Result<u64, Corrupt> {
-        let cardinality = if self.is_dense() {
-            estimate::cardinality(dense::ranks(&self.body).map(|rank| (rank, 1)))
-        } else {
-            let ops = || sparse::ops(&self.body);
-            if ops().map(|op| op.run).sum::<usize>() != REGISTERS {
-                return Err(Corrupt);
-            }
-            estimate::cardinality(ops().map(|op| (op.rank, op.run as u32)))
-        };
+        let cardinality = estimate::cardinality(&self.histogram()?);
         if let Some(kept) = self.header.last_chunk_mut::<8>() {
             *kept = cardinality.to_le_bytes();
         }
         Ok(cardinality)
     }
 
+    fn histogram(&self) -> Result<Histogram, Corrupt> {
+        if self.is_dense() {
+            let mut registers = Registers::default();
+            dense::merge_into(&self.body, &mut registers.0);
+            return Ok(Histogram::of(&registers.0));
+        }
+        let (mut histogram, mut at) = (Histogram::new(), 0);
+        for op in sparse::ops(&self.body) {
+            at += op.run;
+            if at > REGISTERS {
+                return Err(Corrupt);
+            }
+            histogram.add(op.rank, op.run as u32);
+        }
+        if at == REGISTERS { Ok(histogram) } else { Err(Corrupt) }
+    }
+
     /// The sparse registers as PFDEBUG DECODE writes them: `z:3 Z:100 v:2,1`. None where they are dense.
     pub fn decode(&self) -> Option<String> {
         let words: Vec<String> = sparse::ops(&self.body).map(|op| op.to_string()).collect();
         (!self.is_dense()).then(|| words.join(" "))
+    }
+}
+
+/// Adds elements to one HyperLogLog.
+pub struct Adder<'a> {
+    hll: &'a mut HyperLogLog,
+    marks: Marks,
+    /// Most bytes of sparse registers.
+    longest: usize,
+}
+
+impl Adder<'_> {
+    /// Adds an element. True where a register grew.
+    pub fn add(&mut self, element: &[u8]) -> Result<bool, Corrupt> {
+        let (register, rank) = hash::place(element);
+        self.raise(register, rank)
+    }
+
+    /// Raises a register to `rank`.
+    fn raise(&mut self, register: usize, rank: u8) -> Result<bool, Corrupt> {
+        let hll = &mut *self.hll;
+        if !hll.is_dense() {
+            match sparse::raise(&mut hll.body, &mut self.marks, register, rank, self.longest) {
+                Raised::No => return Ok(false),
+                Raised::Yes => {
+                    hll.invalidate();
+                    return Ok(true);
+                }
+                Raised::Broken => return Err(Corrupt),
+                Raised::TooLong => hll.make_dense().map(drop)?,
+            }
+        }
+        Ok(dense::raise(&mut hll.body, register, rank))
     }
 }
 
@@ -220,8 +245,8 @@ mod tests {
         dense.make_dense().unwrap();
         for n in 0..3000u32 {
             let element = n.to_string();
-            let grew = sparse.add(element.as_bytes(), SPARSE_MAX).unwrap();
-            assert_eq!(dense.add(element.as_bytes(), SPARSE_MAX).unwrap(), grew, "{n}");
+            let grew = sparse.adder(SPARSE_MAX).add(element.as_bytes()).unwrap();
+            assert_eq!(dense.adder(SPARSE_MAX).add(element.as_bytes()).unwrap(), grew, "{n}");
             assert_eq!(sparse.count(), dense.count(), "{n}");
         }
         assert!(sparse.is_dense(), "3000 elements are too many for 3000 bytes");
@@ -232,7 +257,7 @@ mod tests {
     #[test]
     fn round_trip() {
         let mut hll = HyperLogLog::new();
-        hll.add(b"a", SPARSE_MAX).unwrap();
+        hll.adder(SPARSE_MAX).add(b"a").unwrap();
         assert_eq!(HyperLogLog::parse(&hll.bytes()), Some(hll.clone()));
         assert_eq!(hll.cached(), None);
         assert_eq!(hll.count(), Ok(1));
@@ -248,8 +273,8 @@ mod tests {
         let (mut a, mut b, mut all) = (HyperLogLog::new(), HyperLogLog::new(), HyperLogLog::new());
         for n in 0..400u32 {
             let element = n.to_le_bytes();
-            if n % 3 == 0 { &mut a } else { &mut b }.add(&element, SPARSE_MAX).unwrap();
-            all.add(&element, SPARSE_MAX).unwrap();
+            if n % 3 == 0 { &mut a } else { &mut b }.adder(SPARSE_MAX).add(&element).unwrap();
+            all.adder(SPARSE_MAX).add(&element).unwrap();
         }
         let mut registers = Registers::default();
         a.merge_into(&mut registers).unwrap();
@@ -265,7 +290,7 @@ mod tests {
         let mut rng = crate::env::Env::seeded(0, 3).rng();
         for _ in 0..3000 {
             let mut hll = HyperLogLog::new();
-            (0..rng.below(300)).for_each(|_| _ = hll.add(&rng.u64().to_le_bytes(), SPARSE_MAX));
+            (0..rng.below(300)).for_each(|_| _ = hll.adder(SPARSE_MAX).add(&rng.u64().to_le_bytes()));
             let mut bytes = hll.bytes();
             for _ in 0..1 + rng.below(4) {
                 let at = rng.below(bytes.len() as u64) as usize;
@@ -273,7 +298,7 @@ mod tests {
             }
             bytes.truncate(bytes.len() - rng.below(3) as usize);
             let Some(mut hll) = HyperLogLog::parse(&bytes) else { continue };
-            let _ = hll.add(b"x", SPARSE_MAX);
+            let _ = hll.adder(SPARSE_MAX).add(b"x");
             let _ = (hll.count(), hll.decode(), hll.merge_into(&mut Registers::default()));
             let _ = hll.make_dense();
             assert_eq!(HyperLogLog::parse(&hll.bytes()), Some(hll));

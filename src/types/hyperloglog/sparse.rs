@@ -115,33 +115,74 @@ struct Found {
     first: usize,
 }
 
-/// Every element of a PFADD comes by here, and walks over half of the runs: so only the run that is found is made an [`Op`].
-fn find(body: &[u8], register: usize) -> Option<Found> {
-    let (mut at, mut before, mut first) = (0, 0, 0);
-    let mut bytes = body.iter();
-    while let Some(&byte) = bytes.next() {
-        let low = usize::from(byte & 0x3f);
-        let (run, size) = match byte >> 6 {
-            0 => (low + 1, 1),
-            1 => ((low << 8 | usize::from(bytes.next().copied().unwrap_or(0))) + 1, 2),
-            _ => ((low & 3) + 1, 1),
-        };
-        if register < first + run {
-            return Some(Found { op: read(body, at)?, at, before, first });
-        }
-        before = at;
-        at += size;
-        first += run;
-    }
-    None
+/// Bytes between two marks.
+const APART: usize = 64;
+
+/// A run: where it begins, where the one before it does, and its first register.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    at: usize,
+    before: usize,
+    first: usize,
 }
 
-/// Raises a register to `rank`, in at most `longest` bytes.
-pub(super) fn raise(body: &mut Vec<u8>, register: usize, rank: u8, longest: usize) -> Raised {
+/// Some of the runs of one body, in their order: who raises many registers need not walk over half of the runs to each.
+#[derive(Debug, Default)]
+pub(super) struct Marks(Vec<Mark>);
+
+impl Marks {
+    /// The run that holds `register`. Whoever adds elements comes by here, so only the run that is found is made an [`Op`].
+    fn find(&mut self, body: &[u8], register: usize) -> Option<Found> {
+        let mut next = self.0.partition_point(|mark| mark.first <= register);
+        let from = next.checked_sub(1).and_then(|n| self.0.get(n)).copied().unwrap_or_default();
+        let (Mark { mut at, mut before, mut first }, mut marked) = (from, from.at);
+        let mut bytes = body.get(at..)?.iter();
+        while let Some(&byte) = bytes.next() {
+            let low = usize::from(byte & 0x3f);
+            let (run, size) = match byte >> 6 {
+                0 => (low + 1, 1),
+                1 => ((low << 8 | usize::from(bytes.next().copied().unwrap_or(0))) + 1, 2),
+                _ => ((low & 3) + 1, 1),
+            };
+            if at >= marked + APART {
+                self.0.insert(next, Mark { at, before, first });
+                (next, marked) = (next + 1, at);
+            }
+            if register < first + run {
+                return Some(Found { op: read(body, at)?, at, before, first });
+            }
+            before = at;
+            at += size;
+            first += run;
+        }
+        None
+    }
+
+    /// Runs changed, the first of them at `from`, and the body went from `old` to `new` bytes. A change reaches over less than
+    /// [`APART`] bytes.
+    fn changed(&mut self, from: usize, old: usize, new: usize) {
+        let kept = self.0.partition_point(|mark| mark.at <= from);
+        let behind = self.0.partition_point(|mark| mark.at <= from + APART);
+        self.0.drain(kept..behind);
+        for mark in self.0.iter_mut().skip(kept) {
+            mark.at = mark.at + new - old;
+            mark.before = mark.before + new - old;
+        }
+    }
+}
+
+/// Raises a register to `rank`, in at most `longest` bytes. `marks` are of this body, or none yet.
+pub(super) fn raise(
+    body: &mut Vec<u8>,
+    marks: &mut Marks,
+    register: usize,
+    rank: u8,
+    longest: usize,
+) -> Raised {
     if rank > MAX_RANK {
         return Raised::TooLong;
     }
-    let Some(Found { op, at, before, first }) = find(body, register) else { return Raised::Broken };
+    let Some(Found { op, at, before, first }) = marks.find(body, register) else { return Raised::Broken };
     if op.rank >= rank {
         return Raised::No;
     }
@@ -153,10 +194,11 @@ pub(super) fn raise(body: &mut Vec<u8>, register: usize, rank: u8, longest: usiz
     if new.len() > op.size && length > longest {
         return Raised::TooLong;
     }
-    let end = body.len().min(at + op.size);
+    let (old, end) = (body.len(), body.len().min(at + op.size));
     body.splice(at..end, new);
     body.truncate(length); // a run that lacked its second byte
     join(body, before);
+    marks.changed(before, old, body.len());
     Raised::Yes
 }
 
@@ -183,6 +225,29 @@ mod tests {
 
     fn shown(body: &[u8]) -> String {
         ops(body).map(|op| op.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Raises one register of a body that nothing is known of.
+    fn raise(body: &mut Vec<u8>, register: usize, rank: u8, longest: usize) -> Raised {
+        super::raise(body, &mut Marks::default(), register, rank, longest)
+    }
+
+    #[test]
+    fn marks_change_nothing() {
+        let mut rng = crate::env::Env::seeded(0, 7).rng();
+        for ranks in [1, 2, 32] {
+            let (mut body, mut marked, mut marks) = (empty(), empty(), Marks::default());
+            for n in 0..1500 {
+                let (register, rank) = (rng.below(REGISTERS as u64) as usize, 1 + rng.below(ranks) as u8);
+                // Some dense spots, too.
+                let register = if n % 3 == 0 { register % 100 + 5000 } else { register };
+                let done = raise(&mut body, register, rank, 1 << 20);
+                assert_eq!(super::raise(&mut marked, &mut marks, register, rank, 1 << 20), done);
+                assert_eq!(marked, body, "after {n}");
+            }
+            assert!(marks.0.is_sorted_by(|a, b| a.at < b.at && a.first < b.first));
+            assert!(marks.0.len() > body.len() / (4 * APART), "{} marks in {}", marks.0.len(), body.len());
+        }
     }
 
     #[test]

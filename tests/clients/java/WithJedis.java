@@ -16,6 +16,7 @@ import redis.clients.jedis.RedisClient;
 import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.ScanIteration;
+import redis.clients.jedis.csc.CacheConfig;
 import redis.clients.jedis.params.ScanParams;
 import redis.clients.jedis.params.SetParams;
 import redis.clients.jedis.resps.ScanResult;
@@ -197,6 +198,26 @@ final class WithJedis {
         }
     }
 
+    /** A value comes from the client's memory until another client writes it. */
+    static void cached() throws Exception {
+        var builder = RedisClient.builder().hostAndPort(address()).clientConfig(config().build());
+        var memory = CacheConfig.builder().maxSize(100).build();
+        try (RedisClient client = builder.cacheConfig(memory).build(); RedisClient other = connect(2)) {
+            other.set("cached", "1");
+            Drive.equal(client.get("cached"), "1");
+            Drive.equal(client.get("cached"), "1");
+            Drive.equal(client.getCache().getStats().getHitCount(), 1L);
+            for (int n = 0; n < 50; n++) {
+                String value = "" + n;
+                other.set("cached", value);
+                Drive.until("the new value", () -> value.equals(client.get("cached")));
+            }
+            Drive.isTrue(client.getCache().getStats().getInvalidationCount() >= 50);
+            other.flushAll();
+            Drive.until("no value", () -> client.get("cached") == null);
+        }
+    }
+
     public static void main(String[] args) {
         Drive.begin("jedis", args);
         Drive.step("names", WithJedis::names);
@@ -206,6 +227,7 @@ final class WithJedis {
         Drive.step("transactions", WithJedis::transactions);
         Drive.step("scans", WithJedis::scans);
         Drive.step("messages", WithJedis::messages);
+        if (Drive.protocol == 3) Drive.step("cached", WithJedis::cached);
         Drive.step("starting_again", WithJedis::startingAgain);
         Runtime.getRuntime().halt(0);
     }

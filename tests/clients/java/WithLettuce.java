@@ -7,6 +7,7 @@ import io.lettuce.core.RedisURI;
 import io.lettuce.core.ScanArgs;
 import io.lettuce.core.ScanIterator;
 import io.lettuce.core.SetArgs;
+import io.lettuce.core.TrackingArgs;
 import io.lettuce.core.TransactionResult;
 import io.lettuce.core.api.StatefulRedisConnection;
 import io.lettuce.core.api.async.RedisAsyncCommands;
@@ -19,12 +20,16 @@ import io.lettuce.core.pubsub.StatefulRedisPubSubConnection;
 import io.lettuce.core.resource.ClientResources;
 import io.lettuce.core.resource.Delay;
 import io.lettuce.core.support.ConnectionPoolSupport;
+import io.lettuce.core.support.caching.CacheAccessor;
+import io.lettuce.core.support.caching.ClientSideCaching;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
@@ -189,6 +194,25 @@ final class WithLettuce {
         }
     }
 
+    /** A value comes from the client's memory until another client writes it. */
+    static void cached() throws Exception {
+        Map<String, String> memory = new ConcurrentHashMap<>();
+        try (var connection = connect(); var other = connect();
+            var cache = ClientSideCaching.enable(CacheAccessor.forMap(memory), connection, TrackingArgs.Builder.enabled())) {
+            other.sync().set("cached", "1");
+            Drive.equal(cache.get("cached"), "1");
+            Drive.equal(memory, Map.of("cached", "1"));
+            for (int n = 0; n < 50; n++) {
+                String value = "" + n;
+                other.sync().set("cached", value);
+                Drive.until("the new value", () -> value.equals(cache.get("cached")));
+            }
+            Drive.equal(memory.size(), 1);
+            other.sync().del("cached");
+            Drive.until("no value", () -> memory.isEmpty());
+        }
+    }
+
     public static void main(String[] args) {
         Drive.begin("lettuce", args);
         ClientResources resources = ClientResources.builder().reconnectDelay(Delay.constant(Duration.ofMillis(50))).build();
@@ -202,6 +226,7 @@ final class WithLettuce {
         Drive.step("transactions", WithLettuce::transactions);
         Drive.step("scans", WithLettuce::scans);
         Drive.step("messages", WithLettuce::messages);
+        if (Drive.protocol == 3) Drive.step("cached", WithLettuce::cached);
         Drive.step("starting_again", WithLettuce::startingAgain);
         Runtime.getRuntime().halt(0);
     }

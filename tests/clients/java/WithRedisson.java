@@ -8,12 +8,14 @@ import java.util.stream.IntStream;
 import org.redisson.Redisson;
 import org.redisson.api.BatchOptions;
 import org.redisson.api.RAtomicLong;
+import org.redisson.api.RClientSideCaching;
 import org.redisson.api.RBatch;
 import org.redisson.api.RBucket;
 import org.redisson.api.RPatternTopic;
 import org.redisson.api.RSet;
 import org.redisson.api.RTopic;
 import org.redisson.api.RedissonClient;
+import org.redisson.api.options.ClientSideCachingOptions;
 import org.redisson.api.options.KeysScanOptions;
 import org.redisson.client.codec.ByteArrayCodec;
 import org.redisson.client.codec.StringCodec;
@@ -125,6 +127,21 @@ final class WithRedisson {
         Drive.until("the message", () -> "n* news again".equals(heard.poll()));
     }
 
+    /** A value comes from the client's memory until another client writes it. */
+    static void cached() throws Exception {
+        RClientSideCaching memory = client.getClientSideCaching(ClientSideCachingOptions.defaults());
+        RBucket<String> reads = memory.getBucket("cached");
+        RBucket<String> writes = client.getBucket("cached");
+        for (int n = 0; n < 50; n++) {
+            String value = "" + n;
+            writes.set(value);
+            Drive.until("the new value", () -> value.equals(reads.get()));
+        }
+        writes.delete();
+        Drive.until("no value", () -> reads.get() == null);
+        memory.destroy();
+    }
+
     public static void main(String[] args) {
         Drive.begin("redisson", args);
         client = connect("default", Drive.password, 0, 50);
@@ -135,6 +152,7 @@ final class WithRedisson {
         Drive.step("transactions", WithRedisson::transactions);
         Drive.step("scans", WithRedisson::scans);
         Drive.step("messages", WithRedisson::messages);
+        if (Drive.protocol == 3) Drive.step("cached", WithRedisson::cached);
         Drive.step("starting_again", WithRedisson::startingAgain);
         Runtime.getRuntime().halt(0);
     }

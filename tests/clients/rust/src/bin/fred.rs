@@ -6,6 +6,7 @@ use fred::types::RespVersion;
 use fred::types::scan::Scanner;
 use futures_util::{StreamExt, TryStreamExt};
 use std::collections::HashSet;
+use std::time::Duration;
 use tern_clients::{Drive, every_byte, fails, until};
 
 fn config(drive: &Drive, user: Option<&str>, password: Option<&str>) -> Config {
@@ -144,6 +145,20 @@ async fn messages(drive: &Drive, client: &Client) {
     reader.quit().await.unwrap();
 }
 
+/// Fred keeps no values, but tells which it would have to forget.
+async fn cached(client: &Client, other: &Client) {
+    let mut forget = client.invalidation_rx();
+    client.start_tracking(Vec::<String>::new(), false, false, false, false).await.unwrap();
+    for n in 0..50 {
+        let () = other.set("cached", n, None, None, false).await.unwrap();
+        assert_eq!(client.get::<i64, _>("cached").await.unwrap(), n);
+        let () = other.set("cached", -1, None, None, false).await.unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(20), forget.recv()).await;
+        assert_eq!(told.expect("an invalidation").unwrap().keys, [Key::from("cached")]);
+    }
+    client.stop_tracking().await.unwrap();
+}
+
 async fn starting_again(drive: &Drive, client: &Client) {
     let reader = listener(drive).await;
     let () = client.set("kept", "1", None, None, false).await.unwrap();
@@ -175,6 +190,10 @@ async fn main() {
     drive.did("scans");
     messages(&drive, &client).await;
     drive.did("messages");
+    if drive.protocol == 3 {
+        cached(&usual(&drive).await, &client).await;
+        drive.did("cached");
+    }
     starting_again(&drive, &client).await;
     drive.did("starting_again");
 }

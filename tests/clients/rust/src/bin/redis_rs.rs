@@ -2,8 +2,10 @@
 
 use futures_util::StreamExt;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::caching::CacheConfig;
 use redis::{
-    AsyncCommands, Client, Commands, Connection, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+    AsyncCommands, AsyncConnectionConfig, Client, Commands, Connection, ConnectionAddr, IntoConnectionInfo,
+    ProtocolVersion,
 };
 use redis::{RedisConnectionInfo, RedisResult, pipe};
 use std::collections::HashSet;
@@ -124,6 +126,24 @@ fn messages(drive: &Drive, con: &mut Connection) {
     assert_eq!(heard, HashSet::from(expected));
 }
 
+/// A value comes from the client's memory until another client writes it.
+async fn cached(drive: &Drive, other: &mut Connection) {
+    let config = AsyncConnectionConfig::new().set_cache_config(CacheConfig::new());
+    let client = usual(drive).get_multiplexed_async_connection_with_config(&config).await.unwrap();
+    let get = async || client.clone().get::<_, Option<String>>("cached").await.unwrap();
+    let () = other.set("cached", "1").unwrap();
+    for _ in 0..2 {
+        assert_eq!(get().await.as_deref(), Some("1"));
+    }
+    assert_eq!(client.get_cache_statistics().unwrap().hit, 1);
+    for n in 0..50 {
+        let () = other.set("cached", n).unwrap();
+        until("the new value", async || get().await == Some(n.to_string())).await;
+    }
+    let () = other.flushall().unwrap();
+    until("no value", async || get().await.is_none()).await;
+}
+
 async fn manager(drive: &Drive, config: ConnectionManagerConfig) -> ConnectionManager {
     let config = config.set_min_delay(Duration::from_millis(50)).set_number_of_retries(50);
     usual(drive).get_connection_manager_with_config(config).await.unwrap()
@@ -172,6 +192,11 @@ fn main() {
     drive.did("scans");
     messages(&drive, &mut con);
     drive.did("messages");
-    tokio::runtime::Runtime::new().unwrap().block_on(starting_again(&drive));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if drive.protocol == 3 {
+        runtime.block_on(cached(&drive, &mut con));
+        drive.did("cached");
+    }
+    runtime.block_on(starting_again(&drive));
     drive.did("starting_again");
 }

@@ -1,0 +1,250 @@
+//! Every command and subcommand that both servers have, with wrong arguments: too few, too many, a wrong subcommand, bad
+//! numbers, options in each other's places. Where one of the two answers an error, the other must answer the same line.
+
+use crate::differences::{Verdict, compare};
+use crate::generate::Argv;
+use crate::run::show;
+use crate::support::resp::{Client, Reply, Value, request, text};
+use crate::support::rng::Rng;
+use crate::support::server::{Server, redis, tern};
+use crate::support::{env_number, say};
+use std::collections::{BTreeMap, BTreeSet};
+use tern::commands::table::{self, Row, Run};
+
+/// Random lines of each command; `TERN_WRONG_LINES` says another number.
+const LINES: u64 = 20;
+/// The seed of the lines; `TERN_SEED` says another one.
+const SEED: u64 = 1;
+
+/// What is there before each line: made again behind one that may have changed it.
+const STATE: &[&str] = &["RESET", "FLUSHALL", "SET s hello", "SET n 1", "SADD set a b 1"];
+
+/// Arguments of any command. `s`, `n` and `set` are keys.
+const WORDS: &[&str] =
+    &["s", "n", "set", "x", "", "0", "1", "-1", "2", "1.5", "9223372036854775808", "nan", "*", "a b"];
+
+/// Commands that get no more than a wrong number of arguments, because of what they do to the oracle or to their connection.
+const HARMFUL: &[&str] = &[
+    "bgrewriteaof",
+    "bgsave",
+    "client|reply",
+    "debug",
+    "failover",
+    "migrate",
+    "module|load",
+    "module|loadex",
+    "monitor",
+    "pfselftest",
+    "psubscribe",
+    "psync",
+    "punsubscribe",
+    "quit",
+    "replconf",
+    "replicaof",
+    "save",
+    "shutdown",
+    "slaveof",
+    "ssubscribe",
+    "subscribe",
+    "sunsubscribe",
+    "sync",
+    "unsubscribe",
+    "wait",
+];
+
+/// Lines of such commands that do no harm, and some that no row stands for.
+const CHOSEN: &[&str] = &[
+    "CLIENT REPLY x",
+    "CLIENT REPLY 1",
+    "REPLICAOF a b",
+    "REPLICAOF no two",
+    "REPLICAOF a 65536",
+    "REPLICAOF a -1",
+    "SLAVEOF a b",
+    "SHUTDOWN x",
+    "SHUTDOWN SAVE NOSAVE",
+    "SHUTDOWN ABORT NOW",
+    "SHUTDOWN ABORT",
+    "WAIT x 0",
+    "WAIT 0 x",
+    "WAIT 0 -1",
+    "WAIT 1.5 1",
+    "LOLWUT VERSION",
+    "LOLWUT VERSION x",
+    "LOLWUT VERSION 5 x",
+    "LOLWUT VERSION 5 1 1 x",
+    "LOLWUT VERSION 5 1 1 1 x",
+    "LOLWUT VERSION 6 1 x",
+    "LOLWUT VERSION 6 1 1 x",
+    "LOLWUT VERSION 7 x",
+    "LOLWUT x",
+    "FUNCTION LIST LIBRARYNAME",
+    "FUNCTION LIST LIBRARYNAME a LIBRARYNAME b",
+    "FUNCTION LIST WITHCODE WITHCODE",
+    "NOSUCH",
+    "NOSUCH a b",
+];
+
+/// An error that differs on purpose.
+struct Excuse {
+    /// The row's label, or what it begins with up to a star.
+    label: &'static str,
+    why: &'static str,
+    /// Whether these two errors are an example of it: Redis', ours.
+    applies: fn(&str, &str) -> bool,
+}
+
+const EXCUSES: &[Excuse] = &[
+    Excuse {
+        label: "command|getkeys*",
+        why: "COMMAND GETKEYS of a command without arguments is one since 7.2",
+        applies: |redis, tern| {
+            redis.starts_with("ERR wrong number of arguments") && tern == "ERR Invalid command specified"
+        },
+    },
+    Excuse {
+        label: "sort",
+        why: "there are no lists yet",
+        applies: |_, tern| tern.starts_with("ERR SORT with STORE makes a list"),
+    },
+];
+
+/// All lines, with the labels of their rows.
+fn lines() -> Vec<(String, Argv)> {
+    let (seed, count) =
+        (env_number("TERN_SEED").unwrap_or(SEED), env_number("TERN_WRONG_LINES").unwrap_or(LINES));
+    let mut out = Vec::new();
+    for (n, (label, row)) in table::labelled().enumerate() {
+        let names: Argv = label.split('|').map(|name| name.to_uppercase().into_bytes()).collect();
+        let least = row.arity.unsigned_abs() as usize;
+        let mut add = |rest: Vec<&str>| {
+            let line = names.iter().cloned().chain(rest.into_iter().map(|word| word.as_bytes().to_vec()));
+            out.push((label.clone(), line.collect::<Argv>()));
+        };
+        let harmful = HARMFUL.contains(&label.as_str());
+        let may = |argc: usize| !harmful || !row.accepts(argc);
+        for word in ["x", "1", "-1", "s"] {
+            let counts = 0..=least + 2;
+            counts.filter(|n| may(names.len() + n)).for_each(|n| add(vec![word; n]));
+        }
+        if harmful || matches!(row.run, Run::Container) {
+            continue;
+        }
+        let mut rng = Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(n as u64));
+        let options: Vec<&str> = options(row.syntax);
+        for _ in 0..count {
+            let length = (least + rng.below(5)).saturating_sub(names.len() + 1);
+            add((0..length).map(|_| word(&mut rng, &options)).collect());
+        }
+    }
+    let words = |line: &&str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    out.extend(CHOSEN.iter().map(|line| (line.to_lowercase(), words(line))));
+    out
+}
+
+fn word<'a>(rng: &mut Rng, options: &[&'a str]) -> &'a str {
+    if !options.is_empty() && rng.one_in(2) { rng.pick(options) } else { rng.pick(WORDS) }
+}
+
+/// The words of a syntax that stand for themselves.
+fn options(syntax: &'static str) -> Vec<&'static str> {
+    let words = syntax.split([' ', '[', ']', '<', '>', '|']);
+    words.filter(|w| w.len() > 1 && w.bytes().all(|b| b.is_ascii_uppercase() || b == b'-')).collect()
+}
+
+/// The reply to `argv` behind `state`; None: the connection was closed, and is a new one.
+fn ask(server: &Server, client: &mut Client, state: &[&str], argv: &Argv) -> Option<Reply> {
+    let mut bytes: Vec<u8> =
+        state.iter().flat_map(|line| request(&line.split(' ').collect::<Vec<_>>())).collect();
+    bytes.extend(request(argv));
+    let mut reply = client.send_raw(&bytes).map_err(|_| ());
+    let mut got = None;
+    for _ in 0..=state.len() {
+        reply = reply.and_then(|()| client.read().map(|r| got = Some(r)).map_err(|_| ()));
+    }
+    if reply.is_err() {
+        *client = server.client();
+        return None;
+    }
+    got
+}
+
+fn refusal(row: Option<&Row>) -> Option<&'static str> {
+    match row?.run {
+        Run::Refuse(line) => Some(line),
+        _ => None,
+    }
+}
+
+/// Why two replies may differ. None: they may not.
+fn excused(label: &str, row: Option<&Row>, argv: &Argv, redis: &Value, tern: &Value) -> Option<&'static str> {
+    if refusal(row).is_some_and(|line| tern.bytes() == Some(line.as_bytes())) {
+        return Some("refused by design");
+    }
+    if !redis.is_error() && !tern.is_error() {
+        return Some("both answer");
+    }
+    if compare(argv, &[], redis, tern) != Verdict::Differ {
+        return Some("differences.rs");
+    }
+    let show = |v: &Value| if v.is_error() { text(v.bytes().unwrap_or_default()) } else { "answers".into() };
+    let (redis, tern) = (show(redis), show(tern));
+    let of = |excuse: &&Excuse| match excuse.label.strip_suffix('*') {
+        Some(start) => label.starts_with(start),
+        None => label == excuse.label,
+    };
+    EXCUSES.iter().filter(of).find(|e| (e.applies)(&redis, &tern)).map(|e| e.why)
+}
+
+#[test]
+fn wrong_arguments_are_refused_as_by_redis() {
+    let Some(redis) = redis("wrong arguments differential test") else { return };
+    let tern = tern(&["--appendfsync", "no"]);
+    let (mut r, mut t) = (redis.client(), tern.client());
+    let rows: BTreeMap<String, &Row> = table::labelled().collect();
+    let unknown: BTreeSet<String> = elsewhere(&mut r, rows.keys());
+    let (mut complaints, mut compared, mut used) = (Vec::new(), 0, BTreeMap::new());
+    let mut state = STATE;
+    for (label, argv) in lines().into_iter().filter(|(label, _)| !unknown.contains(label)) {
+        let (a, b) = (ask(&redis, &mut r, state, &argv), ask(&tern, &mut t, state, &argv));
+        compared += 1;
+        let refused =
+            a.as_ref().zip(b.as_ref()).is_some_and(|(a, b)| a.value.is_error() && b.value.is_error());
+        let writes = rows.get(&label).is_none_or(|row| row.is_write());
+        state = if refused || !writes { &STATE[..1] } else { STATE };
+        let (a, b) = match (a, b) {
+            (None, None) => continue,
+            (Some(a), Some(b)) if a.raw == b.raw => continue,
+            (Some(a), Some(b)) => (a, b),
+            (a, b) => {
+                let closed = |r: Option<Reply>| r.map_or("closes".into(), |r| text(&r.raw));
+                complaints.push(format!("{}\n  redis: {}\n  tern:  {}", show(&argv), closed(a), closed(b)));
+                continue;
+            }
+        };
+        match excused(&label, rows.get(&label).copied(), &argv, &a.value, &b.value) {
+            Some(why) => *used.entry(why).or_insert(0) += 1,
+            None => complaints.push(format!(
+                "{}\n  redis: {}\n  tern:  {}",
+                show(&argv),
+                text(&a.raw),
+                text(&b.raw)
+            )),
+        }
+    }
+    say(&format!("wrong arguments: {compared} lines compared, {} differ", complaints.len()));
+    used.iter().for_each(|(why, times)| say(&format!("  {times} times: {why}")));
+    assert!(compared > 5_000, "only {compared} lines");
+    let idle: Vec<_> = EXCUSES.iter().map(|e| e.why).filter(|why| !used.contains_key(why)).collect();
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+    assert!(idle.is_empty(), "nothing needs these any more: {idle:?}");
+}
+
+/// Of these labels, those that Redis 7.0 does not have.
+fn elsewhere<'a>(redis: &mut Client, labels: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
+    let mut missing = |label: &&String| {
+        let reply = redis.run(&["COMMAND", "INFO", label.as_str()]).value;
+        reply.items().and_then(|items| items.first()).is_none_or(|info| info.items().is_none())
+    };
+    labels.filter(|label| missing(label)).cloned().collect()
+}
