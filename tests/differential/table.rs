@@ -49,6 +49,9 @@ const NOT_GENERATED: &[(&str, &str)] = &[
     ("PSYNC", "Tern refuses it by design"),
     ("REPLCONF", "Tern refuses it by design"),
     ("FAILOVER", "Tern refuses it by design"),
+    ("BACKUP", "since 8.10"),
+    ("HOTKEYS", "since 8.6"),
+    ("TRIMSLOTS", "since 8.4"),
 ];
 
 const SCRIPTS: &str = "refused; the flags skip_monitor and no_mandatory_keys would say how it runs";

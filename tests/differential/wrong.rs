@@ -78,6 +78,8 @@ const CHOSEN: &[&str] = &[
     "LOLWUT VERSION 6 1 1 x",
     "LOLWUT VERSION 7 x",
     "LOLWUT x",
+    "SET s v IFDEQ x",
+    "SORT set STORE d",
     "FUNCTION LIST LIBRARYNAME",
     "FUNCTION LIST LIBRARYNAME a LIBRARYNAME b",
     "FUNCTION LIST WITHCODE WITHCODE",
@@ -99,8 +101,13 @@ const EXCUSES: &[Excuse] = &[
         label: "command|getkeys*",
         why: "COMMAND GETKEYS of a command without arguments is one since 7.2",
         applies: |redis, tern| {
-            redis.starts_with("ERR wrong number of arguments") && tern == "ERR Invalid command specified"
+            redis.starts_with("ERR wrong number of arguments") && tern.starts_with("ERR Invalid ")
         },
+    },
+    Excuse {
+        label: "set",
+        why: "SET has had IFDEQ and IFDNE since 8.4",
+        applies: |redis, tern| redis == "ERR syntax error" && tern.starts_with("ERR digest must be"),
     },
     Excuse {
         label: "sort",
@@ -138,7 +145,8 @@ fn lines() -> Vec<(String, Argv)> {
         }
     }
     let words = |line: &&str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-    out.extend(CHOSEN.iter().map(|line| (line.to_lowercase(), words(line))));
+    let label = |line: &&str| line.split(' ').next().unwrap_or_default().to_lowercase();
+    out.extend(CHOSEN.iter().map(|line| (label(line), words(line))));
     out
 }
 
