@@ -92,11 +92,24 @@ async fn replace(store: &Store, rows: &Rows) {
     }
 }
 
+/// A row of any kind, each as likely as the others: most rows are the dictionary's.
+fn any_row(rows: &Rows, choices: &mut Choices<'_>) -> usize {
+    let kind = |at: usize| {
+        let key = &rows[at].0;
+        // A database's rows begin with its prefix, mostly of two bytes.
+        &key[..key.len().min(if key[0] < 0x80 { 1 } else { 3 })]
+    };
+    let firsts: Vec<usize> = (0..rows.len()).filter(|at| *at == 0 || kind(*at) != kind(at - 1)).collect();
+    let which = choices.below(firsts.len());
+    let end = firsts.get(which + 1).copied().unwrap_or(rows.len());
+    firsts[which] + choices.below(end - firsts[which])
+}
+
 /// One to three rows are damaged.
 fn damaged(sound: &Rows, choices: &mut Choices<'_>) -> Rows {
     let mut rows = sound.clone();
     for _ in 0..=choices.below(3) {
-        let (at, other) = (choices.below(rows.len()), choices.below(rows.len()));
+        let (at, other) = (any_row(&rows, choices), any_row(&rows, choices));
         match choices.below(6) {
             0 => drop(rows.remove(at)),
             1 => rows[at].1 = rows[other].1.clone(),
