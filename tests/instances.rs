@@ -42,6 +42,18 @@ async fn who_beats_lives_whatever_its_clock_says() {
     assert!(hours.iter().max() >= hours.iter().min().map(|h| h + 2).as_ref(), "the clocks do differ");
 }
 
+/// Its rows are read on the way, and that may be too old as the commit may be.
+#[tokio::test]
+async fn who_leaves_is_gone_whatever_has_to_be_tried_again() {
+    let c = Cluster::new(2).await;
+    assert_eq!(c.line(1, "INCR n").await, Reply::Int(1));
+    c.faulty.set_rates(FaultRates { too_old_read: 0.9, too_old_commit: 0.5, ..FaultRates::default() });
+    assert_eq!(c.space(1).instances.leave().await, Ok(()));
+    c.faulty.set_rates(FaultRates::default());
+    assert_eq!(rows(&c, 1).await, (0, 0));
+    c.assert_sound().await;
+}
+
 #[tokio::test]
 async fn a_silent_server_loses_its_share_then_its_rows() {
     let c = Cluster::new(2).await;

@@ -243,10 +243,13 @@ impl Instances {
         *left = true;
         loop {
             let tx = self.store.begin();
-            clear(&tx, self.id).await?;
-            match tx.commit().await {
+            let cleared = match clear(&tx, self.id).await {
+                Ok(()) => tx.commit().await.map(drop),
+                Err(e) => Err(e),
+            };
+            match cleared {
                 Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
-                result => return result.map(|_| ()),
+                result => return result,
             }
         }
     }

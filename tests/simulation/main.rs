@@ -47,6 +47,17 @@ const CHANCES: u64 = 20;
 /// Its name, where it shows, and how.
 type Breach = (&'static str, &'static [Group], FaultRates, Arc<dyn Tamper>);
 
+/// Says which seed it was where a simulation itself panics.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            support::say(&format!("simulation: TERN_SIM_SEED={}", self.0));
+        }
+    }
+}
+
 /// What was simulated.
 #[derive(Default)]
 struct Sum {
@@ -69,7 +80,7 @@ impl Sum {
     }
 
     fn add_plan(&mut self, plan: &Plan, seed: u64) {
-        let since = Instant::now();
+        let (since, _seed) = (Instant::now(), Named(seed));
         let Outcome { history, crashes, outages, restarts, damage } = simulate(plan, seed);
         self.simulating += since.elapsed();
         let (operations, open) = counted(&history);
