@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tern::env::{Env, Rng};
 use tern::error::{Error, StoreError};
+use tern::keyspace::collector::Round;
 use tern::keyspace::ids::{BLOCK, FIRST_INTEGER, Interner, MAX_MEMBER, integer_id, integer_of, integer_text};
 use tern::keyspace::resolve::resolve_some;
 use tern::keyspace::{Keyspace, alloc, catalog};
@@ -155,13 +156,13 @@ async fn members_get_ids_once_and_come_back() {
     members.push(word(7));
     let tx = world.store.begin();
     assert_eq!(ids.find(&tx, &[word(7)]).await.unwrap(), [None]);
-    let first = ids.intern(&tx, &members).await.unwrap();
+    let first = ids.intern(&tx, Round::default(), &members).await.unwrap();
     assert!(first[..3_000].iter().all(|i| i.fresh));
     assert!(first.windows(2).take(2_999).all(|w| w[1].id == w[0].id + 1), "neighbours in call order");
     assert_eq!(first.last(), first.get(7), "one member, one id");
     tx.commit().await.unwrap();
     let tx = world.store.begin();
-    let again = ids.intern(&tx, &members).await.unwrap();
+    let again = ids.intern(&tx, Round::default(), &members).await.unwrap();
     assert!(!tx.is_write() && again.iter().all(|i| !i.fresh || i.id >= FIRST_INTEGER));
     let numbers: Vec<u64> = again.iter().map(|i| i.id).collect();
     assert_eq!(numbers, first.iter().map(|i| i.id).collect::<Vec<_>>());
@@ -176,10 +177,10 @@ async fn too_long_and_too_many_are_refused_before_writing() {
     let world = World::new(12).await;
     let tx = world.store.begin();
     let long = Bytes::from(vec![b'x'; MAX_MEMBER + 1]);
-    let error = world.space.ids.intern(&tx, &[word(1), long]).await.unwrap_err().into_reply();
+    let error = world.space.ids.intern(&tx, Round::default(), &[word(1), long]).await.unwrap_err().into_reply();
     assert_eq!(error.0, "ERR a set member of 100001 bytes exceeds the store's limit of 100000");
     let many: Vec<Bytes> = (0..60_000).map(word).collect();
-    let error = world.space.ids.intern(&tx, &many).await.unwrap_err().into_reply();
+    let error = world.space.ids.intern(&tx, Round::default(), &many).await.unwrap_err().into_reply();
     assert!(error.0.contains("limit 10 MB"), "{}", error.0);
     assert!(!tx.is_write());
 }
@@ -205,7 +206,7 @@ async fn agree(store: Store) {
                 let members: Vec<Bytes> = (0..5).map(|_| word(rng.below(60))).collect();
                 loop {
                     let tx = store.begin();
-                    let interned = match ids.intern(&tx, &members).await {
+                    let interned = match ids.intern(&tx, Round::default(), &members).await {
                         Ok(interned) => interned,
                         Err(Error::Store(StoreError::TooOld)) => continue,
                         Err(e) => panic!("{e:?}"),
@@ -273,7 +274,7 @@ async fn a_piece_that_ends_before_the_first_row_that_is_wanted_goes_on() {
     let ids = &world.space.ids;
     let intern = async |members: Vec<Bytes>| {
         let tx = world.store.begin();
-        let interned = ids.intern(&tx, &members).await.unwrap();
+        let interned = ids.intern(&tx, Round::default(), &members).await.unwrap();
         tx.commit().await.unwrap();
         interned.into_iter().map(|i| i.id).collect::<Vec<u64>>()
     };

@@ -8,9 +8,9 @@ use super::table::{Flags, Group, Row};
 use crate::error::{Error, Result, StoreResult};
 use crate::handler;
 use crate::keyspace::collector::State;
-use crate::keyspace::ids::BLOCK;
-use crate::keyspace::keys::{Prefix, SHARDS, root};
-use crate::store::{RangeOptions, Read, Tx, key_after};
+use crate::keyspace::ids;
+use crate::keyspace::keys::{Prefix, SHARDS};
+use crate::store::{RangeOptions, Read, Tx};
 use crate::telemetry::counters::Sample;
 use crate::telemetry::process;
 use crate::telemetry::prometheus::{self, Figure};
@@ -118,10 +118,7 @@ async fn keyspace(cx: &Cx<'_>) -> Result<Vec<KeyspaceRow>> {
 /// Ids leased, and where the collection of the dictionary stands; None where the store cannot be read.
 async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
     let read = async {
-        let (from, to) = (root::lease(0), key_after(&root::lease(u8::MAX)));
-        let leases = cx.tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await?;
-        let blocks = leases.pairs.iter().filter_map(|(_, raw)| raw[..].try_into().ok());
-        let leased = blocks.map(u64::from_le_bytes).sum::<u64>().saturating_mul(BLOCK);
+        let leased = ids::leased(cx.tx).await?;
         StoreResult::Ok((leased, State::read(cx.tx, Read::Snapshot).await?))
     };
     match read.await {

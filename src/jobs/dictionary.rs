@@ -1,13 +1,16 @@
 //! Collects the dictionary: see `types::set::collect`. Every server looks now and then; one of them does it.
 //!
-//! A cycle begins when DEBUG DICTIONARY-GC asks this server for it, or `dictionary-gc-interval` after the last one that this server
-//! has seen, on the server whose share that is. Times are this server's own.
+//! A cycle begins when DEBUG DICTIONARY-GC asks this server for it; and, where `dictionary-gc-interval` is not 0, on the server whose share that
+//! is: so long after the last one that this server has seen, or earlier when the dictionary has grown: once as many ids were leased since the
+//! last one began as had a member then, and [`GROWTH`] at least. So members that come and go double what is stored, whatever their speed and
+//! the interval, and what comes in the time of a cycle is added. Times are this server's own.
 
 use super::pause;
 use crate::commands::cx::Server;
-use crate::error::{Error, StoreError};
+use crate::error::{Error, StoreError, StoreResult};
 use crate::keyspace::collector::{Phase, State};
-use crate::store::Read;
+use crate::keyspace::ids;
+use crate::store::{Read, Tx};
 use crate::types::set::collect::grace::Waiting;
 use crate::types::set::collect::{Collector, Halt, Pace, Step};
 use std::sync::Arc;
@@ -16,6 +19,10 @@ use std::time::Duration;
 
 /// Between two looks at what there is to do.
 const POLL: Duration = Duration::from_secs(1);
+/// Between two looks at how many ids were leased.
+const LOOK: Duration = Duration::from_secs(10);
+/// Ids that are too few to begin a cycle for.
+const GROWTH: u64 = 1 << 20;
 /// After an error.
 const AFTER_ERROR: Duration = Duration::from_secs(5);
 
@@ -27,6 +34,18 @@ struct Memory {
     cycles: Option<(u64, Duration)>,
     /// A cycle was under way.
     active: bool,
+    growth: Growth,
+}
+
+/// How many ids were leased since the last cycle.
+#[derive(Default)]
+struct Growth {
+    /// When it last looked.
+    looked: Duration,
+    /// Those that were leased when the last cycle of this server began, or when it first looked.
+    before: Option<u64>,
+    /// Members that were live in the last cycle.
+    live: u64,
 }
 
 /// Runs until the server stops.
@@ -51,7 +70,7 @@ pub(super) async fn run(server: Arc<Server>) {
 async fn failed(server: &Server, e: Error) -> Duration {
     if matches!(e, Error::Store(StoreError::Corrupt(_))) {
         tracing::error!(?e, "the dictionary is not collected: run `tern check`");
-        let given_up = collector(server).abandon().await;
+        let given_up = Collector::new(&server.space, Pace::default()).abandon().await;
         tracing::debug!(?given_up, "the cycle is abandoned");
     } else {
         tracing::debug!(?e, "collecting the dictionary");
@@ -59,12 +78,8 @@ async fn failed(server: &Server, e: Error) -> Duration {
     AFTER_ERROR
 }
 
-fn pace(server: &Server) -> Pace {
-    Pace { share: server.config.get().dictionary_gc_share, ..Pace::default() }
-}
-
-fn collector(server: &Server) -> Collector<'_> {
-    Collector::new(&server.space, pace(server))
+fn pace(server: &Server, state: &State) -> Pace {
+    Pace { share: server.config.get().dictionary_gc_share, ..Pace::default() }.hurried(state)
 }
 
 /// Returns how long to wait for the next one.
@@ -72,23 +87,40 @@ async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     let tx = server.store.begin();
     let round = server.space.catalog.load(&tx).await?.round;
     let asked = server.space.collector.wanted.load(Ordering::Relaxed);
-    if round.phase == Phase::Idle && !asked && !memory.active && !memory.is_due(server) {
+    let grown = memory.growth.is_much(server, &tx).await?;
+    if round.phase == Phase::Idle && !asked && !grown && !memory.active && !memory.is_due(server) {
         return Ok(POLL);
     }
     let state = State::read(&tx, Read::Snapshot).await?;
-    drop(tx);
-    memory.waiting.look(&server.space, &pace(server), &state).await?;
-    let collector = collector(server);
-    let begins = state.phase == Phase::Idle && (memory.sees(server, &state) || asked);
+    let pace = pace(server, &state);
+    memory.waiting.look(&server.space, &pace, &state).await?;
+    let collector = Collector::new(&server.space, pace);
+    let begins = state.phase == Phase::Idle && (memory.sees(server, &state, grown) || asked);
     memory.active = begins || state.phase != Phase::Idle;
     if begins {
         server.space.collector.wanted.store(false, Ordering::Relaxed);
+        memory.growth.before = Some(ids::leased(&tx).await?);
         collector.begin().await?;
     }
+    drop(tx);
     Ok(match collector.step().await? {
         Step::Worked => Duration::ZERO,
         Step::Idle | Step::Waits => POLL,
     })
+}
+
+impl Growth {
+    /// Whether it is time for a cycle because of it.
+    async fn is_much(&mut self, server: &Server, tx: &Tx) -> StoreResult<bool> {
+        let now = server.env.clock.monotonic();
+        if server.config.get().dictionary_gc_interval == 0 || now.saturating_sub(self.looked) < LOOK {
+            return Ok(false);
+        }
+        self.looked = now;
+        let leased = ids::leased(tx).await?;
+        let before = *self.before.get_or_insert(leased);
+        Ok(leased.saturating_sub(before) >= self.live.max(GROWTH))
+    }
 }
 
 impl Memory {
@@ -100,10 +132,11 @@ impl Memory {
     }
 
     /// Nothing is under way. Whether a cycle is due, and this server's.
-    fn sees(&mut self, server: &Server, state: &State) -> bool {
+    fn sees(&mut self, server: &Server, state: &State, grown: bool) -> bool {
         if self.cycles.is_none_or(|(cycles, _)| cycles != state.cycles) {
             self.cycles = Some((state.cycles, server.env.clock.monotonic()));
         }
-        self.is_due(server) && server.space.instances.owns("dictionary", 0)
+        self.growth.live = state.live;
+        (grown || self.is_due(server)) && server.space.instances.owns("dictionary", 0)
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! e 00                  -> 01 | phase u8 | thirteen numbers u64 LE    the state
-//! e 01 <first id BE>    -> treemap                                    ids of one block that are condemned
+//! e 01 <first id BE>    -> treemap                                    ids of one block that are condemned, not yet removed
 //! e 02 <prefix><oid>    -> empty                                      a set that was made while members are looked for
 //! e 03 <instance BE>    -> epoch u64 LE                               whose replies need nothing that is removed in that epoch
+//! e 04 <id BE>          -> empty                                      a condemned id that was given to a set: pardoned
 //! ```
 //! Every transaction of the collector reads `e 00` serializably, and does nothing where its owner or turn are others.
 //! What writers must know of the state ([`Round`]) is read with the catalog and changes with the metadata version only.
@@ -57,14 +58,21 @@ pub struct Round {
     /// again before it is written.
     pub epoch: u64,
     /// The phase when the metadata version last changed: [`Phase::Settle`] and [`Phase::Grace`] begin with a change, and
-    /// [`Phase::Settle`] ends with one.
+    /// [`Phase::Sweep`] ends with one.
     pub phase: Phase,
+    /// That metadata version.
+    pub version: u64,
 }
 
 impl Round {
     /// Whether sets that are made must be shown to the collector.
     pub fn is_settling(self) -> bool {
         self.phase == Phase::Settle
+    }
+
+    /// Whether ids are condemned: who gives one of them to a set pardons it.
+    pub fn has_condemned(self) -> bool {
+        matches!(self.phase, Phase::Settle | Phase::Grace | Phase::Sweep)
     }
 }
 
@@ -156,9 +164,9 @@ impl State {
         })
     }
 
-    /// What writers must know.
-    pub fn round(&self) -> Round {
-        Round { epoch: self.epoch, phase: self.phase }
+    /// What writers must know, at this metadata version.
+    pub fn round(&self, version: u64) -> Round {
+        Round { epoch: self.epoch, phase: self.phase, version }
     }
 
     /// The state that `tx` sees.

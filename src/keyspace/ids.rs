@@ -11,19 +11,21 @@
 //! * Two transactions that intern one member: both read its `f` row serializably, so that the second to commit fails,
 //!   runs again and finds the id. Long members share an `f` row by hash; `b` tells them apart.
 //! * `b` rows never change while anybody asks for them, so they are read as snapshots and written without a write conflict.
-//! * An id in an `f` row may bear the mark [`CONDEMNED`] (top bits `01`): the collector of the dictionary (`types::set::collect`) will
-//!   remove it unless somebody who gives the member to a set takes the mark away before. [`Interner::intern`] does.
-//!   An id that was only looked up ([`Interner::find`]) must therefore not be given to a set.
+//! * An id may be condemned ([`super::condemned`]): the collector of the dictionary (`types::set::collect`) will remove it unless somebody
+//!   who gives the member to a set pardons it before. [`Interner::intern`] does. An id that was only looked up ([`Interner::find`]) must
+//!   therefore not be given to a set.
 //!
 //! Leases: a few stripes, each with its block. A caller takes the first stripe that is free, so that callers one after
 //! the other share a block, and callers at the same time do not wait for each other, not even for a lease.
 
+use super::collector::Round;
+use super::condemned::Condemned;
 use super::keys::{MAX_INLINE_MEMBER, root};
 use super::members;
 use super::reads::get_many;
 use crate::env::{Env, Rng};
-use crate::error::{ReplyError, Result, StoreError};
-use crate::store::{MAX_TRANSACTION, MAX_VALUE, Read, Store, Tx};
+use crate::error::{ReplyError, Result, StoreError, StoreResult};
+use crate::store::{MAX_TRANSACTION, MAX_VALUE, RangeOptions, Read, Store, Tx, key_after};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -34,8 +36,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub const MAX_MEMBER: usize = MAX_VALUE;
 /// Ids of a lease: one Roaring container.
 pub const BLOCK: u64 = 1 << 16;
-/// The mark of an interned id that is about to be collected.
-pub const CONDEMNED: u64 = 1 << 62;
 /// The smallest id of an integer.
 pub const FIRST_INTEGER: u64 = 0b10 << 62;
 const HALF: i64 = 1 << 61;
@@ -88,14 +88,8 @@ pub struct Interned {
 pub struct Known {
     /// Its id.
     pub id: u64,
-    /// True where the collector has marked it.
+    /// True where the collector may be about to remove it.
     pub condemned: bool,
-}
-
-impl Known {
-    fn stored(raw: u64) -> Self {
-        Known { id: raw & !CONDEMNED, condemned: raw & CONDEMNED != 0 && raw < FIRST_INTEGER }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +107,7 @@ struct Stripe {
 pub struct Interner {
     store: Store,
     stripes: Vec<Mutex<Stripe>>,
+    condemned: Condemned,
     /// Of hashes that attackers must not foresee.
     seed: u64,
 }
@@ -122,7 +117,7 @@ impl Interner {
     pub fn new(store: Store, env: &Env) -> Self {
         let stripe = |_| Mutex::new(Stripe { lease: Lease::default(), rng: env.rng() });
         let seed = env.secret(8).and_then(|raw| raw.try_into().ok()).map_or(0, u64::from_le_bytes);
-        Interner { store, stripes: (0..STRIPES).map(stripe).collect(), seed }
+        Interner { store, stripes: (0..STRIPES).map(stripe).collect(), condemned: Condemned::default(), seed }
     }
 
     /// `n` ids never handed out before, ascending, neighbours as far as blocks reach.
@@ -155,38 +150,53 @@ impl Interner {
         }
     }
 
-    /// The ids of `members`, in their order; members that have none get one. Refuses before anything is written: a
-    /// member that is too long, or (as [`StoreError::TooLarge`]) more new members than a transaction holds.
-    pub async fn intern(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Interned>> {
+    /// The ids of `members`, in their order; members that have none get one. `round`: as `tx` reads it. Refuses before anything is
+    /// written: a member that is too long, or (as [`StoreError::TooLarge`]) more new members than a transaction holds.
+    pub async fn intern(&self, tx: &Tx, round: Round, members: &[Bytes]) -> Result<Vec<Interned>> {
         check_length(members)?;
-        let known = self.lookup(tx, members, Read::Serializable).await?;
+        let known = self.lookup(tx, members).await?;
         let new = members.iter().zip(&known).filter(|(_, id)| id.is_none()).map(|(m, _)| m).collect();
         let (new, places) = distinct(new, self.seed);
         check_room(&new)?;
         let ids = self.take(new.len()).await?;
         self.write(tx, &new, &ids).await?;
-        for (member, known) in members.iter().zip(&known) {
-            if let Some(Known { id, condemned: true }) = known {
-                pardon(tx, member, *id).await?;
-            }
-        }
+        self.pardon(tx, round, known.iter().copied().flatten()).await?;
         let mut fresh = places.into_iter().filter_map(|place| ids.get(place).copied());
         let interned = known.into_iter().filter_map(|known| match known {
-            Some(Known { id, .. }) => Some(Interned { id, fresh: false }),
+            Some(id) => Some(Interned { id, fresh: false }),
             None => Some(Interned { id: fresh.next()?, fresh: true }),
         });
         Ok(interned.collect())
     }
 
-    /// The ids of `members` as far as they have one. Writes nothing.
-    pub async fn find(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
-        let known = self.known(tx, members).await?;
-        Ok(known.into_iter().map(|known| known.map(|known| known.id)).collect())
+    /// Keeps the collector from removing those of `ids` that are condemned. A row that is there stays as long as they are: it is not
+    /// written again, so that an id that is given to many sets fails the collector once.
+    async fn pardon(&self, tx: &Tx, round: Round, ids: impl Iterator<Item = u64> + Clone) -> Result<()> {
+        let condemned = self.condemned.among(tx, round, ids).await?;
+        let keys: Vec<[u8; 10]> = condemned.iter().map(root::pardon).collect();
+        let rows = get_many(tx, &keys, Read::Snapshot).await?;
+        for (key, _) in keys.iter().zip(rows).filter(|(_, row)| row.is_none()) {
+            tx.set(key, &[])?;
+        }
+        Ok(())
     }
 
-    /// As [`Interner::find`], with the marks of the ids.
-    pub async fn known(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
-        self.lookup(tx, members, Read::Serializable).await
+    /// The ids of `members` as far as they have one. Writes nothing.
+    pub async fn find(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
+        self.lookup(tx, members).await
+    }
+
+    /// As [`Interner::find`], and whether they are condemned. `round`: as `tx` reads it.
+    pub async fn known(&self, tx: &Tx, round: Round, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
+        let ids = self.lookup(tx, members).await?;
+        let condemned = self.condemned.among(tx, round, ids.iter().copied().flatten()).await?;
+        let known = |id| Known { id, condemned: condemned.contains(id) };
+        Ok(ids.into_iter().map(|id| id.map(known)).collect())
+    }
+
+    /// Forgets which ids are condemned. It is read again when it is needed.
+    pub(super) fn forget(&self) {
+        self.condemned.clear();
     }
 
     /// The id of one member, if it has one.
@@ -195,14 +205,14 @@ impl Interner {
             return Ok(Some(id));
         }
         match tx.get(&root::forward(member), Read::Serializable).await? {
-            Some(row) => Ok(pick(tx, member, &row).await?.map(|known| known.id)),
+            Some(row) => pick(tx, member, &row).await,
             None => Ok(None),
         }
     }
 
-    async fn lookup(&self, tx: &Tx, members: &[Bytes], read: Read) -> Result<Vec<Option<Known>>> {
-        let integer = |m: &Bytes| integer_id(m).map(|id| Known { id, condemned: false });
-        let mut ids: Vec<Option<Known>> = members.iter().map(integer).collect();
+    /// Serializable: who takes an id from here fails where the collector removes it meanwhile.
+    async fn lookup(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
+        let mut ids: Vec<Option<u64>> = members.iter().map(|m| integer_id(m)).collect();
         let words: Vec<&Bytes> =
             members.iter().zip(&ids).filter(|(_, id)| id.is_none()).map(|(m, _)| m).collect();
         if words.is_empty() {
@@ -210,9 +220,9 @@ impl Interner {
         }
         let keys: Vec<Vec<u8>> = words.iter().map(|m| root::forward(m)).collect();
         let rows = if keys.len() < BULK || tx.prefers_prefetch() {
-            get_many(tx, &keys, read).await?
+            get_many(tx, &keys, Read::Serializable).await?
         } else {
-            tx.get_bulk(&keys, read).await?
+            tx.get_bulk(&keys, Read::Serializable).await?
         };
         let mut found = words.iter().zip(rows);
         for id in ids.iter_mut().filter(|id| id.is_none()) {
@@ -242,50 +252,39 @@ impl Interner {
 }
 
 /// Which id of a forward row belongs to `member`.
-async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<Known>> {
-    for raw in row.chunks_exact(8) {
-        let known = Known::stored(u64::from_be_bytes(raw.try_into().unwrap_or_default()));
+async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
+    for id in ids_of_row(row) {
         if member.len() <= MAX_INLINE_MEMBER {
-            return Ok(Some(known));
+            return Ok(Some(id));
         }
-        if members::read(tx, &[known.id]).await?.first() == Some(&Some(member.clone())) {
-            return Ok(Some(known));
+        if members::read(tx, &[id]).await?.first() == Some(&Some(member.clone())) {
+            return Ok(Some(id));
         }
     }
     Ok(None)
 }
 
-/// Takes the mark from an id whose row was read serializably.
-async fn pardon(tx: &Tx, member: &Bytes, id: u64) -> Result<()> {
+/// Removes an id of `member`, which has it, from the row `f`. Nothing is read where no other member can share that: it is there
+/// exactly as long as the member's row `b`.
+pub(super) async fn remove(tx: &Tx, id: u64, member: &Bytes) -> StoreResult<()> {
     let key = root::forward(member);
+    if member.len() <= MAX_INLINE_MEMBER {
+        return tx.clear_bulk(&key);
+    }
     let row = tx.get(&key, Read::Serializable).await?.unwrap_or_default();
-    Ok(tx.set(&key, &marked(&row, id, false).unwrap_or(row.to_vec()))?)
+    let rest = without(&row, id);
+    if rest.is_empty() { tx.clear(&key) } else { tx.set(&key, &rest) }
 }
 
-/// A row `f` in which `id` is condemned, or not any more. None where it does not hold the id, or says so already.
-pub fn marked(row: &[u8], id: u64, condemned: bool) -> Option<Vec<u8>> {
-    let (from, to) = if condemned { (id, id | CONDEMNED) } else { (id | CONDEMNED, id) };
-    let place = row.chunks_exact(8).position(|raw| raw == from.to_be_bytes())?;
-    let (before, rest) = row.split_at_checked(place * 8)?;
-    Some([before, &to.to_be_bytes(), rest.get(8..)?].concat())
+/// A row `f` without `id`.
+pub fn without(row: &[u8], id: u64) -> Vec<u8> {
+    let others = row.as_chunks::<8>().0.iter().filter(|raw| **raw != id.to_be_bytes());
+    others.flatten().copied().collect()
 }
 
-/// A row `f` without `id`, empty where no other is in it. None where it does not hold the id with its mark.
-pub fn without_condemned(row: &[u8], id: u64) -> Option<Vec<u8>> {
-    let place = row.chunks_exact(8).position(|raw| raw == (id | CONDEMNED).to_be_bytes())?;
-    let (before, rest) = row.split_at_checked(place * 8)?;
-    Some([before, rest.get(8..)?].concat())
-}
-
-/// Whether a row `f` holds `id` with its mark.
-pub fn is_condemned(row: &[u8], id: u64) -> bool {
-    row.chunks_exact(8).any(|raw| raw == (id | CONDEMNED).to_be_bytes())
-}
-
-/// The ids of a row `f`, without their marks.
+/// The ids of a row `f`.
 pub fn ids_of_row(row: &[u8]) -> impl Iterator<Item = u64> {
-    let number = |raw: &[u8]| Some(Known::stored(u64::from_be_bytes(raw.try_into().ok()?)).id);
-    row.chunks_exact(8).filter_map(number)
+    row.as_chunks::<8>().0.iter().map(|raw| u64::from_be_bytes(*raw))
 }
 
 /// The members without repetitions, and for each the place of its first appearance among them. `seed`: secret, so that nobody
@@ -345,6 +344,14 @@ pub fn room<'a>(members: impl IntoIterator<Item = &'a Bytes>) -> usize {
 fn check_room(new: &[&Bytes]) -> Result<()> {
     let bytes = room(new.iter().copied());
     if bytes > MAX_TRANSACTION / 10 * 9 { Err(StoreError::TooLarge.into()) } else { Ok(()) }
+}
+
+/// Ids that were ever leased. Snapshot.
+pub async fn leased(tx: &Tx) -> StoreResult<u64> {
+    let (from, to) = (root::lease(0), key_after(&root::lease(u8::MAX)));
+    let rows = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await?;
+    let blocks = rows.pairs.iter().filter_map(|(_, raw)| raw[..].try_into().ok());
+    Ok(blocks.map(u64::from_le_bytes).sum::<u64>().saturating_mul(BLOCK))
 }
 
 /// Leases a block of a random shard in a transaction of its own.

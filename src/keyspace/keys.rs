@@ -413,6 +413,14 @@ pub mod root {
     pub fn all_streamed() -> ([u8; 2], [u8; 2]) {
         ([b'e', 3], [b'e', 4])
     }
+    /// `e 04 <id>`: a condemned id that was given to a set.
+    pub fn pardon(id: u64) -> [u8; 10] {
+        in_collection(4, id)
+    }
+    /// The range of all pardons.
+    pub fn all_pardons() -> ([u8; 2], [u8; 2]) {
+        ([b'e', 4], [b'e', 5])
+    }
     fn in_collection(kind: u8, n: u64) -> [u8; 10] {
         let [a, b, c, d, e, f, g, h] = n.to_be_bytes();
         [b'e', kind, a, b, c, d, e, f, g, h]

@@ -13,9 +13,10 @@
 use super::keys::root;
 use super::reads::get_many;
 use crate::error::{StoreError, StoreResult};
-use crate::store::{RangeOptions, Read, Tx, key_after};
+use crate::store::{RangeOptions, Read, Tx};
 use bytes::Bytes;
 use futures_util::future::try_join;
+use roaring::RoaringTreemap;
 
 /// Ids of a group.
 pub const GROUP: u64 = 16;
@@ -24,8 +25,6 @@ const GROUP_BYTES: usize = 8 << 10;
 const LENGTHS: usize = 2 * GROUP as usize;
 /// The length of a member that was removed.
 const REMOVED: u16 = u16::MAX;
-/// Ids that are so far apart on average are read as points.
-const SPARSE: u64 = 32;
 /// Bytes of rows that one range read asks for.
 const PAGE: usize = 1 << 18;
 
@@ -100,6 +99,13 @@ pub struct Entries<'a> {
     rest: &'a [u8],
 }
 
+impl Entries<'_> {
+    /// One past the last id that the row may be of.
+    fn end(&self) -> u64 {
+        self.id + if self.own.is_some() { 1 } else { self.lengths.len() as u64 }
+    }
+}
+
 impl<'a> Iterator for Entries<'a> {
     type Item = (u64, &'a [u8]);
 
@@ -162,61 +168,70 @@ pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>
     Ok(out)
 }
 
-/// Those of `ids` (ascending) that have a member, with it. Snapshot.
-pub async fn present(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<(u64, Bytes)>> {
-    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(Vec::new()) };
-    if (last - first) / ids.len() as u64 >= SPARSE {
-        let found = read(tx, ids).await?;
-        return Ok(ids.iter().zip(found).filter_map(|(id, member)| Some((*id, member?))).collect());
-    }
-    let (mut begin, end) = (root::member(group(*first)).to_vec(), root::member(last + 1));
-    let mut found = Vec::with_capacity(ids.len());
-    loop {
-        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-        for (key, row) in &page.pairs {
-            let entries = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of a member".into()))?;
-            let wanted = entries.filter(|(id, _)| ids.binary_search(id).is_ok());
-            found.extend(wanted.map(|(id, member)| (id, row.slice_ref(member))));
-        }
-        match page.pairs.last() {
-            Some((key, _)) if page.more => begin = key_after(key),
-            _ => return Ok(found),
-        }
-    }
+/// The ids from `from` up to `to` that have a member, as far as one page of rows goes, and where the next page begins. Snapshot.
+pub async fn present(tx: &Tx, from: u64, to: u64) -> StoreResult<(Vec<u64>, Option<u64>)> {
+    let (mut ids, mut sound, mut end) = (Vec::new(), true, from);
+    let mut each = |key: &[u8], row: &[u8]| {
+        let Some(found) = entries(key, row) else {
+            sound = false;
+            return;
+        };
+        end = found.end();
+        ids.extend(found.map(|(id, _)| id).filter(|id| (from..to).contains(id)));
+    };
+    let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+    let more = tx.visit(&root::member(group(from)), &root::member(to), opts, &mut each).await?;
+    if sound { Ok((ids, more.then_some(end))) } else { Err(StoreError::Corrupt("row of a member".into())) }
 }
 
-/// Removes the members of `ids` (ascending). The others of their groups stay. Nobody else may change these rows: they are read as
-/// snapshots.
-pub async fn remove(tx: &Tx, ids: &[u64]) -> StoreResult<()> {
-    for ids in ids.chunk_by(|a, b| group(*a) == group(*b)) {
-        let Some(first) = ids.first().map(|id| group(*id)) else { continue };
-        let key = root::members(first);
-        if let Some(row) = tx.get(&key, Read::Snapshot).await? {
-            match without(&key, &row, ids)? {
-                Some(rest) => tx.set_without_conflict(&key, &rest)?,
-                None => tx.clear(&key)?,
-            }
-        }
-        ids.iter().try_for_each(|id| tx.clear(&root::member(*id)))?;
-    }
-    Ok(())
+/// What [`remove`] did.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// How many members are gone.
+    pub count: u64,
+    /// Up to here; None where all are.
+    pub next: Option<u64>,
 }
 
-/// A group's row without the members of `ids`; None where none is left.
-fn without(key: &[u8], row: &[u8], ids: &[u64]) -> StoreResult<Option<Vec<u8>>> {
-    let entries = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of members".into()))?;
-    let kept = Vec::from_iter(entries.filter(|(id, _)| !ids.contains(id)));
+/// Removes the members of `ids`, with their rows `f`, as far as one page of rows goes. The others of their groups stay. Nobody else may
+/// change these rows `b`: they are read as snapshots.
+pub async fn remove(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<Removed> {
+    let (Some(first), Some(last)) = (ids.min(), ids.max()) else { return Ok(Removed::default()) };
+    let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+    let (begin, end) = (root::member(group(first)), root::member(last + 1));
+    let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
+    let mut removed = Removed::default();
+    for (key, row) in &page.pairs {
+        let all = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of a member".into()))?;
+        removed.next = Some(all.end()).filter(|_| page.more);
+        let (gone, kept): (Vec<_>, Vec<_>) = all.partition(|(id, _)| ids.contains(*id));
+        if gone.is_empty() {
+            continue;
+        }
+        for (id, member) in &gone {
+            super::ids::remove(tx, *id, &row.slice_ref(member)).await?;
+        }
+        removed.count += gone.len() as u64;
+        match kept.is_empty() {
+            true => tx.clear_bulk(key)?,
+            false => tx.set_without_conflict(key, &repacked(&kept))?,
+        }
+    }
+    Ok(removed)
+}
+
+/// A group's row of what is left of its members.
+fn repacked(kept: &[(u64, &[u8])]) -> Vec<u8> {
     let mut lengths = [REMOVED; GROUP as usize];
-    for (id, member) in &kept {
+    for (id, member) in kept {
         if let Some(len) = lengths.get_mut((id % GROUP) as usize) {
             *len = member.len() as u16;
         }
     }
-    let mut rest = Vec::with_capacity(row.len());
-    lengths.iter().for_each(|len| rest.extend_from_slice(&len.to_be_bytes()));
-    kept.iter().for_each(|(_, member)| rest.extend_from_slice(member));
-    Ok((!kept.is_empty()).then_some(rest))
+    let mut row = Vec::with_capacity(LENGTHS + kept.iter().map(|(_, member)| member.len()).sum::<usize>());
+    lengths.iter().for_each(|len| row.extend_from_slice(&len.to_be_bytes()));
+    kept.iter().for_each(|(_, member)| row.extend_from_slice(member));
+    row
 }
 
 #[cfg(test)]
@@ -228,17 +243,17 @@ mod tests {
         let words = members(16, 7);
         let key = root::members(16);
         let row = packed(&(16..32).collect::<Vec<_>>(), &words.iter().collect::<Vec<_>>()).unwrap();
-        let some = without(&key, &row, &[16, 19, 31]).unwrap().unwrap();
-        let left: Vec<u64> = entries(&key, &some).unwrap().map(|(id, _)| id).collect();
-        assert_eq!(left, Vec::from_iter((16..32).filter(|id| ![16, 19, 31].contains(id))));
+        let left: Vec<(u64, &[u8])> =
+            entries(&key, &row).unwrap().filter(|(id, _)| ![16, 19, 31].contains(id)).collect();
+        let some = repacked(&left);
+        assert_eq!(Vec::from_iter(entries(&key, &some).unwrap()), left);
+        assert_eq!(entries(&key, &some).unwrap().end(), 32);
         for id in 16..32 {
             let member = found(id, Some(some.clone().into()), None);
-            let want = left.contains(&id).then(|| words[id as usize - 16].clone());
+            let want = left.iter().any(|(kept, _)| *kept == id).then(|| words[id as usize - 16].clone());
             assert_eq!(member, want, "{id}");
         }
         assert!(some.len() < row.len());
-        assert_eq!(without(&key, &some, &left).unwrap(), None);
-        assert!(without(&key, &row[..20], &[16]).is_err());
     }
 
     fn members(n: usize, len: usize) -> Vec<Bytes> {

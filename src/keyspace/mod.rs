@@ -12,6 +12,7 @@
 //!   e 01 <first id>      -> ids             candidates of a block of ids
 //!   e 02 <prefix><oid>   -> empty           sets made while the collector looks for members
 //!   e 03 <instance>      -> epoch           servers whose replies are done with it
+//!   e 04 <id>            -> empty           candidates that came back                              condemned.rs
 //!   i <instance>         -> heartbeat       servers                                                instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
@@ -35,6 +36,7 @@ pub mod absent;
 pub mod alloc;
 pub mod catalog;
 pub mod collector;
+mod condemned;
 pub mod hints;
 pub mod ids;
 pub mod instances;
@@ -169,6 +171,7 @@ impl Keyspace {
     /// Forgets what is remembered of the store's rows. It is read again when it is needed.
     pub fn forget(&self) {
         self.hints.clear();
+        self.ids.forget();
         self.catalog.forget();
     }
     /// Registers this server, or renews its registration.

@@ -315,6 +315,15 @@ impl Tx {
             _ => self.set(key, value),
         }
     }
+    /// Like [`Tx::clear`], of a row that is there and is hardly asked for soon: one of very many. The embedded engine does not look
+    /// for it first.
+    pub fn clear_bulk(&self, key: &[u8]) -> StoreResult<()> {
+        check_pair(key, &[])?;
+        match self {
+            Tx::Local(t) => t.clear_bulk(key),
+            _ => self.clear(key),
+        }
+    }
     /// Like [`Tx::set`], without a write conflict: serializable readers of `key` do not fail for it.
     pub fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         check_pair(key, value)?;
@@ -364,8 +373,8 @@ impl Tx {
     pub fn watch(&self, key: &[u8]) -> StoreResult<Watch> {
         each!(self, t => t.watch(key))
     }
-    /// The metadata version that this transaction reads: changes with every [`Tx::bump_metadata_version`]. Free to
-    /// read; a serializable read.
+    /// The metadata version that this transaction reads: changes with every [`Tx::bump_metadata_version`], and where the store may have
+    /// lost commits that it had acknowledged (embedded engine, not with [`Fsync::Always`]). Free to read; a serializable read.
     pub async fn metadata_version(&self) -> StoreResult<u64> {
         each!(self, t => t.metadata_version().await)
     }

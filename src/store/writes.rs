@@ -35,7 +35,7 @@ pub(super) enum Effect {
 pub(super) struct Op {
     pub(super) effect: Effect,
     pub(super) conflict: bool,
-    /// Whether the value is likely to be read soon.
+    /// Whether the value, or that there is none, is likely to be read soon. A row that is cleared and not kept is there.
     pub(super) kept: bool,
 }
 
@@ -107,6 +107,13 @@ impl Writes {
     pub(super) fn clear(&mut self, key: Bytes) -> StoreResult<()> {
         self.grow(key.len())?;
         self.put(key, Effect::Clear, true);
+        Ok(())
+    }
+
+    /// As a clear of a row that is there and hardly asked for soon.
+    pub(super) fn clear_bulk(&mut self, key: Bytes) -> StoreResult<()> {
+        self.grow(key.len())?;
+        self.put_op(key, Op { effect: Effect::Clear, conflict: true, kept: false });
         Ok(())
     }
 

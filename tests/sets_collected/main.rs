@@ -91,7 +91,9 @@ async fn collect(c: Arc<Cluster>, n: usize, seed: u64, until: Instant) -> Result
 
 async fn reclaim_all(c: Arc<Cluster>, until: Instant) {
     while Instant::now() < until {
-        let _ = reclaim(c.space(0), None, 64).await;
+        for n in 0..c.members.len() {
+            let _ = reclaim(c.space(n), None, 64).await;
+        }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -195,6 +197,60 @@ async fn no_member_is_lost_or_comes_back_while_the_collector_never_rests() {
     assert_eq!(rows(&c, b"e", b"f").await, 1, "only the state is left");
 }
 
+/// Members that come and go as fast as one client can make them, and a collector at the default pace beside it. A cycle removes what was made
+/// in the one before; so where each takes as long as that, only the last two are left at the end, and where the collector falls behind,
+/// each takes longer, and the last two are most of all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_collector_keeps_up_with_a_load() {
+    let (c, start) = (Arc::new(cluster().await), Instant::now());
+    let until = start + Duration::from_secs(150);
+    let keeps = tokio::spawn(keep_up(c.clone(), until));
+    let reclaims = tokio::spawn(reclaim_all(c.clone(), until));
+    let (mut made, mut now) = (0, state(&c).await);
+    // Cycles that find nothing dead are no epoch.
+    while now.epoch < 8 {
+        assert!(Instant::now() < until, "{made} made in {:?}: {now:?}", start.elapsed());
+        let key = format!("k{}", made / 5000);
+        for _ in 0..5 {
+            short_lived(&c, &key, made).await;
+            made += 1000;
+        }
+        c.line(0, &format!("DEL {key}")).await;
+        now = state(&c).await;
+    }
+    keeps.abort();
+    reclaims.abort();
+    println!("{made} made in {:?}, {} collected meanwhile", start.elapsed(), now.collected);
+    assert!(now.collected > made / 5 * 2, "{} of {made} members were collected", now.collected);
+}
+
+/// A server's collector as the server runs it, but for how long Grace is.
+async fn keep_up(c: Arc<Cluster>, until: Instant) {
+    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+    while Instant::now() < until {
+        let now = state(&c).await;
+        for (n, waiting) in waiting.iter_mut().enumerate() {
+            let _ = waiting.look(c.space(n), &pace(), &now).await;
+        }
+        let pace = Pace { grace: pace().grace, ..Pace::default() }.hurried(&now);
+        let collector = Collector::new(c.space(0), pace);
+        if now.phase == Phase::Idle {
+            let _ = collector.begin().await;
+        }
+        if let Ok(Step::Waits) = collector.step().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// A thousand members that nobody had before.
+async fn short_lived(c: &Cluster, key: &str, made: u64) {
+    let members = (made..made + 1000).map(|n| format!("at://did:plc:short-lived/app.bsky.feed.like/{n:024x}"));
+    let words = ["SADD".to_owned(), key.to_owned()].into_iter().chain(members);
+    let reply = c.run(0, words.map(bytes::Bytes::from).collect()).await;
+    assert_eq!(reply, tern::commands::reply::Reply::Int(1000));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_on_a_store_that_fails_now_and_then() {
     let c = Arc::new(cluster().await);
@@ -220,11 +276,7 @@ async fn short_lived_members_do_not_fill_the_store() {
     while made < all {
         let key = format!("k{}", made / round);
         for _ in 0..round / 1000 {
-            let members =
-                (made..made + 1000).map(|n| format!("at://did:plc:short-lived/app.bsky.feed.like/{n:024x}"));
-            let words = ["SADD".to_owned(), key.clone()].into_iter().chain(members);
-            let reply = c.run(0, words.map(bytes::Bytes::from).collect()).await;
-            assert_eq!(reply, tern::commands::reply::Reply::Int(1000));
+            short_lived(&c, &key, made).await;
             made += 1000;
         }
         c.line(0, &format!("DEL {key}")).await;

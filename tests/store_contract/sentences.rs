@@ -79,6 +79,7 @@ async fn a_bulk_is_read_and_written_as_its_rows(h: &Harness) {
     tx.set_bulk(b"004", b"own").unwrap();
     tx.clear(b"011").unwrap();
     tx.clear_range(b"020", b"030").unwrap();
+    tx.clear_bulk(b"041").unwrap();
     for read in [Read::Snapshot, Read::Serializable] {
         let found = tx.get_bulk(&keys, read).await.unwrap();
         assert_eq!(found.len(), keys.len());
@@ -87,27 +88,33 @@ async fn a_bulk_is_read_and_written_as_its_rows(h: &Harness) {
         }
         let of = |key: &str| keys.iter().position(|k| k == key.as_bytes()).unwrap();
         let found = tx.get_bulk(&keys, read).await.unwrap();
-        let told = ["001", "002", "003", "004", "011", "021", "031", "032", "005"]
+        let told = ["001", "002", "003", "004", "011", "021", "041", "031", "032", "005"]
             .map(|key| found[of(key)].as_deref());
         let [one, two] = [Some(&b"one"[..]), Some(&b"two"[..])];
-        assert_eq!(told, [one, two, Some(&[4][..]), Some(b"own"), None, None, one, two, None]);
+        assert_eq!(told, [one, two, Some(&[4][..]), Some(b"own"), None, None, None, one, two, None]);
     }
+    tx.commit().await.unwrap();
+    let tx = h.begin();
+    assert_eq!(tx.get(b"041", Read::Snapshot).await.unwrap(), None);
+    assert_eq!(tx.get(b"031", Read::Snapshot).await.unwrap().as_deref(), Some(&b"one"[..]));
     assert_eq!(old.get_bulk(&keys, Read::Snapshot).await.unwrap(), vec![None; 600]);
     assert_eq!(tx.get_bulk(&[], Read::Snapshot).await.unwrap(), []);
 }
 
 async fn a_bulk_conflicts_as_its_rows(h: &Harness) {
     let keys: Vec<Vec<u8>> = (0..300).map(|n| format!("{n:03}").into_bytes()).collect();
-    for (read, written, conflict) in [
-        (Read::Serializable, "299", true),
-        (Read::Snapshot, "299", false),
-        (Read::Serializable, "300", false),
+    for (read, written, conflict, clears) in [
+        (Read::Serializable, "299", true, false),
+        (Read::Snapshot, "299", false, true),
+        (Read::Serializable, "300", false, false),
+        (Read::Serializable, "299", true, true),
     ] {
         let tx = h.begin();
         tx.get_bulk(&keys, read).await.unwrap();
         tx.set(b"x", b"").unwrap();
         let other = h.begin();
-        other.set_bulk(written.as_bytes(), b"").unwrap();
+        if clears { other.clear_bulk(written.as_bytes()) } else { other.set_bulk(written.as_bytes(), b"") }
+            .unwrap();
         other.commit().await.unwrap();
         let want = if conflict { Err(StoreError::Conflict) } else { Ok(()) };
         assert_eq!(tx.commit().await.map(|_| ()), want, "{read:?} {written}");

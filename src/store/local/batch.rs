@@ -167,6 +167,7 @@ impl Batch {
         for ((key, op), hash) in writes.ops.iter().zip(hashes) {
             match &op.effect {
                 Effect::Set(value) => self.rocks.put(key, value),
+                Effect::Clear if !op.kept => self.rocks.delete(key),
                 Effect::Clear if self.wrote(key, *hash, table) || past.may_have(*hash, key) => {
                     self.rocks.delete(key)
                 }

@@ -273,7 +273,7 @@ impl Committer {
         }
         for ((key, op), hash) in writes.ops.iter().zip(hashes) {
             match &op.effect {
-                Effect::Set(_) if !op.kept => recent.outdated(*hash, *version),
+                Effect::Set(_) | Effect::Clear if !op.kept => recent.outdated(*hash, *version),
                 Effect::Set(value) => recent.wrote(*hash, key, *version, Some(value)),
                 Effect::Clear | Effect::Atomic(_) => recent.wrote(*hash, key, *version, None),
             }

@@ -131,7 +131,8 @@ impl Pending {
         let version = recovered.version.max(last) + VERSION_GAP;
         let engine = Arc::new(engine);
         let mut committer = Committer::new(core.clone(), engine.clone());
-        (committer.version, committer.metadata_version) = (version, recovered.metadata_version);
+        // What was read under the last metadata version may have been lost: nobody goes by it any more.
+        (committer.version, committer.metadata_version) = (version, version);
         committer.forget_before(version);
         core.recent.forget(version); // what was published without a sync may be gone
         core.accept();

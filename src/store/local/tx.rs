@@ -206,6 +206,9 @@ impl LocalTx {
     pub(in crate::store) fn clear(&self, key: &[u8]) -> StoreResult<()> {
         self.write(|w| w.clear(stored(key)))
     }
+    pub(in crate::store) fn clear_bulk(&self, key: &[u8]) -> StoreResult<()> {
+        self.write(|w| w.clear_bulk(stored(key)))
+    }
     pub(in crate::store) fn clear_range(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         if begin >= end {
             return Ok(());

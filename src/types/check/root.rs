@@ -190,6 +190,7 @@ fn collectors(key: &[u8], value: &[u8]) -> Option<String> {
         Some(1) => collector::decode_candidates(key, value).is_ok(),
         Some(2) => root::decode_made(key).is_some() && value.is_empty(),
         Some(3) => root::decode_in_collection(key).is_some() && value.len() == 8,
+        Some(4) => root::decode_in_collection(key).is_some_and(|id| id < FIRST_INTEGER) && value.is_empty(),
         _ => false,
     };
     (!fits).then(|| "a row of the dictionary's collector does not decode".into())

@@ -217,7 +217,7 @@ async fn ids_of(s: &Scope<'_>, sets: &[Small]) -> Result<Found> {
         }
     }
     let words = Vec::from_iter(words);
-    let known = s.space.ids.known(s.tx, &words).await?;
+    let known = s.space.ids.known(s.tx, s.round, &words).await?;
     for (member, known) in words.into_iter().zip(known) {
         found.ids.extend(known.map(|known| known.id));
         match known {
@@ -287,9 +287,9 @@ pub async fn store(s: &Scope<'_>, slot: &mut Slot, found: Found) -> Result<u64> 
         Some(rep) => rep,
         None => {
             chunked::check_room(found.ids.serialized_size())?;
-            let interned = s.space.ids.intern(s.tx, &found.raw).await?;
+            let interned = s.space.ids.intern(s.tx, s.round, &found.raw).await?;
             found.ids.extend(interned.iter().map(|i| i.id));
-            s.space.ids.intern(s.tx, &found.condemned).await?;
+            s.space.ids.intern(s.tx, s.round, &found.condemned).await?;
             chunked::create_from_ids(s, found.ids)?.0
         }
     };

@@ -59,7 +59,7 @@ pub struct Seen {
 
 /// Makes an object of `members`, which must be distinct and nobody else's: a record that points to it.
 pub async fn create(s: &Scope<'_>, members: &[Bytes]) -> Result<SetRep> {
-    let ids = s.space.ids.intern(s.tx, members).await?;
+    let ids = s.space.ids.intern(s.tx, s.round, members).await?;
     Ok(create_from_ids(s, ids.iter().map(|i| i.id).collect())?.0)
 }
 
@@ -82,7 +82,7 @@ pub fn check_room(bytes: usize) -> Result<()> {
 
 /// Adds `members`. Returns how many were not in the set.
 pub async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
-    let interned = s.space.ids.intern(s.tx, members).await?;
+    let interned = s.space.ids.intern(s.tx, s.round, members).await?;
     check_room(estimate(interned.iter().map(|i| i.id)))?;
     let known: BTreeSet<u64> = interned.iter().filter(|i| !i.fresh).map(|i| i.id).collect();
     let mut states = look(s, oid, &Vec::from_iter(known), Read::Serializable).await?;

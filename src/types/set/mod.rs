@@ -95,7 +95,7 @@ pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, ids: &stage::Ids) -> Result
         Set::Chunked(oid) => return chunked::add_ids(s, oid, &ids.known).await,
         Set::Small(small) => small.members(),
     };
-    let interned = s.space.ids.intern(s.tx, &before).await?;
+    let interned = s.space.ids.intern(s.tx, s.round, &before).await?;
     let all = interned.iter().map(|i| i.id).chain(&ids.known).collect();
     let (rep, after) = chunked::create_from_ids(s, all)?;
     let expire_at = slot.expire_at();

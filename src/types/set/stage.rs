@@ -105,12 +105,18 @@ pub async fn find(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> {
 async fn find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
     let mut last = StoreError::TooOld;
     for _ in 0..ATTEMPTS {
-        match space.ids.known(&space.store.begin(), members).await {
+        match try_find_block(space, members).await {
             Err(Error::Store(e)) if e.is_retryable() => last = e,
             done => return done,
         }
     }
     Err(last.into())
+}
+
+async fn try_find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
+    let tx = space.store.begin();
+    let round = space.catalog.load(&tx).await?.round;
+    space.ids.known(&tx, round, members).await
 }
 
 /// Cuts members into what one transaction interns.
@@ -155,7 +161,8 @@ async fn intern_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<u64>> {
 
 async fn intern_some(space: &Keyspace, members: &[Bytes]) -> Result<Vec<u64>> {
     let tx = space.store.begin();
-    let ids = space.ids.intern(&tx, members).await?;
+    let round = space.catalog.load(&tx).await?.round;
+    let ids = space.ids.intern(&tx, round, members).await?;
     tx.commit().await?;
     Ok(ids.into_iter().map(|i| i.id).collect())
 }
@@ -170,8 +177,8 @@ pub async fn combination(
     lease_ms: u64,
 ) -> Result<Option<Object>> {
     let tx = space.store.begin();
-    let epoch = space.catalog.load(&tx).await?.round.epoch;
-    let s = space.scope(&tx, db);
+    let round = space.catalog.load(&tx).await?.round;
+    let s = Scope { round, ..space.scope(&tx, db) };
     let (mut slots, mut sources) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
     for key in keys {
         let slot = object::open(&s, key, Read::Snapshot).await?;
@@ -193,7 +200,7 @@ pub async fn combination(
         // Removed since they were found.
         return Err(StoreError::Conflict.into());
     }
-    build(space, db, found.ids, sources, Some(epoch), lease_ms).await.map(Some)
+    build(space, db, found.ids, sources, Some(round.epoch), lease_ms).await.map(Some)
 }
 
 /// Builds the set of `members` in `db`. None where they fit into a record.

@@ -1,12 +1,11 @@
 //! Mark and Settle: which ids seem to be in no set, and which of those are in none.
 
-use super::{BATCH, Collector, Done, Halt, IDS_END, Step, guard};
+use super::{Collector, Done, Halt, IDS_END, Step, guard};
 use crate::error::StoreError;
 use crate::keyspace::collector::{Phase, State, decode_candidates, encode_candidates};
-use crate::keyspace::ids::{self, BLOCK};
+use crate::keyspace::ids::BLOCK;
 use crate::keyspace::keys::root;
 use crate::keyspace::members;
-use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
@@ -14,23 +13,28 @@ use roaring::RoaringTreemap;
 /// Rows of candidates written in one transaction.
 const ROWS: usize = 64;
 
+/// What Mark found of the members of its stretch.
+#[derive(Default)]
+struct Found {
+    condemned: u64,
+    others: u64,
+}
+
 impl Collector<'_> {
     /// Condemns what seems to be in no set; then Settle begins, or where there is nothing of that, the next epoch.
     pub(super) async fn mark(&self, mut state: State) -> Done<Step> {
         let (places, end) = self.places(state.from).await?;
         state.to = end;
-        let listed = places.len();
-        self.space.collector.begin(listed);
+        self.space.collector.begin(places.len());
+        let blocks: Vec<u64> = blocks_of(&places);
         let left = Mutex::new(places);
         self.strike_all(&state, &left).await?;
-        let candidates = left.into_inner();
-        let live = listed - candidates.len();
-        let condemned = self.condemn_all(&state, &candidates).await?;
-        state.live_so_far += live;
-        if condemned == 0 {
+        let found = self.condemn_all(&state, blocks, &left.into_inner()).await?;
+        state.live_so_far += found.others;
+        if found.condemned == 0 {
             return self.end_epoch(state).await;
         }
-        let next = State { phase: Phase::Settle, epoch: state.epoch + 1, condemned, ..state };
+        let next = State { phase: Phase::Settle, epoch: state.epoch + 1, condemned: found.condemned, ..state };
         self.flip(&state, next, Tx::bump_metadata_version).await?;
         Ok(Step::Worked)
     }
@@ -63,57 +67,43 @@ impl Collector<'_> {
         }
     }
 
-    /// Condemns those of `candidates` that have a member, and writes them down. How many they are.
-    async fn condemn_all(&self, mine: &State, candidates: &RoaringTreemap) -> Done<u64> {
-        let mut ids = candidates.iter().peekable();
-        let (mut all, mut block) = (0, RoaringTreemap::new());
-        while let Some(first) = ids.peek().map(|id| id - id % BLOCK) {
-            let start = self.now();
-            let mut batch = Vec::with_capacity(BATCH);
-            while batch.len() < BATCH
-                && let Some(id) = ids.next_if(|id| *id < first + BLOCK)
-            {
-                batch.push(id);
+    /// Writes down those of `candidates` that have a member.
+    async fn condemn_all(&self, mine: &State, blocks: Vec<u64>, candidates: &RoaringTreemap) -> Done<Found> {
+        let (mut found, mut rows) = (Found::default(), Vec::with_capacity(ROWS));
+        for first in blocks {
+            let present = self.present(first).await?;
+            let condemned = &present & candidates;
+            found.condemned += condemned.len();
+            found.others += present.len() - condemned.len();
+            if !condemned.is_empty() {
+                rows.push((first, condemned));
             }
-            let condemned = self.condemn(mine, &batch).await?;
-            all += condemned.len() as u64;
-            block.extend(condemned);
-            if ids.peek().is_none_or(|id| *id >= first + BLOCK) && !block.is_empty() {
-                self.put_candidates(mine, &[(first, std::mem::take(&mut block))]).await?;
+            if rows.len() == ROWS {
+                self.put_candidates(mine, &rows).await?;
+                rows.clear();
+            }
+        }
+        self.put_candidates(mine, &rows).await?;
+        Ok(found)
+    }
+
+    /// The ids of a block that have a member.
+    async fn present(&self, first: u64) -> Done<RoaringTreemap> {
+        let (mut all, mut at) = (RoaringTreemap::new(), Some(first));
+        while let Some(from) = at {
+            let start = self.now();
+            let tx = self.space.store.begin();
+            match members::present(&tx, from, first + BLOCK).await.map_err(Halt::from) {
+                Err(Halt::Again) => tokio::task::yield_now().await,
+                page => {
+                    let (ids, next) = page?;
+                    all.extend(ids);
+                    at = next.filter(|next| *next < first + BLOCK);
+                }
             }
             self.rest(self.now() - start).await;
         }
         Ok(all)
-    }
-
-    async fn condemn(&self, mine: &State, ids: &[u64]) -> Done<Vec<u64>> {
-        loop {
-            match self.try_condemn(mine, ids).await {
-                Err(Halt::Again) => tokio::task::yield_now().await,
-                done => return done,
-            }
-        }
-    }
-
-    async fn try_condemn(&self, mine: &State, ids: &[u64]) -> Done<Vec<u64>> {
-        let tx = self.space.store.begin();
-        guard(&tx, mine).await?;
-        let found = members::present(&tx, ids).await?;
-        let keys: Vec<Vec<u8>> = found.iter().map(|(_, member)| root::forward(member)).collect();
-        // Long members may share a row: each reads what the one before has written.
-        get_many(&tx, &keys, Read::Serializable).await?;
-        let mut condemned = Vec::with_capacity(found.len());
-        for ((id, _), key) in found.iter().zip(&keys) {
-            let row = tx.get(key, Read::Serializable).await?.unwrap_or_default();
-            if let Some(row) = ids::marked(&row, *id, true) {
-                tx.set(key, &row)?;
-                condemned.push(*id);
-            } else if ids::is_condemned(&row, *id) {
-                condemned.push(*id);
-            }
-        }
-        tx.commit().await?;
-        Ok(condemned)
     }
 
     /// Writes the candidates of blocks; a block without any has no row.
@@ -127,6 +117,9 @@ impl Collector<'_> {
     }
 
     async fn try_put_candidates(&self, mine: &State, blocks: &[(u64, RoaringTreemap)]) -> Done<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
         let tx = self.space.store.begin();
         guard(&tx, mine).await?;
         for (first, ids) in blocks {
@@ -196,6 +189,19 @@ impl Collector<'_> {
             }
         }
     }
+}
+
+/// The first ids of the blocks that have some of `ids`, which are stretches of blocks.
+fn blocks_of(ids: &RoaringTreemap) -> Vec<u64> {
+    let (mut firsts, mut at) = (Vec::new(), ids.min());
+    while let Some(id) = at {
+        let first = id - id % BLOCK;
+        firsts.push(first);
+        let mut rest = ids.iter();
+        rest.advance_to(first + BLOCK);
+        at = rest.next();
+    }
+    firsts
 }
 
 async fn try_next_block(tx: &Tx, at: u64) -> Done<Option<(u64, u64)>> {

@@ -5,32 +5,39 @@
 //! One server at a time does it, the owner in the row `e 00` ([`crate::keyspace::collector`]). An epoch is about the ids of a
 //! stretch that fits into memory ([`SLICE`] blocks of them, nearly always all), and has four phases:
 //!
-//! 1. **Mark.** List the stretch's ids; then read all sets and strike out what they hold. What is left *seems* to be in no set. In
-//!    transactions of their own its rows `f` are rewritten: the id there is **condemned** (a bit of it). Nothing is lost by
-//!    that. Members live on with it, and whoever gives the member to a set (`Interner::intern`) reads the row serializably anyway, and
-//!    takes the mark away: **pardons** it. So only who revives a dead member pays for the collection, with one write.
+//! 1. **Mark.** List the stretch's ids; then read all sets and strike out what they hold. What is left, and has a member, *seems* to be in no set.
+//!    Those ids are written down (rows `e 01`, a bitmap of a block each): they are **condemned** from the beginning of Settle on.
 //! 2. **Settle** begins with `epoch + 1` and a new metadata version. Every writer reads that serializably (with the catalog), so no transaction
-//!    is in both epochs. All sets are read again, and what they hold is struck out from the condemned. From here on who puts a set
+//!    is in both epochs. From here on whoever gives a condemned id to a set (`Interner::intern`) writes a row `e 04`: it is **pardoned**. So only who
+//!    revives a dead member pays for the collection, with one write.
+//!    All sets are read again, and what they hold is struck out from the condemned. Who puts a set
 //!    under a key that the key did not have (*STORE, COPY, MOVE, RENAME, RESTORE, a set that outgrows its record: all through
 //!    `object::put`) writes a row `e 02`; those sets are read too, until there is a version at which no row is unread. Then the phase ends,
 //!    with a new metadata version again.
 //! 3. **Grace.** Nobody can ask for these ids any more, except replies that are still being sent (`keyspace::streams`). Every registered
 //!    server writes (`e 03`) that it has none of them left ([`grace`]).
-//! 4. **Sweep.** What still bears its mark is removed: `f`, `b`, and the row of candidates in one transaction ([`sweep`]).
+//! 4. **Sweep.** What is condemned and not pardoned is removed: `f`, `b`, and the id from its row `e 01` in one transaction ([`sweep`]).
+//!    The epoch ends with a new metadata version, and without pardons.
 //!
 //! # Why no member is lost
 //!
-//! An id X that is swept was condemned in a transaction D, before the version E with which Settle began, and not pardoned between D and its sweep:
-//! the sweep reads its row `f` serializably, and nobody but `intern` takes the mark away. To show: X is in no set at the sweep or later.
+//! An id X that is swept was in a row `e 01` at the version E with which Settle began, and had no row `e 04` when it was swept: the sweep
+//! reads that serializably, and nobody removes such rows before the epoch ends. To show: X is in no set at the sweep or later.
 //!
 //! How can an id get into a set? (a) By its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a set that outgrows its record, the
-//! raw members of a *STORE. All of these go through `intern`, which pardons: not X, after D. A transaction that read the row before D and commits
-//! after it conflicts. (b) From another set that has it, in the same transaction, with a conflict on that set: *STORE, COPY, MOVE, and values that were
+//! raw members of a *STORE. All of these go through `intern`, with the round that the transaction reads. After E that asks for pardons, and
+//! X is pardoned if it is still in its row `e 01`, or was when this server last read that in this epoch ([`crate::keyspace::condemned`]). If it is
+//! not, either Settle has struck it out: then it is not swept. Or a sweep has worked it off: then its row `f`
+//! is gone, or was read before that sweep, which this transaction conflicts with; or it was pardoned then, and is not swept any more. A transaction that pardons X and the sweep of X
+//! conflict, whichever commits last: by the pardon that the one reads, or by the row `f` that the other reads.
+//! (b) From another set that has it, in the same transaction, with a conflict on that set: *STORE, COPY, MOVE, and values that were
 //! staged from sources which the last transaction verifies. These make a **new object**. (c) By a row `f` that was read in an
 //! earlier transaction: SADD and *STORE that intern ahead (`set::stage`). They know the epoch of that transaction, and are
 //! refused (and done anew) in another one. What they add in the same epoch is added before E, or after E by an `intern` after E,
-//! which would have pardoned X. (`find` does not pardon: SREM takes only unmarked ids from an earlier transaction. A union takes ids by
+//! which would have pardoned X. (`find` does not pardon: SREM takes only ids that are not condemned from an earlier transaction. A union takes ids by
 //! `find` too; what was condemned of them it interns before it stores it.)
+//! A new id is given to a set by the transaction that writes its rows `f` and `b`, or by (c). It is not condemned in that epoch:
+//! Mark read its row `b`, so that was committed before E.
 //!
 //! Let V be the version at which no row `e 02` was unread, R the version at which this run of Settle began (E, or later where somebody took it up again). Suppose
 //! object O holds X at V. By (a) and (c) X is never added to an object that is there, so O has held X since the later of its making and R. If O was made
@@ -45,20 +52,26 @@
 //! # Why no member is resurrected
 //!
 //! Who asks for X after the sweep finds no row `f`, and X is in no set. What was found by `find` before the sweep and is used after it (SREM of very many)
-//! must not miss the member's new id: so it takes unmarked ids only, and their epoch is checked.
+//! must not miss the member's new id: so it takes ids that are not condemned only, and their epoch is checked.
 //!
 //! # Crashes, several servers, unknown commits
 //!
 //! Every transaction here reads `e 00` serializably and goes on only with the owner and turn that it began with. Each phase, and each time that Mark or Settle are
 //! begun again, takes a new turn: then nothing of the old one is applied, also not late. A phase that was broken off begins again
-//! from what is stored: Mark from nothing (marks that are left do no harm: they are from before the next E), Settle from
-//! the rows of candidates, Sweep where it was. A dead owner is replaced once it is not registered any more; until then it waits for nobody
-//! else. Striking out too much only keeps a member until the next time.
+//! from what is stored: Mark from nothing (what it wrote is removed with the new turn: else what another stretch left would
+//! be swept without having been settled), Settle from the rows of candidates, Sweep where it was. A dead owner is replaced once it is not registered any more;
+//! until then it waits for nobody else. Striking out too much only keeps a member until the next time.
 //!
 //! Damage stops it: of what cannot be read nobody knows whether it holds a member. The cycle is abandoned.
 //!
+//! # What it costs
+//!
+//! An id is read with its neighbours in Mark and Sweep (rows `b`, 16 members each), and removed by one blind write for its row `f`. Marks in the rows `f`
+//! were tried before: reading and writing each of them twice took 4.7 minutes and more for five million ids, and a load of 29 000 short-lived members
+//! a second was not kept up with (`bench/results/2026-11-21-collector.md`; what came of this in `2026-11-22-collector.md`).
+//!
 //! Bounds: [`SLICE`] blocks of 8 KiB in memory; transactions of [`BATCH`] members; of each stretch of time at most the share that
-//! `dictionary-gc-share` says is spent working.
+//! [`Pace::share`] says is spent working, where waiting for a commit is not work.
 
 mod condemn;
 pub mod grace;
@@ -74,20 +87,33 @@ use std::time::Duration;
 
 /// Blocks of ids of an epoch.
 pub const SLICE: usize = 4096;
-/// Members of one transaction.
-const BATCH: usize = 512;
+/// Members that one transaction of the sweep removes at most.
+const BATCH: usize = 2048;
 /// One past the last interned id.
 const IDS_END: u64 = 1 << 62;
 
 /// How fast it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Percent of the time that it works, 1 to 100.
+    /// Percent of the time that it works, 1 to 100. It waits for commits in the rest of the time.
     pub share: u32,
     /// How old a transaction may be that still begins a reply: more than [`MAX_AGE`].
     pub grace: Duration,
     /// Blocks of ids of an epoch.
     pub slice: usize,
+}
+
+impl Pace {
+    /// Faster where more is dead than lives, as `state` knows it: dead members come at the speed of a load, and nothing else
+    /// bounds how many there are.
+    pub fn hurried(self, state: &State) -> Self {
+        let (live, dead) = (state.live.max(1), state.dead.max(state.condemned));
+        if dead <= live {
+            return self;
+        }
+        let rest = u64::from(100 - self.share.clamp(1, 100)).saturating_mul(live) / dead;
+        Pace { share: 100 - rest as u32, ..self }
+    }
 }
 
 impl Default for Pace {
@@ -189,7 +215,7 @@ impl<'a> Collector<'a> {
             return Ok(());
         }
         self.flip(&state, State { phase: Phase::Idle, ..state }, |tx| {
-            clear_candidates(tx)?;
+            clear_all(tx)?;
             tx.bump_metadata_version()
         })
         .await
@@ -210,6 +236,7 @@ impl<'a> Collector<'a> {
             _ if begins => return Ok(None),
             _ if state.owner != own && instances::is_registered(&tx, state.owner).await? => return Ok(None),
             Phase::Grace | Phase::Sweep if state.owner == own => return Ok(Some(state)),
+            Phase::Mark => clear_all(&tx)?,
             _ => {}
         }
         tx.set(&root::collector(), &next.encode())?;
@@ -262,8 +289,8 @@ impl<'a> Collector<'a> {
             (next.phase, next.from) = (Phase::Mark, state.to);
         }
         self.flip(&state, next, |tx| {
-            let (from, to) = root::all_streamed();
-            tx.clear_range(&from, &to)
+            clear_all(tx)?;
+            if state.phase == Phase::Mark { Ok(()) } else { tx.bump_metadata_version() }
         })
         .await?;
         Ok(Step::Worked)
@@ -293,8 +320,9 @@ async fn guard(tx: &Tx, mine: &State) -> Done<State> {
     Ok(now)
 }
 
-fn clear_candidates(tx: &Tx) -> Result<(), StoreError> {
-    for (from, to) in [root::all_candidates(), root::all_made()] {
+/// Nothing is condemned any more, nor looked for.
+fn clear_all(tx: &Tx) -> Result<(), StoreError> {
+    for (from, to) in [root::all_candidates(), root::all_made(), root::all_streamed(), root::all_pardons()] {
         tx.clear_range(&from, &to)?;
     }
     Ok(())

@@ -77,10 +77,9 @@ impl Collector<'_> {
         let at_once = if self.space.store.prefers_prefetch() { AT_ONCE } else { 1 };
         for some in sets.chunks(at_once) {
             try_join_all(some.iter().map(|(db, oid)| self.strike_set(mine, left, *db, *oid))).await?;
-            let notes = &self.space.collector;
-            notes.sets.fetch_add(some.len() as u64, Ordering::Relaxed);
-            notes.candidates.store(left.lock().len(), Ordering::Relaxed);
+            self.space.collector.sets.fetch_add(some.len() as u64, Ordering::Relaxed);
         }
+        self.space.collector.candidates.store(left.lock().len(), Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,78 +1,81 @@
-//! Sweep: what still bears its mark is removed.
+//! Sweep: what was not pardoned is removed.
 
 use super::{BATCH, Collector, Done, Halt, Step, check, guard};
+use crate::error::{StoreError, StoreResult};
 use crate::keyspace::collector::{State, decode_candidates, encode_candidates};
-use crate::keyspace::ids;
 use crate::keyspace::keys::root;
 use crate::keyspace::members;
-use crate::keyspace::reads::get_many;
-use crate::store::{RangeOptions, Read, Tx};
+use crate::store::{RangeOptions, Read, Tx, key_after};
 use roaring::RoaringTreemap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Collector<'_> {
     /// One transaction of it; the next epoch after the last.
     pub(super) async fn sweep(&self, state: State) -> Done<Step> {
-        let start = self.now();
-        let more = loop {
+        let worked = loop {
             match self.try_sweep(&state).await {
                 Err(Halt::Again) => tokio::task::yield_now().await,
                 done => break done?,
             }
         };
-        if !more {
+        let Some(worked) = worked else {
             let now = self.state().await?;
             check(&now, &state)?;
             return self.end_epoch(now).await;
-        }
-        self.rest(self.now() - start).await;
+        };
+        self.rest(worked).await;
         Ok(Step::Worked)
     }
 
-    /// False where nothing is left.
-    async fn try_sweep(&self, mine: &State) -> Done<bool> {
+    /// How long it worked; None where nothing is left.
+    async fn try_sweep(&self, mine: &State) -> Done<Option<Duration>> {
+        let start = self.now();
         let tx = self.space.store.begin();
         let mut state = guard(&tx, mine).await?;
         let (from, to) = root::all_candidates();
         let one = RangeOptions { limit: 1, ..RangeOptions::default() };
         let page = tx.get_range(&from, &to, one, Read::Serializable).await?;
-        let Some((key, raw)) = page.pairs.first() else { return Ok(false) };
+        let Some((key, raw)) = page.pairs.first() else { return Ok(None) };
         let mut rest = decode_candidates(key, raw)?;
-        let some: Vec<u64> = rest.iter().take(BATCH).collect();
-        let removed = remove(&tx, &some).await?;
-        rest -= RoaringTreemap::from_iter(&some);
+        let some: RoaringTreemap = rest.iter().take(BATCH).collect();
+        let doomed = &some - pardoned(&tx, &some).await?;
+        let removed = members::remove(&tx, &doomed).await?;
+        let before = rest.len();
+        rest.remove_range(..removed.next.unwrap_or_else(|| some.max().map_or(0, |last| last + 1)));
         if rest.is_empty() {
             tx.clear(key)?;
         } else {
             tx.set(key, &encode_candidates(&rest)?)?;
         }
-        state.collected += removed;
-        state.swept += some.len() as u64;
+        state.collected += removed.count;
+        state.swept += before - rest.len();
         tx.set(&root::collector(), &state.encode())?;
+        let worked = self.now() - start;
         tx.commit().await?;
         let left = state.condemned.saturating_sub(state.swept);
         self.space.collector.candidates.store(left, Ordering::Relaxed);
-        Ok(true)
+        // Most of the rest is waiting for the disk or the network.
+        Ok(Some(worked + worked.min(self.now() - start - worked)))
     }
 }
 
-/// Removes those of `ids` that still bear their mark. How many they were.
-async fn remove(tx: &Tx, ids: &[u64]) -> Done<u64> {
-    let found = members::present(tx, ids).await?;
-    let keys: Vec<Vec<u8>> = found.iter().map(|(_, member)| root::forward(member)).collect();
-    // Long members may share a row: each reads what the one before has written.
-    get_many(tx, &keys, Read::Serializable).await?;
-    let mut removed = Vec::with_capacity(found.len());
-    for ((id, _), key) in found.iter().zip(&keys) {
-        let row = tx.get(key, Read::Serializable).await?.unwrap_or_default();
-        let Some(rest) = ids::without_condemned(&row, *id) else { continue };
-        if rest.is_empty() {
-            tx.clear(key)?;
-        } else {
-            tx.set(key, &rest)?;
+/// Those between the first and the last of `ids` that were pardoned. Serializable: who pardons one of them, and commits before this transaction,
+/// fails it.
+async fn pardoned(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<RoaringTreemap> {
+    let (Some(first), Some(last)) = (ids.min(), ids.max()) else { return Ok(RoaringTreemap::new()) };
+    let (mut begin, end) = (root::pardon(first).to_vec(), key_after(&root::pardon(last)));
+    let mut pardoned = RoaringTreemap::new();
+    loop {
+        let opts = RangeOptions { limit: BATCH, ..RangeOptions::default() };
+        let page = tx.get_range(&begin, &end, opts, Read::Serializable).await?;
+        for (key, _) in &page.pairs {
+            let id = root::decode_in_collection(key);
+            pardoned.insert(id.ok_or_else(|| StoreError::Corrupt("key of a pardon".into()))?);
         }
-        removed.push(*id);
+        match page.pairs.last() {
+            Some((key, _)) if page.more => begin = key_after(key),
+            _ => return Ok(pardoned),
+        }
     }
-    members::remove(tx, &removed).await?;
-    Ok(removed.len() as u64)
 }
