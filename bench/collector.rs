@@ -72,7 +72,10 @@ async fn main() {
     space.beat().await.unwrap();
     fill(&space, 0, live, len, true).await;
     fill(&space, live, live + dead, len, false).await;
-    println!("{dead} dead and {live} live members of {len} bytes, {} MB on disk", store.stats().disk_bytes / 1_000_000);
+    println!(
+        "{dead} dead and {live} live members of {len} bytes, {} MB on disk",
+        store.stats().disk_bytes / 1_000_000
+    );
     let pace = Pace { share: 100, grace: Duration::from_millis(100), ..Pace::default() };
     let collector = Collector::new(&space, pace);
     let (mut waiting, mut spent) = (Waiting::default(), BTreeMap::<&str, (Duration, u64, u64)>::new());

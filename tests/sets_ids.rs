@@ -177,7 +177,8 @@ async fn too_long_and_too_many_are_refused_before_writing() {
     let world = World::new(12).await;
     let tx = world.store.begin();
     let long = Bytes::from(vec![b'x'; MAX_MEMBER + 1]);
-    let error = world.space.ids.intern(&tx, Round::default(), &[word(1), long]).await.unwrap_err().into_reply();
+    let error =
+        world.space.ids.intern(&tx, Round::default(), &[word(1), long]).await.unwrap_err().into_reply();
     assert_eq!(error.0, "ERR a set member of 100001 bytes exceeds the store's limit of 100000");
     let many: Vec<Bytes> = (0..60_000).map(word).collect();
     let error = world.space.ids.intern(&tx, Round::default(), &many).await.unwrap_err().into_reply();

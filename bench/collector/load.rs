@@ -113,7 +113,9 @@ pub fn run(port: u16, seconds: usize, speed: usize) {
             ahead -= 1;
         }
         if speed > 0 {
-            thread::sleep(Duration::from_secs_f64(made as f64 / speed as f64).saturating_sub(start.elapsed()));
+            thread::sleep(
+                Duration::from_secs_f64(made as f64 / speed as f64).saturating_sub(start.elapsed()),
+            );
         }
         if start.elapsed() >= next {
             report(&mut control, start, made, &waited);

@@ -153,5 +153,10 @@ async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     let state = collector.map(|(_, raw)| State::decode(raw)).transpose()?.unwrap_or_default();
     let listening =
         listeners.pairs.iter().filter_map(|(_, bits)| bits.first()).fold(0, |all, bits| all | bits);
-    Ok(Catalog { version, prefixes: prefixes.collect::<Result<_>>()?, round: state.round(version), listening })
+    Ok(Catalog {
+        version,
+        prefixes: prefixes.collect::<Result<_>>()?,
+        round: state.round(version),
+        listening,
+    })
 }

@@ -34,7 +34,8 @@ impl Collector<'_> {
         if found.condemned == 0 {
             return self.end_epoch(state).await;
         }
-        let next = State { phase: Phase::Settle, epoch: state.epoch + 1, condemned: found.condemned, ..state };
+        let next =
+            State { phase: Phase::Settle, epoch: state.epoch + 1, condemned: found.condemned, ..state };
         self.flip(&state, next, Tx::bump_metadata_version).await?;
         Ok(Step::Worked)
     }
