@@ -35,6 +35,7 @@ use tempfile::TempDir;
 use tern::env::{Clock, Env, Rng};
 use tern::error::Error;
 use tern::keyspace::alloc;
+use tern::keyspace::collector::Round;
 use tern::keyspace::ids::Interner;
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Read, Store};
@@ -188,7 +189,7 @@ async fn leased(way: Way, store: &Store, ids: &Interner, rng: &mut Rng) -> Resul
     let base = rng.u64();
     let members: Vec<Bytes> = (0..TAKE).map(|n| Bytes::from(format!("member:{base}:{n}"))).collect();
     let tx = store.begin();
-    ids.intern(&tx, &members).await?;
+    ids.intern(&tx, Round::default(), &members).await?;
     tx.commit().await?;
     Ok(TAKE as u64)
 }
