@@ -5,7 +5,7 @@
 //! Limits that the sources name: input below 5 KiB, no leading space, no NaN, no underflow to zero.
 
 use num_bigint::BigUint;
-use rustc_apfloat::ieee::X87DoubleExtended;
+use rustc_apfloat::ieee::{Double, X87DoubleExtended};
 use rustc_apfloat::{Float, Round};
 
 /// Longest input: Redis copies into a buffer of 5 KiB.
@@ -37,6 +37,12 @@ pub fn parse(raw: &[u8]) -> Option<LongDouble> {
     Some(LongDouble(if negative { -number } else { number }))
 }
 
+/// What C's `strtod` makes of a hexadecimal number's text, whose sign and `0x` have been read.
+pub fn parse_hex_double(raw: &[u8]) -> Option<f64> {
+    let number: Double = parse_hex(raw)?;
+    u64::try_from(number.to_bits()).ok().map(f64::from_bits)
+}
+
 /// Splits `mantissa[e|p exponent]`; None where the mantissa has no digit, two points or foreign bytes, or the exponent
 /// has no digit.
 fn scan(raw: &[u8], digit: fn(&u8) -> bool, mark: u8) -> Option<(&str, Option<&str>)> {
@@ -60,7 +66,8 @@ fn parse_decimal(raw: &[u8]) -> Option<X87DoubleExtended> {
     rounded(&format!("{mantissa}e{}", bounded(exponent)), mantissa)
 }
 
-fn parse_hex(raw: &[u8]) -> Option<X87DoubleExtended> {
+/// What follows `0x`.
+fn parse_hex<F: Float>(raw: &[u8]) -> Option<F> {
     let (mantissa, exponent) = scan(raw, u8::is_ascii_hexdigit, b'p')?;
     rounded(&format!("0x{mantissa}p{}", bounded(exponent)), mantissa)
 }
@@ -77,12 +84,12 @@ fn bounded(exponent: Option<&str>) -> i64 {
 }
 
 /// Reads, and refuses what `strtold` calls out of range: overflow, and underflow to zero.
-fn rounded(text: &str, mantissa: &str) -> Option<X87DoubleExtended> {
+fn rounded<F: Float>(text: &str, mantissa: &str) -> Option<F> {
     let zero = mantissa.bytes().all(|b| matches!(b, b'0' | b'.'));
     if zero {
-        return Some(X87DoubleExtended::ZERO);
+        return Some(F::ZERO);
     }
-    let number = X87DoubleExtended::from_str_r(text, Round::NearestTiesToEven).ok()?.value;
+    let number = F::from_str_r(text, Round::NearestTiesToEven).ok()?.value;
     number.is_finite_non_zero().then_some(number)
 }
 

@@ -5,6 +5,7 @@
 
 use super::args::{ArgResult, Args};
 use super::cx::Cx;
+use super::float;
 use super::reply::Reply;
 use super::table::{self, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::error::{ReplyError, Result, SYNTAX};
@@ -180,6 +181,14 @@ fn score(raw: &[u8]) -> Option<f64> {
     if text.is_empty() {
         return (raw.first().is_none_or(|b| *b == 0)).then_some(0.0);
     }
+    let (sign, unsigned) = match text {
+        [b'-', rest @ ..] => (-1.0, rest),
+        [b'+', rest @ ..] => (1.0, rest),
+        rest => (1.0, rest),
+    };
+    if let [b'0', b'x' | b'X', hex @ ..] = unsigned {
+        return float::parse_hex_double(hex).map(|number| sign * number);
+    }
     let text = std::str::from_utf8(text).ok()?;
     let number: f64 = text.parse().ok()?;
     let named = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
@@ -226,7 +235,10 @@ mod tests {
         {
             assert_eq!(score(raw.as_bytes()), Some(number), "{raw}");
         }
-        for raw in ["a", "1 ", "nan", "1e400", "1x", " "] {
+        for (raw, number) in [("0x10", 16.0), (" -0X1p-1", -0.5), ("+0x.8", 0.5), ("0x0", 0.0)] {
+            assert_eq!(score(raw.as_bytes()), Some(number), "{raw}");
+        }
+        for raw in ["a", "1 ", "nan", "1e400", "1x", " ", "0x", "0xg", "0x1p", "0x1p9999", "--0x1"] {
             assert_eq!(score(raw.as_bytes()), None, "{raw}");
         }
         assert_eq!(score(b"\x00abc"), Some(0.0));
