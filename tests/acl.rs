@@ -7,7 +7,7 @@ mod support;
 
 use std::path::Path;
 use support::resp::{Client, Value};
-use support::server::{Server, tern, tern_in, try_start};
+use support::server::{Refused, Server, tern, tern_in, try_start};
 
 fn ok() -> Value {
     Value::Simple(b"OK".to_vec())
@@ -219,15 +219,18 @@ fn an_aclfile_is_read_and_written() {
     assert_eq!(texts(&c.line("ACL USERS")), ["bob", "default"]);
 }
 
+/// A server with a configuration file, and its data beside that.
+fn start_with(conf: &Path) -> Result<Server, Refused> {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tern"));
+    command.arg(conf).arg("--dir").arg(conf.with_file_name("data"));
+    try_start(command, &conf.with_file_name("log"))
+}
+
 #[test]
 fn users_of_the_configuration_file_are_rewritten_there() {
     let home = tempfile::tempdir().unwrap();
     let conf = home.path().join("tern.conf");
-    let start = || {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tern"));
-        command.arg(&conf).arg("--dir").arg(home.path().join("data"));
-        try_start(command, &home.path().join("log"))
-    };
+    let start = || start_with(&conf);
     write(&conf, "# mine\nuser bob on >pw ~k +@all\ntimeout 7\n");
     let mut server = start().unwrap();
     let mut bob = logged_in(&server, "bob", "pw");
@@ -284,11 +287,7 @@ fn users_of_any_bytes_are_saved_as_they_are() {
 fn users_with_quotes_and_odd_spaces_are_rewritten_so_that_they_are_read() {
     let home = tempfile::tempdir().unwrap();
     let conf = home.path().join("tern.conf");
-    let start = || {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tern"));
-        command.arg(&conf).arg("--dir").arg(home.path().join("data"));
-        try_start(command, &home.path().join("log"))
-    };
+    let start = || start_with(&conf);
     write(&conf, "timeout 7\n");
     let mut server = start().unwrap();
     let mut c = server.client();

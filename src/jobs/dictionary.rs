@@ -2,8 +2,8 @@
 //!
 //! A cycle begins when DEBUG DICTIONARY-GC asks this server for it; and, where `dictionary-gc-interval` is not 0, on the server whose share that
 //! is: so long after the last one that this server has seen, or earlier when the dictionary has grown: once as many ids were leased since the
-//! last one began as had a member then, and [`GROWTH`] at least. So members that come and go double what is stored, whatever their speed and
-//! the interval, and what comes in the time of a cycle is added. Times are this server's own.
+//! last one began as had a member then, and [`GROWTH`] at least: members that come and go fast do not wait for the interval. How far that bounds
+//! what is stored: `bench/results/2026-11-22-collector.md`. Times are this server's own.
 
 use super::pause;
 use crate::commands::cx::Server;
