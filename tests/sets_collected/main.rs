@@ -36,7 +36,7 @@ const WORKERS: usize = 6;
 
 /// Nothing in these tests runs for long before it begins a reply.
 fn pace() -> Pace {
-    Pace { share: 100, grace: Duration::from_millis(100), slice: 5 }
+    Pace { share: 100, grace: Duration::from_millis(100), slice: 5, ..Pace::default() }
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -98,10 +98,35 @@ async fn reclaim_all(c: Arc<Cluster>, until: Instant) {
     }
 }
 
+/// What the servers remember of Grace.
+fn waiting(c: &Cluster) -> Vec<Waiting> {
+    c.members.iter().map(|_| Waiting::default()).collect()
+}
+
+/// All servers look where the collection stands.
+async fn look(c: &Cluster, waiting: &mut [Waiting]) {
+    let now = state(c).await;
+    for (n, waiting) in waiting.iter_mut().enumerate() {
+        waiting.look(c.space(n), &pace(), &now).await.unwrap();
+    }
+}
+
+/// Server 0 goes on with a cycle until `done`.
+async fn until(c: &Cluster, pace: Pace, done: impl Fn(&State) -> bool) {
+    let (mut waiting, since) = (waiting(c), Instant::now());
+    while !done(&state(c).await) {
+        assert!(since.elapsed() < Duration::from_secs(60), "nothing goes on: {:?}", state(c).await);
+        look(c, &mut waiting).await;
+        if Collector::new(c.space(0), pace).step().await.unwrap() == Step::Waits {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
 /// Whole cycles, with nobody in the way.
 async fn cycles(c: &Cluster, n_cycles: u64) {
     let before = state(c).await.cycles;
-    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+    let mut waiting = waiting(c);
     let (mut last, mut since) = (state(c).await, Instant::now());
     loop {
         assert!(since.elapsed() < Duration::from_secs(60), "nothing goes on: {last:?}");
@@ -226,7 +251,7 @@ async fn the_collector_keeps_up_with_a_load() {
 
 /// A server's collector as the server runs it, but for how long Grace is.
 async fn keep_up(c: Arc<Cluster>, until: Instant) {
-    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+    let mut waiting = waiting(&c);
     while Instant::now() < until {
         let now = state(&c).await;
         for (n, waiting) in waiting.iter_mut().enumerate() {

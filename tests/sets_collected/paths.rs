@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::work::{member, members_of};
-use crate::{cluster, cycles, pace, reclaim_whole, rows, state};
+use crate::{cluster, cycles, look, pace, reclaim_whole, rows, state, until, waiting};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use tern::commands::reply::Reply;
@@ -14,7 +14,6 @@ use tern::keyspace::keys::root;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
 use tern::types::set;
-use tern::types::set::collect::grace::Waiting;
 use tern::types::set::collect::{Collector, Pace, Step};
 
 fn argv(words: &str, members: impl IntoIterator<Item = Bytes>) -> Vec<Bytes> {
@@ -115,7 +114,7 @@ async fn who_is_pardoned_while_the_sweep_is_under_way_stays() {
     c.run(0, argv("SREM a", words.clone())).await;
     reclaim_whole(&c).await;
     begin(&c, 0).await;
-    until_sweep(&c).await;
+    until(&c, pace(), |now| now.phase == Phase::Sweep).await;
     assert_eq!((step(&c, 0).await, state(&c).await.phase), (Step::Worked, Phase::Sweep));
     let mut left = Vec::new();
     for word in &words {
@@ -138,24 +137,6 @@ async fn who_is_pardoned_while_the_sweep_is_under_way_stays() {
     for (word, _) in gone {
         assert_eq!(forward(&c, word).await, None);
     }
-}
-
-/// From Settle on.
-async fn until_sweep(c: &Cluster) {
-    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
-    for _ in 0..10_000 {
-        let now = state(c).await;
-        if now.phase == Phase::Sweep {
-            return;
-        }
-        for (n, waiting) in waiting.iter_mut().enumerate() {
-            let _ = waiting.look(c.space(n), &pace(), &now).await;
-        }
-        if step(c, 0).await == Step::Waits {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    }
-    panic!("no sweep: {:?}", state(c).await);
 }
 
 #[tokio::test]
@@ -252,11 +233,9 @@ async fn a_reply_that_is_being_sent_keeps_its_members() {
     reclaim_whole(&c).await;
     begin(&c, 0).await;
     assert_eq!(step(&c, 0).await, Step::Worked);
-    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
+    let mut waiting = waiting(&c);
     for _ in 0..30 {
-        for (n, waiting) in waiting.iter_mut().enumerate() {
-            waiting.look(c.space(n), &pace(), &state(&c).await).await.unwrap();
-        }
+        look(&c, &mut waiting).await;
         assert_eq!(step(&c, 0).await, Step::Waits);
         tokio::time::sleep(pace().grace / 10).await;
     }
@@ -271,29 +250,17 @@ async fn a_reply_that_is_being_sent_keeps_its_members() {
 
 #[tokio::test]
 async fn a_dead_owners_work_is_taken_up_in_every_phase() {
-    for phases in 0..4 {
+    for phase in [Phase::Mark, Phase::Settle, Phase::Grace, Phase::Sweep] {
         let mut c = cluster().await;
         c.run(1, argv("SADD a", many(0, 2000))).await;
         c.run(1, argv("SREM a", many(0, 1000))).await;
         Collector::new(c.space(0), pace()).begin().await.unwrap();
-        let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
-        for _ in 0..phases {
-            for (n, waiting) in waiting.iter_mut().enumerate() {
-                waiting.look(c.space(n), &pace(), &state(&c).await).await.unwrap();
-            }
-            while step(&c, 0).await == Step::Waits {
-                for (n, waiting) in waiting.iter_mut().enumerate() {
-                    waiting.look(c.space(n), &pace(), &state(&c).await).await.unwrap();
-                }
-            }
-        }
-        let before = state(&c).await;
+        until(&c, pace(), |now| now.phase == phase).await;
         assert_eq!(step(&c, 1).await, Step::Idle, "it lives, and it is its work");
         c.space(0).instances.leave().await.unwrap();
         c.members.remove(0);
-        assert_eq!(before.phase, [Phase::Mark, Phase::Settle, Phase::Grace, Phase::Sweep][phases]);
         cycles(&c, 1).await;
-        assert_eq!(state(&c).await.collected, 1000, "after {:?}", before.phase);
+        assert_eq!(state(&c).await.collected, 1000, "after {phase:?}");
         assert_eq!(smembers(&c, "a").await, BTreeSet::from_iter(many(1000, 1000)));
     }
 }
@@ -349,13 +316,7 @@ async fn a_mark_that_begins_again_forgets_what_it_wrote() {
     for member in &kept {
         condemn(&c, member).await;
     }
-    let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
-    while state(&c).await.phase != Phase::Idle {
-        for (n, waiting) in waiting.iter_mut().enumerate() {
-            waiting.look(c.space(n), &short, &state(&c).await).await.unwrap();
-        }
-        Collector::new(c.space(0), short).step().await.unwrap();
-    }
+    until(&c, short, |now| now.phase == Phase::Idle).await;
     assert_eq!((smembers(&c, "a").await, state(&c).await.collected), (kept, 38));
 }
 
@@ -436,14 +397,7 @@ async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
     begin(&c, 0).await;
     let found = stage::find(c.space(0), &words).await.unwrap().unwrap();
     let epoch = state(&c).await.epoch;
-    while state(&c).await.phase != Phase::Idle {
-        let mut waiting: Vec<Waiting> = c.members.iter().map(|_| Waiting::default()).collect();
-        while step(&c, 0).await == Step::Waits {
-            for (n, waiting) in waiting.iter_mut().enumerate() {
-                waiting.look(c.space(n), &pace(), &state(&c).await).await.unwrap();
-            }
-        }
-    }
+    until(&c, pace(), |now| now.phase == Phase::Idle).await;
     assert_eq!((state(&c).await.collected, state(&c).await.epoch), (300, epoch));
     c.run(1, argv("SADD a", words.clone())).await;
     let tx = c.store.begin();

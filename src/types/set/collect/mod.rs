@@ -87,7 +87,7 @@ use std::time::Duration;
 
 /// Blocks of ids of an epoch.
 pub const SLICE: usize = 4096;
-/// Members that one transaction of the sweep removes at most.
+/// Members of one transaction of the sweep.
 const BATCH: usize = 2048;
 /// One past the last interned id.
 const IDS_END: u64 = 1 << 62;
@@ -101,6 +101,8 @@ pub struct Pace {
     pub grace: Duration,
     /// Blocks of ids of an epoch.
     pub slice: usize,
+    /// Members that one transaction of the sweep removes at most.
+    pub batch: usize,
 }
 
 impl Pace {
@@ -118,7 +120,7 @@ impl Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Pace { share: 25, grace: MAX_AGE * 2, slice: SLICE }
+        Pace { share: 25, grace: MAX_AGE * 2, slice: SLICE, batch: BATCH }
     }
 }
 

@@ -38,7 +38,7 @@ impl Collector<'_> {
         let page = tx.get_range(&from, &to, one, Read::Serializable).await?;
         let Some((key, raw)) = page.pairs.first() else { return Ok(None) };
         let mut rest = decode_candidates(key, raw)?;
-        let some: RoaringTreemap = rest.iter().take(BATCH).collect();
+        let some: RoaringTreemap = rest.iter().take(self.pace.batch).collect();
         let doomed = &some - pardoned(&tx, &some).await?;
         let removed = members::remove(&tx, &doomed).await?;
         let before = rest.len();
