@@ -283,16 +283,18 @@ pub(super) fn dictionary(out: &mut String, server: &Server, read: Option<(u64, S
     );
 }
 
-/// How far the collection of the dictionary is. Sets and candidates are what this server has done of the phase, where it does it.
+/// How far the collection of the dictionary is. Sets and candidates are what this server has done of the phase, where it does it;
+/// delayed are its own commands.
 pub(super) fn collection(out: &mut String, server: &Server, read: Option<(u64, State)>) {
     let Some((leased, state)) = read else { return };
-    let notes = &server.space.collector;
+    let (notes, brake) = (&server.space.collector, &server.space.brake);
     let _ = write!(
         out,
         "dictionary_ids_leased:{leased}\r\ndictionary_ids_live:{}\r\ndictionary_ids_dead:{}\r\n\
          dictionary_ids_collected:{}\r\ndictionary_gc_cycles:{}\r\ndictionary_gc_epoch:{}\r\n\
          dictionary_gc_phase:{}\r\ndictionary_gc_owner:{:016x}\r\ndictionary_gc_condemned:{}\r\n\
-         dictionary_gc_swept:{}\r\ndictionary_gc_sets_read:{}\r\ndictionary_gc_candidates:{}\r\n",
+         dictionary_gc_swept:{}\r\ndictionary_gc_sets_read:{}\r\ndictionary_gc_candidates:{}\r\n\
+         dictionary_gc_delayed:{}\r\ndictionary_gc_delayed_us:{}\r\n",
         state.live,
         state.dead,
         state.collected,
@@ -304,6 +306,8 @@ pub(super) fn collection(out: &mut String, server: &Server, read: Option<(u64, S
         state.swept,
         notes.sets.load(Ordering::Relaxed),
         notes.candidates.load(Ordering::Relaxed),
+        brake.delayed.load(Ordering::Relaxed),
+        brake.delayed_us.load(Ordering::Relaxed),
     );
 }
 

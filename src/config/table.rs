@@ -198,6 +198,8 @@ options! {
     dictionary_gc_interval: u32 = "dictionary-gc-interval" "0" Runtime Int(0, INT);
     /// Percent of the time that a collection works; it rests in between, less where more is dead than lives.
     dictionary_gc_share: u32 = "dictionary-gc-share" "25" Runtime Int(1, 100);
+    /// Members that no set holds, of which so many may wait for the next collection.
+    dictionary_gc_backlog: u32 = "dictionary-gc-backlog" "1000000" Runtime Int(1, INT);
     /// Lanes that combine writes into transactions; each has one transaction in flight. 0: one for two processor cores.
     lanes: usize = "lanes" "0" Restart Int(0, 1024);
     /// Bytes of memory for blocks that the engine has read.

@@ -24,6 +24,7 @@ use super::{Done, Job};
 use crate::commands::cx::Server;
 use crate::env::Rng;
 use crate::error::{Error, StoreError};
+use crate::keyspace::brake;
 use crate::keyspace::keys::root;
 use crate::keyspace::message_log;
 use crate::keyspace::messages::Message;
@@ -76,6 +77,8 @@ pub(super) struct Attempts {
     staged: Prepared,
     /// Its outcomes too.
     outcomes: bool,
+    /// Members that got an id for that.
+    made: u64,
     /// How long the last commit took; zero where nothing was to be committed.
     pub(super) commit_took: Duration,
 }
@@ -85,7 +88,7 @@ impl Attempts {
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
         let (staged, commit_took) = (Prepared::new(), Duration::ZERO);
-        Attempts { server, slot, rng, staged, outcomes: false, commit_took }
+        Attempts { server, slot, rng, staged, outcomes: false, made: 0, commit_took }
     }
 
     /// Runs all jobs and answers them.
@@ -98,7 +101,7 @@ impl Attempts {
 
     /// Runs one job that may be too large for a transaction: prepares what it needs.
     pub(super) async fn drain_heavy(&mut self, jobs: &mut VecDeque<Job>) {
-        self.outcomes = false;
+        (self.outcomes, self.made) = (false, 0);
         for job in jobs.iter_mut() {
             job.forced.may_build = true;
         }
@@ -116,7 +119,10 @@ impl Attempts {
     async fn stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
         staging::give_up(&self.server, &mut self.staged).await;
         if let Some(job) = jobs.front() {
-            staging::prepare(&self.server, &job.unit, self.outcomes, &mut self.staged).await?;
+            let prepare = staging::prepare(&self.server, &job.unit, self.outcomes, &mut self.staged);
+            let (prepared, made) = brake::counting(prepare).await;
+            self.made += made;
+            prepared?;
         }
         Ok(())
     }
@@ -226,7 +232,9 @@ impl Attempts {
         }
         let mut done = Vec::with_capacity(width);
         for job in jobs.iter_mut().take(width) {
-            done.push(batch.job(job, &self.staged).await?);
+            let mut one = batch.job(job, &self.staged).await?;
+            one.made += self.made;
+            done.push(one);
             if tx.size() > MAX_BATCH_BYTES || clock.monotonic() - start > MAX_BATCH_AGE {
                 break;
             }

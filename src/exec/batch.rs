@@ -10,6 +10,7 @@ use crate::commands::table::{self, Run};
 use crate::env::Rng;
 use crate::error::{Error, ReplyError, StoreError};
 use crate::keyspace::Scope;
+use crate::keyspace::brake;
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::{Prefix, root};
 use crate::keyspace::messages::{Message, Outbox};
@@ -147,6 +148,11 @@ impl<'a> Batch<'a> {
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
     pub(super) async fn job(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
+        let (done, made) = brake::counting(self.run(job, staged)).await;
+        Ok(Done { made, ..done? })
+    }
+
+    async fn run(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
         if let Some(id) = &job.unit.id {
             return self.exec_once(id, &job.unit, &mut job.forced, staged).await;
         }

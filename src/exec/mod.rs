@@ -159,11 +159,13 @@ pub struct Done {
     pub refused: Option<ReplyError>,
     /// Keys that its commands looked up.
     pub lookups: Lookups,
+    /// Members that it gave an id.
+    made: u64,
 }
 
 impl Done {
     fn new(client: ClientState, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
-        Done { client, replies, ran: Vec::new(), rest: Vec::new(), refused: None, lookups }
+        Done { client, replies, ran: Vec::new(), rest: Vec::new(), refused: None, lookups, made: 0 }
     }
 
     /// A unit of `calls` commands that failed as a whole.
@@ -240,7 +242,8 @@ impl Executor {
 
     /// Runs a unit to its end. A unit that writes goes on also when the caller is dropped.
     ///
-    /// The latency counted for each of its commands is the unit's: from here to its answer, commit included.
+    /// The latency counted for each of its commands is the unit's: from here to its answer, commit included. What it waits for the
+    /// collector of the dictionary ([`crate::keyspace::brake`]) is counted there.
     pub async fn run(&self, mut unit: Unit) -> Done {
         tracked::remember(&self.server, &mut unit);
         let clock = &self.server.env.clock;
@@ -256,6 +259,7 @@ impl Executor {
             let ran = done.ran.iter().zip(replies).map(|(c, reply)| (c.row, c.argv.as_slice(), reply));
             monitor::feed(&self.server, &done.client, db, ran);
         }
+        self.server.space.brake.wait(done.made).await;
         done
     }
 

@@ -2,14 +2,14 @@
 //!
 //! A cycle begins when DEBUG DICTIONARY-GC asks this server for it; and, where `dictionary-gc-interval` is not 0, on the server whose share that
 //! is: so long after the last one that this server has seen, or earlier when the dictionary has grown: once as many ids were leased since the
-//! last one began as had a member then, and [`GROWTH`] at least: members that come and go fast do not wait for the interval. How far that bounds
-//! what is stored: `bench/results/2026-11-22-collector.md`. Times are this server's own.
+//! last one began as had a member then, and `dictionary-gc-backlog` at least: members that come and go fast do not wait for the interval. Where they
+//! come faster than they are removed, they wait ([`brake`]). Times are this server's own.
 
 use super::pause;
 use crate::commands::cx::Server;
 use crate::error::{Error, StoreError, StoreResult};
 use crate::keyspace::collector::{Phase, State};
-use crate::keyspace::ids;
+use crate::keyspace::{brake, ids};
 use crate::store::{Read, Tx};
 use crate::types::set::collect::grace::Waiting;
 use crate::types::set::collect::{Collector, Halt, Pace, Step};
@@ -21,8 +21,6 @@ use std::time::Duration;
 const POLL: Duration = Duration::from_secs(1);
 /// Between two looks at how many ids were leased.
 const LOOK: Duration = Duration::from_secs(10);
-/// Ids that are too few to begin a cycle for.
-const GROWTH: u64 = 1 << 20;
 /// After an error.
 const AFTER_ERROR: Duration = Duration::from_secs(5);
 
@@ -44,8 +42,6 @@ struct Growth {
     looked: Duration,
     /// Those that were leased when the last cycle of this server began, or when it first looked.
     before: Option<u64>,
-    /// Members that were live in the last cycle.
-    live: u64,
 }
 
 /// Runs until the server stops.
@@ -82,6 +78,10 @@ fn pace(server: &Server, state: &State) -> Pace {
     Pace { share: server.config.get().dictionary_gc_share, ..Pace::default() }.hurried(state)
 }
 
+fn backlog(server: &Server) -> u64 {
+    server.config.get().dictionary_gc_backlog.into()
+}
+
 /// Returns how long to wait for the next one.
 async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     let tx = server.store.begin();
@@ -89,10 +89,12 @@ async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     let asked = server.space.collector.wanted.load(Ordering::Relaxed);
     let grown = memory.growth.is_much(server, &tx).await?;
     if round.phase == Phase::Idle && !asked && !grown && !memory.active && !memory.is_due(server) {
+        server.space.brake.release();
         return Ok(POLL);
     }
     let state = State::read(&tx, Read::Snapshot).await?;
     let pace = pace(server, &state);
+    brake::look(&server.space, &tx, &state, backlog(server)).await?;
     memory.waiting.look(&server.space, &pace, &state).await?;
     let collector = Collector::new(&server.space, pace);
     let begins = state.phase == Phase::Idle && (memory.sees(server, &state, grown) || asked);
@@ -118,8 +120,8 @@ impl Growth {
         }
         self.looked = now;
         let leased = ids::leased(tx).await?;
-        let before = *self.before.get_or_insert(leased);
-        Ok(leased.saturating_sub(before) >= self.live.max(GROWTH))
+        let grown = leased.saturating_sub(*self.before.get_or_insert(leased));
+        Ok(grown >= backlog(server) && grown >= State::read(tx, Read::Snapshot).await?.live)
     }
 }
 
@@ -136,7 +138,6 @@ impl Memory {
         if self.cycles.is_none_or(|(cycles, _)| cycles != state.cycles) {
             self.cycles = Some((state.cycles, server.env.clock.monotonic()));
         }
-        self.growth.live = state.live;
         (grown || self.is_due(server)) && server.space.instances.owns("dictionary", 0)
     }
 }

@@ -18,6 +18,7 @@
 //! Leases: a few stripes, each with its block. A caller takes the first stripe that is free, so that callers one after
 //! the other share a block, and callers at the same time do not wait for each other, not even for a lease.
 
+use super::brake;
 use super::collector::Round;
 use super::condemned::Condemned;
 use super::keys::{MAX_INLINE_MEMBER, root};
@@ -29,6 +30,7 @@ use crate::store::{MAX_TRANSACTION, MAX_VALUE, RangeOptions, Read, Store, Tx, ke
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -108,6 +110,8 @@ pub struct Interner {
     store: Store,
     stripes: Vec<Mutex<Stripe>>,
     condemned: Condemned,
+    /// Ids that are leased and not handed out.
+    spare: AtomicU64,
     /// Of hashes that attackers must not foresee.
     seed: u64,
 }
@@ -117,7 +121,8 @@ impl Interner {
     pub fn new(store: Store, env: &Env) -> Self {
         let stripe = |_| Mutex::new(Stripe { lease: Lease::default(), rng: env.rng() });
         let seed = env.secret(8).and_then(|raw| raw.try_into().ok()).map_or(0, u64::from_le_bytes);
-        Interner { store, stripes: (0..STRIPES).map(stripe).collect(), condemned: Condemned::default(), seed }
+        let stripes = (0..STRIPES).map(stripe).collect();
+        Interner { store, stripes, condemned: Condemned::default(), spare: AtomicU64::new(0), seed }
     }
 
     /// `n` ids never handed out before, ascending, neighbours as far as blocks reach.
@@ -130,12 +135,19 @@ impl Interner {
         while ids.len() < n {
             if stripe.lease.next == stripe.lease.end {
                 stripe.lease = lease(&self.store, &mut stripe.rng).await?;
+                self.spare.fetch_add(BLOCK, Ordering::Relaxed);
             }
             let end = stripe.lease.end.min(stripe.lease.next + (n - ids.len()) as u64);
             ids.extend(stripe.lease.next..end);
+            self.spare.fetch_sub(end - stripe.lease.next, Ordering::Relaxed);
             stripe.lease.next = end;
         }
         Ok(ids)
+    }
+
+    /// Ids that this server has leased and still to hand out.
+    pub fn spare(&self) -> u64 {
+        self.spare.load(Ordering::Relaxed)
     }
 
     /// The first stripe that nobody holds; the first one where all are held.
@@ -160,6 +172,7 @@ impl Interner {
         check_room(&new)?;
         let ids = self.take(new.len()).await?;
         self.write(tx, &new, &ids).await?;
+        brake::made(ids.len());
         self.pardon(tx, round, known.iter().copied().flatten()).await?;
         let mut fresh = places.into_iter().filter_map(|place| ids.get(place).copied());
         let interned = known.into_iter().filter_map(|known| match known {

@@ -34,6 +34,7 @@
 
 pub mod absent;
 pub mod alloc;
+pub mod brake;
 pub mod catalog;
 pub mod collector;
 mod condemned;
@@ -57,6 +58,7 @@ use crate::env::{Clock, Env};
 use crate::error::StoreResult;
 use crate::store::{Store, Tx};
 use absent::AbsentKeys;
+use brake::Brake;
 use bytes::Bytes;
 use catalog::CatalogCache;
 use collector::{Notes, Round};
@@ -128,6 +130,8 @@ pub struct Keyspace {
     pub instances: Instances,
     /// What this server's collector of the dictionary does.
     pub collector: Notes,
+    /// What slows those who make more members than it removes.
+    pub brake: Brake,
     /// Messages to and from the other servers.
     pub messages: MessageLog,
     /// The clock, for leases and garbage rows.
@@ -149,6 +153,7 @@ impl Keyspace {
             absent: Arc::default(),
             streams: Arc::new(Streams::new(env.clock.clone())),
             collector: Notes::default(),
+            brake: Brake::default(),
             clock: env.clock.clone(),
             store,
         })

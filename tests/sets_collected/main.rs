@@ -12,6 +12,7 @@
 mod cluster;
 #[path = "../fdb_cluster/mod.rs"]
 mod fdb_cluster;
+mod loads;
 mod paths;
 mod planted;
 mod work;

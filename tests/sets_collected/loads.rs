@@ -1,0 +1,149 @@
+//! Hazard: members are made faster than the collector removes them, and the store grows as long as that lasts; somebody waits for the
+//! collector who makes no members, or whose members live; a dictionary that has grown is not collected before it is time.
+
+use crate::cluster::{Cluster, START};
+use crate::{cluster, pace, reclaim_whole, short_lived, state, until};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tern::commands::reply::Reply;
+use tern::env::Env;
+use tern::keyspace::brake;
+use tern::keyspace::collector::{Phase, State};
+use tern::keyspace::keys::root;
+use tern::types::set::collect::{Collector, Pace, Step};
+
+/// Dead members that may be left.
+const BACKLOG: u64 = 2000;
+
+fn add(key: &str, first: u64, n: u64, len: usize) -> Vec<Bytes> {
+    let words = ["SADD".to_owned(), key.to_owned()].into_iter();
+    words.chain((first..first + n).map(|n| format!("{n:0len$}"))).map(Bytes::from).collect()
+}
+
+/// Members that come and go, as fast as one client can make them.
+async fn load(c: Arc<Cluster>, server: usize, made: Arc<AtomicU64>) {
+    loop {
+        let first = made.fetch_add(100, Ordering::Relaxed);
+        let key = format!("k{}", first / 1000);
+        c.run(server, add(&key, first, 100, 70)).await;
+        c.line(server, &format!("DEL {key}")).await;
+    }
+}
+
+/// A sweep of 5000 members a second at most, on one server, and a load on two others: it is slowed to what `keyspace::brake` says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
+    const DEAD: u64 = 16_000;
+    let c = Arc::new(cluster().await);
+    for first in (0..DEAD).step_by(1000) {
+        short_lived(&c, "k", first).await;
+    }
+    c.line(0, "DEL k").await;
+    reclaim_whole(&c).await;
+    let slow = Pace { batch: 500, ..pace() };
+    Collector::new(c.space(0), slow).begin().await.unwrap();
+    until(&c, slow, |now| now.phase == Phase::Sweep).await;
+    let made = Arc::new(AtomicU64::new(DEAD));
+    let loads = [1, 2].map(|server| tokio::spawn(load(c.clone(), server, made.clone())));
+    let mut now = state(&c).await;
+    while now.condemned - now.swept > BACKLOG {
+        for member in &c.members {
+            brake::look(&member.server.space, &c.store.begin(), &now, BACKLOG).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(Collector::new(c.space(0), slow).step().await.unwrap(), Step::Worked);
+        now = state(&c).await;
+    }
+    let made = made.load(Ordering::Relaxed) - DEAD;
+    loads.iter().for_each(|load| load.abort());
+    println!("{} swept, {made} made meanwhile", now.swept);
+    assert!(made <= now.swept / 2 + 3 * BACKLOG, "{made} members were made while {} were swept", now.swept);
+    for n in [1, 2] {
+        assert!(c.space(n).brake.delayed.load(Ordering::Relaxed) > 0, "server {n} has slowed nobody");
+    }
+}
+
+/// Says that another server sweeps so many of `condemned`, beside `live`.
+async fn pretend(c: &Cluster, condemned: u64, swept: u64, live: u64) {
+    let now = state(c).await;
+    let (phase, owner) = (Phase::Sweep, c.id(1));
+    let tx = c.store.begin();
+    let state = State { phase, owner, condemned, swept, live, turn: now.turn + 1, ..now };
+    tx.set(&root::collector(), &state.encode()).unwrap();
+    tx.bump_metadata_version().unwrap();
+    tx.commit().await.unwrap();
+    // Until all jobs have looked.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+}
+
+/// How long it took, and whether it was counted as slowed.
+async fn timed(c: &Cluster, argv: Vec<Bytes>) -> (Duration, bool) {
+    let delayed = || c.space(0).brake.delayed.load(Ordering::Relaxed);
+    let (before, start) = (delayed(), Instant::now());
+    let reply = c.run(0, argv).await;
+    assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+    (start.elapsed(), delayed() > before)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_makes_no_members_never_waits_nor_who_makes_them_where_more_lives() {
+    let mut c = Cluster::empty();
+    let backlog = [("dictionary-gc-backlog", "2000")];
+    c.join_with(Env::system(), &backlog).await;
+    c.join_with(Env::system(), &backlog).await;
+    tern::jobs::spawn(&c.members[0].server);
+    pretend(&c, 10_000, 0, 0).await;
+    // What was made before it looked is not made too much.
+    c.run(0, add("a", 0, 1000, 70)).await;
+    pretend(&c, 10_000, 100, 0).await;
+    let (took, delayed) = timed(&c, add("a", 1000, 1000, 70)).await;
+    assert!(delayed && took > Duration::from_millis(200), "{took:?}");
+    // Also what gets its ids before its transaction, and by a second at most.
+    let (took, delayed) = timed(&c, add("heavy", 0, 1700, 500)).await;
+    assert!(delayed && (Duration::from_millis(200)..Duration::from_secs(20)).contains(&took), "{took:?}");
+    let waited = c.space(0).brake.delayed_us.load(Ordering::Relaxed);
+    assert!(waited <= 2_000_000, "{waited} us");
+    for line in
+        ["SET k v", "SADD numbers 1 2 3", "SADD small x y", "SUNIONSTORE b a", "SMEMBERS small", "DEL b"]
+    {
+        assert!(
+            !timed(&c, line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect()).await.1,
+            "{line}"
+        );
+    }
+    assert!(!timed(&c, add("c", 0, 1000, 70)).await.1, "they are in the dictionary");
+    // Swept faster than they are made, more lives than is left, and little left.
+    for (condemned, swept, live) in [(20_000, 17_900, 0), (10_000, 100, 9900), (10_000, 8000, 0)] {
+        pretend(&c, condemned, swept, live).await;
+        let first = 10_000 + swept + live;
+        assert!(!timed(&c, add("a", first, 1000, 70)).await.1, "{swept} of {condemned}, {live} live");
+    }
+    c.members[0].server.stop.send_replace(true);
+}
+
+/// As many ids leased as had a member in the last cycle, and the backlog at least: nobody waits for the interval.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dictionary_that_has_grown_is_collected_before_it_is_time() {
+    let mut c = Cluster::empty();
+    let options = [("dictionary-gc-interval", "1000000"), ("dictionary-gc-backlog", "100000")];
+    c.join_with(Env::seeded(START, 1), &options).await;
+    c.space(0).instances.observe().await.unwrap();
+    tern::jobs::spawn(&c.members[0].server);
+    // Leases are of 65 536 ids. Each time: leased since the last cycle began, live in that, whether one begins.
+    let grown = [(1, 0, false), (1, 0, true), (1, 300_000, false), (3, 300_000, false), (1, 300_000, true)];
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    for (blocks, live, begins) in grown {
+        let before = state(&c).await;
+        let tx = c.store.begin();
+        tx.set(&root::collector(), &State { live, ..before }.encode()).unwrap();
+        tx.commit().await.unwrap();
+        c.space(0).ids.take(blocks << 16).await.unwrap();
+        c.advance(Duration::from_secs(11));
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        let cycles = state(&c).await.cycles - before.cycles;
+        assert_eq!(cycles, u64::from(begins), "{blocks} blocks more, {live} members live");
+    }
+    c.members[0].server.stop.send_replace(true);
+}
