@@ -1,25 +1,17 @@
-"""What an application does with redis-py's asyncio client.
-
-Usage: asynchronous.py PORT PASSWORD PROTOCOL CONTROL; what CONTROL is for says libraries.rs.
-"""
+"""What an application does with redis-py's asyncio client."""
 
 import asyncio
-import pathlib
-import sys
 import time
 
 import redis
 import redis.asyncio as aio
+from drive import EVERY_BYTE, PLACE, PROTOCOL, WRONG_LOGINS, done, fails, place, restart
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
-PORT, PASSWORD, PROTOCOL = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-CONTROL = pathlib.Path(sys.argv[4])
-
 
 def connect(**options):
-    options = {"password": PASSWORD, "protocol": PROTOCOL, "decode_responses": True, **options}
-    return aio.Redis(host="127.0.0.1", port=PORT, **options)
+    return aio.Redis(**place(**options))
 
 
 async def until(what, holds):
@@ -31,21 +23,6 @@ async def until(what, holds):
     raise AssertionError(f"never: {what}")
 
 
-async def restart():
-    (CONTROL / "restart").touch()
-    while not (CONTROL / "restarted").exists():
-        await asyncio.sleep(0.02)
-
-
-async def fails(error, text, call):
-    try:
-        await call
-    except error as e:
-        assert text in str(e), e
-    else:
-        raise AssertionError(f"no {error.__name__}")
-
-
 async def names():
     client = connect(client_name="tester", username="default", db=3)
     assert await client.client_getname() == "tester"
@@ -54,13 +31,16 @@ async def names():
     await client.acl_setuser("reader", enabled=True, passwords=["+secret"], keys=["r:*"], commands=["+get"])
     reader = connect(username="reader", password="secret")
     assert await reader.get("r:1") is None
-    await fails(redis.exceptions.NoPermissionError, "", reader.get("k"))
-    await fails(redis.exceptions.NoPermissionError, "set", reader.set("r:1", "v"))
+    with fails(redis.exceptions.NoPermissionError):
+        await reader.get("k")
+    with fails(redis.exceptions.NoPermissionError, "set"):
+        await reader.set("r:1", "v")
     await reader.aclose()
     await client.acl_deluser("reader")
-    for wrong in ({"password": "wrong"}, {"username": "nobody"}, {"password": None}):
+    for wrong in WRONG_LOGINS:
         other = connect(**wrong)
-        await fails(redis.AuthenticationError, "", other.ping())
+        with fails(redis.AuthenticationError):
+            await other.ping()
         await other.aclose()
     await client.aclose()
 
@@ -74,18 +54,17 @@ async def values():
     assert await client.sadd("s", "a", "b", "c") == 3
     assert await client.sadd("t", "b", "c", "d") == 3
     assert await client.sinter("s", "t") == {"b", "c"}
-    await fails(redis.ResponseError, "WRONGTYPE", client.incr("s"))
+    with fails(redis.ResponseError, "WRONGTYPE"):
+        await client.incr("s")
     await client.aclose()
-    every = bytes(range(256))
     client = connect(decode_responses=False)
-    await client.set(every, every * 1000)
-    assert await client.get(every) == every * 1000
+    await client.set(EVERY_BYTE, EVERY_BYTE * 1000)
+    assert await client.get(EVERY_BYTE) == EVERY_BYTE * 1000
     await client.aclose()
 
 
 async def pools():
-    options = {"host": "127.0.0.1", "port": PORT, "password": PASSWORD, "protocol": PROTOCOL}
-    pool = aio.BlockingConnectionPool(max_connections=8, timeout=60, **options)
+    pool = aio.BlockingConnectionPool(max_connections=8, timeout=60, **PLACE)
     client = aio.Redis(connection_pool=pool)
     await client.delete("count")
     await asyncio.gather(*(client.incr("count") for _ in range(400)))
@@ -113,7 +92,8 @@ async def transactions():
         await other.set("w", 5)
         pipe.multi()
         pipe.set("w", seen + 1)
-        await fails(redis.WatchError, "", pipe.execute())
+        with fails(redis.WatchError):
+            await pipe.execute()
     async with client.pipeline(transaction=True) as pipe:
         assert await pipe.incr("w").get("w").execute() == [6, "6"]
     await client.aclose()
@@ -168,7 +148,7 @@ async def starting_again():
         await channels.subscribe("news")
         await channels.get_message(timeout=5)
         await client.set("kept", "1")
-        await restart()
+        await asyncio.to_thread(restart)
         assert await client.get("kept") == "1"
         heard = asyncio.create_task(hear(channels, 1))
 
@@ -184,7 +164,7 @@ async def starting_again():
 async def main():
     for case in (names, values, pools, pipelines, transactions, scans, messages, starting_again):
         await case()
-        print(f"redis-py asyncio RESP{PROTOCOL}: {case.__name__}", flush=True)
+        done("redis-py asyncio", case)
 
 
 asyncio.run(main())

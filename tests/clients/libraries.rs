@@ -95,7 +95,8 @@ fn python() -> Option<PathBuf> {
 fn redis_py(script: &str, protocol: &str) {
     let Some(python) = python() else { return };
     let mut command = Command::new(python);
-    command.arg(source(script));
+    // What they import beside them is not compiled into the sources' folder.
+    command.arg(source(script)).env("PYTHONDONTWRITEBYTECODE", "1");
     drive(command, protocol);
 }
 

@@ -1,13 +1,38 @@
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.HashSet;
 import java.util.Objects;
+import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import java.util.function.IntConsumer;
 
 /** What the Java programs share: their arguments PORT PASSWORD PROTOCOL CONTROL, their cases, and how the server is started again. */
-final class Drive {
+abstract class Drive {
     interface Body {
         void run() throws Exception;
     }
+
+    abstract void names() throws Exception;
+
+    abstract void values() throws Exception;
+
+    abstract void pools() throws Exception;
+
+    abstract void pipelines() throws Exception;
+
+    abstract void transactions() throws Exception;
+
+    abstract void scans() throws Exception;
+
+    abstract void messages() throws Exception;
+
+    /** In RESP3. */
+    abstract void cached() throws Exception;
+
+    abstract void startingAgain() throws Exception;
 
     static int port;
     static String password;
@@ -24,12 +49,26 @@ final class Drive {
         Thread.setDefaultUncaughtExceptionHandler((thread, error) -> end(error));
     }
 
+    /** All cases of a program, which ends. */
+    static void cases(Drive program) {
+        step("names", program::names);
+        step("values", program::values);
+        step("pools", program::pools);
+        step("pipelines", program::pipelines);
+        step("transactions", program::transactions);
+        step("scans", program::scans);
+        step("messages", program::messages);
+        if (protocol == 3) step("cached", program::cached);
+        step("starting_again", program::startingAgain);
+        Runtime.getRuntime().halt(0);
+    }
+
     private static void end(Throwable error) {
         error.printStackTrace();
         Runtime.getRuntime().halt(1);
     }
 
-    static void step(String name, Body body) {
+    private static void step(String name, Body body) {
         try {
             body.run();
         } catch (Throwable error) {
@@ -78,6 +117,50 @@ final class Drive {
     static void restart() throws Exception {
         Files.createFile(control.resolve("restart"));
         until("a new server", () -> Files.exists(control.resolve("restarted")));
+    }
+
+    /** A scan that finds 500 things, each once or more often. */
+    static void finds500(Consumer<Set<String>> scan) {
+        Set<String> found = new HashSet<>();
+        scan.accept(found);
+        equal(found.size(), 500);
+    }
+
+    static void times500(IntConsumer body) {
+        for (int n = 0; n < 500; n++) body.accept(n);
+    }
+
+    /** What a client reads follows what another one writes, 50 times. */
+    static void follows(Consumer<String> write, Callable<String> read) throws Exception {
+        for (int n = 0; n < 50; n++) {
+            String value = "" + n;
+            write.accept(value);
+            until("the new value", () -> value.equals(read.call()));
+        }
+    }
+
+    /** What is heard on the channel "news" and the pattern "n*". */
+    static final class Heard {
+        private final LinkedBlockingQueue<String> messages = new LinkedBlockingQueue<>();
+
+        void on(String channel, String text) {
+            messages.add(channel + " " + text);
+        }
+
+        void on(String pattern, String channel, String text) {
+            messages.add(pattern + " " + channel + " " + text);
+        }
+
+        /** Both of a message, in any order, and before them nothing. */
+        void both(String text) throws Exception {
+            Set<String> both = new HashSet<>();
+            for (int n = 0; n < 2; n++) both.add(messages.poll(20, TimeUnit.SECONDS));
+            equal(both, Set.of("news " + text, "n* news " + text));
+        }
+
+        void atLast(String text) throws Exception {
+            until("the message", () -> ("n* news " + text).equals(messages.poll()));
+        }
     }
 
     static byte[] everyByte() {

@@ -1,8 +1,6 @@
 import java.time.Duration;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.redisson.Redisson;
@@ -23,50 +21,53 @@ import org.redisson.config.Config;
 import org.redisson.config.Protocol;
 
 /** What an application does with redisson, as far as that needs no scripts: its locks and maps are scripts, its transactions know no WATCH. */
-final class WithRedisson {
+final class WithRedisson extends Drive {
     private static RedissonClient client;
 
     static RedissonClient connect(String user, String password, int database, int attempts) {
         Config config = new Config();
-        config.setProtocol(Drive.protocol == 3 ? Protocol.RESP3 : Protocol.RESP2);
+        config.setProtocol(protocol == 3 ? Protocol.RESP3 : Protocol.RESP2);
         config.setCodec(StringCodec.INSTANCE).setUsername(user).setPassword(password);
-        config.useSingleServer().setAddress("redis://127.0.0.1:" + Drive.port).setDatabase(database).setClientName("tester")
+        config.useSingleServer().setAddress("redis://127.0.0.1:" + port).setDatabase(database).setClientName("tester")
             .setConnectionPoolSize(8).setConnectionMinimumIdleSize(2).setSubscriptionConnectionMinimumIdleSize(1)
             .setRetryAttempts(attempts);
         return Redisson.create(config);
     }
 
-    static void names() {
-        RedissonClient third = connect("default", Drive.password, 3, 1);
+    @Override
+    void names() {
+        RedissonClient third = connect("default", password, 3, 1);
         third.getBucket("here").set("x");
-        Drive.equal(client.getBucket("here").get(), null);
+        equal(client.getBucket("here").get(), null);
         third.shutdown(0, 0, TimeUnit.SECONDS);
-        Drive.fails("WRONGPASS", () -> connect("default", "wrong", 0, 0));
-        Drive.fails("NOAUTH", () -> connect(null, null, 0, 0));
+        fails("WRONGPASS", () -> connect("default", "wrong", 0, 0));
+        fails("NOAUTH", () -> connect(null, null, 0, 0));
     }
 
-    static void values() {
+    @Override
+    void values() {
         client.getKeys().flushall();
         RBucket<String> bucket = client.getBucket("k");
         bucket.set("v", Duration.ofSeconds(100));
-        Drive.equal(bucket.get(), "v");
-        Drive.isTrue(bucket.remainTimeToLive() > 90_000);
-        Drive.equal(bucket.setIfAbsent("w"), false);
+        equal(bucket.get(), "v");
+        isTrue(bucket.remainTimeToLive() > 90_000);
+        equal(bucket.setIfAbsent("w"), false);
         RSet<String> some = client.getSet("s");
-        Drive.isTrue(some.addAll(List.of("a", "b", "c")));
+        isTrue(some.addAll(List.of("a", "b", "c")));
         client.getSet("t").addAll(List.of("b", "c", "d"));
-        Drive.equal(some.readIntersection("t"), Set.of("b", "c"));
-        Drive.isTrue(some.contains("a") && !some.contains("x"));
-        Drive.fails("WRONGTYPE", () -> client.getAtomicLong("s").incrementAndGet());
+        equal(some.readIntersection("t"), Set.of("b", "c"));
+        isTrue(some.contains("a") && !some.contains("x"));
+        fails("WRONGTYPE", () -> client.getAtomicLong("s").incrementAndGet());
         RBucket<byte[]> bytes = client.getBucket("bytes", ByteArrayCodec.INSTANCE);
-        bytes.set(Drive.everyByte());
-        Drive.isTrue(java.util.Arrays.equals(bytes.get(), Drive.everyByte()));
+        bytes.set(everyByte());
+        isTrue(java.util.Arrays.equals(bytes.get(), everyByte()));
     }
 
-    static void pools() {
+    @Override
+    void pools() {
         RAtomicLong count = client.getAtomicLong("count");
         IntStream.range(0, 400).parallel().forEach(n -> count.incrementAndGet());
-        Drive.equal(count.get(), 400L);
+        equal(count.get(), 400L);
     }
 
     static List<?> increments(BatchOptions.ExecutionMode mode, String key, int times) {
@@ -75,85 +76,73 @@ final class WithRedisson {
         return batch.execute().getResponses();
     }
 
-    static void pipelines() {
-        Drive.equal(increments(BatchOptions.ExecutionMode.IN_MEMORY, "n", 1000).get(999), 1000L);
+    @Override
+    void pipelines() {
+        equal(increments(BatchOptions.ExecutionMode.IN_MEMORY, "n", 1000).get(999), 1000L);
     }
 
-    static void transactions() {
-        Drive.equal(increments(BatchOptions.ExecutionMode.IN_MEMORY_ATOMIC, "w", 2), List.of(1L, 2L));
-        Drive.equal(increments(BatchOptions.ExecutionMode.REDIS_WRITE_ATOMIC, "w", 2), List.of(3L, 4L));
+    @Override
+    void transactions() {
+        equal(increments(BatchOptions.ExecutionMode.IN_MEMORY_ATOMIC, "w", 2), List.of(1L, 2L));
+        equal(increments(BatchOptions.ExecutionMode.REDIS_WRITE_ATOMIC, "w", 2), List.of(3L, 4L));
     }
 
-    static void scans() {
+    @Override
+    void scans() {
         client.getKeys().flushall();
         RSet<String> big = client.getSet("big");
-        for (int n = 0; n < 500; n++) {
+        times500(n -> {
             client.getBucket("key:" + n).set("x");
             big.add("" + n);
-        }
-        Set<String> keys = new HashSet<>();
-        client.getKeys().getKeys(KeysScanOptions.defaults().pattern("key:*").chunkSize(100)).forEach(keys::add);
-        Drive.equal(keys.size(), 500);
-        Set<String> members = new HashSet<>();
-        big.iterator(50).forEachRemaining(members::add);
-        Drive.equal(members.size(), 500);
+        });
+        var pages = KeysScanOptions.defaults().pattern("key:*").chunkSize(100);
+        finds500(keys -> client.getKeys().getKeys(pages).forEach(keys::add));
+        finds500(members -> big.iterator(50).forEachRemaining(members::add));
     }
 
-    static LinkedBlockingQueue<String> listen() {
-        LinkedBlockingQueue<String> heard = new LinkedBlockingQueue<>();
+    static Heard listen() {
+        Heard heard = new Heard();
         RTopic news = client.getTopic("news");
-        news.addListener(String.class, (channel, text) -> heard.add(channel + " " + text));
+        news.addListener(String.class, (channel, text) -> heard.on(channel.toString(), text));
         RPatternTopic pattern = client.getPatternTopic("n*");
-        pattern.addListener(String.class, (matched, channel, text) -> heard.add(matched + " " + channel + " " + text));
+        pattern.addListener(String.class, (matched, channel, text) -> heard.on(matched.toString(), channel.toString(), text));
         return heard;
     }
 
-    static void messages() throws Exception {
-        LinkedBlockingQueue<String> heard = listen();
-        Drive.equal(client.getTopic("news").publish("hello"), 2L);
-        Set<String> both = new HashSet<>();
-        for (int n = 0; n < 2; n++) both.add(heard.poll(20, TimeUnit.SECONDS));
-        Drive.equal(both, Set.of("news hello", "n* news hello"));
+    @Override
+    void messages() throws Exception {
+        Heard heard = listen();
+        equal(client.getTopic("news").publish("hello"), 2L);
+        heard.both("hello");
         client.getTopic("news").removeAllListeners();
         client.getPatternTopic("n*").removeAllListeners();
     }
 
-    static void startingAgain() throws Exception {
-        LinkedBlockingQueue<String> heard = listen();
+    @Override
+    void startingAgain() throws Exception {
+        Heard heard = listen();
         client.getBucket("kept").set("1");
-        Drive.restart();
-        Drive.until("an answer", () -> "1".equals(client.getBucket("kept").get()));
-        Drive.until("the subscriptions", () -> client.getTopic("news").publish("again") == 2);
-        Drive.until("the message", () -> "n* news again".equals(heard.poll()));
+        restart();
+        until("an answer", () -> "1".equals(client.getBucket("kept").get()));
+        until("the subscriptions", () -> client.getTopic("news").publish("again") == 2);
+        heard.atLast("again");
     }
 
     /** A value comes from the client's memory until another client writes it. */
-    static void cached() throws Exception {
+    @Override
+    void cached() throws Exception {
         RClientSideCaching memory = client.getClientSideCaching(ClientSideCachingOptions.defaults());
         RBucket<String> reads = memory.getBucket("cached");
         RBucket<String> writes = client.getBucket("cached");
-        for (int n = 0; n < 50; n++) {
-            String value = "" + n;
-            writes.set(value);
-            Drive.until("the new value", () -> value.equals(reads.get()));
-        }
+        follows(writes::set, reads::get);
         writes.delete();
-        Drive.until("no value", () -> reads.get() == null);
+        until("no value", () -> reads.get() == null);
         memory.destroy();
     }
 
     public static void main(String[] args) {
-        Drive.begin("redisson", args);
-        client = connect("default", Drive.password, 0, 50);
-        Drive.step("names", WithRedisson::names);
-        Drive.step("values", WithRedisson::values);
-        Drive.step("pools", WithRedisson::pools);
-        Drive.step("pipelines", WithRedisson::pipelines);
-        Drive.step("transactions", WithRedisson::transactions);
-        Drive.step("scans", WithRedisson::scans);
-        Drive.step("messages", WithRedisson::messages);
-        if (Drive.protocol == 3) Drive.step("cached", WithRedisson::cached);
-        Drive.step("starting_again", WithRedisson::startingAgain);
-        Runtime.getRuntime().halt(0);
+        begin("redisson", args);
+        client = connect("default", password, 0, 50);
+        cases(new WithRedisson());
     }
 }
