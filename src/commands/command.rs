@@ -182,18 +182,9 @@ macro_rules! help {
         async fn help(_: &mut cx::Cx<'_>, _: args::Args<'_>) -> $crate::error::Result<reply::Reply> {
             Ok(command::help_of($container))
         }
-        table::Row {
-            name: "help",
-            arity: 2,
-            flags: table::Flags::LOADING.or(table::Flags::STALE),
-            keys: &[],
-            group: $group,
-            since: $since,
-            syntax: "",
-            summary: "Lists the subcommands.",
-            run: $crate::handler!(help),
-            subs: &[],
-        }
+        let flags = table::Flags::LOADING.or(table::Flags::STALE);
+        let row = table::Row::of($group, $crate::handler!(help));
+        row.row("help", 2, flags, $since, "", "Lists the subcommands.")
     }};
 }
 

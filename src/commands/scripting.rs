@@ -19,70 +19,57 @@ const READS: &[KeySpec] =
 
 const SCRIPTING: Flags = Flags::NOSCRIPT.or(Flags::STALE).or(Flags::MOVABLEKEYS);
 
+const BASE: Row = Row::of(Group::Scripting, NO_SCRIPTS);
+
 /// A command that runs a script or a function.
 const fn script(name: &'static str, reads: bool, since: &'static str, syntax: &'static str) -> Row {
     let flags = if reads { SCRIPTING.or(Flags::READONLY) } else { SCRIPTING };
     let keys = if reads { READS } else { WRITES };
-    Row { keys, ..row(name, -3, flags, since, syntax, "Runs a script. There are none.", NO_SCRIPTS) }
+    Row { keys, ..BASE.row(name, -3, flags, since, syntax, "Runs a script. There are none.") }
 }
 
 const SCRIPT: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
 const DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
 const FUNCTION: &str = "function numkeys [key [key ...]] [arg [arg ...]]";
 
-/// A row of this family.
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    since: &'static str,
-    syntax: &'static str,
-    summary: &'static str,
-    run: Run,
-) -> Row {
-    Row { name, arity, flags, keys: &[], group: Group::Scripting, since, syntax, summary, run, subs: &[] }
-}
+const OF_SCRIPTS: &str = "Manages scripts. There are none.";
+const OF_FUNCTIONS: &str = "Manages functions. There are none.";
 
 /// A subcommand of SCRIPT.
-const fn of_script(name: &'static str, arity: i32, flags: Flags, syntax: &'static str, run: Run) -> Row {
-    row(name, arity, flags, "2.6.0", syntax, "Manages scripts. There are none.", run)
+const fn of_script(name: &'static str, arity: i32, flags: Flags, syntax: &'static str) -> Row {
+    BASE.row(name, arity, flags, "2.6.0", syntax, OF_SCRIPTS)
 }
 
 /// A subcommand of FUNCTION.
-const fn of_function(name: &'static str, arity: i32, flags: Flags, syntax: &'static str, run: Run) -> Row {
-    row(name, arity, flags, "7.0.0", syntax, "Manages functions. There are none.", run)
+const fn of_function(name: &'static str, arity: i32, flags: Flags, syntax: &'static str) -> Row {
+    BASE.row(name, arity, flags, "7.0.0", syntax, OF_FUNCTIONS)
 }
 
 const KILLS: Flags = Flags::NOSCRIPT.or(Flags::ALLOW_BUSY);
 
 const SCRIPT_SUBS: &[Row] = &[
-    of_script("debug", 3, Flags::NOSCRIPT, "<YES | SYNC | NO>", NO_SCRIPTS),
-    of_script("exists", -3, Flags::NOSCRIPT, "sha1 [sha1 ...]", handler!(exists)),
-    of_script("flush", -2, Flags::NOSCRIPT, "[ASYNC | SYNC]", handler!(script_flush)),
+    of_script("debug", 3, Flags::NOSCRIPT, "<YES | SYNC | NO>"),
+    of_script("exists", -3, Flags::NOSCRIPT, "sha1 [sha1 ...]").run_by(handler!(exists)),
+    of_script("flush", -2, Flags::NOSCRIPT, "[ASYNC | SYNC]").run_by(handler!(script_flush)),
     help!("script", Group::Scripting, "5.0.0"),
-    of_script("kill", 2, KILLS, "", NOTHING_RUNS),
-    of_script("load", 3, Flags::NOSCRIPT.or(Flags::STALE), "script", NO_SCRIPTS),
+    of_script("kill", 2, KILLS, "").run_by(NOTHING_RUNS),
+    of_script("load", 3, Flags::NOSCRIPT.or(Flags::STALE), "script"),
 ];
 
 const CHANGES: Flags = Flags::WRITE.or(Flags::NOSCRIPT);
 const ADDS: Flags = CHANGES.or(Flags::DENYOOM);
 
 const FUNCTION_SUBS: &[Row] = &[
-    of_function("delete", 3, CHANGES, "library-name", Run::Refuse("ERR Library not found")),
-    of_function("dump", 2, Flags::NOSCRIPT, "", NO_SCRIPTS),
-    of_function("flush", -2, CHANGES, "[ASYNC | SYNC]", handler!(function_flush)),
+    of_function("delete", 3, CHANGES, "library-name").run_by(Run::Refuse("ERR Library not found")),
+    of_function("dump", 2, Flags::NOSCRIPT, ""),
+    of_function("flush", -2, CHANGES, "[ASYNC | SYNC]").run_by(handler!(function_flush)),
     help!("function", Group::Scripting, "7.0.0"),
-    of_function("kill", 2, KILLS, "", NOTHING_RUNS),
-    of_function(
-        "list",
-        -2,
-        Flags::NOSCRIPT,
-        "[LIBRARYNAME library-name-pattern] [WITHCODE]",
-        handler!(function_list),
-    ),
-    of_function("load", -3, ADDS, "[REPLACE] function-code", NO_SCRIPTS),
-    of_function("restore", -3, ADDS, "serialized-value [FLUSH | APPEND | REPLACE]", NO_SCRIPTS),
-    of_function("stats", 2, KILLS, "", handler!(stats)),
+    of_function("kill", 2, KILLS, "").run_by(NOTHING_RUNS),
+    of_function("list", -2, Flags::NOSCRIPT, "[LIBRARYNAME library-name-pattern] [WITHCODE]")
+        .run_by(handler!(function_list)),
+    of_function("load", -3, ADDS, "[REPLACE] function-code"),
+    of_function("restore", -3, ADDS, "serialized-value [FLUSH | APPEND | REPLACE]"),
+    of_function("stats", 2, KILLS, "").run_by(handler!(stats)),
 ];
 
 /// Rows of this family.
@@ -93,8 +80,8 @@ pub const ROWS: &[Row] = &[
     script("evalsha_ro", true, "7.0.0", DIGEST),
     script("fcall", false, "7.0.0", FUNCTION),
     script("fcall_ro", true, "7.0.0", FUNCTION),
-    Row { subs: SCRIPT_SUBS, ..of_script("script", -2, Flags::NONE, "", Run::Container) },
-    Row { subs: FUNCTION_SUBS, ..of_function("function", -2, Flags::NONE, "", Run::Container) },
+    BASE.container("script", -2, "2.6.0", OF_SCRIPTS, SCRIPT_SUBS),
+    BASE.container("function", -2, "7.0.0", OF_FUNCTIONS, FUNCTION_SUBS),
 ];
 
 async fn exists(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {

@@ -226,6 +226,39 @@ pub struct Row {
 }
 
 impl Row {
+    /// What rows of a family have in common, for [`Row::row`].
+    pub const fn of(group: Group, run: Run) -> Row {
+        let (arity, flags) = (0, Flags::NONE);
+        Row { name: "", arity, flags, keys: &[], group, since: "", syntax: "", summary: "", run, subs: &[] }
+    }
+    /// Another one of the same group that the same runs, without keys and subcommands.
+    pub const fn row(
+        &self,
+        name: &'static str,
+        arity: i32,
+        flags: Flags,
+        since: &'static str,
+        syntax: &'static str,
+        summary: &'static str,
+    ) -> Row {
+        let (group, run) = (self.group, self.run);
+        Row { name, arity, flags, keys: &[], group, since, syntax, summary, run, subs: &[] }
+    }
+    /// The same, run by something else.
+    pub const fn run_by(self, run: Run) -> Row {
+        Row { run, ..self }
+    }
+    /// A container of the same group.
+    pub const fn container(
+        &self,
+        name: &'static str,
+        arity: i32,
+        since: &'static str,
+        summary: &'static str,
+        subs: &'static [Row],
+    ) -> Row {
+        Row { subs, ..self.row(name, arity, Flags::NONE, since, "", summary).run_by(Run::Container) }
+    }
     /// Whether `argc` arguments (with the name) satisfy the arity.
     pub fn accepts(&self, argc: usize) -> bool {
         let want = self.arity.unsigned_abs() as usize;
