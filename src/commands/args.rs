@@ -8,7 +8,18 @@ use bytes::Bytes;
 /// The arguments after the command's name (after the subcommand's, for a container).
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'a> {
+    /// With the names in front.
+    argv: &'a [Bytes],
     rest: &'a [Bytes],
+}
+
+/// Most bytes of names and arguments that an error repeats.
+pub const MAX_QUOTED: usize = 128;
+
+/// At most `max` bytes, up to the first NUL.
+pub fn quoted(raw: &[u8], max: usize) -> String {
+    let raw = raw.split(|b| *b == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(raw.get(..max).unwrap_or(raw)).into_owned()
 }
 
 /// Results of argument parsing.
@@ -17,7 +28,19 @@ pub type ArgResult<T> = Result<T, ReplyError>;
 impl<'a> Args<'a> {
     /// A cursor at the first of `rest`.
     pub fn new(rest: &'a [Bytes]) -> Self {
-        Args { rest }
+        Args { argv: rest, rest }
+    }
+    /// A cursor behind the first `names` of `argv`.
+    pub fn behind(names: usize, argv: &'a [Bytes]) -> Self {
+        Args { argv, rest: argv.get(names..).unwrap_or_default() }
+    }
+    /// The error of a container's subcommand that has no form with these arguments: with its name as the client wrote it.
+    pub fn no_such_form(&self) -> ReplyError {
+        let [container, sub, ..] = self.argv else { return SYNTAX };
+        let (container, sub) = (quoted(container, MAX_QUOTED).to_uppercase(), quoted(sub, MAX_QUOTED));
+        ReplyError::of(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP."
+        ))
     }
     /// How many are left.
     pub fn len(&self) -> usize {

@@ -354,8 +354,7 @@ async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if args.len() > 2 {
-        let line = "ERR unknown subcommand or wrong number of arguments for 'UNBLOCK'. Try CLIENT HELP.";
-        return Err(ReplyError::new(line).into());
+        return Err(args.no_such_form().into());
     }
     // The reason is judged first.
     let mut id = args;

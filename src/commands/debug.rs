@@ -96,12 +96,7 @@ async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
             Ok(Reply::Ok)
         }
-        _ => {
-            let sub = String::from_utf8_lossy(sub);
-            let line =
-                format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try DEBUG HELP.");
-            Err(ReplyError::of(line).into())
-        }
+        _ => Err(args.no_such_form().into()),
     }
 }
 

@@ -73,10 +73,7 @@ pub(super) async fn pause(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
         [word] if word.eq_ignore_ascii_case(b"write") => Paused::Writes,
         [word] if word.eq_ignore_ascii_case(b"all") => Paused::All,
         [_] => return Err(ReplyError::new("ERR CLIENT PAUSE mode must be WRITE or ALL").into()),
-        _ => {
-            let line = "ERR unknown subcommand or wrong number of arguments for 'PAUSE'. Try CLIENT HELP.";
-            return Err(ReplyError::new(line).into());
-        }
+        _ => return Err(args.no_such_form().into()),
     };
     let ms = parse_i64(timeout).ok_or(ReplyError::new("ERR timeout is not an integer or out of range"))?;
     let ms = u64::try_from(ms).map_err(|_| ReplyError::new("ERR timeout is negative"))?;

@@ -5,7 +5,7 @@ use super::cx::Cx;
 use super::reply::Reply;
 use super::subscribers::Kind;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run, SessionOp, one};
-use crate::error::{ReplyError, Result};
+use crate::error::Result;
 use crate::keyspace::messages::Message;
 use crate::{handler, help};
 use bytes::Bytes;
@@ -188,21 +188,18 @@ fn receivers(cx: &Cx<'_>, kind: Kind, channel: &Bytes) -> Reply {
 }
 
 async fn channels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    list(cx, Kind::Channel, args, "CHANNELS")
+    list(cx, Kind::Channel, args)
 }
 
 async fn shardchannels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    list(cx, Kind::Shard, args, "SHARDCHANNELS")
+    list(cx, Kind::Shard, args)
 }
 
-fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>, name: &str) -> Result<Reply> {
+fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Result<Reply> {
     let pattern = match args.rest() {
         [] => None,
         [pattern] => Some(&pattern[..]),
-        _ => {
-            let line = "ERR unknown subcommand or wrong number of arguments for";
-            return Err(ReplyError::of(format!("{line} '{name}'. Try PUBSUB HELP.")).into());
-        }
+        _ => return Err(args.no_such_form().into()),
     };
     Ok(Reply::bulks(cx.server.subscribers.matching(kind, pattern)))
 }

@@ -94,8 +94,7 @@ async fn script_flush(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 
 async fn function_flush(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if args.len() > 1 {
-        let line = "ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.";
-        return Err(ReplyError::new(line).into());
+        return Err(args.no_such_form().into());
     }
     flush(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
 }

@@ -48,10 +48,7 @@ async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
             Some(n) => usize::try_from(n).unwrap_or(usize::MAX),
             None => return Err(ReplyError::new("ERR count should be greater than or equal to -1").into()),
         },
-        _ => {
-            let line = "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.";
-            return Err(ReplyError::new(line).into());
-        }
+        _ => return Err(args.no_such_form().into()),
     };
     Ok(Reply::Array(cx.server.telemetry.slow.latest(count).into_iter().map(entry).collect()))
 }

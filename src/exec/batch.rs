@@ -240,7 +240,7 @@ impl<'a> Batch<'a> {
             outbox: &self.outbox,
         };
         self.outbox.speaks(cx.client.id);
-        let args = Args::new(call.argv.get(call.names..).unwrap_or_default());
+        let args = Args::behind(call.names, &call.argv);
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
         self.catalog = cx.catalog;
         if result.is_err() {

@@ -5,6 +5,7 @@
 //! without, and then those of [`under_id`].
 
 use crate::commands::acl::{Denied, User};
+use crate::commands::args::{MAX_QUOTED, quoted};
 use crate::commands::idempotent::{check_id, may_run};
 use crate::commands::table::{self, Flags, PREFIX, Row, Run, SessionOp};
 use crate::error::ReplyError;
@@ -25,8 +26,6 @@ const ID_IN_MULTI: ReplyError =
 /// Why a subscriber's command is refused.
 const ONLY_LISTENS: &str =
     "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
-/// Most bytes of names and arguments that an error repeats.
-const MAX_QUOTED: usize = 128;
 
 /// What the client may do now.
 #[derive(Debug, Clone, Copy)]
@@ -188,10 +187,4 @@ fn unknown(argv: &[Bytes]) -> Verdict {
         None,
         ReplyError::of(format!("ERR unknown command '{name}', with args beginning with: {list}")),
     )
-}
-
-/// At most `max` bytes, up to the first NUL.
-pub(super) fn quoted(raw: &[u8], max: usize) -> String {
-    let raw = raw.split(|b| *b == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(raw.get(..max).unwrap_or(raw)).into_owned()
 }

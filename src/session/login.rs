@@ -1,9 +1,8 @@
 //! AUTH, HELLO, RESET.
 
 use super::Session;
-use super::gate::quoted;
 use crate::commands::acl::{DEFAULT, Rights};
-use crate::commands::args::parse_i64;
+use crate::commands::args::{parse_i64, quoted};
 use crate::commands::cx::{Protocol, ReplyMode};
 use crate::commands::reply::Reply;
 use crate::error::{ReplyError, SYNTAX};

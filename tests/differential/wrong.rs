@@ -80,6 +80,14 @@ const CHOSEN: &[&str] = &[
     "LOLWUT x",
     "SET s v IFDEQ x",
     "SORT set STORE d",
+    "ACL cat a b",
+    "acl Log a b",
+    "acl GenPass 1 2",
+    "function flush a b",
+    "slowlog get 1 2",
+    "pubsub channels a b",
+    "client pause 1 2 3",
+    "Client unblock 1 2 3",
     "FUNCTION LIST LIBRARYNAME",
     "FUNCTION LIST LIBRARYNAME a LIBRARYNAME b",
     "FUNCTION LIST WITHCODE WITHCODE",
@@ -122,7 +130,10 @@ fn lines() -> Vec<(String, Argv)> {
         (env_number("TERN_SEED").unwrap_or(SEED), env_number("TERN_WRONG_LINES").unwrap_or(LINES));
     let mut out = Vec::new();
     for (n, (label, row)) in table::labelled().enumerate() {
-        let names: Argv = label.split('|').map(|name| name.to_uppercase().into_bytes()).collect();
+        // Half of them in lower case: some errors repeat names as they were given.
+        let upper = n.is_multiple_of(2);
+        let name = |name: &str| if upper { name.to_uppercase() } else { name.to_lowercase() }.into_bytes();
+        let names: Argv = label.split('|').map(name).collect();
         let least = row.arity.unsigned_abs() as usize;
         let mut add = |rest: Vec<&str>| {
             let line = names.iter().cloned().chain(rest.into_iter().map(|word| word.as_bytes().to_vec()));

@@ -124,11 +124,6 @@ const BAD_BITS: ReplyError = ReplyError::new(
 /// What LOG shows unless it is told how much.
 const SHOWN: i64 = 10;
 
-/// More than one argument where a subcommand takes one at most.
-fn too_many(sub: &str) -> ReplyError {
-    ReplyError::of(format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try ACL HELP."))
-}
-
 async fn whoami(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Bulk(cx.client.user.clone()))
 }
@@ -145,7 +140,7 @@ async fn cat(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let wanted = match args.rest() {
         [] => return Ok(Reply::Array(CATEGORIES.iter().map(|c| Reply::bulk_static(c)).collect())),
         [one] => one,
-        _ => return Err(too_many("CAT").into()),
+        _ => return Err(args.no_such_form().into()),
     };
     let Some(category) = CATEGORIES.iter().find(|c| wanted.eq_ignore_ascii_case(c.as_bytes())) else {
         let wanted = String::from_utf8_lossy(wanted.get(..128).unwrap_or(wanted));
@@ -224,7 +219,7 @@ async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let bits = match args.len() {
         0 => 256,
         1 => args.int()?,
-        _ => return Err(too_many("GENPASS").into()),
+        _ => return Err(args.no_such_form().into()),
     };
     let bits = usize::try_from(bits).ok().filter(|bits| (1..=4096).contains(bits)).ok_or(BAD_BITS)?;
     let digits = bits.div_ceil(4);
@@ -264,7 +259,7 @@ async fn log(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             return Ok(Reply::Ok);
         }
         [_] => args.int()?.max(0),
-        _ => return Err(too_many("LOG").into()),
+        _ => return Err(args.no_such_form().into()),
     };
     let latest = cx.server.acl.log.latest(usize::try_from(count).unwrap_or(usize::MAX));
     Ok(Reply::Array(latest.into_iter().map(|refusal| show(refusal, cx.now)).collect()))
