@@ -84,7 +84,7 @@ fn reach(row: &Row, argc: usize) -> usize {
     let ends = row.keys.iter().map(|spec| match spec.find {
         FindKeys::Range { last, .. } if last >= 0 => spec.begin + last as usize,
         FindKeys::Range { last, .. } => argc - last.unsigned_abs() as usize,
-        FindKeys::Keynum { .. } | FindKeys::Unknown => spec.begin,
+        FindKeys::Keynum { .. } | FindKeys::Unknown | FindKeys::Stored => spec.begin,
     });
     ends.max().unwrap_or(0)
 }
@@ -106,8 +106,11 @@ fn keys_are_inside_the_arity() {
             "{label} changes keys and is not a write"
         );
         let prefix = matches!(row.run, Run::Prefix);
-        let movable =
-            prefix || row.keys.iter().any(|s| matches!(s.find, FindKeys::Keynum { .. } | FindKeys::Unknown));
+        let movable = prefix
+            || row
+                .keys
+                .iter()
+                .any(|s| matches!(s.find, FindKeys::Keynum { .. } | FindKeys::Unknown | FindKeys::Stored));
         assert_eq!(movable, row.flags.has(Flags::MOVABLEKEYS), "{label}: movablekeys");
     }
 }

@@ -252,10 +252,10 @@ fn key_spec(spec: &KeySpec) -> Reply {
         FindKeys::Keynum { step } => {
             ("keynum", vec![("keynumidx", 0), ("firstkey", 1), ("keystep", step as i64)])
         }
-        FindKeys::Unknown => ("unknown", vec![]),
+        FindKeys::Unknown | FindKeys::Stored => ("unknown", vec![]),
     };
     let (begin, index) = match spec.find {
-        FindKeys::Unknown => ("unknown", vec![]),
+        FindKeys::Unknown | FindKeys::Stored => ("unknown", vec![]),
         _ => ("index", vec![("index", Reply::Int(spec.begin as i64))]),
     };
     let numbers = numbers.into_iter().map(|(name, n)| (name, Reply::Int(n))).collect();

@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 
 const SORTED: KeySpec = one(&["RO", "access"]);
 const PATTERNS: KeySpec = KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Unknown };
-const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: FindKeys::Unknown };
+const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: FindKeys::Stored };
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[

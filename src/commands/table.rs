@@ -126,6 +126,8 @@ pub enum FindKeys {
     },
     /// Nobody can tell without doing the work (SORT BY).
     Unknown,
+    /// Behind the last STORE among SORT's options.
+    Stored,
 }
 
 /// Groups of COMMAND DOCS.
@@ -366,6 +368,19 @@ pub fn written_keys<'a>(row: &Row, argv: &'a [bytes::Bytes]) -> Vec<&'a bytes::B
     writes.filter_map(|spec| keys_at(spec, argv)).flatten().collect()
 }
 
+/// As Redis finds it: what follows STORE is not skipped, the arguments of other options are.
+fn stored(begin: usize, argv: &[bytes::Bytes]) -> &[bytes::Bytes] {
+    let (mut at, mut found) = (begin + 1, &[][..]);
+    while let Some(word) = argv.get(at) {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        if is("STORE") {
+            found = argv.get(at + 1..at + 2).unwrap_or(found);
+        }
+        at += if is("LIMIT") { 3 } else { 1 + usize::from(is("BY") || is("GET")) };
+    }
+    found
+}
+
 /// The keys in `argv` by one specification. None where the number of keys is wrong.
 pub fn keys_at<'a>(
     spec: &KeySpec,
@@ -381,6 +396,7 @@ pub fn keys_at<'a>(
             (argv.get(spec.begin..end)?, step)
         }
         FindKeys::Unknown => (&[][..], 1),
+        FindKeys::Stored => (stored(spec.begin, argv), 1),
         FindKeys::Keynum { step } => {
             // As Redis reads it here: the command itself then refuses what is not a number.
             let n = usize::try_from(super::args::atoi(argv.get(spec.begin)?)).ok()?;
