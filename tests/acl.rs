@@ -375,3 +375,47 @@ fn who_listens_to_what_is_forbidden_now_is_closed() {
     assert!(on_pattern.drain().1, "a pattern is allowed as it is written or not at all");
     assert_eq!(admin.line("PUBLISH bb m").int(), Some(1));
 }
+
+#[test]
+fn users_whose_names_are_no_text_are_told_apart() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    let (one, two) = (&b"\xfe"[..], &b"\xff"[..]);
+    let mut clients = [one, two].map(|name| {
+        assert_eq!(
+            admin.run(&[&b"ACL"[..], b"SETUSER", name, b"on", b"nopass", b"+@all", b"&a"]).value,
+            ok()
+        );
+        let mut client = server.client();
+        assert_eq!(client.run(&[&b"AUTH"[..], name, b"x"]).value, ok());
+        client.line("SUBSCRIBE a");
+        client
+    });
+    admin.run(&[&b"ACL"[..], b"SETUSER", two, b"resetchannels"]);
+    assert!(clients[1].drain().1, "who listens to what is forbidden now is closed");
+    assert_eq!(admin.line("PUBLISH a m").int(), Some(1), "the other stays");
+    assert_eq!(admin.run(&[&b"ACL"[..], b"DELUSER", two]).value.int(), Some(1));
+    assert_eq!(admin.line("PUBLISH a m").int(), Some(1), "the other stays");
+    assert_eq!(admin.run(&[&b"CLIENT"[..], b"KILL", b"USER", one]).value.int(), Some(1));
+    assert!(clients[0].drain().1, "closed");
+}
+
+#[test]
+fn the_log_of_refusals_does_not_hold_what_a_client_likes_to_send() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on nopass ~k &c +@all");
+    let mut bob = logged_in(&server, "bob", "x");
+    let long = "x".repeat(1 << 20);
+    bob.run(&["CLIENT", "SETNAME", &long]);
+    bob.run(&["GET", &long]);
+    bob.run(&["PUBLISH", &long, "m"]);
+    bob.run(&["AUTH", &long, "x"]);
+    let log = admin.line("ACL LOG");
+    let entries = log.items().unwrap();
+    assert_eq!(entries.len(), 3);
+    for entry in entries {
+        let held: usize = entry.items().unwrap().iter().filter_map(Value::bytes).map(<[u8]>::len).sum();
+        assert!(held < 20 << 10, "{held} bytes");
+    }
+}

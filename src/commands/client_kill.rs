@@ -7,13 +7,14 @@ use super::reply::Reply;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::telemetry::clients::ClientHandle;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// All conditions must hold.
 #[derive(Default)]
 struct Filter {
     /// Any of them.
-    ids: Vec<u64>,
+    ids: BTreeSet<u64>,
     kind: Option<Kind>,
     user: Option<Bytes>,
     addr: Option<Bytes>,
@@ -30,10 +31,10 @@ impl Filter {
             let value = args.next()?;
             match option.as_slice() {
                 b"id" => {
-                    filter.ids = vec![positive(value, "client-id should be greater than 0")?];
+                    filter.ids = [positive(value, "client-id should be greater than 0")?].into();
                     while let Some(id) = args.peek().and_then(|raw| positive(raw, "").ok()) {
                         args.next()?;
-                        filter.ids.push(id);
+                        filter.ids.insert(id);
                     }
                 }
                 b"maxage" => filter.max_age = Some(positive(value, "maxage should be greater than 0")?),
@@ -52,7 +53,7 @@ impl Filter {
         let same = |want: &Option<Bytes>, have: &str| want.as_ref().is_none_or(|w| *w == have.as_bytes());
         (self.ids.is_empty() || self.ids.contains(&client.id))
             && self.kind.is_none_or(|k| k.is(client))
-            && same(&self.user, &client.identity().user)
+            && self.user.as_ref().is_none_or(|user| *user == client.identity().user)
             && same(&self.addr, &client.addr)
             && same(&self.laddr, &client.laddr)
             && self.max_age.is_none_or(|age| client.age(now) >= age)

@@ -4,7 +4,7 @@
 //! conflict, on a fresh copy of the client's state. So it changes nothing outside `tx` and `client`, except through
 //! `server`, and there only what may happen twice.
 
-use super::acl::{Acl, Denied, Reason, Refusal};
+use super::acl::{Acl, Denied, Reason, Refusal, kept};
 use super::mailbox::{Mailbox, Posted};
 use super::monitor::Monitors;
 use super::pause::Pause;
@@ -134,7 +134,7 @@ impl ClientState {
         let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
         self.handle.set_identity(Identity {
             name: text(&self.name),
-            user: text(&self.user),
+            user: self.user.clone(),
             lib_name: text(&self.lib_name),
             lib_ver: text(&self.lib_ver),
             db: self.db,
@@ -238,11 +238,11 @@ impl Server {
             count: 1,
             reason,
             in_multi: client.handle.is_in_multi(),
-            object: Bytes::copy_from_slice(object),
-            user: Bytes::copy_from_slice(user),
+            object: kept(object),
+            user: kept(user),
             created: now,
             updated: now,
-            client: client.handle.line(self.env.clock.monotonic(), &self.telemetry),
+            client: kept(client.handle.line(self.env.clock.monotonic(), &self.telemetry).as_bytes()),
         };
         self.acl.log.add(refusal, self.config.get().acllog_max_len);
     }

@@ -4,6 +4,7 @@
 //! shown may be a moment old; nothing is decided by it but whom CLIENT KILL means.
 
 use super::Telemetry;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,8 +24,8 @@ const NO_COMMAND: u32 = u32::MAX;
 pub struct Identity {
     /// CLIENT SETNAME.
     pub name: String,
-    /// The ACL user.
-    pub user: String,
+    /// The ACL user: any bytes.
+    pub user: Bytes,
     /// CLIENT SETINFO LIB-NAME.
     pub lib_name: String,
     /// CLIENT SETINFO LIB-VER.
@@ -111,7 +112,11 @@ impl ClientHandle {
             fd: peer.fd,
             connected: now,
             last_seen_ms: AtomicU64::new(millis(now)),
-            identity: Mutex::new(Identity { user: "default".into(), resp: 2, ..Identity::default() }),
+            identity: Mutex::new(Identity {
+                user: Bytes::from_static(b"default"),
+                resp: 2,
+                ..Identity::default()
+            }),
             multi: AtomicI64::new(-1),
             watching: AtomicU32::new(0),
             subscriptions: Default::default(),
@@ -395,7 +400,7 @@ impl ClientHandle {
         let _ = write!(
             out,
             " user={} redir={} resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
-            identity.user,
+            String::from_utf8_lossy(&identity.user),
             self.redirect(),
             identity.resp,
             identity.lib_name,

@@ -128,6 +128,8 @@ const LINES: &[&str] = &[
     "PFMERGE $ $",
     "LCS $ $",
     "SORT $",
+    "SORT $ STORE $",
+    "SORT $ LIMIT 0 1 STORE $ STORE $",
     "SORT_RO $",
     "DUMP $",
     "TOUCH $",
@@ -170,6 +172,8 @@ const LINES: &[&str] = &[
     "NOSUCH x",
     "GET",
     "CONFIG NOSUCH",
+    "CONFIG",
+    "acl",
 ];
 
 /// A word for each `$`, from `words`.

@@ -1,11 +1,21 @@
 //! ACL LOG: what was refused, lately. The same refusal within a minute is counted, not kept again.
 
+use crate::keyspace::keys::MAX_REDIS_KEY;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 /// Milliseconds within which the same refusal is the same entry, and how many entries are looked at for it.
 const TOGETHER: u64 = 60_000;
 const LOOKED_AT: usize = 10;
+
+/// Most bytes of a name that an entry keeps: as many as a key can have. Who is refused chooses the names, and they are held.
+const MAX_NAME: usize = MAX_REDIS_KEY;
+
+/// What an entry keeps of a name, which may be a slice of a buffer.
+pub fn kept(name: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(name.get(..MAX_NAME).unwrap_or(name))
+}
 
 /// Why something was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,15 +54,15 @@ pub struct Refusal {
     /// Inside MULTI or EXEC.
     pub in_multi: bool,
     /// The command, key or channel.
-    pub object: bytes::Bytes,
+    pub object: Bytes,
     /// Who.
-    pub user: bytes::Bytes,
+    pub user: Bytes,
     /// When first, in milliseconds since the Unix epoch.
     pub created: u64,
     /// When last.
     pub updated: u64,
     /// The last one's line in CLIENT LIST.
-    pub client: String,
+    pub client: Bytes,
 }
 
 impl Refusal {

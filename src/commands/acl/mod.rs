@@ -12,7 +12,7 @@ mod rows;
 mod selector;
 mod user;
 
-pub use log::{AclLog, Reason, Refusal};
+pub use log::{AclLog, Reason, Refusal, kept};
 pub use rows::ROWS;
 pub use selector::{Denied, RuleError};
 pub use user::{DEFAULT, User};

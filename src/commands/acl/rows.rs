@@ -172,8 +172,7 @@ async fn deluser(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 /// Closes the connections of users that are no more; the client's own after its reply.
 fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
     for client in cx.server.clients.all() {
-        let user = client.identity().user;
-        if users.iter().any(|u| String::from_utf8_lossy(u) == user) && client.id != cx.client.id {
+        if users.contains(&client.identity().user) && client.id != cx.client.id {
             client.kill();
         }
     }
@@ -184,11 +183,10 @@ fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
 
 /// Closes the connections that are subscribed to what their user may no longer use.
 fn close_subscribers(cx: &Cx<'_>) {
-    let users = cx.server.acl.all();
+    let acl = &cx.server.acl;
     cx.server.subscribers.part_from(|client, kind, name| {
-        let user = client.identity().user;
-        let user = users.iter().find(|(name, _)| String::from_utf8_lossy(name) == user);
-        user.is_some_and(|(_, user)| !user.allows_channel(name, kind == Kind::Pattern))
+        let user = acl.get(&client.identity().user);
+        user.is_some_and(|user| !user.allows_channel(name, kind == Kind::Pattern))
     });
 }
 
@@ -274,7 +272,7 @@ fn show(r: Refusal, now: u64) -> Reply {
         ("object", Reply::Bulk(r.object)),
         ("username", Reply::Bulk(r.user)),
         ("age-seconds", Reply::Double(now.saturating_sub(r.updated) as f64 / 1000.0)),
-        ("client-info", Reply::text(r.client)),
+        ("client-info", Reply::Bulk(r.client)),
         ("entry-id", number(r.id)),
         ("timestamp-created", number(r.created)),
         ("timestamp-last-updated", number(r.updated)),
@@ -292,7 +290,12 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         Some(Ok((row, 1))) if matches!(row.run, Run::Prefix) => args.rest().get(PREFIX..).unwrap_or_default(),
         _ => args.rest(),
     };
-    let Some(Ok((row, names))) = table::resolve(argv) else {
+    let found = match (table::resolve(argv), argv) {
+        // A container alone has too few arguments.
+        (Some(Err(container)), [_]) => Some((container, 1)),
+        (found, _) => found.and_then(|found| found.ok()),
+    };
+    let Some((row, names)) = found else {
         let name = argv.first().map(|n| String::from_utf8_lossy(n)).unwrap_or_default();
         return Err(ReplyError::of(format!("ERR Command '{name}' not found")).into());
     };

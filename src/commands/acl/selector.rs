@@ -238,7 +238,10 @@ impl Selector {
         }
         match row {
             Some(row) if row.subs.is_empty() => {
-                self.first_arguments.push((table::index_of(row), Bytes::copy_from_slice(first)));
+                let (n, same) = (table::index_of(row), |known: &Bytes| known.eq_ignore_ascii_case(first));
+                if !self.first_arguments.iter().any(|(at, known)| *at == n && same(known)) {
+                    self.first_arguments.push((n, Bytes::copy_from_slice(first)));
+                }
             }
             None if !elsewhere::is_container(outer) => {}
             _ => return self.change_named(name, true),
