@@ -105,6 +105,33 @@ async fn what_is_about_the_server_is_answered_without_the_store() {
     c.assert_sound().await;
 }
 
+/// The store comes back while the last attempt waits for it. What was known of its databases before may be wrong by then.
+#[tokio::test]
+async fn what_is_about_the_server_shows_no_database_of_before_an_outage() {
+    let mut c = server().await;
+    c.join_with(Env::system(), &[]).await;
+    for (n, line) in ["DEBUG OBJECT k", "INFO keyspace"].into_iter().enumerate() {
+        c.line(0, "FLUSHALL").await;
+        c.line(0, "SET k 1").await;
+        c.faulty.set_outage(Outage::Silent(Duration::from_millis(PATIENCE)));
+        let back = async {
+            tokio::time::sleep(Duration::from_millis(PATIENCE / 2)).await;
+            c.faulty.set_outage(Outage::None);
+            assert_eq!(c.line(1, "SWAPDB 0 1").await, Reply::Ok);
+        };
+        let (reply, ()) = tokio::join!(c.line(0, line), back);
+        match (n, &reply) {
+            (0, Reply::Error(e)) => assert!(e.0.starts_with("ERR the store is unavailable"), "{e:?}"),
+            (1, Reply::Verbatim(text)) => {
+                let text = String::from_utf8_lossy(text);
+                assert!(!text.contains("db0:"), "{text}");
+            }
+            _ => panic!("{line}: {reply:?}"),
+        }
+    }
+    c.assert_sound().await;
+}
+
 /// Who asks while others are not answered waits behind them, and then is not answered either.
 #[tokio::test]
 async fn waiting_behind_others_counts() {

@@ -13,7 +13,7 @@ use super::subscribers::Subscribers;
 use super::tracking::{Mode, Tracking};
 use crate::config::{ConfigStore, Events};
 use crate::env::{Env, Rng};
-use crate::error::{ReplyError, Result};
+use crate::error::{ReplyError, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::messages::Outbox;
@@ -317,7 +317,9 @@ impl Cx<'_> {
     }
     /// The prefix of database `db`.
     pub fn prefix(&self, db: u8) -> Result<Prefix> {
-        let prefix = self.catalog.prefixes.get(usize::from(db));
-        Ok(*prefix.ok_or(ReplyError::new("ERR DB index is out of range"))?)
+        match self.catalog.prefixes.as_slice() {
+            [] => Err(StoreError::Unavailable("nobody knows its databases".into()).into()),
+            all => Ok(*all.get(usize::from(db)).ok_or(ReplyError::new("ERR DB index is out of range"))?),
+        }
     }
 }

@@ -72,7 +72,7 @@ impl<'a> Batch<'a> {
         Ok(Batch::with(server, tx, rng, catalog))
     }
 
-    /// With a catalog of another transaction: for what is about the server, while the store is away.
+    /// With a catalog that the transaction has not read: for what is about the server, while the store is away.
     pub(super) fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
         let outbox = server.outbox(&catalog);
         Batch {

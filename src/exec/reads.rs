@@ -98,14 +98,15 @@ pub(super) async fn run(
     failed(unit, StoreError::TooOld)
 }
 
-/// Answers a unit after the last attempt failed with `e`: what is about the server runs on the catalog that was read last, and finds
-/// that nothing can be read; all else gets the error.
+/// Answers a unit after the last attempt failed with `e`: what is about the server runs without any database, also where the store
+/// is back by now, for the databases that were read last may have been flushed or swapped since; all else gets the error.
 async fn without_store(server: &Arc<Server>, unit: Unit, mut patience: Patience, e: StoreError) -> Done {
     let e = patience.verdict(e);
     if unit.is_about_the_server() && matches!(e, StoreError::Unavailable(_)) {
         let tx = server.store.begin();
         patience.begin(&tx);
-        let mut batch = Batch::with(server, &tx, server.env.rng(), server.space.catalog.last());
+        let nowhere = server.space.catalog.last().without_databases();
+        let mut batch = Batch::with(server, &tx, server.env.rng(), nowhere);
         let mut client = unit.client.clone();
         if let Ok((replies, lookups, told)) = on(&mut batch, &unit, &mut client, &mut Forced::default()).await
         {

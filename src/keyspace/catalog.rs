@@ -30,6 +30,13 @@ pub struct Catalog {
     pub listening: u8,
 }
 
+impl Catalog {
+    /// For who has not read it.
+    pub fn without_databases(&self) -> Arc<Catalog> {
+        Arc::new(Catalog { prefixes: Vec::new(), ..self.clone() })
+    }
+}
+
 /// Caches the catalog by the store's metadata version, which is free to read.
 pub struct CatalogCache {
     databases: u8,
