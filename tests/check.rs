@@ -295,6 +295,19 @@ async fn a_length_that_no_string_has_is_seen_and_not_believed() {
     }
 }
 
+/// What the allocator has counted says only when it goes on to further numbers.
+#[tokio::test]
+async fn a_count_of_numbers_that_there_are_not_harms_nobody() {
+    let mut p = plants().await;
+    for count in [i64::MAX, -1] {
+        let (window, _) = p.first(b"a", b"b").await;
+        p.write(&window, Some(&count.to_le_bytes())).await;
+        assert_eq!(p.rig.line("FLUSHDB").await, Reply::Ok);
+        assert_eq!(p.rig.line("SET k v").await, Reply::Ok);
+        assert!(read(&p.rig.server.store).await.is_sound());
+    }
+}
+
 #[tokio::test]
 async fn objects_without_an_owner_or_with_two_are_seen() {
     let p = plants().await;

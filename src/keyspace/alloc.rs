@@ -51,7 +51,7 @@ async fn current_window(tx: &Tx) -> Result<u32> {
         }
         tx.add(&root::window(start), &1i64.to_le_bytes())?;
         let count = tx.get(&root::window(start), Read::Snapshot).await?;
-        if counted(count.as_deref()) * 2 < u64::from(window_size(start)) {
+        if counted(count.as_deref()) < u64::from(window_size(start) / 2) {
             return Ok(start);
         }
         start = start
