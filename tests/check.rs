@@ -189,7 +189,8 @@ async fn damage_of_a_set_is_seen() {
     p.plant(&zero, Some(&wrong_next), "says that the next one").await;
     let (second, other) = p.first(&p.db.chunk(oid, 1), &p.db.set_rows_end(oid, 0)).await;
     p.plant_and_accuse(&second, None, &zero, "says that the next one").await;
-    p.plant(&second, Some(&good), "outside of its bounds").await;
+    p.plant(&second, Some(&good), "a chunk does not decode").await; // its next one is this one
+    p.plant(&second, Some(&[&other[..9], &good[9..]].concat()), "outside of its bounds").await;
     p.plant(&zero, Some(&[&good[..9], &other[9..]].concat()), "outside of its bounds").await;
     p.plant(&zero, Some(&[&good[..], b"tail"].concat()), "not read the same in place").await;
     let (delta, sign) = p.first(&p.db.delta(oid, 0), &p.db.set_rows_end(oid, 1)).await;

@@ -116,6 +116,7 @@ impl Instance {
             Some(String::from_utf8_lossy(bytes).into_owned())
         };
         let (address, version) = (text()?, text()?);
+        rest.is_empty().then_some(())?;
         Some(Instance { epoch, beat, started, at, address, version })
     }
 }

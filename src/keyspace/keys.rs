@@ -467,7 +467,7 @@ pub mod root {
         let oid = || Some(Oid(u128::from_be_bytes(row.get(2 + len..)?.try_into().ok()?)));
         match kind {
             1 => Some(Garbage::Object(prefix, oid()?)),
-            2 => Some(Garbage::Database(prefix)),
+            2 if row.len() == 2 + len => Some(Garbage::Database(prefix)),
             3 => Some(Garbage::Building(prefix, oid()?)),
             _ => None,
         }

@@ -123,7 +123,7 @@ impl Record {
     }
 
     fn parse(raw: &Bytes) -> Option<Self> {
-        let &[FORMAT, tag, flags] = raw.first_chunk::<3>()? else { return None };
+        let &[FORMAT, tag, flags @ 0..=HAS_EXPIRY] = raw.first_chunk::<3>()? else { return None };
         let revision = u64::from_le_bytes(raw.get(3..11)?.try_into().ok()?);
         let (expire_at, at) = if flags & HAS_EXPIRY == 0 {
             (None, 11)
@@ -131,19 +131,17 @@ impl Record {
             (Some(u64::from_le_bytes(raw.get(11..19)?.try_into().ok()?)), 19)
         };
         let body = raw.get(at..)?;
-        let oid = || Some(Oid(u128::from_be_bytes(*body.first_chunk()?)));
+        let oid = |raw: &[u8]| Some(Oid(u128::from_be_bytes(raw.try_into().ok()?)));
         let value = match tag {
             1 => Value::Str(Str::Inline(raw.slice(at..))),
             2 => {
-                let len = u64::from_le_bytes(body.get(16..24)?.try_into().ok()?);
-                if len > LONGEST {
-                    return None;
-                }
-                Value::Str(Str::Pieces { oid: oid()?, len })
+                let (head, len) = body.split_last_chunk()?;
+                let len = Some(u64::from_le_bytes(*len)).filter(|len| *len <= LONGEST)?;
+                Value::Str(Str::Pieces { oid: oid(head)?, len })
             }
             3 => Value::Set(SetRep::Listpack(raw.slice(at..))),
             4 => Value::Set(SetRep::Intset(raw.slice(at..))),
-            5 => Value::Set(SetRep::Chunked(oid()?)),
+            5 => Value::Set(SetRep::Chunked(oid(body)?)),
             6 | 7 => Value::Str(Str::Made { bytes: raw.slice(at..), raw: tag == 6 }),
             _ => return None,
         };
@@ -178,6 +176,17 @@ mod tests {
             [&b""[..], b"\x01", b"\x02\x01\x00aaaaaaaa", b"\x01\x09\x00aaaaaaaa", b"\x01\x01\x01aaaaaaaa"]
         {
             assert!(Record::decode(&Bytes::from_static(raw)).is_err());
+        }
+        let value = |value| Record { revision: 1, expire_at: None, value }.encode();
+        for mut raw in [
+            value(Value::Str(Str::Pieces { oid: Oid(7), len: 1 << 20 })),
+            value(Value::Set(SetRep::Chunked(Oid(7)))),
+        ] {
+            raw.push(0);
+            assert!(Record::decode(&Bytes::from(raw.clone())).is_err(), "too long");
+            raw.pop();
+            raw[2] |= 2;
+            assert!(Record::decode(&Bytes::from(raw)).is_err(), "an unknown flag");
         }
     }
 }

@@ -19,6 +19,7 @@ mod rows;
 #[path = "../support/mod.rs"]
 mod support;
 mod targets;
+mod unseen;
 mod whole;
 
 use choices::Choices;

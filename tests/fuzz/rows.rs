@@ -2,18 +2,22 @@
 //! and commands are answered, with a value or an error.
 //!
 //! A store with every kind of row is damaged in a few places: values are changed, rows removed, others' values put into them, keys
-//! changed. Then it is checked, a few commands look at it, and it is mended.
+//! changed. Then it is checked, a few commands look at it, and it is mended. What the check does not report must be of a kind
+//! that nobody can see ([`unseen`]).
 
 use super::choices::Choices;
 use super::mutate::mutant;
 use super::rig::Rig;
+use super::unseen::{self, Rows, Unseen};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::Duration;
+use tern::keyspace::collector::State;
+use tern::keyspace::keys::root;
+use tern::keyspace::messages::{LISTENS, Message, encode};
 use tern::store::{RangeOptions, Read, Store};
 use tern::types::check::check;
-
-type Rows = Vec<(Bytes, Bytes)>;
 
 /// What looks at each kind of row.
 const LINES: &[&str] = &[
@@ -68,15 +72,40 @@ async fn populated() -> Rig {
         let argv = ["SADD".to_owned(), key.into()].into_iter().chain(members.iter().cloned());
         rig.run(&argv.collect::<Vec<_>>()).await;
     }
-    rig.line("SADD words one two three").await;
+    for line in [
+        "SADD words one two three",
+        "SELECT 5",
+        "SET gone v",
+        "DEL gone",
+        "SELECT 0",
+        "COPY words old",
+        "DEL old",
+    ] {
+        rig.line(line).await;
+    }
+    others(&rig.server.store).await;
     rig.line("SREM words member:5").await;
     rig
+}
+
+/// Rows that only come with several servers, and with a collection of the dictionary.
+async fn others(store: &Store) {
+    let tx = store.begin();
+    let told = [Message::Channel(Bytes::from_static(b"news"), Bytes::from_static(b"hello"))];
+    let stamped = |n: u8| [&root::messages()[..], &[0, 0, 0, 0, 0, 0, 0, n, 0, 0], &[0; 4]].concat();
+    tx.set(&root::listener(7), &[LISTENS]).unwrap();
+    tx.set(&root::bell(), &9u64.to_le_bytes()).unwrap();
+    tx.set(&root::collected(), &stamped(8)).unwrap();
+    tx.set(&stamped(9), &encode(&told)).unwrap();
+    tx.set(&root::collector(), &State::default().encode()).unwrap();
+    tx.set(&root::streamed(7), &1u64.to_le_bytes()).unwrap();
+    tx.commit().await.unwrap();
 }
 
 async fn rows(store: &Store) -> Rows {
     let page = store.begin().get_range(&[], &[0xff], RangeOptions::default(), Read::Snapshot).await.unwrap();
     assert!(!page.more);
-    page.pairs
+    page.pairs.into_iter().collect()
 }
 
 /// Puts `rows` in the place of all that is there.
@@ -93,16 +122,25 @@ async fn replace(store: &Store, rows: &Rows) {
 }
 
 /// A row of any kind, each as likely as the others: most rows are the dictionary's.
-fn any_row(rows: &Rows, choices: &mut Choices<'_>) -> usize {
-    let kind = |at: usize| {
-        let key = &rows[at].0;
-        // A database's rows begin with its prefix, mostly of two bytes.
-        &key[..key.len().min(if key[0] < 0x80 { 1 } else { 3 })]
+fn any_row(rows: &Rows, choices: &mut Choices<'_>) -> Bytes {
+    let kinds = kinds(rows);
+    let kind = &kinds[choices.below(kinds.len())];
+    kind[choices.below(kind.len())].clone()
+}
+
+/// The keys of each kind of row, in their order.
+fn kinds(rows: &Rows) -> Vec<Vec<Bytes>> {
+    let kind = |key: &Bytes| match key[0] {
+        0x80.. => {
+            // A database's rows begin with its prefix, mostly of two bytes; those of sets say what they are behind the object's id.
+            let set_row = key.get(19).copied().filter(|_| key[2] == b'S');
+            (key.slice(..key.len().min(3)), set_row)
+        }
+        _ => (key.slice(..1), None),
     };
-    let firsts: Vec<usize> = (0..rows.len()).filter(|at| *at == 0 || kind(*at) != kind(at - 1)).collect();
-    let which = choices.below(firsts.len());
-    let end = firsts.get(which + 1).copied().unwrap_or(rows.len());
-    firsts[which] + choices.below(end - firsts[which])
+    let keys: Vec<&Bytes> = rows.keys().collect();
+    let cut = |a: &&Bytes, b: &&Bytes| kind(a) == kind(b);
+    keys.chunk_by(cut).map(|keys| keys.iter().map(|key| (*key).clone()).collect()).collect()
 }
 
 /// One to three rows are damaged.
@@ -110,18 +148,18 @@ fn damaged(sound: &Rows, choices: &mut Choices<'_>) -> Rows {
     let mut rows = sound.clone();
     for _ in 0..=choices.below(3) {
         let (at, other) = (any_row(&rows, choices), any_row(&rows, choices));
+        let value = rows[&at].clone();
         match choices.below(6) {
-            0 => drop(rows.remove(at)),
-            1 => rows[at].1 = rows[other].1.clone(),
+            0 => drop(rows.remove(&at)),
+            1 => drop(rows.insert(at, rows[&other].clone())),
             2 => {
-                let key = mutant(choices, &[rows[at].0.to_vec()]);
+                let key = mutant(choices, &[at.to_vec()]);
                 // A key that no engine takes is of no interest, nor is one behind all rows.
                 if (1..1000).contains(&key.len()) && key[0] < 0xff {
-                    let value = rows[at].1.clone();
-                    rows.push((key.into(), value));
+                    rows.insert(key.into(), value);
                 }
             }
-            _ => rows[at].1 = mutant(choices, &[rows[at].1.to_vec()]).into(),
+            _ => drop(rows.insert(at, mutant(choices, &[value.to_vec()]).into())),
         }
     }
     rows
@@ -140,19 +178,62 @@ impl Damaged {
         Damaged { rig, sound }
     }
 
-    /// Damages the sound store. Whether `tern check` says so; panics where it does not end in 60 s, or a command does not, or panics.
+    /// Damages the sound store. Whether `tern check` says so; panics where it does not and somebody could see it, where it does not end
+    /// in 60 s, or a command does not, or panics.
     pub async fn one(&mut self, choices: &mut Choices<'_>) -> bool {
         let store = self.rig.server.store.clone();
-        replace(&store, &damaged(&self.sound, choices)).await;
-        let read = async { check(&store, &mut |_, _| {}).await };
-        let report = tokio::time::timeout(Duration::from_secs(60), read).await.expect("no verdict");
+        let rows = damaged(&self.sound, choices);
+        replace(&store, &rows).await;
+        let reported = is_reported(&store).await;
+        if !reported {
+            self.unseen(&rows).unwrap();
+        }
         for _ in 0..4 {
             let line = LINES[choices.below(LINES.len())];
             let answer = tokio::time::timeout(Duration::from_secs(60), self.rig.line(line)).await;
             assert!(answer.is_ok(), "no answer to {line}");
             assert_eq!(self.rig.server.telemetry.panics.get(), 0, "{line}");
         }
-        !report.is_ok_and(|report| report.is_sound())
+        reported
+    }
+
+    /// Why nobody can see what is wrong with `rows`, or what somebody can.
+    fn unseen(&self, rows: &Rows) -> Result<BTreeSet<Unseen>, String> {
+        let one = |(key, before, after): (Bytes, Option<Bytes>, Option<Bytes>)| {
+            let why = unseen::why(&self.sound, &key, before.as_ref(), after.as_ref());
+            let show = |value: &Option<Bytes>| value.as_ref().map(|value| value.escape_ascii().to_string());
+            why.ok_or_else(|| {
+                format!("not reported: {} was {:?}, is {:?}", key.escape_ascii(), show(&before), show(&after))
+            })
+        };
+        unseen::changes(&self.sound, rows).into_iter().map(one).collect()
+    }
+
+    /// Damages two rows of each kind, in every way that a row can be, each alone. What was not seen of it, and what should have been.
+    pub async fn each(&self) -> (BTreeSet<Unseen>, Vec<String>) {
+        let (store, mut unseen, mut missed) = (self.rig.server.store.clone(), BTreeSet::new(), Vec::new());
+        let mut other = Bytes::new();
+        for kind in kinds(&self.sound) {
+            for key in BTreeSet::from([&kind[0], &kind[kind.len() - 1]]) {
+                for (at, value) in ways(key, &self.sound[key], &other) {
+                    let mut rows = self.sound.clone();
+                    match value.clone() {
+                        Some(value) => drop(rows.insert(at.clone(), value)),
+                        None => drop(rows.remove(&at)),
+                    }
+                    write(&store, &at, value.as_ref()).await;
+                    if !is_reported(&store).await {
+                        match self.unseen(&rows) {
+                            Ok(why) => unseen.extend(why),
+                            Err(what) => missed.push(what),
+                        }
+                    }
+                    write(&store, &at, self.sound.get(&at)).await;
+                }
+                other = self.sound[key].clone();
+            }
+        }
+        (unseen, missed)
     }
 
     /// Puts the sound store back, and checks that.
@@ -160,6 +241,54 @@ impl Damaged {
         replace(&self.rig.server.store, &self.sound).await;
         self.rig.assert_sound().await;
     }
+}
+
+async fn is_reported(store: &Store) -> bool {
+    let read = async { check(store, &mut |_, _| {}).await };
+    let report = tokio::time::timeout(Duration::from_secs(60), read).await.expect("no verdict");
+    !report.is_ok_and(|report| report.is_sound())
+}
+
+async fn write(store: &Store, key: &[u8], value: Option<&Bytes>) {
+    loop {
+        let tx = store.begin();
+        match value {
+            Some(value) => tx.set(key, value).unwrap(),
+            None => tx.clear(key).unwrap(),
+        }
+        if tx.commit().await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Most bytes of a value that are changed one by one.
+const EACH: usize = 48;
+
+/// Everything that can happen to a row: a key and what stands there then. `other`: the value of a row of another kind.
+fn ways(key: &Bytes, value: &Bytes, other: &Bytes) -> Vec<(Bytes, Option<Bytes>)> {
+    let mut values = vec![Bytes::new(), other.clone(), [&value[..], b"\0"].concat().into()];
+    values.extend(value.len().checked_sub(1).map(|end| value.slice(..end)));
+    let places = (0..value.len().min(EACH)).chain(value.len().checked_sub(1));
+    values.extend(places.map(|at| {
+        let mut changed = value.to_vec();
+        changed[at] ^= 1 << (at % 8);
+        Bytes::from(changed)
+    }));
+    let mut ways = vec![(key.clone(), None)];
+    ways.extend(values.into_iter().map(|value| (key.clone(), Some(value))));
+    // The same row once more, elsewhere.
+    let mut keys = vec![[&key[..], b"\0"].concat()];
+    let shorter = (1..key.len().min(5)).chain([key.len() / 2, key.len() - 1]);
+    keys.extend(shorter.map(|len| key[..len].to_vec()));
+    keys.extend((0..key.len()).map(|at| {
+        let mut changed = key.to_vec();
+        changed[at] = changed[at].wrapping_add(1).min(0xfe);
+        changed
+    }));
+    keys.retain(|key| !key.is_empty());
+    ways.extend(keys.into_iter().map(|key| (key.into(), Some(value.clone()))));
+    ways
 }
 
 /// A new server, whose rows are then those of the sound store, damaged as the input decides.

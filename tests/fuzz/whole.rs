@@ -5,6 +5,7 @@ use super::commands::Asked;
 use super::rows::Damaged;
 use super::support;
 use super::targets::WHOLE;
+use super::unseen::ALL;
 use super::{seed, time};
 use std::time::Instant;
 
@@ -41,6 +42,15 @@ async fn any_rows_get_a_verdict_and_an_answer() {
     damaged.mend().await;
     support::say(&format!("fuzz rows: {tried} damaged stores, {reported} reported, seed {seed}"));
     assert!(reported * 2 > tried, "most damage is seen");
+}
+
+#[tokio::test]
+async fn damage_of_every_kind_is_reported_but_for_what_nobody_can_see() {
+    let damaged = Damaged::new().await;
+    let (unseen, missed) = damaged.each().await;
+    damaged.mend().await;
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+    assert_eq!(Vec::from_iter(unseen), ALL);
 }
 
 /// As a coverage-guided fuzzer drives them.

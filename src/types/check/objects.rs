@@ -98,7 +98,9 @@ impl Owners {
         kind: Kind,
         suspects: &mut BTreeMap<Oid, Vec<u8>>,
     ) -> StoreResult<()> {
-        let mut begin = db.object_rows(tag, self.from);
+        // Nothing is in front of the first object but rows without an id.
+        let (all, _) = db.tagged(tag);
+        let mut begin = if self.from == Oid(0) { all } else { db.object_rows(tag, self.from) };
         let end = self.to.map_or_else(|| db.tagged(tag).1, |to| db.object_rows(tag, to));
         loop {
             let view = checker.view().await?;
@@ -109,6 +111,9 @@ impl Owners {
                     checker.accuse([Problem::new(row, "a row of an object without its id")]);
                     continue;
                 };
+                if tag == b'N' && row[..] != db.count(oid)[..] {
+                    checker.accuse([Problem::new(row, "not the number of a set's members")]);
+                }
                 if last.replace(oid) != Some(oid) {
                     checker.count(if kind == Kind::Set { "sets' objects" } else { "strings' objects" }, 1);
                     if self.kinds.get(&oid) != Some(&kind) && suspects.len() < SUSPECTS {
@@ -117,6 +122,7 @@ impl Owners {
                 }
             }
             match (page.pairs.last(), last) {
+                (Some((row, _)), _) if page.more && tag == b'N' => begin = key_after(row),
                 (Some(_), Some(oid)) if page.more => begin = prefix_end(&db.object_rows(tag, oid)),
                 (Some((row, _)), None) if page.more => begin = key_after(row),
                 _ => return Ok(()),

@@ -69,13 +69,13 @@ async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -
         Some(b'b') => return members_row(view, known, key, value).await,
         Some(b'e') => collectors(key, value),
         Some(b'f') => return forward(view, key, value).await,
-        Some(b'g') => garbage(key, value),
+        Some(b'g') => garbage(view, key, value).await?,
         Some(b'i') => instance(key, value),
         Some(b'l') => sized(key, 11, value, 8, "a lane"),
         Some(b'm') if key[..] == root::half_copied() => {
             Some("a `tern copy` into this store was not finished".into())
         }
-        Some(b'p') => (!is_message_row(key)).then(|| "not a row about messages".into()),
+        Some(b'p') => (!is_message_row(key, value)).then(|| "not a row about messages".into()),
         Some(b't') => return receipt(view, key, value).await,
         Some(b'u') => age(view, key, value).await?,
         _ => Some("an unknown kind of row".to_owned()),
@@ -83,11 +83,12 @@ async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -
     Ok(problem.map(|what| Problem::new(key, what)).into_iter().collect())
 }
 
-fn is_message_row(key: &[u8]) -> bool {
+fn is_message_row(key: &[u8], value: &[u8]) -> bool {
     match key.get(1) {
-        Some(0) => key.len() == 10,
-        Some(1 | 2) => key.len() == 2,
-        _ => root::decode_message(key).is_some(),
+        Some(0) => key.len() == 10 && value.len() == 1,
+        Some(1) => key == root::bell() && value.len() == 8,
+        Some(2) => key == root::collected() && root::decode_message(value).is_some(),
+        _ => root::decode_message(key).is_some() && !value.is_empty(),
     }
 }
 
@@ -96,7 +97,7 @@ fn sized(key: &[u8], key_len: usize, value: &[u8], len: usize, what: &str) -> Op
     (!fits).then(|| format!("{what} has a key of {} and a value of {} bytes", key.len(), value.len()))
 }
 
-/// A database's prefix is its own, and the allocator cannot give it out again.
+/// A database's prefix is its own, the allocator cannot give it out again, and numbers of databases follow each other.
 async fn database(view: &View, key: &[u8], value: &[u8]) -> StoreResult<Option<String>> {
     let Some(prefix) = Prefix::decode(value).filter(|_| key.len() == 2) else {
         return Ok(Some("a database without a prefix".into()));
@@ -108,6 +109,18 @@ async fn database(view: &View, key: &[u8], value: &[u8]) -> StoreResult<Option<S
     if view.get(&root::garbage(Garbage::Database(prefix))).await?.is_some() {
         return Ok(Some("the database is garbage, its rows will be removed".into()));
     }
+    let before = key.get(1).and_then(|number| number.checked_sub(1));
+    if let Some(before) = before
+        && view.get(&root::database(before)).await?.is_none()
+    {
+        return Ok(Some(format!("there is no database {before} before it")));
+    }
+    is_free(view, prefix).await
+}
+
+/// Nobody else may get the prefix while there are rows below it, or will be removed.
+async fn is_free(view: &View, prefix: Prefix) -> StoreResult<Option<String>> {
+    let number = prefix.number();
     let newest = view.page(b"a", b"b", RangeOptions { reverse: true, ..ONE }).await?;
     let start = newest
         .pairs
@@ -196,13 +209,13 @@ fn collectors(key: &[u8], value: &[u8]) -> Option<String> {
     (!fits).then(|| "a row of the dictionary's collector does not decode".into())
 }
 
-fn garbage(key: &Bytes, value: &[u8]) -> Option<String> {
-    let fits = match root::decode_garbage(key) {
-        Some(Garbage::Building(..)) => value.len() == 8,
-        Some(_) => value.is_empty(),
-        None => false,
-    };
-    (!fits).then(|| "a garbage row that nobody can work off".into())
+async fn garbage(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
+    match root::decode_garbage(key) {
+        Some(Garbage::Database(prefix)) if value.is_empty() => is_free(view, prefix).await,
+        Some(Garbage::Building(..)) if value.len() == 8 => Ok(None),
+        Some(Garbage::Object(..)) if value.is_empty() => Ok(None),
+        _ => Ok(Some("a garbage row that nobody can work off".into())),
+    }
 }
 
 fn instance(key: &[u8], value: &[u8]) -> Option<String> {

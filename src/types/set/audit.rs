@@ -43,6 +43,9 @@ pub fn small(rep: &SetRep) -> Option<String> {
         Ok(set) => set?,
         Err(_) => return Some("a set in the record does not decode".into()),
     };
+    if set.encode().ok().as_ref() != Some(rep) {
+        return Some("a set in the record is not written as it is read".into());
+    }
     if let Small::Ints(ids) = &set
         && let Some(id) = ids.iter().find(|id| !(FIRST_INTEGER..IDS_END).contains(id))
     {

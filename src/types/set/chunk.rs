@@ -47,7 +47,12 @@ impl Row {
             Some((&[ROW_FORMAT, ref next @ ..], _)) => u64::from_be_bytes(*next),
             _ => return Err(corrupt(&raw)),
         };
-        Ok(Row { first, next: Some(next).filter(|next| *next > first), raw })
+        let next = match next {
+            0 => None,
+            next if next > first => Some(next),
+            _ => return Err(corrupt(&raw)),
+        };
+        Ok(Row { first, next, raw })
     }
     /// The stored bytes of a chunk.
     pub fn encode(next: Option<u64>, ids: &RoaringTreemap) -> Result<Vec<u8>> {

@@ -32,6 +32,8 @@ mod support {
 }
 #[path = "../targets.rs"]
 mod targets;
+#[path = "../unseen.rs"]
+mod unseen;
 
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;

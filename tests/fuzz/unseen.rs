@@ -1,0 +1,156 @@
+//! What damage of stored rows nobody can see, and why: the layout says it once, or it does not matter. All else `tern check` reports.
+//!
+//! Bytes that change below a row are the engine's to notice, by its checksums (`tests/crash`). Here whole rows are other ones than
+//! they were, as a mistake of ours would leave them.
+
+use bytes::Bytes;
+use tern::keyspace::keys::{Prefix, SHARDS, root, root::Garbage};
+use tern::keyspace::record::Record;
+use tern::types::set::chunk::Row;
+
+/// Rows by their keys.
+pub type Rows = std::collections::BTreeMap<Bytes, Bytes>;
+
+/// Why damage cannot be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unseen {
+    /// The bytes of a string, the members of a small set, and the revision are in the record and nowhere else.
+    Value,
+    /// Which ids a set has its chunk says alone; their number is said again.
+    Members,
+    /// A piece of a long string, or its end, that is not there is zeroes: SETRANGE far behind the end writes one piece.
+    Zeroes,
+    /// The version half of N is compared with what WATCH saw, and with nothing that is stored.
+    Version,
+    /// The stamp of a sum of weights tells a reader that it has changed, whatever it was.
+    Stamp,
+    /// A counter that is not there is 0.
+    NoKeys,
+    /// Numbers that the allocator does not give out any more, or not from there: they are lost, none comes twice.
+    Numbers,
+    /// Blocks of ids that nobody gets, or a shard that has given out none.
+    Blocks,
+    /// The last database, which is empty: a server makes it again when it starts.
+    NoDatabase,
+    /// A server that is not there any more, or that registers again with its next beat.
+    Server,
+    /// The number of a lane's last batch: asked for while a commit is in doubt, and a server's lanes are its own.
+    Lane,
+    /// Garbage that is gone already.
+    NoGarbage,
+    /// A message to servers, or who listens: none outlives its readers.
+    Message,
+    /// What the collector of the dictionary has found out so far it alone looks at, and its servers write it again.
+    Collector,
+    /// Rows of a flushed database or of a removed object, which will go.
+    Removed,
+}
+
+/// All of them.
+pub const ALL: &[Unseen] = &[
+    Unseen::Value,
+    Unseen::Members,
+    Unseen::Zeroes,
+    Unseen::Version,
+    Unseen::Stamp,
+    Unseen::NoKeys,
+    Unseen::Numbers,
+    Unseen::Blocks,
+    Unseen::NoDatabase,
+    Unseen::Server,
+    Unseen::Lane,
+    Unseen::NoGarbage,
+    Unseen::Message,
+    Unseen::Collector,
+    Unseen::Removed,
+];
+
+/// Keys whose rows differ, with what stood there and what stands there.
+pub fn changes(sound: &Rows, damaged: &Rows) -> Vec<(Bytes, Option<Bytes>, Option<Bytes>)> {
+    let keys: std::collections::BTreeSet<&Bytes> = sound.keys().chain(damaged.keys()).collect();
+    let one = |key: &&Bytes| ((*key).clone(), sound.get(*key).cloned(), damaged.get(*key).cloned());
+    keys.iter().map(one).filter(|(_, before, after)| before != after).collect()
+}
+
+/// Why nobody can see that the row at `key` was `before` and is `after`. None: it must be reported.
+pub fn why(sound: &Rows, key: &Bytes, before: Option<&Bytes>, after: Option<&Bytes>) -> Option<Unseen> {
+    let (first, len) = (*key.first()?, key.len());
+    let sized = |of: usize| after.is_none_or(|value| value.len() == of);
+    let (unseen, fits) = match first {
+        b'a' => (Unseen::Numbers, len == 5 && sized(8)),
+        b'r' => (Unseen::Numbers, len == 5 && sized(0) && before.is_none()),
+        b'q' => (Unseen::Blocks, len == 2 && sized(8)),
+        b'd' => (Unseen::NoDatabase, after.is_none() && sound.range(key.clone()..).nth(1)?.0[0] != b'd'),
+        b'i' => (Unseen::Server, len == 9),
+        b'l' => (Unseen::Lane, len == 11 && sized(8)),
+        b'g' => (Unseen::NoGarbage, is_no_garbage(sound, key, before)),
+        b'p' => (Unseen::Message, true),
+        b'e' => (Unseen::Collector, true),
+        0x80.. => return below_a_prefix(sound, key, before, after),
+        _ => return None,
+    };
+    fits.then_some(unseen)
+}
+
+/// A row that asks for something that there is not.
+fn is_no_garbage(sound: &Rows, key: &Bytes, before: Option<&Bytes>) -> bool {
+    let Some(Garbage::Object(db, oid) | Garbage::Building(db, oid)) = root::decode_garbage(key) else {
+        return false;
+    };
+    before.is_none() && [b'C', b'N', b'S'].iter().all(|tag| !has(sound, &db.object_rows(*tag, oid)))
+}
+
+fn has(rows: &Rows, prefix: &[u8]) -> bool {
+    rows.range(Bytes::copy_from_slice(prefix)..).next().is_some_and(|(key, _)| key.starts_with(prefix))
+}
+
+fn below_a_prefix(
+    sound: &Rows,
+    key: &Bytes,
+    before: Option<&Bytes>,
+    after: Option<&Bytes>,
+) -> Option<Unseen> {
+    let db = Prefix::of_row(key)?;
+    let is_garbage = |garbage: Garbage| sound.contains_key(&root::garbage(garbage)[..]);
+    let removed = db.decode_oid(key).is_some_and(|oid| is_garbage(Garbage::Object(db, oid)));
+    if removed || is_garbage(Garbage::Database(db)) {
+        return Some(Unseen::Removed);
+    }
+    let own = key.get(db.as_bytes().len()..)?;
+    let both = || Some((before?, after?));
+    let (unseen, fits) = match own {
+        [b'K', ..] => {
+            let (before, after) = both()?;
+            let [before, after] = [before, after].map(|raw| Record::decode(raw).ok());
+            let (before, after) = (before?, after?);
+            let same = before.value.oid() == after.value.oid() && before.expire_at == after.expire_at;
+            (Unseen::Value, same)
+        }
+        [b'C', ..] => (Unseen::Zeroes, before.is_some()),
+        [b'N', ..] => {
+            let (before, after) = both()?;
+            (Unseen::Version, after.len() == 16 && before[..8] == after[..8])
+        }
+        [b'S', rest @ ..] => match (rest.get(16)?, both()?) {
+            (0, (before, after)) => (Unseen::Members, is_same_number(rest, before, after)?),
+            (2, (before, after)) => (Unseen::Stamp, after.len() == 16 && before[..8] == after[..8]),
+            _ => return None,
+        },
+        [b'Z', shard] if *shard < SHARDS => {
+            let zero = |value: Option<&Bytes>| value.is_none_or(|value| value[..] == [0; 8]);
+            (Unseen::NoKeys, zero(before) && zero(after))
+        }
+        _ => return None,
+    };
+    fits.then_some(unseen)
+}
+
+/// Two chunks at one place that lead to the same next one and have as many members.
+fn is_same_number(rest: &[u8], before: &Bytes, after: &Bytes) -> Option<bool> {
+    let first = u64::from_be_bytes(rest.get(17..)?.try_into().ok()?);
+    let [before, after] = [before, after].map(|raw| {
+        let row = Row::new(first, raw.clone()).ok()?;
+        Some((row.next, row.ids().ok()?.len()))
+    });
+    Some(before? == after?)
+}
