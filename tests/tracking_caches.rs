@@ -49,15 +49,20 @@ fn set(n: usize) -> String {
     format!("m:{n}")
 }
 
+/// A HyperLogLog: PFCOUNT keeps its number in the string, which changes the key and is no event.
+fn counter(n: usize) -> String {
+    format!("h:{n}")
+}
+
 /// How a client reads a key.
 fn reading(key: &str) -> [&str; 2] {
-    [if key.starts_with('s') { "GET" } else { "SMEMBERS" }, key]
+    [if key.starts_with('m') { "SMEMBERS" } else { "GET" }, key]
 }
 
 /// A change of keys, by chance.
 fn change(rng: &mut Rng) -> Vec<String> {
     let (s, m, n) = (string(rng.below(KEYS)), set(rng.below(KEYS)), rng.below(1000));
-    let line = match rng.below(100) {
+    let line = match rng.below(120) {
         0..25 => format!("SET {s} {n}"),
         25..30 => format!("SET {s} {n} PX 30"),
         30..40 => format!("APPEND {s} {n}"),
@@ -76,7 +81,9 @@ fn change(rng: &mut Rng) -> Vec<String> {
         94..97 => format!("GETEX {s} PX 50"),
         97 => "SWAPDB 0 1".into(),
         98 => "FLUSHDB".into(),
-        _ => "FLUSHALL".into(),
+        99 => "FLUSHALL".into(),
+        100..108 => format!("PFADD {} {n}", counter(rng.below(KEYS))),
+        _ => format!("PFCOUNT {}", counter(rng.below(KEYS))),
     };
     line.split(' ').map(str::to_owned).collect()
 }
@@ -114,7 +121,7 @@ impl Cached {
         let mut hears = None;
         let line = match how {
             How::Usual | How::Multi => "CLIENT TRACKING ON".to_owned(),
-            How::Bcast => "CLIENT TRACKING ON BCAST PREFIX s: PREFIX m:".to_owned(),
+            How::Bcast => "CLIENT TRACKING ON BCAST PREFIX s: PREFIX m: PREFIX h:".to_owned(),
             How::OptIn => "CLIENT TRACKING ON OPTIN".to_owned(),
             How::OptOut => "CLIENT TRACKING ON OPTOUT".to_owned(),
             How::NoLoop => "CLIENT TRACKING ON NOLOOP".to_owned(),
@@ -213,14 +220,19 @@ impl Cached {
     fn write(&mut self, key: &str, n: usize) {
         self.cache.remove(key);
         let n = n.to_string();
-        let line = [if key.starts_with('s') { "SET" } else { "SADD" }, key, &n];
+        let command = match key.as_bytes()[0] {
+            b's' => "SET",
+            b'm' => "SADD",
+            _ => "PFADD",
+        };
+        let line = [command, key, &n];
         self.send(&[&line]);
         self.reply();
     }
 
     fn step(&mut self, rng: &mut Rng) {
         let n = rng.below(KEYS);
-        let key = if rng.below(2) == 0 { string(n) } else { set(n) };
+        let key = [string, set, counter][rng.below(3)](n);
         if self.how == How::NoLoop && rng.below(4) == 0 {
             self.write(&key, rng.below(1000));
         } else {
