@@ -195,7 +195,7 @@ options! {
     /// Seconds that the reply of a command under an id (IDEMPOTENT) is kept at least; then the oldest ones are forgotten.
     idempotency_min_age: u32 = "idempotency-min-age" "86400" Runtime Int(0, INT);
     /// Seconds between two collections of the dictionary, which remove the members that no set holds any more; 0: only when DEBUG DICTIONARY-GC asks.
-    dictionary_gc_interval: u32 = "dictionary-gc-interval" "0" Runtime Int(0, INT);
+    dictionary_gc_interval: u32 = "dictionary-gc-interval" "86400" Runtime Int(0, INT);
     /// Percent of the time that a collection works; it rests in between, less where more is dead than lives.
     dictionary_gc_share: u32 = "dictionary-gc-share" "25" Runtime Int(1, 100);
     /// Members that no set holds, of which so many may wait for the next collection.
