@@ -8,8 +8,11 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[path = "../support/ports.rs"]
+pub mod ports;
+
+use ports::free_port;
 use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -98,10 +101,6 @@ pub async fn open(
 #[cfg(feature = "fdb")]
 pub async fn fresh() -> tern::store::Store {
     open(required(), namespace(), tern::env::Clock::System).await.unwrap()
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn binaries() -> Option<PathBuf> {

@@ -1,9 +1,9 @@
 //! Starts and stops servers: the `tern` binary of this build, and redis-server where there is one.
 
+pub use super::fdb_cluster::ports::free_port;
 use super::resp::{Client, Value};
 use super::{fdb_cluster, program, skipped};
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,11 +18,6 @@ pub struct Server {
     pub port: u16,
     log: PathBuf,
     _home: Option<TempDir>,
-}
-
-/// A port that nobody listens on now.
-pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// `tern` in a directory of its own that goes away with it.
