@@ -62,10 +62,7 @@ fn differential(protocol: u8) {
     let (mut tally, mut found) = (Tally::default(), BTreeMap::new());
     let mut sequence = only.unwrap_or(0);
     while tally.lines < commands && found.len() < ENOUGH {
-        let steps = generate::sequence(
-            &mut Rng::new(seed.wrapping_add(sequence << 1 | u64::from(protocol == 3))),
-            STEPS,
-        );
+        let steps = generate::sequence(&mut generator(seed, sequence, protocol), STEPS);
         let mut counted = Tally::default();
         if let Err(mismatch) = run(ports, &steps, &mut counted) {
             assert!(tern.is_running(), "Tern ended at {mismatch}\n{}", tern.log());
@@ -82,6 +79,11 @@ fn differential(protocol: u8) {
         sequence += 1;
     }
     conclude(protocol, seed, &tally, found, &mut tern);
+}
+
+/// Of one sequence. Seeds next to each other have no sequence in common.
+fn generator(seed: u64, sequence: u64, protocol: u8) -> Rng {
+    Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(sequence << 1 | u64::from(protocol == 3)))
 }
 
 fn conclude(
