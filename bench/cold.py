@@ -6,6 +6,7 @@
 
 A cluster of one fdbserver process (ssd) on 127.0.0.1, sets and members as in bench/sets.py. Each figure is the first command of
 a server that has just started, so that it has read nothing but its catalog; "all new" starts fdbserver again before that, too.
+fdbserver is at work for a while behind a load and behind a start, so it is waited for until it rests.
 Cluster, server and load share the machine.
 """
 import argparse
@@ -18,7 +19,11 @@ import time
 
 import cluster
 import sets
-from compare import processor, version
+from compare import cpu, processor, version
+
+# fdbserver rests when it takes less of a processor than this; for so many seconds it is waited for.
+RESTS = 0.05
+PATIENCE = 120
 
 
 class Fleet:
@@ -33,8 +38,20 @@ class Fleet:
         argv = [self.binary, "--store", f"fdb:{self.cluster.file}"]
         return sets.Server("tern", argv, os.path.join(self.directory, f"tern{self.started}"))
 
+    def processes(self, server):
+        return server.process, self.cluster.process
+
+    def rest(self):
+        """Waits until what a start or a load leaves to do is done."""
+        for _ in range(PATIENCE):
+            before = cpu(self.cluster.process)
+            time.sleep(1)
+            if cpu(self.cluster.process) - before < RESTS:
+                return
+        raise SystemExit(f"fdbserver does not rest in {PATIENCE} s")
+
     def first(self, run, want, all_new):
-        """Milliseconds of a new server's first command."""
+        """Milliseconds of a new server's first command; the processor's for it in Tern and in fdbserver."""
         if all_new:
             self.cluster.stop()
             self.cluster.start()
@@ -43,8 +60,10 @@ class Fleet:
         try:
             server.socket.sendall(sets.request("PING"))
             server.line()
-            time.sleep(1)  # whatever a server does when it starts is over
-            return 1000 * sets.timed(lambda: run(server), want)
+            self.rest()
+            before = [cpu(p) for p in self.processes(server)]
+            took = 1000 * sets.timed(lambda: run(server), want)
+            return took, *(1000 * (cpu(p) - b) for p, b in zip(self.processes(server), before))
         finally:
             server.stop()
 
@@ -63,7 +82,7 @@ def main():
              f"Machine: {processor()}, Linux {platform.release()}. {version([binary, '--version'])}. "
              f"{version([cluster.program('fdbserver'), '--version']).splitlines()[0]}. Members of {len(members[0])} bytes, half in "
              f"both sets. `python3 bench/cold.py`: {a.rounds} rounds, ms.", "",
-             "| command | new | median | min-max | to reach |", "|---|---|---|---|---|"]
+             "| command | new | median | min-max | to reach | processor: Tern | fdbserver |", "|---|---|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
     cases = [("SINTERCARD", lambda s: s.integer("SINTERCARD", 2, "a", "b"), 60),
              ("SINTER, reply of half of them read to its end", lambda s: s.members(length, "SINTER", "a", "b"), 150)]
@@ -77,9 +96,10 @@ def main():
             server.stop()
             for name, run, target in cases:
                 for all_new in [False, True]:
-                    times = [fleet.first(run, n // 2, all_new) for _ in range(a.rounds)]
+                    rounds = [fleet.first(run, n // 2, all_new) for _ in range(a.rounds)]
                     what = "server and fdbserver" if all_new else "server"
-                    lines.append(f"| {name} | {what} | {statistics.median(times):.0f} | {min(times):.0f}-{max(times):.0f} | {target} |")
+                    (took, tern, fdb), times = map(statistics.median, zip(*rounds)), [r[0] for r in rounds]
+                    lines.append(f"| {name} | {what} | {took:.0f} | {min(times):.0f}-{max(times):.0f} | {target} | {tern:.0f} | {fdb:.0f} |")
                     print(lines[-1], flush=True)
         finally:
             fleet.cluster.stop()

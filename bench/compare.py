@@ -96,6 +96,13 @@ def version(command):
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
+def cpu(process):
+    """Seconds of processor time."""
+    with open(f"/proc/{process.pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def processor():
     with open("/proc/cpuinfo") as f:
         names = re.findall(r"model name\s*:\s*(.*)", f.read())

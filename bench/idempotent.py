@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from compare import measure, processor, start, version
+from compare import cpu, measure, processor, start, version
 
 # Keys are drawn from 100 000, ids from 10^15 and apart for each case: one that is met again with another key is an error.
 ID = "__rand_int__:__rand_int__:__rand_int__"
@@ -29,20 +29,12 @@ CASES = [
     ("INCR 100 000 keys", MANY),
     ("the same under a new id", ["IDEMPOTENT", "many:" + ID, *MANY]),
 ]
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu(server):
-    """Seconds of CPU that the server has used."""
-    with open(f"/proc/{server.process.pid}/stat") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def run(server, words, pipeline, requests):
-    before = cpu(server)
+    before = cpu(server.process)
     rate, p50 = measure(server, ["-r", "100000", *words], pipeline, requests, 50)
-    return rate, p50, (cpu(server) - before) / requests * 1e6
+    return rate, p50, (cpu(server.process) - before) / requests * 1e6
 
 
 def main():
