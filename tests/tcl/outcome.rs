@@ -1,5 +1,8 @@
 //! What a run of the suite said.
 
+/// Lines of a unit that broke off that are shown.
+const LAST: usize = 12;
+
 /// Of one unit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -39,7 +42,9 @@ impl Outcome {
             outcome.failed.push("it did not end in time".to_owned());
         }
         if !text.contains("The End") {
-            outcome.failed.push("it did not come to its end".to_owned());
+            let last: Vec<&str> = text.lines().rev().take(LAST).collect();
+            let last: Vec<&str> = last.into_iter().rev().collect();
+            outcome.failed.push(format!("it did not come to its end: {}", last.join("\n  ")));
         }
         outcome.text = text;
         outcome
@@ -72,6 +77,11 @@ fn outcomes_are_read() {
     let outcome = Outcome::read(said, true);
     assert_eq!((outcome.passed, outcome.left_out), (2, 1));
     assert_eq!(outcome.skipped, ["LPUSH"]);
-    assert_eq!(outcome.failed, ["DEL in tests/unit/x.tcl: Expected 1", "it did not come to its end"]);
+    assert_eq!(outcome.failed[0], "DEL in tests/unit/x.tcl: Expected 1");
+    assert!(
+        outcome.failed[1].starts_with("it did not come to its end: [ok]: GET"),
+        "{:?}",
+        outcome.failed[1]
+    );
     assert_eq!(Outcome::read("\t\tThe End", false).failed, ["it did not end in time"]);
 }
