@@ -110,6 +110,31 @@ fn ones_own_change_is_told_behind_the_reply() {
 }
 
 #[test]
+fn what_was_told_before_an_answer_stands_before_later_ones() {
+    if fdb_cluster::wanted() {
+        return; // There a change comes when this server has read it from the store.
+    }
+    let server = tern(&["--io-threads", "1"]);
+    let (mut client, mut other) = (tracker(&server, ""), server.client());
+    // Connections wait for their turn, so that the request comes before the one that was woken has had it.
+    for _ in 0..8 {
+        let (mut busy, pings) = (server.client(), request(&["PING"]).repeat(500));
+        std::thread::spawn(
+            move || {
+                while busy.send_raw(&pings).is_ok() && (0..500).all(|_| busy.read().is_ok()) {}
+            },
+        );
+    }
+    for round in 0..100 {
+        client.line("GET a");
+        other.line("INCR a");
+        client.send(&["PING"]).unwrap();
+        let both = [next(&mut client), next(&mut client)];
+        assert_eq!(both, [invalidate(&["a"]), Value::Simple(b"PONG".to_vec())], "{round}");
+    }
+}
+
+#[test]
 fn flushes_and_swaps_are_told_as_null() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());

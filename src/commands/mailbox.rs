@@ -4,6 +4,8 @@
 //!   and writes what was posted, in that order, between its replies and never inside one.
 //! * What is posted while the client's own commands run comes behind their replies (as in Redis since 7.2). So a reply that was
 //!   read before a change is never sent behind the news of that change.
+//! * What was posted before they run comes in front of their replies. So who asks after another client has had its answer is told
+//!   first what this server's clients have changed before that.
 //! * Bounded: a client that does not read is closed once `client-output-buffer-limit pubsub` is exceeded, whatever its
 //!   class, because nobody can be asked to wait for it. Its mail is dropped at once.
 

@@ -88,6 +88,7 @@ impl Connection {
                 if self.session.is_held() {
                     self.flush().await?;
                 }
+                self.deliver().await?;
                 self.session.run().await;
                 self.answer().await?;
             }
