@@ -7,7 +7,7 @@
 
 use crate::support::server::{free_port, tern_command, tern_on};
 use crate::support::{program, skipped};
-use crate::{run_until, text};
+use crate::{run, text};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -48,7 +48,7 @@ fn drive(mut command: Command, protocol: &str) {
     let mut server = start();
     let control = home.path().to_path_buf();
     command.args([&port.to_string(), "sesame", protocol]).arg(&control);
-    let program = std::thread::spawn(move || run_until(command, b"", None));
+    let program = std::thread::spawn(move || run(command, b""));
     while !program.is_finished() && !control.join("restart").exists() {
         std::thread::sleep(Duration::from_millis(20));
     }

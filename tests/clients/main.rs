@@ -17,27 +17,36 @@ use support::{program, skipped};
 /// Every program must be done by then.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Runs a program to its end, with `input`; after [`PATIENCE`], or `until`, it is ended.
-fn run_until(mut command: Command, input: &[u8], until: Option<Duration>) -> Output {
+/// Runs a program to its end, with `input`.
+fn run(command: Command, input: &[u8]) -> Output {
+    run_until(command, input, |_| false)
+}
+
+/// Runs a program, with `input`, to its end or until what it has shown is `enough`; not longer than [`PATIENCE`].
+fn run_until(mut command: Command, input: &[u8], enough: impl Fn(&str) -> bool) -> Output {
+    let (shown, errors) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    let stdio = |file: &tempfile::NamedTempFile| Stdio::from(file.reopen().unwrap());
     let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        command.stdin(Stdio::piped()).stdout(stdio(&shown)).stderr(stdio(&errors)).spawn().expect("starts");
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
-    let pid = child.id();
-    let waiter = std::thread::spawn(move || child.wait_with_output().unwrap());
+    let read = |file: &tempfile::NamedTempFile| std::fs::read(file.path()).unwrap();
     let since = Instant::now();
-    let limit = until.unwrap_or(PATIENCE);
-    while !waiter.is_finished() && since.elapsed() < limit {
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        let late = since.elapsed() > PATIENCE;
+        if late || enough(&String::from_utf8_lossy(&read(&shown))) {
+            let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+            assert!(!late, "{command:?} does not end: {}", String::from_utf8_lossy(&read(&shown)));
+            break child.wait().unwrap();
+        }
         std::thread::sleep(Duration::from_millis(10));
-    }
-    if !waiter.is_finished() {
-        let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).status();
-        assert!(until.is_some(), "{command:?} does not end");
-    }
-    let output = waiter.join().unwrap();
+    };
     feeder.join().unwrap();
-    output
+    Output { status, stdout: read(&shown), stderr: read(&errors) }
 }
 
 fn text(output: &Output) -> String {
@@ -84,7 +93,7 @@ fn redis_cli_on_a_terminal() {
         let line = format!("{}{flags} -p {}", cli.get_program().to_string_lossy(), server.port);
         command.args(["-q", "-e", "-c", &line, "/dev/null"]).env("TERM", "dumb");
         let typed = "SET greeting \"hello world\"\nGET greeting\nDEL s\nSADD s a b\nSMEMBERS s\nHELP SADD\nINCR greeting\nexit\n";
-        let output = run_until(command, typed.as_bytes(), None);
+        let output = run(command, typed.as_bytes());
         let shown = text(&output);
         for expected in
             ["OK", "\"hello world\"", "(integer) 2", "(error) ERR value is not an integer", "summary:"]
@@ -98,25 +107,22 @@ fn redis_cli_on_a_terminal() {
 fn redis_cli_modes() {
     let server = tern(&["--appendfsync", "no"]);
     fill(&server);
-    let run = |args: &[&str], until: Option<u64>| {
-        let command = tool("redis-cli", &server, args)?;
-        Some(text(&run_until(command, b"", until.map(Duration::from_millis))))
-    };
-    let Some(scanned) = run(&["--scan", "--pattern", "key:*"], None) else { return };
+    let cli = |args: &[&str]| Some(text(&run(tool("redis-cli", &server, args)?, b"")));
+    let Some(scanned) = cli(&["--scan", "--pattern", "key:*"]) else { return };
     assert_eq!(scanned.lines().count(), 500, "{scanned}");
-    let big = run(&["--bigkeys"], None).unwrap();
+    let big = cli(&["--bigkeys"]).unwrap();
     assert!(big.contains("Biggest string found") && big.contains("key:499"), "{big}");
     assert!(big.contains("Biggest    set found") && big.contains("has 400 members"), "{big}");
+    let is_row = |line: &str| line.starts_with("501 ") && line.split_whitespace().count() >= 6;
     let stat =
-        text(&run_until(unbuffered(&server, &["--stat", "-i", "0.05"]), b"", Some(Duration::from_secs(1))));
-    let row = stat.lines().find(|l| l.starts_with("501 ")).unwrap_or_else(|| panic!("{stat}"));
-    assert!(row.split_whitespace().count() >= 6, "{stat}");
-    let latency = run(&["--latency", "--raw", "-i", "0.2"], Some(1500)).unwrap();
+        run_until(unbuffered(&server, &["--stat", "-i", "0.05"]), b"", |shown| shown.lines().any(is_row));
+    assert!(text(&stat).lines().any(is_row), "{}", text(&stat));
+    let latency = cli(&["--latency", "--raw", "-i", "0.2"]).unwrap();
     let numbers = latency.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).count();
     assert!(numbers >= 4, "{latency}");
-    let csv = run(&["--csv", "MGET", "key:1", "none", "key:2"], None).unwrap();
+    let csv = cli(&["--csv", "MGET", "key:1", "none", "key:2"]).unwrap();
     assert_eq!(csv.trim(), "\"x\",NULL,\"xx\"");
-    let json = run(&["-3", "--json", "SMEMBERS", "key:1"], None).unwrap();
+    let json = cli(&["-3", "--json", "SMEMBERS", "key:1"]).unwrap();
     assert!(json.contains("WRONGTYPE"), "{json}");
 }
 
@@ -129,17 +135,16 @@ fn redis_cli_shows_messages() {
     for flags in [&[][..], &["-3"]] {
         let args = [flags, &["--csv", "SUBSCRIBE", "news", "weather"]].concat();
         let command = unbuffered(&server, &args);
-        let listens =
-            std::thread::spawn(move || text(&run_until(command, b"", Some(Duration::from_millis(1500)))));
+        let expected = ["\"subscribe\",\"weather\",2", "\"message\",\"news\",\"hello\""];
+        let all = move |shown: &str| expected.iter().all(|line| shown.contains(line));
+        let listens = std::thread::spawn(move || text(&run_until(command, b"", all)));
         let mut client = server.client();
         let since = Instant::now();
         while client.line("PUBLISH news hello").int() != Some(1) {
             assert!(since.elapsed() < PATIENCE);
         }
         let shown = listens.join().unwrap();
-        for expected in ["\"subscribe\",\"weather\",2", "\"message\",\"news\",\"hello\""] {
-            assert!(shown.contains(expected), "no {expected} in\n{shown}");
-        }
+        assert!(all(&shown), "{shown}");
     }
 }
 
@@ -150,7 +155,7 @@ fn redis_cli_pipe_loads_in_bulk() {
     let input: Vec<u8> = (0..20_000)
         .flat_map(|i| support::resp::request(&["SET".to_owned(), format!("k{i}"), i.to_string()]))
         .collect();
-    let shown = text(&run_until(command, &input, None));
+    let shown = text(&run(command, &input));
     assert!(shown.contains("errors: 0, replies: 20000"), "{shown}");
     assert_eq!(server.client().line("DBSIZE").int(), Some(20_000));
     assert_eq!(server.client().line("GET k19999").bytes(), Some(b"19999".as_slice()));
@@ -163,7 +168,7 @@ fn benchmark(pipeline: &str) {
     else {
         return;
     };
-    let output = run_until(command, b"", None);
+    let output = run(command, b"");
     let shown = text(&output).replace('\r', "\n");
     assert!(output.status.success(), "{shown}");
     for name in ["PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "SADD", "SPOP", "MSET"] {
