@@ -8,10 +8,13 @@ mod rig;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use rig::Rig;
+use std::time::{Duration, Instant};
 use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
 use tern::commands::table;
 use tern::exec::{Call, Unit};
+use tern::keyspace::packed::Packed;
+use tern::types::set::stream::Pieces;
 use tokio::sync::Mutex;
 
 /// The metadata version is the whole cluster's: a namespace that is opened beside a test makes its server look at its catalog
@@ -110,6 +113,31 @@ async fn a_large_set_is_asked_once_for_all_members_of_a_batch() {
         "SMISMEMBER",
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pieces_of_a_reply_are_read_at_one_version() {
+    let _alone = ALONE.lock().await;
+    let Some(rig) = Rig::on_fdb("round trips of replies").await else { return };
+    for part in 0..20 {
+        let members = lines(1000, |n| format!("{:0100}", part * 1000 + n));
+        cost(&rig, &[format!("sadd s {}", members.join(" "))]).await;
+    }
+    for _ in 0..VOID {
+        let (before, start) = (mishaps(&rig), now(&rig));
+        let mut replies = rig.exec.run(unit(&["smembers s".to_owned()])).await.replies.unwrap();
+        let Some(Reply::Members(members)) = replies.pop() else { panic!("not streamed") };
+        let (mut unread, mut piece, mut pieces, mut read) = (Pieces::new(members), Packed::default(), 0, 0);
+        let began = Instant::now();
+        while !unread.is_done() && unread.next(&rig.server.store, &mut piece).await.is_ok() {
+            (pieces, read) = (pieces + 1, read + piece.len());
+        }
+        if mishaps(&rig) == before && began.elapsed() < Duration::from_millis(500) {
+            assert!(pieces > 2 && read == 20_000, "{pieces} pieces, {read} members");
+            return assert_eq!(now(&rig)[0] - start[0], 2, "the command's and the pieces'");
+        }
+    }
+    panic!("the cluster refused or was slow in each of {VOID} runs");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

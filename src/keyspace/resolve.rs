@@ -21,7 +21,7 @@ const SHORTEST: usize = 8;
 const LONGEST: usize = 1024;
 const POINTS: usize = 64;
 /// Runs that are read at once over a network.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 /// Bytes of a part of a long answer that is wanted as a whole.
 const PART: usize = 1 << 18;
 

@@ -63,6 +63,13 @@ impl Streams {
     }
 }
 
+impl Stream {
+    /// By the clock that its begin is told in.
+    pub fn now(&self) -> Duration {
+        self.streams.clock.monotonic()
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         self.streams.running.lock().since.remove(&self.number);

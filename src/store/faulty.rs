@@ -296,6 +296,17 @@ impl FaultyTx {
         self.shared.traffic.lock().reads += 1;
         Box::pin(self.inner.get_range(begin, end, options, read)).await
     }
+    pub(super) async fn visit(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        options: RangeOptions,
+        each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
+    ) -> StoreResult<bool> {
+        self.before_read().await?;
+        self.shared.traffic.lock().reads += 1;
+        Box::pin(self.inner.visit(begin, end, options, each)).await
+    }
     pub(super) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         self.note_write(key);
         self.inner.set(key, value)

@@ -182,6 +182,15 @@ impl Store {
             Store::Fdb(s) => Tx::Fdb(Box::new(s.begin())),
         }
     }
+    /// Starts a transaction that reads `version`, of a moment ago, where to ask for another one costs a round trip; else as
+    /// [`Store::begin`]. For rows that do not change.
+    pub fn begin_at(&self, version: Version) -> Tx {
+        match self {
+            #[cfg(feature = "fdb")]
+            Store::Fdb(s) => Tx::Fdb(Box::new(s.begin_at(version))),
+            _ => self.begin(),
+        }
+    }
     /// Counters and sizes.
     pub fn stats(&self) -> StoreStats {
         match self {
@@ -286,8 +295,8 @@ impl Tx {
     ) -> StoreResult<Pairs> {
         each!(self, t => t.get_range(begin, end, opts, read).await)
     }
-    /// As a snapshot [`Tx::get_range`], for long ranges: hands every key and value to `each` instead of collecting them, which on
-    /// the embedded engine copies nothing. Returns [`Pairs::more`].
+    /// As a snapshot [`Tx::get_range`], for long ranges that are read once: hands every key and value to `each` instead of collecting
+    /// them, which copies nothing. Returns [`Pairs::more`].
     pub async fn visit(
         &self,
         begin: &[u8],
@@ -295,12 +304,7 @@ impl Tx {
         opts: RangeOptions,
         each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
     ) -> StoreResult<bool> {
-        if let Tx::Local(t) = self {
-            return t.visit(begin, end, opts, each).await;
-        }
-        let page = self.get_range(begin, end, opts, Read::Snapshot).await?;
-        page.pairs.iter().for_each(|(key, value)| each(key, value));
-        Ok(page.more)
+        each!(self, t => t.visit(begin, end, opts, each).await)
     }
     /// Writes `key`. Size errors surface here, before anything is committed.
     pub fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {

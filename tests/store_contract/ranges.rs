@@ -14,6 +14,7 @@ contract! {
     clear_then_set_inside_one_transaction
     clears_meet_writes_of_the_same_batch
     a_visit_meets_what_a_range_read_returns
+    a_long_visit_misses_nothing
     what_a_range_said_holds_for_its_keys_and_parts
 }
 
@@ -214,6 +215,26 @@ async fn a_visit_meets_what_a_range_read_returns(h: &Harness) {
     other.set(b"a", b"other").unwrap();
     other.commit().await.unwrap();
     changed.commit().await.unwrap();
+}
+
+/// Longer than what an engine's network returns at once.
+async fn a_long_visit_misses_nothing(h: &Harness) {
+    let tx = h.begin();
+    (0..300u16).for_each(|n| tx.set(&n.to_be_bytes(), &[0; 1000]).unwrap());
+    let version = tx.commit().await.unwrap();
+    // Rows that do not change may be read at a version that is known.
+    for tx in [h.begin(), h.store.begin_at(version)] {
+        for (reverse, bytes, rows) in
+            [(false, 0, 300), (true, 0, 300), (false, 150_000, 150), (true, 150_000, 150)]
+        {
+            let (mut seen, options) = (Vec::new(), RangeOptions { bytes, reverse, ..ALL });
+            let mut each = |key: &[u8], _: &[u8]| seen.push(u16::from_be_bytes(key.try_into().unwrap()));
+            assert_eq!(tx.visit(&[0, 0], &[2, 0], options, &mut each).await.unwrap(), bytes > 0);
+            let want: Vec<u16> =
+                if reverse { (300 - rows..300).rev().collect() } else { (0..rows).collect() };
+            assert_eq!(seen, want, "{options:?}");
+        }
+    }
 }
 
 /// An engine may answer from what a transaction has read all around.

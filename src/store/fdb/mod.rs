@@ -7,7 +7,7 @@
 //! ```
 //! Why reads and writes are kept on this side: every call into the library crosses over to its network thread. A batch that
 //! touches one record fifty times crosses once to read it and once to write it, and a key that was prefetched is answered
-//! without waiting. The library's own loop (`run`) is not used: it retries for ever and forgets an unknown commit.
+//! without waiting. The library's cache of a transaction's reads and writes is off. Its own loop (`run`) is not used: it retries for ever and forgets an unknown commit.
 //!
 //! * All keys lie below one directory of FoundationDB's directory layer, `("tern", <namespace>)`.
 //! * A transaction reads one version. The library gets it with the first read, not at `begin`: a read thus sees whatever
@@ -28,7 +28,7 @@ pub use network::stop;
 pub use tls::FdbTls;
 pub use tx::FdbTx;
 
-use super::{ClusterStatus, NetworkStats, StoreStats};
+use super::{ClusterStatus, NetworkStats, StoreStats, Version};
 use crate::env::Clock;
 use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;
@@ -134,6 +134,12 @@ impl Fdb {
 
     pub(super) fn begin(&self) -> FdbTx {
         FdbTx::new(self.0.clone())
+    }
+
+    pub(super) fn begin_at(&self, version: Version) -> FdbTx {
+        let tx = self.begin();
+        tx.read_at(version);
+        tx
     }
 
     pub(super) fn stats(&self) -> StoreStats {

@@ -31,8 +31,11 @@ impl FdbTx {
             return Ok(Pairs::default());
         }
         let whole = (self.core.stored(begin), self.core.stored(end));
-        let mut out =
-            Collector { prefix: self.core.prefix.len(), options, bytes: 0, pairs: Pairs::default() };
+        let mut out = Collector {
+            prefix: self.core.prefix.len(),
+            bounds: Bounds::new(options),
+            pairs: Pairs::default(),
+        };
         self.collect(whole.clone(), &mut out).await?;
         let Collector { pairs, .. } = out;
         if read == Read::Serializable {
@@ -43,22 +46,50 @@ impl FdbTx {
         Ok(pairs)
     }
 
+    /// Nothing that is found is kept. What own writes touch is collected first.
+    pub(in crate::store) async fn visit(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        options: RangeOptions,
+        each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
+    ) -> StoreResult<bool> {
+        let mut rest = (self.core.stored(begin), self.core.stored(end));
+        if begin >= end || touches(&self.state.lock().writes, &rest) {
+            let page = self.get_range(begin, end, options, Read::Snapshot).await?;
+            page.pairs.iter().for_each(|(key, value)| each(key, value));
+            return Ok(page.more);
+        }
+        let mut bounds = Bounds::new(options);
+        loop {
+            let found = self.fetch(&bounds.ask(rest.clone())).await?;
+            for row in &found {
+                let key = row.key().get(self.core.prefix.len()..).unwrap_or_default();
+                each(key, row.value());
+                if bounds.reached_by(key, row.value()) {
+                    return Ok(true);
+                }
+            }
+            if !found.more() {
+                return Ok(false);
+            }
+            let last = found.iter().last().ok_or_else(no_progress)?;
+            rest = behind(rest, last.key(), options.reverse);
+        }
+    }
+
     async fn collect(&self, mut rest: (Bytes, Bytes), out: &mut Collector) -> StoreResult<()> {
         loop {
-            let Page { rows, more } = self.page(out.ask(rest.clone())).await?;
+            let Page { rows, more } = self.page(out.bounds.ask(rest.clone())).await?;
             let last = rows.last().map(|(key, _)| key.clone()).filter(|_| more);
             if more && last.is_none() {
-                return Err(StoreError::Unavailable(
-                    "FoundationDB: an empty page that is not the last".into(),
-                ));
+                return Err(no_progress());
             }
-            let part = up_to(rest.clone(), last.clone(), out.options.reverse);
+            let reverse = out.bounds.options.reverse;
+            let part = up_to(rest.clone(), last.clone(), reverse);
             let full = self.overlay(rows, &part, out);
             let Some(last) = last.filter(|_| !full) else { return Ok(()) };
-            match out.options.reverse {
-                true => rest.1 = last,
-                false => rest.0 = key_after(&last).into(),
-            }
+            rest = behind(rest, &last, reverse);
         }
     }
 
@@ -66,6 +97,13 @@ impl FdbTx {
         if let Some(page) = self.state.lock().reads.page(&ask) {
             return Ok(page);
         }
+        let found = self.fetch(&ask).await?;
+        let page = Page { rows: rows(&found), more: found.more() };
+        self.state.lock().reads.fetched_page(ask, &page);
+        Ok(page)
+    }
+
+    async fn fetch(&self, ask: &Ask) -> StoreResult<FdbValues> {
         let mut option = RangeOption::from((
             KeySelector::first_greater_or_equal(&ask.begin[..]),
             KeySelector::first_greater_or_equal(&ask.end[..]),
@@ -73,10 +111,7 @@ impl FdbTx {
         (option.limit, option.target_bytes, option.reverse) = (ask.limit, ask.bytes, ask.reverse);
         option.mode = if ask.bytes > PAGE { StreamingMode::Exact } else { StreamingMode::WantAll };
         count(&self.core.counters.ranges);
-        let found = self.reading()?.get_range(&option, 1, true).await.map_err(|e| self.read_failed(e))?;
-        let page = Page { rows: rows(&found), more: found.more() };
-        self.state.lock().reads.fetched_page(ask, &page);
-        Ok(page)
+        self.reading()?.get_range(&option, 1, true).await.map_err(|e| self.read_failed(e))
     }
 
     /// Adds `rows`, which are all of the snapshot in `part`, under own writes. True where a bound is reached.
@@ -88,7 +123,7 @@ impl FdbTx {
         }
         let merged = merged(rows, &state.writes, part);
         drop(state);
-        match out.options.reverse {
+        match out.bounds.options.reverse {
             false => merged.into_iter().any(|(key, value)| out.push(&key, value)),
             true => merged.into_iter().rev().any(|(key, value)| out.push(&key, value)),
         }
@@ -144,31 +179,59 @@ fn rows(page: &FdbValues) -> Vec<(Bytes, Bytes)> {
     page.iter().map(take).collect()
 }
 
-struct Collector {
-    prefix: usize,
-    options: RangeOptions,
-    bytes: usize,
-    pairs: Pairs,
+/// What is left of a range behind `last`.
+fn behind((begin, end): (Bytes, Bytes), last: &[u8], reverse: bool) -> (Bytes, Bytes) {
+    match reverse {
+        true => (begin, Bytes::copy_from_slice(last)),
+        false => (key_after(last).into(), end),
+    }
 }
 
-impl Collector {
+fn no_progress() -> StoreError {
+    StoreError::Unavailable("FoundationDB: an empty page that is not the last".into())
+}
+
+/// How much a range read may return, and has returned.
+struct Bounds {
+    options: RangeOptions,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Bounds {
+    fn new(options: RangeOptions) -> Self {
+        Bounds { options, rows: 0, bytes: 0 }
+    }
     /// What to read of the rest of the range.
     fn ask(&self, (begin, end): (Bytes, Bytes)) -> Ask {
         let RangeOptions { limit, bytes, reverse } = self.options;
         let left = bytes.saturating_sub(self.bytes);
         // An eighth more, for what the library adds to each pair: rather a pair too many than another round trip.
         let bytes = if bytes > 0 { left + left / 8 + 64 } else { 0 };
-        let limit = Some(limit.saturating_sub(self.pairs.pairs.len())).filter(|n| *n > 0);
+        let limit = Some(limit.saturating_sub(self.rows)).filter(|n| *n > 0);
         Ask { begin, end, limit, bytes, reverse }
     }
+    /// Counts a pair. True where it reaches a bound.
+    fn reached_by(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let RangeOptions { limit, bytes, .. } = self.options;
+        self.rows += 1;
+        self.bytes += key.len() + value.len();
+        (limit > 0 && self.rows >= limit) || (bytes > 0 && self.bytes >= bytes)
+    }
+}
+
+struct Collector {
+    prefix: usize,
+    bounds: Bounds,
+    pairs: Pairs,
+}
+
+impl Collector {
     /// True where a bound is reached.
     fn push(&mut self, stored: &Bytes, value: Bytes) -> bool {
-        let RangeOptions { limit, bytes, .. } = self.options;
         let key = stored.slice(self.prefix.min(stored.len())..);
-        self.bytes += key.len() + value.len();
+        self.pairs.more = self.bounds.reached_by(&key, &value);
         self.pairs.pairs.push((key, value));
-        self.pairs.more =
-            (limit > 0 && self.pairs.pairs.len() >= limit) || (bytes > 0 && self.bytes >= bytes);
         self.pairs.more
     }
 }

@@ -34,14 +34,29 @@ pub(super) struct State {
     pub(super) watches: Vec<(Bytes, oneshot::Sender<()>)>,
 }
 
+/// The library's transaction. It need not remember for itself what is read and written: that is done here.
+fn native(core: &Core) -> StoreResult<Transaction> {
+    let native = core.transaction()?;
+    native.set_option(TransactionOption::ReadYourWritesDisable).map_err(of_read)?;
+    Ok(native)
+}
+
 impl FdbTx {
     pub(super) fn new(core: Arc<Core>) -> Self {
         FdbTx {
-            native: core.transaction(),
+            native: native(&core),
             started: core.clock.monotonic(),
             core,
             versioned: AtomicBool::new(false),
             state: Mutex::default(),
+        }
+    }
+
+    /// Sets the version that it reads.
+    pub(super) fn read_at(&self, version: Version) {
+        if let Ok(native) = &self.native {
+            native.set_read_version(version.cast_signed());
+            self.versioned.store(true, Ordering::Relaxed);
         }
     }
 

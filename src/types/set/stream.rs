@@ -5,22 +5,25 @@
 //! a client that does not read pins no snapshot. That the rows stay as long is [`crate::keyspace::streams`].
 //!
 //! Over a network the next piece is read while the client takes one ([`Pieces`]): so the store, this server and the client
-//! work at once, and one piece more is held.
+//! work at once, and one piece more is held. Pieces of one moment are read at one version, which is asked for once.
 
 use crate::error::{ReplyError, Result};
 use crate::keyspace::packed::Packed;
 use crate::keyspace::resolve::resolve_some;
 use crate::keyspace::streams::Stream;
-use crate::store::Store;
+use crate::store::{Store, Version};
 use bytes::Bytes;
 use roaring::RoaringTreemap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Bytes of members of a piece, about. On the embedded engine it is read on a worker thread, for a fraction of a millisecond;
 /// over a network it costs a few round trips whatever its size.
 const PIECE: usize = 64 << 10;
 const REMOTE_PIECE: usize = 1 << 20;
+/// How long pieces are read at one version.
+const REFRESH: Duration = Duration::from_secs(1);
 /// A member counts as so many bytes at least.
 const SHORTEST: usize = 16;
 /// Ids that the first piece may use.
@@ -39,7 +42,9 @@ pub struct Members {
     len: u64,
     /// Ids to take for the next piece: about as many as it will hold.
     ahead: usize,
-    _running: Arc<Stream>,
+    /// What the last piece was read at, and when that was asked for.
+    version: Option<(Version, Duration)>,
+    running: Arc<Stream>,
 }
 
 impl PartialEq for Members {
@@ -52,7 +57,15 @@ impl Members {
     /// The members of `ids`, and `raw`.
     pub(super) fn new(running: Stream, ids: RoaringTreemap, raw: Vec<Bytes>) -> Self {
         let len = ids.len() + raw.len() as u64;
-        Members { next: ids.min(), ids: Arc::new(ids), raw, len, ahead: FIRST, _running: Arc::new(running) }
+        Members {
+            next: ids.min(),
+            ids: Arc::new(ids),
+            raw,
+            len,
+            ahead: FIRST,
+            version: None,
+            running: Arc::new(running),
+        }
     }
 
     /// How many there were at the beginning.
@@ -84,8 +97,11 @@ impl Members {
             std::mem::take(&mut self.raw).iter().for_each(|member| out.push(member));
             return Ok(());
         }
-        let tx = store.begin();
+        let now = self.running.now();
+        let version = self.version.take().filter(|(_, since)| now.saturating_sub(*since) < REFRESH);
+        let tx = version.map_or_else(|| store.begin(), |(version, _)| store.begin_at(version));
         resolve_some(&tx, &ids, bytes, out).await?;
+        self.version = Some((tx.read_version().await?, version.map_or(now, |(_, since)| since)));
         self.ahead = out.len() * 2;
         self.next = ids.get(out.len()).copied().or_else(|| ids.last().and_then(|last| self.behind(*last)));
         Ok(())
