@@ -1,9 +1,10 @@
 //! Collects the dictionary: see `types::set::collect`. Every server looks now and then; one of them does it.
 //!
 //! A cycle begins when DEBUG DICTIONARY-GC asks this server for it; and, where `dictionary-gc-interval` is not 0, on the server whose share that
-//! is: so long after the last one that this server has seen, or earlier when the dictionary has grown: once as many ids were leased since the
+//! is: so long after the end of the last one, or earlier when the dictionary has grown: once as many ids were leased since the
 //! last one began as had a member then, and `dictionary-gc-backlog` at least: members that come and go fast do not wait for the interval. Where they
-//! come faster than they are removed, they wait ([`brake`]). Times are this server's own.
+//! come faster than they are removed, they wait ([`brake`]). How long ago the last one ended is told by the clock once, when this server meets
+//! it; from then on it counts for itself, whatever happens to the clock.
 
 use super::pause;
 use crate::commands::cx::Server;
@@ -28,11 +29,18 @@ const AFTER_ERROR: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Memory {
     waiting: Waiting,
-    /// Cycles that were through when it last looked, and since when there have been so many.
-    cycles: Option<(u64, Duration)>,
+    last: Option<Last>,
     /// A cycle was under way.
     active: bool,
     growth: Growth,
+}
+
+/// The last cycle that was through when it last looked.
+struct Last {
+    cycles: u64,
+    /// When it was met, and how long it was over by then.
+    met: Duration,
+    age: Duration,
 }
 
 /// How many ids were leased since the last cycle.
@@ -128,15 +136,19 @@ impl Growth {
 impl Memory {
     /// Whether it is time to look whether a cycle is due.
     fn is_due(&self, server: &Server) -> bool {
-        let interval = u64::from(server.config.get().dictionary_gc_interval);
-        let passed = |since| server.env.clock.monotonic().saturating_sub(since);
-        interval > 0 && self.cycles.is_none_or(|(_, since)| passed(since) >= Duration::from_secs(interval))
+        let interval = Duration::from_secs(server.config.get().dictionary_gc_interval.into());
+        let now = server.env.clock.monotonic();
+        let over = |last: &Last| now.saturating_sub(last.met) + last.age;
+        !interval.is_zero() && self.last.as_ref().is_none_or(|last| over(last) >= interval)
     }
 
     /// Nothing is under way. Whether a cycle is due, and this server's.
     fn sees(&mut self, server: &Server, state: &State, grown: bool) -> bool {
-        if self.cycles.is_none_or(|(cycles, _)| cycles != state.cycles) {
-            self.cycles = Some((state.cycles, server.env.clock.monotonic()));
+        let cycles = state.cycles;
+        if self.last.as_ref().is_none_or(|last| last.cycles != cycles) {
+            let clock = &server.env.clock;
+            let age = if state.ended == 0 { 0 } else { clock.now_ms().saturating_sub(state.ended) };
+            self.last = Some(Last { cycles, met: clock.monotonic(), age: Duration::from_millis(age) });
         }
         (grown || self.is_due(server)) && server.space.instances.owns("dictionary", 0)
     }

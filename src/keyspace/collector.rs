@@ -1,7 +1,7 @@
 //! What the collector of the dictionary keeps in the store. `types::set::collect` has the protocol and why it is safe.
 //!
 //! ```text
-//! e 00                  -> 01 | phase u8 | thirteen numbers u64 LE    the state
+//! e 00                  -> 01 | phase u8 | fourteen numbers u64 LE    the state
 //! e 01 <first id BE>    -> treemap                                    ids of one block that are condemned, not yet removed
 //! e 02 <prefix><oid>    -> empty                                      a set that was made while members are looked for
 //! e 03 <instance BE>    -> epoch u64 LE                               whose replies need nothing that is removed in that epoch
@@ -18,7 +18,7 @@ use roaring::RoaringTreemap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const FORMAT: u8 = 1;
-const NUMBERS: usize = 13;
+const NUMBERS: usize = 14;
 
 /// What the collector does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,6 +107,8 @@ pub struct State {
     pub condemned: u64,
     /// Of those, how many were worked off.
     pub swept: u64,
+    /// When the last cycle ended, in milliseconds since the Unix epoch by the clock of who did it; 0: there was none.
+    pub ended: u64,
 }
 
 impl State {
@@ -128,6 +130,7 @@ impl State {
             self.collected,
             self.condemned,
             self.swept,
+            self.ended,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -161,6 +164,7 @@ impl State {
             collected: next()?,
             condemned: next()?,
             swept: next()?,
+            ended: next()?,
         })
     }
 
@@ -219,7 +223,15 @@ mod tests {
     #[test]
     fn states_round_trip() {
         for phase in PHASES {
-            let state = State { phase, epoch: 3, turn: 9, owner: u64::MAX, condemned: 7, ..State::default() };
+            let state = State {
+                phase,
+                epoch: 3,
+                turn: 9,
+                owner: u64::MAX,
+                condemned: 7,
+                ended: 5,
+                ..State::default()
+            };
             assert_eq!(State::decode(&state.encode()), Ok(state));
         }
         let raw = State::default().encode();

@@ -147,3 +147,26 @@ async fn a_dictionary_that_has_grown_is_collected_before_it_is_time() {
     }
     c.members[0].server.stop.send_replace(true);
 }
+
+/// A server that starts counts what has passed since the last cycle: who starts one more often than `dictionary-gc-interval` has them too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_interval_goes_on_while_no_server_runs() {
+    // Long ago, lately, never, and by a clock that is ahead.
+    for (ended, begins) in
+        [(START - 1_500_000, true), (START - 500_000, false), (0, false), (START + 500_000, false)]
+    {
+        let mut c = Cluster::empty();
+        c.join_with(Env::seeded(START, 1), &[("dictionary-gc-interval", "1000")]).await;
+        c.space(0).instances.observe().await.unwrap();
+        let tx = c.store.begin();
+        tx.set(&root::collector(), &State { cycles: 7, ended, ..State::default() }.encode()).unwrap();
+        tx.commit().await.unwrap();
+        tern::jobs::spawn(&c.members[0].server);
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(state(&c).await.cycles, 7 + u64::from(begins), "{ended}");
+        c.advance(Duration::from_secs(1001));
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(state(&c).await.cycles, 8 + u64::from(begins), "{ended}: a cycle later");
+        c.members[0].server.stop.send_replace(true);
+    }
+}

@@ -287,6 +287,7 @@ impl<'a> Collector<'a> {
         if state.to == IDS_END {
             (next.phase, next.cycles) = (Phase::Idle, state.cycles + 1);
             (next.live, next.dead) = (state.live_so_far, state.dead_so_far);
+            next.ended = self.space.clock.now_ms();
         } else {
             (next.phase, next.from) = (Phase::Mark, state.to);
         }
