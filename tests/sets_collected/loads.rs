@@ -32,7 +32,8 @@ async fn load(c: Arc<Cluster>, server: usize, made: Arc<AtomicU64>) {
     }
 }
 
-/// A sweep of 5000 members a second at most, on one server, and a load on two others: it is slowed to what `keyspace::brake` says.
+/// A sweep of 5000 members a second at most, on one server, and a load on two others: it is slowed to what `keyspace::brake` says. That
+/// lags behind: the longer, the slower the sweep is on a busy machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     const DEAD: u64 = 16_000;
@@ -47,7 +48,7 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     until(&c, slow, |now| now.phase == Phase::Sweep).await;
     let made = Arc::new(AtomicU64::new(DEAD));
     let loads = [1, 2].map(|server| tokio::spawn(load(c.clone(), server, made.clone())));
-    let mut now = state(&c).await;
+    let (mut now, begun) = (state(&c).await, Instant::now());
     while now.condemned - now.swept > BACKLOG {
         for member in &c.members {
             brake::look(&member.server.space, &c.store.begin(), &now, BACKLOG).await.unwrap();
@@ -58,8 +59,10 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     }
     let made = made.load(Ordering::Relaxed) - DEAD;
     loads.iter().for_each(|load| load.abort());
-    println!("{} swept, {made} made meanwhile", now.swept);
-    assert!(made <= now.swept / 2 + 3 * BACKLOG, "{made} members were made while {} were swept", now.swept);
+    let (swept, took) = (now.swept, begun.elapsed());
+    println!("{swept} swept in {took:?}, {made} made meanwhile");
+    let lag = 4 * BACKLOG * 5 * took.as_millis() as u64 / swept;
+    assert!(made <= swept / 2 + lag, "{made} members were made while {swept} were swept in {took:?}");
     for n in [1, 2] {
         assert!(c.space(n).brake.delayed.load(Ordering::Relaxed) > 0, "server {n} has slowed nobody");
     }
