@@ -3,6 +3,7 @@
 
 mod dictionary;
 mod expiry;
+mod fold;
 mod heartbeat;
 mod idempotency;
 mod messages;
@@ -20,6 +21,7 @@ pub fn spawn(server: &Arc<Server>) {
     tokio::spawn(messages::listen(server.clone()));
     tokio::spawn(messages::collect(server.clone()));
     tokio::spawn(reclaim::run(server.clone()));
+    tokio::spawn(fold::run(server.clone()));
     tokio::spawn(dictionary::run(server.clone()));
 }
 

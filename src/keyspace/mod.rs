@@ -52,6 +52,7 @@ pub mod record;
 pub mod resolve;
 pub mod streams;
 pub mod transfer;
+pub mod unfolded;
 
 use crate::config::Events;
 use crate::env::{Clock, Env};
@@ -71,6 +72,7 @@ use messages::Outbox;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use streams::Streams;
+use unfolded::Unfolded;
 
 /// Numbers that no other object or record of the store has had.
 ///
@@ -122,6 +124,8 @@ pub struct Keyspace {
     pub catalog: CatalogCache,
     /// What this server remembers of chunked sets.
     pub hints: SetHints,
+    /// Sets whose deltas are to be taken into their chunks.
+    pub unfolded: Unfolded,
     /// Watched keys that were absent.
     pub absent: Arc<AbsentKeys>,
     /// Replies that still read the dictionary.
@@ -150,6 +154,7 @@ impl Keyspace {
             ids: Interner::new(store.clone(), env),
             catalog,
             hints: SetHints::default(),
+            unfolded: Unfolded::default(),
             absent: Arc::default(),
             streams: Arc::new(Streams::new(env.clock.clone())),
             collector: Notes::default(),

@@ -7,7 +7,7 @@
 //! transaction has changed meanwhile is left out. No counter is kept and no job has to find the sets that need a fold.
 //! Deltas that nobody remembers (a server has stopped, an attempt that folded met a conflict) are taken in by one fold in
 //! [`FAR_EVERY`], which reads all deltas of its chunk.
-//! [`fold`] takes in the deltas of a whole set, for a job or a test.
+//! What is left all over a set slows down who reads all of it, and is folded for that (`jobs::fold`).
 //!
 //! Why not read the range at every fold: the embedded engine walks over the tombstones of all deltas folded since its
 //! last compaction, 60 ns each, up to 65 536 under a dense chunk. Deltas folded by the batch that wrote them leave none.
@@ -15,11 +15,11 @@
 use super::chunk;
 use super::rows::{self, Fold, delta_value, locate, rewrite};
 use crate::error::{Result, StoreError};
-use crate::keyspace::Scope;
 use crate::keyspace::ids::Interned;
-use crate::keyspace::keys::Oid;
+use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::reads::get_many;
 use crate::keyspace::record::SetRep;
+use crate::keyspace::{Keyspace, Scope};
 use crate::store::{MAX_TRANSACTION, Read, key_after};
 use crate::types::memo::Memo;
 use crate::types::object::{self, Count, Slot};
@@ -322,6 +322,27 @@ pub async fn fold(s: &Scope<'_>, oid: Oid, from: u64, bytes: usize) -> Result<Op
         at = row.next;
     }
     Ok(None)
+}
+
+/// As [`fold`], a piece in a transaction of its own; None also where the set is gone.
+pub async fn fold_piece(
+    space: &Keyspace,
+    db: Prefix,
+    oid: Oid,
+    from: u64,
+    bytes: usize,
+) -> Result<Option<u64>> {
+    let tx = space.store.begin();
+    let s = space.scope(&tx, db);
+    // An object's rows go together: who sees N sees chunks, and who clears them conflicts with who replaces one.
+    if tx.get(&db.count(oid), Read::Snapshot).await?.is_none() {
+        return Ok(None);
+    }
+    let next = fold(&s, oid, from, bytes).await?;
+    if tx.is_write() {
+        tx.commit().await?;
+    }
+    Ok(next)
 }
 
 /// All members' ids, with a conflict on every change of the set.

@@ -41,6 +41,9 @@ pub const BUCKETS: u8 = 4;
 /// Bytes that one range read asks for.
 pub const PAGE: usize = 1 << 18;
 
+/// So many deltas in a window make it slower than its chunks do.
+const MANY: usize = 512;
+
 /// The value of a delta row that adds (`true`) or removes its id.
 pub fn delta_value(adds: bool) -> &'static [u8] {
     if adds { b"+" } else { b"-" }
@@ -137,7 +140,11 @@ pub async fn window(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>, bytes: us
         tokio::task::yield_now().await;
     }
     let next = next.into_iter().chain(hi).min();
-    apply(&mut ids, &deltas(s, oid, lo, next).await?);
+    let deltas = deltas(s, oid, lo, next).await?;
+    if deltas.len() >= MANY {
+        s.space.unfolded.note(s.db, oid);
+    }
+    apply(&mut ids, &deltas);
     ids.remove_range(..lo);
     if let Some(next) = next {
         ids.remove_range(next..);
