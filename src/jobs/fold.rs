@@ -2,7 +2,7 @@
 //!
 //! No membership changes, so commands see nothing of it; one that changes a member meanwhile makes the piece that holds it run again.
 //! It works for a quarter of the time at most, and on one set once a second: one that is written all over all the time costs no
-//! more than that.
+//! more than that. What it leaves (the store fails, the server stops) is found again by the next reader.
 
 use super::pause;
 use crate::commands::cx::Server;
@@ -24,7 +24,7 @@ const TRIES: u32 = 10;
 /// Runs until the server stops.
 pub(super) async fn run(server: Arc<Server>) {
     while pause(&server, IDLE).await {
-        while let Some((oid, db)) = server.space.unfolded.take() {
+        for (oid, db) in server.space.unfolded.take() {
             if !whole(&server, db, oid).await {
                 break;
             }

@@ -23,8 +23,8 @@ impl Unfolded {
         }
     }
 
-    /// One of them, which is forgotten here.
-    pub fn take(&self) -> Option<(Oid, Prefix)> {
-        self.0.lock().pop_first()
+    /// All of them; they are forgotten here.
+    pub fn take(&self) -> BTreeMap<Oid, Prefix> {
+        std::mem::take(&mut self.0.lock())
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //! Why reads and writes are kept on this side: every call into the library crosses over to its network thread. A batch that
 //! touches one record fifty times crosses once to read it and once to write it, and a key that was prefetched is answered
-//! without waiting. The library's cache of a transaction's reads and writes is off. Its own loop (`run`) is not used: it retries for ever and forgets an unknown commit.
+//! without waiting. The library's cache of a transaction's reads and writes is off. Its own loop (`run`) is not used: it
+//! retries for ever and forgets an unknown commit.
 //!
 //! * All keys lie below one directory of FoundationDB's directory layer, `("tern", <namespace>)`.
 //! * A transaction reads one version. The library gets it with the first read, not at `begin`: a read thus sees whatever
