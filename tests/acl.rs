@@ -291,7 +291,8 @@ fn users_with_quotes_and_odd_spaces_are_rewritten_so_that_they_are_read() {
     write(&conf, "timeout 7\n");
     let mut server = start().unwrap();
     let mut c = server.client();
-    for user in ["\"eve on ~a\u{a0}b +get", "bob's on nopass ~\"x +get|'y", "'z on ~\\x41 ~#"] {
+    let odd = ["\"eve on ~a\u{a0}b +get", "bob's on nopass ~\"x +get|'y", "'z on ~\\x41 ~#"];
+    for user in odd.iter().chain(&["all on %RW~* %R~x +get", "both on %R~x %R~* %W~* (%RW~* ~y)"]) {
         assert_eq!(c.line(&format!("ACL SETUSER {user}")), ok());
     }
     let before = c.line("ACL LIST");

@@ -229,6 +229,8 @@ pub fn config_files() -> Vec<Vec<u8>> {
 pub fn acl_rules() -> Vec<Vec<u8>> {
     owned(&[
         b"on nopass ~* &* +@all",
+        b"on %RW~* %R~read:* ~[a-z]*",
+        b"on %R~read:* %R~* %W~*",
         b"on >secret %R~read:* %W~write:* %RW~both ~[a-z]?\\* resetchannels &news.*",
         b"off sanitize-payload #e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 -@all +@read -get +client|list",
         b"on (~temp* +@write -@dangerous) (%R~* +get allchannels) clearselectors (allkeys allcommands)",

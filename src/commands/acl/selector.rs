@@ -82,8 +82,10 @@ impl KeyPattern {
     fn allows(&self, wanted: Access) -> bool {
         (self.access.read || !wanted.read) && (self.access.write || !wanted.write)
     }
-    fn show(&self) -> Vec<u8> {
+    /// Behind `~*` as a rule nothing may come: beside others it is `%RW~*`, though Redis shows what it does not read again.
+    fn show(&self, alone: bool) -> Vec<u8> {
         let prefix: &[u8] = match self.access {
+            Access { read: true, write: true } if !alone && self.pattern == "*" => b"%RW~",
             Access { read: true, write: true } => b"~",
             Access { read: true, .. } => b"%R~",
             _ => b"%W~",
@@ -340,7 +342,8 @@ impl Selector {
         if self.all_keys {
             return b"~*".to_vec();
         }
-        self.keys.iter().map(KeyPattern::show).collect::<Vec<_>>().join(&b' ')
+        let alone = self.keys.len() == 1;
+        self.keys.iter().map(|keys| keys.show(alone)).collect::<Vec<_>>().join(&b' ')
     }
 
     /// The patterns of channels.
