@@ -184,6 +184,7 @@ impl Store {
     }
     /// Starts a transaction that reads `version`, of a moment ago, where to ask for another one costs a round trip; else as
     /// [`Store::begin`]. For rows that do not change.
+    #[cfg_attr(not(feature = "fdb"), expect(unused_variables))]
     pub fn begin_at(&self, version: Version) -> Tx {
         match self {
             #[cfg(feature = "fdb")]

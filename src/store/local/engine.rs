@@ -199,10 +199,22 @@ fn open_error(dir: &Path, e: &rocksdb::Error) -> StoreError {
     }
     match e.kind() {
         ErrorKind::Corruption => {
-            StoreError::Corrupt(format!("{} is damaged: {text}. Put a backup in its place.", dir.display()))
+            let what = damage(text);
+            StoreError::Corrupt(format!("{} is damaged: {what}. Put a backup in its place.", dir.display()))
         }
         _ => StoreError::Unavailable(format!("cannot open {}: {text}", dir.display())),
     }
+}
+
+/// RocksDB blames the manifest for all that fails while it reads it, also for the tables that it opens then, and does not always
+/// name the table. The manifest is known to be whole (`audit.rs`).
+fn damage(text: &str) -> String {
+    let blame = text.find(" The file ").filter(|_| text.ends_with(" may be corrupted."));
+    let text = blame.and_then(|at| text.get(..at)).unwrap_or(text).trim_end();
+    if blame.is_none() || text.contains(".sst") {
+        return text.to_owned();
+    }
+    format!("{text}, in one of its tables (*.sst), RocksDB does not say in which")
 }
 
 /// What a failed read says upwards.
