@@ -2,7 +2,7 @@
 //!
 //! Options and why: one writer, so no concurrent memtable writes; bloom filters over whole keys (10 bits) and a filter
 //! over the memtable, because most reads are points; lz4; a hash index inside data blocks; two background jobs, since the
-//! server's own threads need the cores; a quiet info log. A log that ends in a torn record (a crash while writing) opens,
+//! server's own threads need the cores; tables full of removals are compacted, for range reads walk over them; a quiet info log. A log that ends in a torn record (a crash while writing) opens,
 //! anything else that is damaged does not: `audit.rs` decides, so RocksDB is told to stop where a log is not whole.
 
 use super::LocalOptions;
@@ -26,6 +26,9 @@ pub(super) struct Engine {
     gone: Gone,
 }
 
+/// Rows in a row of a table, and removals among them from which on the table is compacted soon. Range reads walk over removals: where
+/// a set's deltas were folded there is nothing else, and no write comes there that would have them compacted.
+const TOMBSTONES: (usize, usize) = (16 << 10, 8 << 10);
 /// Dead entries that the count of a cleared range may walk over.
 const SKIPPED: u64 = 1000;
 
@@ -237,6 +240,8 @@ fn database_options(options: &LocalOptions) -> Options {
     o.set_compression_type(DBCompressionType::Lz4);
     o.set_level_compaction_dynamic_level_bytes(true);
     o.set_max_background_jobs(2);
+    let (window, tombstones) = TOMBSTONES;
+    o.add_compact_on_deletion_collector_factory(window, tombstones, 0.0);
     o.set_max_open_files(512);
     o.set_bytes_per_sync(1 << 20);
     o.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
@@ -258,4 +263,30 @@ fn table_options(options: &LocalOptions) -> BlockBasedOptions {
     t.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
     t.set_data_block_hash_ratio(0.75);
     t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Clock;
+    use std::time::Duration;
+
+    /// Hazard: whoever reads a range walks over what was removed from it, for ever where nobody writes there.
+    #[test]
+    fn removed_rows_are_compacted_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let (engine, _) = Engine::open(dir.path(), &LocalOptions::new(Clock::System)).unwrap();
+        let tables = || engine.db().property_int_value(property::TOTAL_SST_FILES_SIZE).unwrap().unwrap();
+        let keys = || (0..2 * TOMBSTONES.1).map(|n| format!("row {n:08}"));
+        keys().for_each(|key| engine.db().put(&key, key.as_bytes()).unwrap());
+        engine.db().flush().unwrap();
+        let full = tables();
+        keys().for_each(|key| engine.db().delete(key).unwrap());
+        engine.db().flush().unwrap();
+        let gone = (0..3000).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            tables() < full / 10
+        });
+        assert!(gone, "{} of {full} bytes are left", tables());
+    }
 }
