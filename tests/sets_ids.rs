@@ -170,6 +170,9 @@ async fn members_get_ids_once_and_come_back() {
     let mixed: Vec<u64> = numbers.iter().rev().step_by(3).copied().collect();
     let back: Vec<Bytes> = members.iter().rev().step_by(3).cloned().collect();
     assert_eq!(ids.resolve(&tx, &mixed).await.unwrap(), back);
+    let unknown: Vec<u64> = mixed[..50].iter().copied().chain([FIRST_INTEGER - 1]).collect();
+    let error = ids.resolve(&tx, &unknown).await.unwrap_err();
+    assert!(error.into_reply().0.contains("no member for id 0x"));
 }
 
 #[tokio::test]

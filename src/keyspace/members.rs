@@ -25,6 +25,8 @@ const GROUP_BYTES: usize = 8 << 10;
 const LENGTHS: usize = 2 * GROUP as usize;
 /// The length of a member that was removed.
 const REMOVED: u16 = u16::MAX;
+/// As many members are hardly read again soon.
+const MANY: usize = 16;
 /// Bytes of rows that one range read asks for.
 const PAGE: usize = 1 << 18;
 
@@ -147,23 +149,51 @@ pub fn found(id: u64, group: Option<Bytes>, own: Option<Bytes>) -> Option<Bytes>
 
 /// The members of `ids`, None for those that nobody interned. Snapshot.
 pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> {
-    let groups: Vec<[u8; 10]> = ids.iter().map(|id| root::members(group(*id))).collect();
-    let own: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
     if tx.prefers_prefetch() {
-        let both =
+        let groups: Vec<[u8; 10]> = ids.iter().map(|id| root::members(group(*id))).collect();
+        let own: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
+        let (groups, own) =
             try_join(get_many(tx, &groups, Read::Snapshot), get_many(tx, &own, Read::Snapshot)).await?;
-        return Ok(ids
-            .iter()
-            .zip(both.0.into_iter().zip(both.1))
-            .map(|(id, (g, o))| found(*id, g, o))
-            .collect());
+        let rows = ids.iter().zip(groups.into_iter().zip(own));
+        return Ok(rows.map(|(id, (group, own))| found(*id, group, own)).collect());
+    }
+    if ids.len() >= MANY {
+        return read_together(tx, ids).await;
     }
     let mut out = Vec::with_capacity(ids.len());
-    for (id, (group, own)) in ids.iter().zip(groups.iter().zip(&own)) {
-        out.push(match tx.get(group, Read::Snapshot).await? {
-            None => tx.get(own, Read::Snapshot).await?,
+    for id in ids {
+        out.push(match tx.get(&root::members(group(*id)), Read::Snapshot).await? {
+            None => tx.get(&root::member(*id), Read::Snapshot).await?,
             group => found(*id, group, None),
         });
+    }
+    Ok(out)
+}
+
+/// The same where rows are looked for in the store's blocks and not beside them: once for neighbours that share a row.
+async fn read_together(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> {
+    let shared: Vec<&[u64]> = ids.chunk_by(|a, b| group(*a) == group(*b)).collect();
+    let keys: Vec<Vec<u8>> =
+        shared.iter().filter_map(|ids| Some(root::members(group(*ids.first()?)).to_vec())).collect();
+    let rows = tx.get_bulk(&keys, Read::Snapshot).await?;
+    let mut out = Vec::with_capacity(ids.len());
+    let mut alone = Vec::new();
+    for (ids, row) in shared.into_iter().zip(rows) {
+        for id in ids {
+            match &row {
+                Some(_) => out.push(found(*id, row.clone(), None)),
+                None => {
+                    alone.push((out.len(), *id));
+                    out.push(None);
+                }
+            }
+        }
+    }
+    let keys: Vec<Vec<u8>> = alone.iter().map(|(_, id)| root::member(*id).to_vec()).collect();
+    for ((at, _), row) in alone.into_iter().zip(tx.get_bulk(&keys, Read::Snapshot).await?) {
+        if let Some(place) = out.get_mut(at) {
+            *place = row;
+        }
     }
     Ok(out)
 }

@@ -19,7 +19,7 @@ const SLACK: u64 = 16;
 const SHORTEST: usize = 8;
 /// Ids of one range read at most, and of one group of point reads.
 const LONGEST: usize = 1024;
-const POINTS: usize = 64;
+const POINTS: usize = 128;
 /// Runs that are read at once over a network.
 const AT_ONCE: usize = 16;
 /// Bytes of a part of a long answer that is wanted as a whole.
@@ -208,7 +208,7 @@ mod tests {
         // Gaps count together: a large one among small ones does not end a run.
         let uneven: Vec<u64> = (0..400).flat_map(|n| [n * 9, n * 9 + 1, n * 9 + 2]).collect();
         assert_eq!(runs(&uneven).len(), 2);
-        let sparse: Vec<u64> = (0..100).map(|n| n * 100).collect();
+        let sparse: Vec<u64> = (0..200).map(|n| n * 100).collect();
         assert_eq!(runs(&sparse), [Run::Far(&sparse[..POINTS]), Run::Far(&sparse[POINTS..])]);
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Options and why: one writer, so no concurrent memtable writes; bloom filters over whole keys (10 bits) and a filter
 //! over the memtable, because most reads are points; lz4; a hash index inside data blocks; two background jobs, since the
-//! server's own threads need the cores; tables full of removals are compacted, for range reads walk over them; a quiet info log. A log that ends in a torn record (a crash while writing) opens,
-//! anything else that is damaged does not: `audit.rs` decides, so RocksDB is told to stop where a log is not whole.
+//! server's own threads need the cores; tables full of removals are compacted, for range reads walk over them; a quiet info
+//! log. A log that ends in a torn record (a crash while writing) opens, anything else that is damaged does not: `audit.rs`
+//! decides, so RocksDB is told to stop where a log is not whole.
 
 use super::LocalOptions;
 use super::layout::{FORMAT, FORMAT_VALUE, METADATA, VERSION};
