@@ -2,10 +2,12 @@
 """Large sets on Tern and on redis-server, in turn, in one run: medians and ratios.
 
     cargo build --release
-    python3 bench/sets.py --tern target/release/tern [--members 1000000] [--rounds 5] [--pool 0] [--out bench/results/NAME.md]
+    python3 bench/sets.py --tern target/release/tern [--members 1000000] [--rounds 5] [--pool 0] [--rest 0]
+        [--out bench/results/NAME.md]
 
 Two sets of `--members` members of one length, half of them in both. Their members are new; with `--pool` they are picked at random
-from so many that Tern has interned before, as members of another set (Redis has no use for that set, and gets none).
+from so many that Tern has interned before, as members of another set (Redis has no use for that set, and gets none). `--rest`:
+seconds between loading and asking, with one question before them: what a reader finds unfolded is folded meanwhile.
 Redis keeps nothing on disk; Tern syncs every commit.
 A reply is read to its last byte: its length is known beforehand, so that no parser is measured. Only ratios of one run
 mean something. Needs redis-server.
@@ -217,6 +219,7 @@ def main():
     parser.add_argument("--members", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pool", type=int, default=0)
+    parser.add_argument("--rest", type=int, default=0)
     parser.add_argument("--only", default="redis,tern")
     parser.add_argument("--out")
     a = parser.parse_args()
@@ -253,6 +256,10 @@ def main():
                     say(f"| SADD of {BATCH}, {name} | " + " | ".join(f"{r:,.0f}" for r in rates)
                         + f" | **{rates[-1] / rates[0]:.2f}** |")
             say("")
+            if a.rest:
+                for s in servers:
+                    s.integer("SINTERCARD", 2, "a", "b")
+                time.sleep(a.rest)
             say("| command | " + " | ".join(s.name for s in servers) + " | ratio | min-max | to reach |")
             say("|---|" + "---|" * (len(servers) + 3))
             for name, make, want, times in cases(n, members):

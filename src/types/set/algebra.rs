@@ -10,9 +10,10 @@
 //! Every chunked source is read with a conflict on its N: the answer depends on all its members.
 
 use super::chunked::{self, look};
+use super::rows::Stretch;
 use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small, is_intset, rebuild};
 use super::stream::Members;
-use super::{Set, contains_many, rows};
+use super::{Set, contains_many, rows, sparse};
 use crate::error::{Result, StoreError};
 use crate::keyspace::ids::{Known, integer_id};
 use crate::keyspace::keys::Oid;
@@ -238,36 +239,71 @@ async fn stream(
     limit: Option<u64>,
 ) -> Result<Found> {
     let mut ids = RoaringTreemap::new();
+    if keep && others.iter().any(|o| o.card == 0) {
+        return Ok(Found::default());
+    }
     let mut at = Some(0);
     while let Some(lo) = at.filter(|_| limit.is_none_or(|limit| ids.len() < limit)) {
-        let mut window = rows::window(s, pivot, lo, None, rows::PAGE).await?;
-        for other in others.iter().filter(|o| o.card > 0) {
-            if window.ids.is_empty() {
+        let stretch = rows::stretch(s, pivot, lo, None, rows::PAGE).await?;
+        let mut others = others.iter().filter(|o| o.card > 0);
+        let mut found = match others.next() {
+            Some(other) => first(s, &stretch, other, keep).await?,
+            None => stretch.ids()?,
+        };
+        for other in others {
+            if found.is_empty() {
                 break;
             }
-            let theirs = overlap(s, other, &window.ids, lo, window.next).await?;
-            if keep { window.ids &= theirs } else { window.ids -= theirs }
+            let theirs = if few(found.len(), other) {
+                probe(s, other, &found).await?
+            } else {
+                rows::load(s, other.oid, lo, stretch.next).await?
+            };
+            if keep { found &= theirs } else { found -= theirs }
         }
-        if keep && others.iter().any(|o| o.card == 0) {
-            break;
-        }
-        ids |= window.ids;
-        at = window.next;
+        ids |= found;
+        at = stretch.next;
     }
     Ok(Found { ids, ..Found::default() })
 }
 
-/// A set of ids whose intersection with `ids` is that of `other`, in `lo..hi`.
-async fn overlap(
-    s: &Scope<'_>,
-    other: &Chunks,
-    ids: &RoaringTreemap,
-    lo: u64,
-    hi: Option<u64>,
-) -> Result<RoaringTreemap> {
-    if ids.len().saturating_mul(PROBE_COST) > other.card {
-        return rows::load(s, other.oid, lo, hi).await;
+/// The members of a stretch that `other` has too (`keep`), or has not.
+async fn first(s: &Scope<'_>, stretch: &Stretch, other: &Chunks, keep: bool) -> Result<RoaringTreemap> {
+    let theirs = if few(stretch.most()?, other) {
+        None
+    } else {
+        let theirs = rows::stretches(s, other.oid, stretch.lo, stretch.next).await?;
+        if let Some(found) = sparse::combine(stretch, &theirs, keep)? {
+            return Ok(found);
+        }
+        Some(theirs)
+    };
+    let mut ids = stretch.ids()?;
+    let theirs = match theirs {
+        None => probe(s, other, &ids).await?,
+        Some(theirs) => {
+            let mut all = RoaringTreemap::new();
+            for part in theirs {
+                all |= part.ids()?;
+            }
+            all
+        }
+    };
+    if keep {
+        ids &= theirs
+    } else {
+        ids -= theirs
     }
+    Ok(ids)
+}
+
+/// Whether to look for so many candidates costs less than to load the set.
+fn few(candidates: u64, other: &Chunks) -> bool {
+    candidates.saturating_mul(PROBE_COST) <= other.card
+}
+
+/// Those of `ids` that are in `other`.
+async fn probe(s: &Scope<'_>, other: &Chunks, ids: &RoaringTreemap) -> Result<RoaringTreemap> {
     let states = look(s, other.oid, &Vec::from_iter(ids), Read::Snapshot).await?;
     Ok(states.into_iter().filter(|(_, seen)| seen.member).map(|(id, _)| id).collect())
 }

@@ -10,7 +10,7 @@
 //! A chunk holds whole 2^16 containers. It is cut above 12 KiB into pieces of about 6 KiB; a container is never cut,
 //! so a lone one may have a little over 8 KiB.
 
-use super::view::View;
+use super::view::{Array, View};
 use crate::error::{Error, Result, StoreError};
 use bytes::Bytes;
 use roaring::RoaringTreemap;
@@ -82,6 +82,10 @@ impl Row {
     pub fn count(&self) -> Result<u64> {
         self.ask(|view| view.count())
     }
+    /// Their containers, where all of them are arrays: the ids without their last 16 bits, and those.
+    pub fn arrays(&self) -> Result<Option<Vec<(u64, Array<'_>)>>> {
+        self.ask(View::arrays)
+    }
     /// The member with `rank` smaller ones.
     pub fn select(&self, rank: u64) -> Result<Option<u64>> {
         self.ask(|view| view.select(rank))
@@ -93,7 +97,7 @@ impl Row {
     fn body(&self) -> &[u8] {
         self.raw.get(9..).unwrap_or_default()
     }
-    fn ask<T>(&self, question: impl FnOnce(View<'_>) -> Option<T>) -> Result<T> {
+    fn ask<'a, T>(&'a self, question: impl FnOnce(View<'a>) -> Option<T>) -> Result<T> {
         View::new(self.body()).and_then(question).ok_or_else(|| corrupt(&self.raw))
     }
 }

@@ -20,6 +20,7 @@ pub mod rows;
 pub mod sample;
 pub mod scan;
 pub mod small;
+pub mod sparse;
 pub mod stage;
 pub mod stream;
 pub mod view;

@@ -111,30 +111,54 @@ pub fn apply(ids: &mut RoaringTreemap, deltas: &BTreeMap<u64, bool>) {
     }
 }
 
-/// A stretch of a set's members.
+/// A stretch of a set as it is stored: chunks of which the first and the last may go on outside of it, and the deltas inside.
 #[derive(Debug)]
-pub struct Window {
-    /// Members of the stretch.
-    pub ids: RoaringTreemap,
+pub struct Stretch {
+    pub(super) lo: u64,
     /// Where the next stretch begins; None at the end.
     pub next: Option<u64>,
+    pub(super) rows: Vec<Row>,
+    pub(super) deltas: BTreeMap<u64, bool>,
 }
 
-/// The members from `lo` on, up to `hi` or to about `bytes` of chunks, whichever comes first. Snapshot: who needs
-/// conflicts reads N.
-pub async fn window(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>, bytes: usize) -> Result<Window> {
+impl Stretch {
+    /// Its members.
+    pub fn ids(&self) -> Result<RoaringTreemap> {
+        let mut ids = RoaringTreemap::new();
+        for row in &self.rows {
+            ids |= row.ids()?;
+        }
+        apply(&mut ids, &self.deltas);
+        ids.remove_range(..self.lo);
+        if let Some(next) = self.next {
+            ids.remove_range(next..);
+        }
+        Ok(ids)
+    }
+
+    /// At least as many members as it has.
+    pub fn most(&self) -> Result<u64> {
+        let mut most = self.deltas.len() as u64;
+        for row in &self.rows {
+            most += row.count()?;
+        }
+        Ok(most)
+    }
+}
+
+/// What is stored from `lo` on, up to `hi` or to about `bytes` of chunks, whichever comes first. Snapshot: who needs conflicts reads N.
+pub async fn stretch(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>, bytes: usize) -> Result<Stretch> {
     let row = locate(s, oid, lo).await?;
-    let mut ids = row.ids()?;
-    let mut next = row.next;
-    let more = next.filter(|next| hi.is_none_or(|hi| *next < hi) && row.size() < bytes);
-    if let Some(from) = more {
+    let (mut next, size) = (row.next, row.size());
+    let mut rows = vec![row];
+    if let Some(from) = next.filter(|next| hi.is_none_or(|hi| *next < hi) && size < bytes) {
         let end = hi.map_or_else(|| s.db.set_rows_end(oid, 0), |hi| s.db.chunk(oid, hi));
-        let opts = RangeOptions { bytes: bytes - row.size(), ..RangeOptions::default() };
+        let opts = RangeOptions { bytes: bytes - size, ..RangeOptions::default() };
         let page = s.tx.get_range(&s.db.chunk(oid, from), &end, opts, Read::Snapshot).await?;
         for (key, raw) in page.pairs {
             let row = Row::new(id_of(&key)?, raw)?;
-            ids |= row.ids()?;
             next = row.next;
+            rows.push(row);
         }
         // A page takes about a millisecond, and a large set has thousands: others come in between.
         tokio::task::yield_now().await;
@@ -144,26 +168,31 @@ pub async fn window(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>, bytes: us
     if deltas.len() >= MANY {
         s.space.unfolded.note(s.db, oid);
     }
-    apply(&mut ids, &deltas);
-    ids.remove_range(..lo);
-    if let Some(next) = next {
-        ids.remove_range(next..);
+    Ok(Stretch { lo, next, rows, deltas })
+}
+
+/// All that is stored in `lo..hi` (None: to the end). Snapshot.
+pub async fn stretches(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<Vec<Stretch>> {
+    let mut all = Vec::new();
+    let mut at = Some(lo);
+    while let Some(lo) = at {
+        let part = stretch(s, oid, lo, hi, PAGE).await?;
+        at = part.next.filter(|next| hi.is_none_or(|hi| *next < hi));
+        all.push(part);
     }
-    Ok(Window { ids, next })
+    Ok(all)
 }
 
 /// All members in `lo..hi` (None: to the end). Snapshot.
 pub async fn load(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<RoaringTreemap> {
     let mut all = RoaringTreemap::new();
-    let mut at = lo;
-    loop {
-        let part = window(s, oid, at, hi, PAGE).await?;
-        all |= part.ids;
-        match part.next.filter(|next| hi.is_none_or(|hi| *next < hi)) {
-            Some(next) => at = next,
-            None => return Ok(all),
-        }
+    let mut at = Some(lo);
+    while let Some(lo) = at {
+        let part = stretch(s, oid, lo, hi, PAGE).await?;
+        all |= part.ids()?;
+        at = part.next.filter(|next| hi.is_none_or(|hi| *next < hi));
     }
+    Ok(all)
 }
 
 /// All rows of a new object that has `ids`: chunks, weights, their sums with `stamp`, N.

@@ -24,10 +24,11 @@ pub async fn scan(
     let mut ids: Vec<u64> = Vec::new();
     let mut at = Some(cursor);
     while let Some(lo) = at.filter(|_| ids.len() < count) {
-        let window = rows::window(s, oid, lo, None, 1).await?;
-        let mut found = window.ids.iter();
+        let stretch = rows::stretch(s, oid, lo, None, 1).await?;
+        let all = stretch.ids()?;
+        let mut found = all.iter();
         ids.extend(found.by_ref().take(count - ids.len()));
-        at = found.next().or(window.next);
+        at = found.next().or(stretch.next);
     }
     Ok((at.unwrap_or(0), s.space.ids.resolve(s.tx, &ids).await?))
 }

@@ -15,6 +15,9 @@ const WITH_RUNS: u32 = 12_347;
 const MAX_ARRAY: u32 = 4_096;
 const BITS_BYTES: usize = 8 << 10;
 
+/// The last 16 bits of ids, little-endian, ascending.
+pub type Array<'a> = &'a [[u8; 2]];
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
@@ -38,6 +41,19 @@ impl<'a> View<'a> {
             take(&mut raw, bitmap.end()?)?;
             Some((u64::from(high) << 32, bitmap))
         })
+    }
+
+    /// The containers, ascending: their ids without the last 16 bits, and those, little-endian. The inner None: not all are arrays.
+    pub fn arrays(self) -> Option<Option<Vec<(u64, Array<'a>)>>> {
+        let mut found = Vec::new();
+        for bitmap in self.bitmaps() {
+            let (high, bitmap) = bitmap?;
+            for (n, head) in bitmap.heads.iter().enumerate() {
+                let Container::Array(ids) = bitmap.container(n)? else { return Some(None) };
+                found.push((high >> 16 | u64::from(Bitmap::key(head)), ids));
+            }
+        }
+        Some(Some(found))
     }
 
     /// Whether `id` is a member.
@@ -181,7 +197,7 @@ impl<'a> Bitmap<'a> {
 
 enum Container<'a> {
     Runs(&'a [[u8; 4]]),
-    Array(&'a [[u8; 2]]),
+    Array(Array<'a>),
     Bits(&'a [u8]),
 }
 
@@ -296,6 +312,12 @@ mod tests {
                 prop_assert_eq!(view.contains(id), Some(ids.contains(id)));
             }
             prop_assert_eq!(view.select(ids.len()), Some(None));
+            if let Some(arrays) = view.arrays().unwrap() {
+                let whole = |(high, low): &(u64, Array<'_>)| {
+                    low.iter().map(|id| high << 16 | u64::from(u16::from_le_bytes(*id))).collect::<Vec<_>>()
+                };
+                prop_assert_eq!(arrays.iter().flat_map(whole).collect::<Vec<_>>(), Vec::from_iter(&ids));
+            }
         }
 
         #[test]
@@ -306,7 +328,7 @@ mod tests {
             raw.truncate(cut.index(raw.len() + 1));
             if let Some(view) = View::new(&raw) {
                 for id in ids.iter().take(50) {
-                    let _ = (view.contains(id), view.select(id % 1000), view.count());
+                    let _ = (view.contains(id), view.select(id % 1000), view.count(), view.arrays().is_some());
                 }
             }
         }

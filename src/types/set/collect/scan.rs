@@ -112,9 +112,10 @@ impl Collector<'_> {
         if object::count(&s, oid, Read::Snapshot).await?.cardinality() == 0 {
             return Ok(None);
         }
-        let window = rows::window(&s, oid, from, Some(mine.to), WINDOW).await?;
-        *left.lock() -= window.ids;
-        Ok(window.next)
+        let stretch = rows::stretch(&s, oid, from, Some(mine.to), WINDOW).await?;
+        let ids = stretch.ids()?;
+        *left.lock() -= ids;
+        Ok(stretch.next)
     }
 
     /// Strikes out the members of the sets that were made meanwhile, until there is a version at which all have been.
