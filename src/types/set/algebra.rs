@@ -109,6 +109,13 @@ struct Chunks {
     card: u64,
 }
 
+impl Chunks {
+    /// To look for so many candidates costs less than to load the set.
+    fn few(&self) -> u64 {
+        self.card / PROBE_COST
+    }
+}
+
 /// Combines `sets` (None: a missing key). Stops once `limit` members are found, where one is given.
 pub async fn combine(s: &Scope<'_>, op: Op, sets: &[Option<&SetRep>], limit: Option<u64>) -> Result<Found> {
     let mut small = Vec::new();
@@ -254,7 +261,7 @@ async fn stream(
             if found.is_empty() {
                 break;
             }
-            let theirs = if few(found.len(), other) {
+            let theirs = if found.len() <= other.few() {
                 probe(s, other, &found).await?
             } else {
                 rows::load(s, other.oid, lo, stretch.next).await?
@@ -269,14 +276,14 @@ async fn stream(
 
 /// The members of a stretch that `other` has too (`keep`), or has not.
 async fn first(s: &Scope<'_>, stretch: &Stretch, other: &Chunks, keep: bool) -> Result<RoaringTreemap> {
-    let theirs = if few(stretch.most()?, other) {
-        None
-    } else {
+    let theirs = if stretch.may_exceed(other.few())? {
         let theirs = rows::stretches(s, other.oid, stretch.lo, stretch.next).await?;
         if let Some(found) = sparse::combine(stretch, &theirs, keep)? {
             return Ok(found);
         }
         Some(theirs)
+    } else {
+        None
     };
     let mut ids = stretch.ids()?;
     let theirs = match theirs {
@@ -295,11 +302,6 @@ async fn first(s: &Scope<'_>, stretch: &Stretch, other: &Chunks, keep: bool) -> 
         ids -= theirs
     }
     Ok(ids)
-}
-
-/// Whether to look for so many candidates costs less than to load the set.
-fn few(candidates: u64, other: &Chunks) -> bool {
-    candidates.saturating_mul(PROBE_COST) <= other.card
 }
 
 /// Those of `ids` that are in `other`.

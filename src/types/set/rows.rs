@@ -136,13 +136,16 @@ impl Stretch {
         Ok(ids)
     }
 
-    /// At least as many members as it has.
-    pub fn most(&self) -> Result<u64> {
+    /// Whether it may have more than `n` members.
+    pub fn may_exceed(&self, n: u64) -> Result<bool> {
         let mut most = self.deltas.len() as u64;
         for row in &self.rows {
+            if most > n {
+                break;
+            }
             most += row.count()?;
         }
-        Ok(most)
+        Ok(most > n)
     }
 }
 
