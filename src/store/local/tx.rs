@@ -21,8 +21,10 @@ use tokio::sync::oneshot;
 
 /// Rows after whose reading other tasks come first: about 100 us.
 const LONG_PAGE: usize = 256;
-/// Keys that are looked for together: 100 to 500 us. Other tasks come first after so many.
+/// Keys that are looked for together: 100 to 500 us.
 const BULK: usize = 128;
+/// Keys looked for together after which other tasks come first.
+const LONG_BULK: usize = 32;
 
 /// A transaction on the embedded engine.
 pub struct LocalTx {
@@ -86,7 +88,7 @@ impl LocalTx {
             let view = self.view().await?;
             let some: Vec<Bytes> = some.iter().map(|key| stored(key)).collect();
             self.find_bulk(view, &some, read, &mut found)?;
-            if some.len() == BULK {
+            if some.len() >= LONG_BULK {
                 tokio::task::yield_now().await;
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Roaring merges two arrays with a comparison a member, which the processor cannot foresee where members are random: 4 ns a member, more
 //! than half of a SINTERCARD of such sets. Here one container becomes bits, and the members of the other look theirs up without a
-//! branch: SINTERCARD takes 0.53 of the time, SINTERSTORE 0.63 (two sets of 200 000 of 8 000 000, `bench/results/2026-11-22-sets.md`). Runs and
+//! branch: SINTERCARD takes about 0.55 of the time, SINTERSTORE 0.7 (two sets of 200 000 of 8 000 000, `bench/results/2026-11-22-sets.md`). Runs and
 //! bits are left to Roaring, which needs a moment for 65 536 members of them.
 
 use super::rows::Stretch;
