@@ -134,7 +134,7 @@ pub async fn combine(s: &Scope<'_>, op: Op, sets: &[Option<&SetRep>], limit: Opt
     }
     match op {
         Op::Inter => inter(s, sets, &small, large, limit).await,
-        Op::Union => union(s, &small, &large).await,
+        Op::Union => union(s, &small, large).await,
         Op::Diff => diff(s, sets, &small, &large, limit).await,
     }
 }
@@ -165,7 +165,7 @@ async fn inter(
     }
     large.sort_by_key(|c| c.card);
     let Some((pivot, others)) = large.split_first() else { return Ok(Found::default()) };
-    stream(s, pivot.oid, others, true, limit).await
+    stream(s, Op::Inter, pivot.oid, others, limit).await
 }
 
 async fn diff(
@@ -183,15 +183,28 @@ async fn diff(
     let Some((pivot, others)) = large.split_first() else { return Ok(Found::default()) };
     let gone = ids_of(s, small).await?.ids;
     let limit = limit.map(|limit| limit.saturating_add(gone.len()));
-    let mut found = stream(s, pivot.oid, others, false, limit).await?;
+    let mut found = stream(s, Op::Diff, pivot.oid, others, limit).await?;
     found.ids -= gone;
     Ok(found)
 }
 
-async fn union(s: &Scope<'_>, small: &[Small], large: &[Chunks]) -> Result<Found> {
+async fn union(s: &Scope<'_>, small: &[Small], mut large: Vec<Chunks>) -> Result<Found> {
     let mut found = ids_of(s, small).await?;
-    for set in large {
-        found.ids |= rows::load(s, set.oid, 0, None).await?;
+    // The largest has the most windows.
+    large.sort_by_key(|c| std::cmp::Reverse(c.card));
+    let Some((first, others)) = large.split_first() else { return Ok(found) };
+    let mut at = Some(0);
+    while let Some(lo) = at {
+        let stretch = rows::stretch(s, first.oid, lo, None, rows::PAGE).await?;
+        let mut theirs = Vec::new();
+        for other in others {
+            theirs.append(&mut rows::stretches(s, other.oid, lo, stretch.next).await?);
+        }
+        at = stretch.next;
+        found.ids |= match sparse::combine(Op::Union, &stretch, &theirs)? {
+            Some(ids) => ids,
+            None => stretch.ids()? | rows::joined(&theirs)?,
+        };
     }
     Ok(found)
 }
@@ -237,14 +250,9 @@ async fn ids_of(s: &Scope<'_>, sets: &[Small]) -> Result<Found> {
     Ok(found)
 }
 
-/// The members of `pivot` that all others have too (`keep`), or that none has.
-async fn stream(
-    s: &Scope<'_>,
-    pivot: Oid,
-    others: &[Chunks],
-    keep: bool,
-    limit: Option<u64>,
-) -> Result<Found> {
+/// The intersection or difference of `pivot` and the others.
+async fn stream(s: &Scope<'_>, op: Op, pivot: Oid, others: &[Chunks], limit: Option<u64>) -> Result<Found> {
+    let keep = op == Op::Inter;
     let mut ids = RoaringTreemap::new();
     if keep && others.iter().any(|o| o.card == 0) {
         return Ok(Found::default());
@@ -254,7 +262,7 @@ async fn stream(
         let stretch = rows::stretch(s, pivot, lo, None, rows::PAGE).await?;
         let mut others = others.iter().filter(|o| o.card > 0);
         let mut found = match others.next() {
-            Some(other) => first(s, &stretch, other, keep).await?,
+            Some(other) => first(s, op, &stretch, other).await?,
             None => stretch.ids()?,
         };
         for other in others {
@@ -274,34 +282,20 @@ async fn stream(
     Ok(Found { ids, ..Found::default() })
 }
 
-/// The members of a stretch that `other` has too (`keep`), or has not.
-async fn first(s: &Scope<'_>, stretch: &Stretch, other: &Chunks, keep: bool) -> Result<RoaringTreemap> {
-    let theirs = if stretch.may_exceed(other.few())? {
+/// The intersection or difference of a stretch and `other`.
+async fn first(s: &Scope<'_>, op: Op, stretch: &Stretch, other: &Chunks) -> Result<RoaringTreemap> {
+    let (ids, theirs) = if stretch.may_exceed(other.few())? {
         let theirs = rows::stretches(s, other.oid, stretch.lo, stretch.next).await?;
-        if let Some(found) = sparse::combine(stretch, &theirs, keep)? {
+        if let Some(found) = sparse::combine(op, stretch, &theirs)? {
             return Ok(found);
         }
-        Some(theirs)
+        (stretch.ids()?, rows::joined(&theirs)?)
     } else {
-        None
+        let ids = stretch.ids()?;
+        let theirs = probe(s, other, &ids).await?;
+        (ids, theirs)
     };
-    let mut ids = stretch.ids()?;
-    let theirs = match theirs {
-        None => probe(s, other, &ids).await?,
-        Some(theirs) => {
-            let mut all = RoaringTreemap::new();
-            for part in theirs {
-                all |= part.ids()?;
-            }
-            all
-        }
-    };
-    if keep {
-        ids &= theirs
-    } else {
-        ids -= theirs
-    }
-    Ok(ids)
+    Ok(if op == Op::Inter { ids & theirs } else { ids - theirs })
 }
 
 /// Those of `ids` that are in `other`.

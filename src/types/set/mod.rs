@@ -16,6 +16,7 @@ pub mod audit;
 pub mod chunk;
 pub mod chunked;
 pub mod collect;
+pub mod containers;
 pub mod rows;
 pub mod sample;
 pub mod scan;

@@ -186,7 +186,16 @@ pub async fn stretches(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Res
     Ok(all)
 }
 
-/// All members in `lo..hi` (None: to the end). Snapshot.
+/// The members of stretches that follow each other.
+pub fn joined(parts: &[Stretch]) -> Result<RoaringTreemap> {
+    let mut all = RoaringTreemap::new();
+    for part in parts {
+        all |= part.ids()?;
+    }
+    Ok(all)
+}
+
+/// All members in `lo..hi` (None: to the end). Holds one stretch at a time. Snapshot.
 pub async fn load(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<RoaringTreemap> {
     let mut all = RoaringTreemap::new();
     let mut at = Some(lo);

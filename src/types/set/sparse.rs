@@ -1,14 +1,16 @@
-//! Intersection and difference of arrays, container by container, as they are stored.
+//! Union, intersection and difference of arrays, container by container, as they are stored.
 //!
 //! Roaring merges two arrays with a comparison a member, which the processor cannot foresee where members are random: 4 ns a member, more
 //! than half of a SINTERCARD of such sets. Here one container becomes bits, and the members of the other look theirs up without a
-//! branch: SINTERCARD takes about 0.55 of the time, SINTERSTORE 0.7 (two sets of 200 000 of 8 000 000, `bench/results/2026-11-22-sets.md`). Runs and
-//! bits are left to Roaring, which needs a moment for 65 536 members of them.
+//! branch, or add theirs (`bench/results/2026-11-22-sets.md`). Runs and bits are left to Roaring, which needs a moment for
+//! 65 536 members of them.
 
+use super::algebra::Op;
+use super::containers::{self, Bits, Containers};
 use super::rows::Stretch;
 use super::view::Array;
-use crate::error::{Result, StoreError};
-use roaring::{RoaringBitmap, RoaringTreemap};
+use crate::error::Result;
+use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 
 const CONTAINER: u64 = 1 << 16;
@@ -16,8 +18,7 @@ const CONTAINER: u64 = 1 << 16;
 /// Members of a container in the mean from which on its bits are worth their 8 KiB.
 const FEW: usize = 64;
 
-/// The bits of a container.
-type Bits = [u64; CONTAINER as usize / 64];
+const NONE: Bits = [0; 1 << 10];
 
 /// A container of a stretch: an array, and the deltas over it.
 #[derive(Clone, Copy)]
@@ -26,66 +27,86 @@ struct Sparse<'a> {
     deltas: &'a BTreeMap<u64, bool>,
 }
 
-/// The members of `first` that `others` have too (`keep`), or have not. The others cover its ids, each of them once. None where that is left to
+/// What `op` makes of `first` and `others`. Where it is no union, the others cover the ids of `first`, each of them once. None where that is left to
 /// Roaring: some container is no array, or most have a few members only.
-pub fn combine(first: &Stretch, others: &[Stretch], keep: bool) -> Result<Option<RoaringTreemap>> {
-    let (mut mine, mut theirs) = (BTreeMap::new(), BTreeMap::new());
-    if !collect(first, &mut mine)? {
+pub fn combine(op: Op, first: &Stretch, others: &[Stretch]) -> Result<Option<RoaringTreemap>> {
+    let Some(mine) = collect(first)? else { return Ok(None) };
+    let mut theirs = Vec::new();
+    for other in others {
+        let Some(containers) = collect(other)? else { return Ok(None) };
+        theirs.extend(containers);
+    }
+    let found = match op {
+        Op::Union => union(mine, theirs),
+        Op::Inter => sift(mine, theirs, true),
+        Op::Diff => sift(mine, theirs, false),
+    };
+    Ok(Some(found?.treemap()?))
+}
+
+/// The containers of a stretch by their ids without the last 16 bits. None where they are not for [`combine`], or the stretch ends inside one.
+fn collect(stretch: &Stretch) -> Result<Option<BTreeMap<u64, Sparse<'_>>>> {
+    let (lo, next) = (stretch.lo, stretch.next);
+    if lo % CONTAINER != 0 || next.is_some_and(|next| next % CONTAINER != 0) {
         return Ok(None);
     }
-    for other in others {
-        if !collect(other, &mut theirs)? {
+    let inside = |high: u64| high >= lo >> 16 && next.is_none_or(|next| high < next >> 16);
+    let deltas = &stretch.deltas;
+    let (mut containers, mut members) = (BTreeMap::new(), deltas.len());
+    for row in &stretch.rows {
+        let Some(arrays) = row.arrays()? else { return Ok(None) };
+        let here: usize = arrays.iter().map(|(_, array)| array.len()).sum();
+        if here < arrays.len() * FEW {
             return Ok(None);
         }
+        members += here;
+        let arrays = arrays.into_iter().filter(|(high, _)| inside(*high));
+        containers.extend(arrays.map(|(high, array)| (high, Sparse { array, deltas })));
     }
-    let mut found: BTreeMap<u32, RoaringBitmap> = BTreeMap::new();
-    let mut bits: Bits = [0; CONTAINER as usize / 64];
-    let (mut members, mut left) = (Vec::new(), Vec::new());
+    for id in deltas.keys() {
+        containers.entry(id >> 16).or_insert(Sparse { array: &[], deltas });
+    }
+    Ok((members >= containers.len() * FEW).then_some(containers))
+}
+
+/// The members of `mine` that `theirs` have too (`keep`), or have not.
+fn sift(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>, keep: bool) -> Result<Containers> {
+    let theirs = BTreeMap::from_iter(theirs);
+    let mut found = Containers::default();
+    let (mut bits, mut members, mut left) = (NONE, Vec::new(), Vec::new());
     for (high, sparse) in mine {
         sparse.members(high, &mut bits, &mut members);
         match theirs.get(&high) {
             Some(other) => {
                 other.bits(high, &mut bits);
                 sieve(&members, &bits, keep, &mut left);
+                found.array(high, &left)?;
             }
-            None if keep => left.clear(),
-            None => left.clone_from(&members),
-        }
-        if !left.is_empty() {
-            let low = (high as u32) << 16;
-            let bitmap = found.entry((high >> 16) as u32).or_default();
-            let appended = bitmap.append(left.iter().map(|member| low | u32::from(*member)));
-            appended.map_err(|_| {
-                StoreError::Corrupt(format!("the array of ids {high:#x}0000 is not in order"))
-            })?;
+            None if keep => {}
+            None => found.array(high, &members)?,
         }
     }
-    Ok(Some(RoaringTreemap::from_bitmaps(found)))
+    Ok(found)
 }
 
-/// The containers of a stretch by their ids without the last 16 bits. False where they are not for [`combine`], or the stretch ends inside one.
-fn collect<'a>(stretch: &'a Stretch, into: &mut BTreeMap<u64, Sparse<'a>>) -> Result<bool> {
-    let (lo, next) = (stretch.lo, stretch.next);
-    if lo % CONTAINER != 0 || next.is_some_and(|next| next % CONTAINER != 0) {
-        return Ok(false);
-    }
-    let inside = |high: u64| high >= lo >> 16 && next.is_none_or(|next| high < next >> 16);
-    let deltas = &stretch.deltas;
-    let (before, mut members) = (into.len(), deltas.len());
-    for row in &stretch.rows {
-        let Some(arrays) = row.arrays()? else { return Ok(false) };
-        let here: usize = arrays.iter().map(|(_, array)| array.len()).sum();
-        if here < arrays.len() * FEW {
-            return Ok(false);
+/// The members of both.
+fn union(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>) -> Result<Containers> {
+    let mut all = Vec::from_iter(mine);
+    all.extend(theirs);
+    all.sort_by_key(|(high, _)| *high);
+    let mut found = Containers::default();
+    let (mut bits, mut more, mut members) = (NONE, NONE, Vec::new());
+    for same in all.chunk_by(|(a, _), (b, _)| a == b) {
+        let Some(((high, first), others)) = same.split_first() else { continue };
+        first.bits(*high, &mut bits);
+        for (_, other) in others {
+            // Not its bits over the others': its deltas take away from it alone.
+            other.bits(*high, &mut more);
+            bits.iter_mut().zip(&more).for_each(|(word, more)| *word |= more);
         }
-        members += here;
-        let arrays = arrays.into_iter().filter(|(high, _)| inside(*high));
-        into.extend(arrays.map(|(high, array)| (high, Sparse { array, deltas })));
+        found.bits(*high, &bits, &mut members)?;
     }
-    for id in deltas.keys() {
-        into.entry(id >> 16).or_insert(Sparse { array: &[], deltas });
-    }
-    Ok(members >= (into.len() - before) * FEW)
+    Ok(found)
 }
 
 impl Sparse<'_> {
@@ -113,13 +134,7 @@ impl Sparse<'_> {
             return;
         }
         self.bits(high, bits);
-        for (n, word) in bits.iter().enumerate() {
-            let mut word = *word;
-            while word != 0 {
-                members.push(n as u16 * 64 + word.trailing_zeros() as u16);
-                word &= word - 1;
-            }
-        }
+        containers::members(bits, members);
     }
 }
 
@@ -158,6 +173,10 @@ mod tests {
         proptest::collection::vec(id, 0..most).prop_map(RoaringTreemap::from_iter)
     }
 
+    fn ops() -> impl Strategy<Value = Op> {
+        prop_oneof![Just(Op::Union), Just(Op::Inter), Just(Op::Diff)]
+    }
+
     /// A set as it is stored, with the members of `changed` in deltas, and `ids` in all.
     fn stored(ids: &RoaringTreemap, changed: &RoaringTreemap) -> Stretch {
         let pieces = cut(0, ids ^ changed);
@@ -184,16 +203,36 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
         #[test]
         fn answers_as_roaring_does(
-            a in ids(4_000), b in ids(4_000), changed in [ids(30), ids(30)], at in 0u64..5, keep in any::<bool>()
+            a in ids(4_000), b in ids(4_000), changed in [ids(30), ids(30)], at in 0u64..5, op in ops()
         ) {
             let (first, other) = (stored(&a, &changed[0]), stored(&b, &changed[1]));
             prop_assert_eq!(first.ids().unwrap(), a.clone());
-            let want = if keep { &a & &b } else { &a - &b };
-            let others = halves(other, at << 16);
-            let found = combine(&first, &others, keep).unwrap();
+            let want = match op {
+                Op::Union => &a | &b,
+                Op::Inter => &a & &b,
+                Op::Diff => &a - &b,
+            };
+            let found = combine(op, &first, &halves(other, at << 16)).unwrap();
+            // Seven containers, and some with deltas alone.
+            prop_assert!(found.is_some() || a.len().min(b.len()) < 1_500);
             if let Some(found) = found {
                 prop_assert_eq!(&found, &want);
                 prop_assert!(found.bitmaps().all(|(_, bitmap)| !bitmap.is_empty()));
+            }
+        }
+
+        #[test]
+        fn a_union_may_be_of_many(
+            sets in proptest::collection::vec((ids(3_000), ids(30)), 1..5), dense in any::<bool>()
+        ) {
+            // Two of them have more together than an array has.
+            let dense = |n: u64| (0..2_500 * u64::from(dense)).map(move |id| id * 5 + n).collect::<RoaringTreemap>();
+            let sets = sets.into_iter().zip(0..).map(|((ids, changed), n)| (ids | dense(n), changed));
+            let sets = Vec::from_iter(sets.filter(|(ids, _)| ids.len() >= 1_500));
+            let all = Vec::from_iter(sets.iter().map(|(ids, changed)| stored(ids, changed)));
+            if let Some((first, others)) = all.split_first() {
+                let want = sets.iter().fold(RoaringTreemap::new(), |all, (ids, _)| all | ids);
+                prop_assert_eq!(combine(Op::Union, first, others).unwrap(), Some(want));
             }
         }
     }
@@ -203,15 +242,15 @@ mod tests {
         let few: RoaringTreemap = (0..100).map(|n| n * 7).collect();
         let nothing = RoaringTreemap::new();
         let stored_few = stored(&few, &nothing);
-        assert_eq!(combine(&stored_few, &[stored(&few, &few)], true).unwrap(), Some(few.clone()));
+        assert_eq!(combine(Op::Inter, &stored_few, &[stored(&few, &few)]).unwrap(), Some(few.clone()));
         let scattered: RoaringTreemap = (0..1_000).map(|n| n << 16).collect();
         for scattered in [stored(&scattered, &nothing), stored(&scattered, &scattered)] {
-            assert!(combine(&stored_few, &[scattered], true).unwrap().is_none());
+            assert!(combine(Op::Inter, &stored_few, &[scattered]).unwrap().is_none());
         }
         for many in [(0..5_000).collect::<RoaringTreemap>(), (0..30_000).map(|n| n * 2).collect()] {
             let (few, many) = (stored(&few, &RoaringTreemap::new()), stored(&many, &RoaringTreemap::new()));
-            assert!(combine(&few, std::slice::from_ref(&many), true).unwrap().is_none());
-            assert!(combine(&many, &[few], true).unwrap().is_none());
+            assert!(combine(Op::Inter, &few, std::slice::from_ref(&many)).unwrap().is_none());
+            assert!(combine(Op::Inter, &many, &[few]).unwrap().is_none());
         }
     }
 
@@ -225,6 +264,6 @@ mod tests {
         raw.swap(end - 3, end - 1);
         let damaged =
             Stretch { rows: vec![Row::new(0, raw.into()).unwrap()], ..stored(&ids, &RoaringTreemap::new()) };
-        assert!(combine(&damaged, &[sound], true).is_err());
+        assert!(combine(Op::Inter, &damaged, &[sound]).is_err());
     }
 }

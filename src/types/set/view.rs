@@ -10,9 +10,11 @@
 //! ```
 //! None everywhere: the bytes are not a treemap. What is not needed for an answer is not checked.
 
-const NO_RUNS: u32 = 12_346;
+/// What a bitmap without runs begins with.
+pub const NO_RUNS: u32 = 12_346;
 const WITH_RUNS: u32 = 12_347;
-const MAX_ARRAY: u32 = 4_096;
+/// Members of an array at most.
+pub const MAX_ARRAY: u32 = 4_096;
 const BITS_BYTES: usize = 8 << 10;
 
 /// The last 16 bits of ids, little-endian, ascending.

@@ -1,0 +1,138 @@
+//! A treemap put together from whole containers, by way of its serialized bytes ([`view`](super::view) has the format): Roaring itself takes
+//! ids one by one, and looks after each whether its container should be of another kind now.
+
+use super::view::{MAX_ARRAY, NO_RUNS};
+use crate::error::{Result, StoreError};
+use roaring::{RoaringBitmap, RoaringTreemap};
+
+/// The bits of a container, the lowest first.
+pub type Bits = [u64; 1 << 10];
+
+/// See the module. Containers come in ascending order of their ids without the last 16 bits, `high`.
+#[derive(Debug, Default)]
+pub struct Containers {
+    done: Vec<(u32, RoaringBitmap)>,
+    /// Of the bitmap that is being put together: the high half of its ids, and its parts.
+    half: u32,
+    heads: Vec<(u16, u16)>,
+    offsets: Vec<u32>,
+    body: Vec<u8>,
+}
+
+impl Containers {
+    /// Adds ascending members, as many as an array may have.
+    pub fn array(&mut self, high: u64, members: &[u16]) -> Result<()> {
+        if members.is_empty() {
+            return Ok(());
+        }
+        self.head(high, members.len() as u32)?;
+        extend(&mut self.body, members.iter().map(|member| member.to_le_bytes()));
+        Ok(())
+    }
+
+    /// Adds the members that have a bit. Uses `room`.
+    pub fn bits(&mut self, high: u64, bits: &Bits, room: &mut Vec<u16>) -> Result<()> {
+        let len = bits.iter().map(|word| word.count_ones()).sum();
+        if len <= MAX_ARRAY {
+            members(bits, room);
+            return self.array(high, room);
+        }
+        self.head(high, len)?;
+        extend(&mut self.body, bits.iter().map(|word| word.to_le_bytes()));
+        Ok(())
+    }
+
+    fn head(&mut self, high: u64, len: u32) -> Result<()> {
+        let half = (high >> 16) as u32;
+        if half != self.half {
+            self.end_bitmap()?;
+            self.half = half;
+        }
+        self.heads.push((high as u16, (len - 1) as u16));
+        self.offsets.push(self.body.len() as u32);
+        Ok(())
+    }
+
+    fn end_bitmap(&mut self) -> Result<()> {
+        let n = self.heads.len();
+        if n == 0 {
+            return Ok(());
+        }
+        let before = 8 + 8 * n;
+        let mut raw = Vec::with_capacity(before + self.body.len());
+        extend(&mut raw, [NO_RUNS, n as u32].into_iter().map(u32::to_le_bytes));
+        let head = |(key, rest): (u16, u16)| (u32::from(rest) << 16 | u32::from(key)).to_le_bytes();
+        extend(&mut raw, self.heads.drain(..).map(head));
+        extend(&mut raw, self.offsets.drain(..).map(|offset| (before as u32 + offset).to_le_bytes()));
+        raw.append(&mut self.body);
+        let bitmap = RoaringBitmap::deserialize_from(&raw[..]);
+        self.done.push((self.half, bitmap.map_err(|e| StoreError::Corrupt(format!("a set's array: {e}")))?));
+        Ok(())
+    }
+
+    /// All of it. An error where members were not in order.
+    pub fn treemap(mut self) -> Result<RoaringTreemap> {
+        self.end_bitmap()?;
+        Ok(RoaringTreemap::from_bitmaps(self.done))
+    }
+}
+
+/// Makes `members` those that have a bit, ascending.
+pub fn members(bits: &Bits, members: &mut Vec<u16>) {
+    members.clear();
+    for (n, word) in bits.iter().enumerate() {
+        let mut word = *word;
+        while word != 0 {
+            members.push(n as u16 * 64 + word.trailing_zeros() as u16);
+            word &= word - 1;
+        }
+    }
+}
+
+fn extend<const N: usize>(raw: &mut Vec<u8>, values: impl ExactSizeIterator<Item = [u8; N]>) {
+    let begin = raw.len();
+    raw.resize(begin + N * values.len(), 0);
+    let slots = raw.get_mut(begin..).unwrap_or_default().as_chunks_mut().0;
+    slots.iter_mut().zip(values).for_each(|(slot, value)| *slot = value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Members of containers of a few bitmaps: few, as many as an array has, one more, all.
+    fn containers() -> impl Strategy<Value = Vec<(u64, Vec<u16>)>> {
+        let high = prop_oneof![0u64..3, (1u64 << 16) - 2..(1 << 16) + 2, (1u64 << 48) - 2..1 << 48];
+        let len = prop_oneof![0u32..100, 4_090u32..4_100, Just(1 << 16)];
+        let members = (len, 1u32..13).prop_map(|(len, step)| {
+            let step = if len * step > 1 << 16 { 1 } else { step };
+            (0..len).map(|n| (n * step) as u16).collect()
+        });
+        proptest::collection::btree_map(high, members, 0..6).prop_map(Vec::from_iter)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn puts_together_what_it_is_given(all in containers(), as_bits in any::<bool>()) {
+            let (mut built, mut room) = (Containers::default(), Vec::new());
+            for (high, members) in &all {
+                if as_bits || members.len() > MAX_ARRAY as usize {
+                    let mut bits: Bits = [0; 1 << 10];
+                    members.iter().for_each(|member| bits[usize::from(member / 64)] |= 1 << (member % 64));
+                    built.bits(*high, &bits, &mut room).unwrap();
+                } else {
+                    built.array(*high, members).unwrap();
+                }
+            }
+            let ids = |(high, members): &(u64, Vec<u16>)| {
+                let high = high << 16;
+                members.iter().map(|member| high | u64::from(*member)).collect::<Vec<_>>()
+            };
+            let built = built.treemap().unwrap();
+            prop_assert_eq!(&built, &all.iter().flat_map(ids).collect::<RoaringTreemap>());
+            prop_assert!(built.bitmaps().all(|(_, bitmap)| !bitmap.is_empty()));
+        }
+    }
+}
