@@ -1,7 +1,8 @@
 //! Hazard: bytes in the middle of a file change, and wrong data is served, or data is missing, as if nothing had happened.
 //!
-//! Every file of a crashed directory is damaged alone, at many places. A server on it may refuse to start, naming the file (or the
-//! kind of file, where RocksDB does not tell which table it read); or it may answer commands that need what is damaged with an error; what it does answer is right.
+//! Every file of a crashed directory is damaged alone, at many places. A server on it may refuse to start, naming the file
+//! (or the kind of file, where RocksDB does not tell which table it read); or it may answer commands that need what is
+//! damaged with an error; what it does answer is right.
 
 use crate::history;
 use crate::support::rng::Rng;

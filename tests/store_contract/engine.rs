@@ -1,6 +1,8 @@
 //! The embedded engine alone: directories, sync policies, figures, group commit.
 
 use crate::{Harness, open, options, value};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 use tern::env::Clock;
 use tern::error::StoreError;
@@ -31,6 +33,30 @@ async fn dropping_the_last_clone_closes() {
     drop(clone);
     let again = open(dir.path(), Fsync::No).unwrap();
     assert_eq!(value(&again.begin(), "a", Read::Snapshot).await.as_deref(), Some("1"));
+}
+
+/// Hazard: a reader of many rows holds its thread, which others wait for.
+#[tokio::test(flavor = "current_thread")]
+async fn others_run_between_the_parts_of_a_bulk() {
+    let h = Harness::local();
+    let turns = Rc::new(Cell::new(0));
+    let taken = turns.clone();
+    let other = async move {
+        loop {
+            taken.set(taken.get() + 1);
+            tokio::task::yield_now().await;
+        }
+    };
+    let keys: Vec<Vec<u8>> = (0..1280).map(|n| format!("{n:04}").into_bytes()).collect();
+    let reader = async {
+        let tx = h.store.begin();
+        tx.get(b"first", Read::Snapshot).await.unwrap();
+        turns.set(0);
+        tx.get_bulk(&keys, Read::Snapshot).await.unwrap();
+        turns.get()
+    };
+    let turns = tokio::select! { biased; turns = reader => turns, () = other => 0 };
+    assert!(turns >= 9, "{turns} turns beside 1280 rows");
 }
 
 #[tokio::test]

@@ -221,7 +221,9 @@ fn damage(text: &str) -> String {
     if blame.is_none() || text.contains(".sst") {
         return text.to_owned();
     }
-    format!("{text}, in one of its tables (*.sst), RocksDB does not say in which")
+    format!(
+        "{text}, probably in one of its tables (*.sst): RocksDB names none, and the manifest's checksums match"
+    )
 }
 
 /// What a failed read says upwards.
