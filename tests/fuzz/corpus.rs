@@ -14,7 +14,7 @@ use tern::keyspace::receipt::Receipt;
 use tern::keyspace::record::{Record, SetRep, Str, Value};
 use tern::types::dump;
 use tern::types::hyperloglog::HyperLogLog;
-use tern::types::set::chunk::Row;
+use tern::types::set::chunk::cut;
 use tern::types::set::small::Small;
 
 /// Redis' checksum (Jones), bit by bit.
@@ -119,7 +119,7 @@ pub fn chunks() -> Vec<Vec<u8>> {
     let dense: RoaringTreemap = (0..40_000u64).map(|n| n * 3 / 2).collect();
     let high: RoaringTreemap = [1, 1 << 33, u64::MAX].into_iter().collect();
     let all = [RoaringTreemap::new(), scattered, runs, dense, high];
-    all.iter().map(|ids| Row::encode(Some(1 << 40), ids).unwrap()).collect()
+    all.into_iter().flat_map(|ids| cut(0, ids).unwrap()).map(|piece| piece.encode(Some(1 << 40))).collect()
 }
 
 pub fn member_rows() -> Vec<Vec<u8>> {

@@ -126,7 +126,7 @@ fn chunks(input: &[u8]) {
     let Ok(row) = Row::new(0, Bytes::copy_from_slice(input)) else { return };
     let (count, ids) = (row.count(), row.ids());
     let _ = (row.contains(7), row.contains(u64::MAX), row.select(0), row.select(u64::MAX), row.covers(1));
-    let _ = row.arrays();
+    let _ = row.parts();
     if let (Ok(count), Ok(ids)) = (count, ids) {
         let _ = (count, ids.len(), ids.iter().take(100).count());
     }

@@ -10,7 +10,8 @@
 //! A chunk holds whole 2^16 containers. It is cut above 12 KiB into pieces of about 6 KiB; a container is never cut,
 //! so a lone one may have a little over 8 KiB.
 
-use super::view::{Array, View};
+use super::containers::Containers;
+use super::view::{Part, View};
 use crate::error::{Error, Result, StoreError};
 use bytes::Bytes;
 use roaring::RoaringTreemap;
@@ -54,14 +55,6 @@ impl Row {
         };
         Ok(Row { first, next, raw })
     }
-    /// The stored bytes of a chunk.
-    pub fn encode(next: Option<u64>, ids: &RoaringTreemap) -> Result<Vec<u8>> {
-        let mut out = Vec::with_capacity(9 + ids.serialized_size());
-        out.push(ROW_FORMAT);
-        out.extend_from_slice(&next.unwrap_or(0).to_be_bytes());
-        append(&mut out, ids)?;
-        Ok(out)
-    }
     /// The stored bytes of this one.
     pub fn bytes(&self) -> &[u8] {
         &self.raw
@@ -82,9 +75,9 @@ impl Row {
     pub fn count(&self) -> Result<u64> {
         self.ask(|view| view.count())
     }
-    /// Their containers, where all of them are arrays: the ids without their last 16 bits, and those.
-    pub fn arrays(&self) -> Result<Option<Vec<(u64, Array<'_>)>>> {
-        self.ask(View::arrays)
+    /// Their containers.
+    pub fn parts(&self) -> Result<Vec<Part<'_>>> {
+        self.ask(View::parts)
     }
     /// The member with `rank` smaller ones.
     pub fn select(&self, rank: u64) -> Result<Option<u64>> {
@@ -126,61 +119,75 @@ pub fn decode(raw: &[u8]) -> Result<RoaringTreemap> {
     }
 }
 
-/// Cuts `ids`, the members from `first` on, into chunks: their first ids and members. The first piece starts at `first`
-/// and is there even without members.
-pub fn cut(first: u64, mut ids: RoaringTreemap) -> Vec<(u64, RoaringTreemap)> {
+/// Members of a chunk that is to be written.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    /// Where the chunk starts.
+    pub first: u64,
+    /// Number of members.
+    pub len: u64,
+    treemap: Vec<u8>,
+}
+
+impl Piece {
+    fn new(first: u64, ids: &RoaringTreemap) -> Result<Self> {
+        let mut treemap = Vec::with_capacity(ids.serialized_size());
+        append(&mut treemap, ids)?;
+        Ok(Piece { first, len: ids.len(), treemap })
+    }
+    /// Bytes of the members.
+    pub fn size(&self) -> usize {
+        self.treemap.len()
+    }
+    /// With the members of the chunk behind it.
+    pub fn joined(&self, behind: &Row) -> Result<Self> {
+        let mine = RoaringTreemap::deserialize_from(&self.treemap[..]).map_err(|_| corrupt(&self.treemap))?;
+        Piece::new(self.first, &(mine | behind.ids()?))
+    }
+    /// The stored bytes of the chunk, where the next one starts at `next`.
+    pub fn encode(&self, next: Option<u64>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(9 + self.treemap.len());
+        out.push(ROW_FORMAT);
+        out.extend_from_slice(&next.unwrap_or(0).to_be_bytes());
+        out.extend_from_slice(&self.treemap);
+        out
+    }
+}
+
+/// Cuts `ids`, the members from `first` on, into chunks. The first piece starts at `first` and is there even without members.
+pub fn cut(first: u64, mut ids: RoaringTreemap) -> Result<Vec<Piece>> {
     ids.optimize();
-    if ids.serialized_size() <= MAX_BYTES {
-        return vec![(first, ids)];
+    let whole = Piece::new(first, &ids)?;
+    if whole.size() <= MAX_BYTES {
+        return Ok(vec![whole]);
     }
-    let mut pieces: Vec<(u64, RoaringTreemap)> = Vec::new();
-    let mut room = 0;
-    for part in containers(&ids) {
-        let bytes = part.serialized_size();
-        match pieces.last_mut() {
-            Some((_, piece)) if bytes <= room => {
-                // A union counts both sides first. Where containers are small, a piece has hundreds of them.
-                if part.len() <= FEW as u64 {
-                    piece.extend(part);
-                } else {
-                    *piece |= part;
-                }
-                room -= bytes;
-            }
-            last => {
-                let start = if last.is_none() { Some(first) } else { part.min().map(container) };
-                pieces.push((start.unwrap_or(first), part));
-                room = PIECE_BYTES.saturating_sub(bytes);
-            }
-        }
+    let parts = View::new(&whole.treemap).and_then(View::parts).ok_or_else(|| corrupt(&whole.treemap))?;
+    let mut pieces = Vec::new();
+    let mut rest = &parts[..];
+    while let Some(next) = rest.first() {
+        let (mut bytes, mut half) = (0, None);
+        let fits = |part: &&Part<'_>| {
+            let bitmap =
+                if half.replace(part.high >> 16) == Some(part.high >> 16) { 0 } else { BITMAP_BYTES };
+            bytes += bitmap + HEAD_BYTES + part.raw.len();
+            bytes <= PIECE_BYTES
+        };
+        let n = rest.iter().take_while(fits).count().max(1);
+        let (here, behind) = rest.split_at_checked(n).unwrap_or((rest, &[]));
+        let mut containers = Containers::with_capacity(PIECE_BYTES);
+        here.iter().for_each(|part| containers.part(part));
+        let start = if pieces.is_empty() { first } else { next.high << 16 };
+        let len = here.iter().map(|part| u64::from(part.len)).sum();
+        pieces.push(Piece { first: start, len, treemap: containers.into_bytes() });
+        rest = behind;
     }
-    pieces
+    Ok(pieces)
 }
 
-/// So many members of a container are copied one by one; more are cut out.
-const FEW: usize = 256;
-
-/// The containers of `ids`, each in a treemap of its own.
-fn containers(ids: &RoaringTreemap) -> impl Iterator<Item = RoaringTreemap> {
-    let mut iter = ids.iter().peekable();
-    std::iter::from_fn(move || {
-        let first = *iter.peek()?;
-        let last = first | 0xffff;
-        let few = Vec::from_iter(std::iter::from_fn(|| iter.next_if(|id| *id <= last)).take(FEW));
-        let mut part = RoaringTreemap::new();
-        if iter.peek().is_some_and(|id| *id <= last) {
-            part.insert_range(container(first)..=last);
-            part &= ids;
-            let mut rest = ids.iter();
-            rest.advance_to(last.saturating_add(1));
-            iter = rest.peekable();
-        } else {
-            part.extend(few);
-        }
-        part.optimize();
-        Some(part)
-    })
-}
+/// What a bitmap begins with: the high half of its ids, its cookie, and the number of its containers.
+const BITMAP_BYTES: usize = 12;
+/// A container's head and offset.
+const HEAD_BYTES: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -201,21 +208,26 @@ mod tests {
         fn pieces_hold_everything_once_and_in_size(stretches in stretches()) {
             let of = |(begin, n, step): &(u64, u64, u64)| (0..*n).map(move |k| begin + k * step).collect::<Vec<_>>();
             let ids: RoaringTreemap = stretches.iter().flat_map(of).collect();
-            let pieces = cut(0, ids.clone());
-            prop_assert_eq!(pieces[0].0, 0);
+            let pieces = cut(0, ids.clone()).unwrap();
+            prop_assert_eq!(pieces[0].first, 0);
             let mut joined = RoaringTreemap::new();
-            for (n, (first, piece)) in pieces.iter().enumerate() {
-                let end = pieces.get(n + 1).map_or(u64::MAX, |(next, _)| *next);
-                prop_assert!(container(*first) == *first && *first < end);
-                prop_assert!(piece.iter().all(|id| id >= *first && id < end));
-                let raw = Row::encode(Some(end), piece).unwrap();
+            for (n, piece) in pieces.iter().enumerate() {
+                let (first, end) = (piece.first, pieces.get(n + 1).map_or(u64::MAX, |next| next.first));
+                prop_assert!(container(first) == first && first < end);
+                let raw = piece.encode(Some(end));
                 prop_assert!(raw.len() <= MAX_BYTES + 9, "{} bytes", raw.len());
-                let row = Row::new(*first, raw.into()).unwrap();
-                prop_assert_eq!((row.next, row.count().unwrap()), (Some(end), piece.len()));
-                prop_assert!(row.covers(*first) && row.covers(end - 1) && !row.covers(end));
-                prop_assert_eq!(&row.ids().unwrap(), piece);
-                joined |= piece;
+                let row = Row::new(first, raw.into()).unwrap();
+                prop_assert_eq!((row.next, row.count().unwrap(), row.size()), (Some(end), piece.len, piece.size()));
+                prop_assert!(row.covers(first) && row.covers(end - 1) && !row.covers(end));
+                let here = row.ids().unwrap();
+                prop_assert!(here.iter().all(|id| id >= first && id < end));
+                // As Roaring itself would have written it.
+                let mut raw = Vec::new();
+                here.serialize_into(&mut raw).unwrap();
+                prop_assert_eq!(row.body(), &raw[..]);
+                joined |= here;
             }
+            prop_assert!(pieces.len() == 1 || pieces.windows(2).all(|two| two[0].size() + two[1].size() > PIECE_BYTES));
             prop_assert_eq!(joined, ids);
         }
     }

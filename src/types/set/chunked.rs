@@ -68,8 +68,7 @@ pub async fn create(s: &Scope<'_>, members: &[Bytes]) -> Result<SetRep> {
 pub fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<(SetRep, u64)> {
     check_room(ids.serialized_size())?;
     let (oid, len) = (s.space.fresh.oid(), ids.len());
-    for row in rows::new_rows(s.db, oid, s.space.fresh.stamp(), ids) {
-        let (key, value) = row?;
+    for (key, value) in rows::new_rows(s.db, oid, s.space.fresh.stamp(), ids)? {
         s.tx.set(&key, &value)?;
     }
     Ok((SetRep::Chunked(oid), len))

@@ -1,79 +1,110 @@
 //! A treemap put together from whole containers, by way of its serialized bytes ([`view`](super::view) has the format): Roaring itself takes
 //! ids one by one, and looks after each whether its container should be of another kind now.
 
-use super::view::{MAX_ARRAY, NO_RUNS};
+use super::view::{MAX_ARRAY, NO_OFFSETS, NO_RUNS, Part, WITH_RUNS};
 use crate::error::{Result, StoreError};
-use roaring::{RoaringBitmap, RoaringTreemap};
+use roaring::RoaringTreemap;
 
 /// The bits of a container, the lowest first.
 pub type Bits = [u64; 1 << 10];
 
 /// See the module. Containers come in ascending order of their ids without the last 16 bits, `high`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Containers {
-    done: Vec<(u32, RoaringBitmap)>,
+    /// A treemap's bytes: bitmaps that are whole, and their number in front.
+    raw: Vec<u8>,
+    bitmaps: u64,
     /// Of the bitmap that is being put together: the high half of its ids, and its parts.
     half: u32,
-    heads: Vec<(u16, u16)>,
+    heads: Vec<[u8; 4]>,
+    runs: Vec<bool>,
     offsets: Vec<u32>,
     body: Vec<u8>,
 }
 
 impl Containers {
+    /// With room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        let mut raw = Vec::with_capacity(bytes);
+        raw.extend([0; 8]);
+        let (heads, runs, offsets, body) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Containers { raw, bitmaps: 0, half: 0, heads, runs, offsets, body }
+    }
+
     /// Adds ascending members, as many as an array may have.
-    pub fn array(&mut self, high: u64, members: &[u16]) -> Result<()> {
-        if members.is_empty() {
-            return Ok(());
+    pub fn array(&mut self, high: u64, members: &[u16]) {
+        if !members.is_empty() {
+            self.head(high, members.len() as u32, false);
+            extend(&mut self.body, members.iter().map(|member| member.to_le_bytes()));
         }
-        self.head(high, members.len() as u32)?;
-        extend(&mut self.body, members.iter().map(|member| member.to_le_bytes()));
-        Ok(())
     }
 
     /// Adds the members that have a bit. Uses `room`.
-    pub fn bits(&mut self, high: u64, bits: &Bits, room: &mut Vec<u16>) -> Result<()> {
+    pub fn bits(&mut self, high: u64, bits: &Bits, room: &mut Vec<u16>) {
         let len = bits.iter().map(|word| word.count_ones()).sum();
         if len <= MAX_ARRAY {
             members(bits, room);
             return self.array(high, room);
         }
-        self.head(high, len)?;
+        self.head(high, len, false);
         extend(&mut self.body, bits.iter().map(|word| word.to_le_bytes()));
-        Ok(())
     }
 
-    fn head(&mut self, high: u64, len: u32) -> Result<()> {
+    /// Adds a container of another treemap.
+    pub fn part(&mut self, part: &Part<'_>) {
+        self.head(part.high, part.len, part.runs);
+        self.body.extend_from_slice(part.raw);
+    }
+
+    fn head(&mut self, high: u64, len: u32, runs: bool) {
         let half = (high >> 16) as u32;
         if half != self.half {
-            self.end_bitmap()?;
+            self.end_bitmap();
             self.half = half;
         }
-        self.heads.push((high as u16, (len - 1) as u16));
+        self.heads.push(((len - 1) << 16 | u32::from(high as u16)).to_le_bytes());
+        self.runs.push(runs);
         self.offsets.push(self.body.len() as u32);
-        Ok(())
     }
 
-    fn end_bitmap(&mut self) -> Result<()> {
+    fn end_bitmap(&mut self) {
         let n = self.heads.len();
         if n == 0 {
-            return Ok(());
+            return;
         }
-        let before = 8 + 8 * n;
-        let mut raw = Vec::with_capacity(before + self.body.len());
-        extend(&mut raw, [NO_RUNS, n as u32].into_iter().map(u32::to_le_bytes));
-        let head = |(key, rest): (u16, u16)| (u32::from(rest) << 16 | u32::from(key)).to_le_bytes();
-        extend(&mut raw, self.heads.drain(..).map(head));
-        extend(&mut raw, self.offsets.drain(..).map(|offset| (before as u32 + offset).to_le_bytes()));
+        let raw = &mut self.raw;
+        raw.extend(self.half.to_le_bytes());
+        let begin = raw.len();
+        let with_runs = self.runs.contains(&true);
+        if with_runs {
+            raw.extend(((n as u32 - 1) << 16 | WITH_RUNS).to_le_bytes());
+            let byte = |some: &[bool]| some.iter().rev().fold(0, |byte, runs| byte << 1 | u8::from(*runs));
+            raw.extend(self.runs.chunks(8).map(byte));
+        } else {
+            extend(raw, [NO_RUNS, n as u32].into_iter().map(u32::to_le_bytes));
+        }
+        extend(raw, self.heads.drain(..));
+        if !with_runs || n > NO_OFFSETS {
+            let body = (raw.len() - begin + 4 * n) as u32;
+            extend(raw, self.offsets.iter().map(|offset| (body + offset).to_le_bytes()));
+        }
         raw.append(&mut self.body);
-        let bitmap = RoaringBitmap::deserialize_from(&raw[..]);
-        self.done.push((self.half, bitmap.map_err(|e| StoreError::Corrupt(format!("a set's array: {e}")))?));
-        Ok(())
+        self.runs.clear();
+        self.offsets.clear();
+        self.bitmaps += 1;
+    }
+
+    /// The treemap's bytes.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.end_bitmap();
+        self.raw.iter_mut().zip(self.bitmaps.to_le_bytes()).for_each(|(slot, byte)| *slot = byte);
+        self.raw
     }
 
     /// All of it. An error where members were not in order.
-    pub fn treemap(mut self) -> Result<RoaringTreemap> {
-        self.end_bitmap()?;
-        Ok(RoaringTreemap::from_bitmaps(self.done))
+    pub fn treemap(self) -> Result<RoaringTreemap> {
+        let found = RoaringTreemap::deserialize_from(&self.into_bytes()[..]);
+        Ok(found.map_err(|e| StoreError::Corrupt(format!("a set's array: {e}")))?)
     }
 }
 
@@ -116,14 +147,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn puts_together_what_it_is_given(all in containers(), as_bits in any::<bool>()) {
-            let (mut built, mut room) = (Containers::default(), Vec::new());
+            let (mut built, mut room) = (Containers::with_capacity(0), Vec::new());
             for (high, members) in &all {
                 if as_bits || members.len() > MAX_ARRAY as usize {
                     let mut bits: Bits = [0; 1 << 10];
                     members.iter().for_each(|member| bits[usize::from(member / 64)] |= 1 << (member % 64));
-                    built.bits(*high, &bits, &mut room).unwrap();
+                    built.bits(*high, &bits, &mut room);
                 } else {
-                    built.array(*high, members).unwrap();
+                    built.array(*high, members);
                 }
             }
             let ids = |(high, members): &(u64, Vec<u16>)| {

@@ -24,7 +24,7 @@
 //! says whether it covers the id. Only a wrong hint costs a reverse range read. On the embedded engine that read took
 //! 8 of the 20 us of a SADD: it makes an iterator and walks over the versions of the chunk that folds left in the memtable.
 
-use super::chunk::{self, Row};
+use super::chunk::{self, Piece, Row};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
@@ -213,10 +213,10 @@ pub fn new_rows(
     oid: Oid,
     stamp: u64,
     ids: RoaringTreemap,
-) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {
+) -> Result<impl Iterator<Item = (Vec<u8>, Vec<u8>)>> {
     let count = Count::step(ids.len().cast_signed()).to_vec();
-    let pieces = chunk::cut(0, ids);
-    let weights: Vec<(u64, u64)> = pieces.iter().map(|(first, ids)| (*first, ids.len() + SLACK)).collect();
+    let pieces = chunk::cut(0, ids)?;
+    let weights: Vec<(u64, u64)> = pieces.iter().map(|piece| (piece.first, piece.len + SLACK)).collect();
     let mut sums: BTreeMap<u8, u128> = BTreeMap::new();
     for (first, weight) in &weights {
         *sums.entry(bucket(*first)).or_insert(u128::from(stamp) << 64) += u128::from(*weight);
@@ -224,13 +224,13 @@ pub fn new_rows(
     let nexts: Vec<Option<u64>> =
         weights.iter().skip(1).map(|(first, _)| Some(*first)).chain([None]).collect();
     let chunks = pieces.into_iter().zip(nexts);
-    let chunks = chunks.map(move |((first, ids), next)| Ok((db.chunk(oid, first), Row::encode(next, &ids)?)));
+    let chunks = chunks.map(move |(piece, next)| (db.chunk(oid, piece.first), piece.encode(next)));
     let weight =
         move |(first, n): (u64, u64)| (db.weight(oid, bucket(first), first), n.to_le_bytes().to_vec());
     let sum = move |(bucket, sum): (u8, u128)| (db.weight_sum(oid, bucket), sum.to_le_bytes().to_vec());
     let small =
         weights.into_iter().map(weight).chain(sums.into_iter().map(sum)).chain([(db.count(oid), count)]);
-    chunks.chain(small.map(Ok))
+    Ok(chunks.chain(small))
 }
 
 /// Which deltas a rewritten chunk takes in.
@@ -276,7 +276,7 @@ pub async fn rewrite(
     write_conflicts(s, oid, changes)?;
     apply(&mut ids, &seen);
     apply(&mut ids, changes);
-    let mut pieces = chunk::cut(row.first, ids);
+    let mut pieces = chunk::cut(row.first, ids)?;
     let end = join_next(s, oid, row, &mut pieces, &mut old).await?;
     for first in old.keys() {
         let key = s.db.chunk(oid, *first);
@@ -290,11 +290,11 @@ async fn join_next(
     s: &Scope<'_>,
     oid: Oid,
     row: &Row,
-    pieces: &mut [(u64, RoaringTreemap)],
+    pieces: &mut [Piece],
     old: &mut BTreeMap<u64, u64>,
 ) -> Result<Option<u64>> {
-    let (Some(next), Some((_, last))) = (row.next, pieces.last_mut()) else { return Ok(row.next) };
-    let size = last.serialized_size();
+    let (Some(next), Some(last)) = (row.next, pieces.last_mut()) else { return Ok(row.next) };
+    let size = last.size();
     if size >= chunk::JOINED_BYTES {
         return Ok(row.next);
     }
@@ -303,9 +303,8 @@ async fn join_next(
     if !small || size + behind.size() > chunk::JOINED_BYTES {
         return Ok(row.next);
     }
-    let joined = behind.ids()?;
-    old.insert(behind.first, joined.len());
-    *last |= joined;
+    old.insert(behind.first, behind.count()?);
+    *last = last.joined(&behind)?;
     Ok(behind.next)
 }
 
@@ -349,13 +348,13 @@ fn replace(
     s: &Scope<'_>,
     oid: Oid,
     old: &BTreeMap<u64, u64>,
-    new: Vec<(u64, RoaringTreemap)>,
+    new: Vec<Piece>,
     end: Option<u64>,
 ) -> Result<()> {
     let mut sums: BTreeMap<u8, i64> = BTreeMap::new();
     for (first, len) in old {
-        let same = new.iter().find(|(f, _)| f == first);
-        if same.is_none_or(|(_, ids)| ids.len() != *len) {
+        let same = new.iter().find(|piece| piece.first == *first);
+        if same.is_none_or(|piece| piece.len != *len) {
             *sums.entry(bucket(*first)).or_default() -= (len + SLACK).cast_signed();
         }
         if same.is_none() {
@@ -365,12 +364,12 @@ fn replace(
         }
     }
     let mut next = end;
-    for (first, ids) in new.into_iter().rev() {
-        let bytes = Row::encode(next, &ids)?;
+    for piece in new.into_iter().rev() {
+        let (first, bytes) = (piece.first, piece.encode(next));
         s.tx.set(&s.db.chunk(oid, first), &bytes)?;
         s.space.hints.wrote_chunk(oid, first, &bytes);
-        if old.get(&first) != Some(&ids.len()) {
-            let weight = ids.len() + SLACK;
+        if old.get(&first) != Some(&piece.len) {
+            let weight = piece.len + SLACK;
             *sums.entry(bucket(first)).or_default() += weight.cast_signed();
             s.tx.set(&s.db.weight(oid, bucket(first), first), &weight.to_le_bytes())?;
         }

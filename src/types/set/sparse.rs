@@ -41,7 +41,7 @@ pub fn combine(op: Op, first: &Stretch, others: &[Stretch]) -> Result<Option<Roa
         Op::Inter => sift(mine, theirs, true),
         Op::Diff => sift(mine, theirs, false),
     };
-    Ok(Some(found?.treemap()?))
+    Ok(Some(found.treemap()?))
 }
 
 /// The containers of a stretch by their ids without the last 16 bits. None where they are not for [`combine`], or the stretch ends inside one.
@@ -54,14 +54,16 @@ fn collect(stretch: &Stretch) -> Result<Option<BTreeMap<u64, Sparse<'_>>>> {
     let deltas = &stretch.deltas;
     let (mut containers, mut members) = (BTreeMap::new(), deltas.len());
     for row in &stretch.rows {
-        let Some(arrays) = row.arrays()? else { return Ok(None) };
-        let here: usize = arrays.iter().map(|(_, array)| array.len()).sum();
-        if here < arrays.len() * FEW {
+        let parts = row.parts()?;
+        let here: usize = parts.iter().map(|part| part.len as usize).sum();
+        if here < parts.len() * FEW {
             return Ok(None);
         }
         members += here;
-        let arrays = arrays.into_iter().filter(|(high, _)| inside(*high));
-        containers.extend(arrays.map(|(high, array)| (high, Sparse { array, deltas })));
+        for part in parts.iter().filter(|part| inside(part.high)) {
+            let Some(array) = part.array() else { return Ok(None) };
+            containers.insert(part.high, Sparse { array, deltas });
+        }
     }
     for id in deltas.keys() {
         containers.entry(id >> 16).or_insert(Sparse { array: &[], deltas });
@@ -70,9 +72,9 @@ fn collect(stretch: &Stretch) -> Result<Option<BTreeMap<u64, Sparse<'_>>>> {
 }
 
 /// The members of `mine` that `theirs` have too (`keep`), or have not.
-fn sift(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>, keep: bool) -> Result<Containers> {
+fn sift(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>, keep: bool) -> Containers {
     let theirs = BTreeMap::from_iter(theirs);
-    let mut found = Containers::default();
+    let mut found = Containers::with_capacity(0);
     let (mut bits, mut members, mut left) = (NONE, Vec::new(), Vec::new());
     for (high, sparse) in mine {
         sparse.members(high, &mut bits, &mut members);
@@ -80,21 +82,21 @@ fn sift(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>, keep: b
             Some(other) => {
                 other.bits(high, &mut bits);
                 sieve(&members, &bits, keep, &mut left);
-                found.array(high, &left)?;
+                found.array(high, &left);
             }
             None if keep => {}
-            None => found.array(high, &members)?,
+            None => found.array(high, &members),
         }
     }
-    Ok(found)
+    found
 }
 
 /// The members of both.
-fn union(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>) -> Result<Containers> {
+fn union(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>) -> Containers {
     let mut all = Vec::from_iter(mine);
     all.extend(theirs);
     all.sort_by_key(|(high, _)| *high);
-    let mut found = Containers::default();
+    let mut found = Containers::with_capacity(0);
     let (mut bits, mut more, mut members) = (NONE, NONE, Vec::new());
     for same in all.chunk_by(|(a, _), (b, _)| a == b) {
         let Some(((high, first), others)) = same.split_first() else { continue };
@@ -104,9 +106,9 @@ fn union(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>) -> Res
             other.bits(*high, &mut more);
             bits.iter_mut().zip(&more).for_each(|(word, more)| *word |= more);
         }
-        found.bits(*high, &bits, &mut members)?;
+        found.bits(*high, &bits, &mut members);
     }
-    Ok(found)
+    found
 }
 
 impl Sparse<'_> {
@@ -162,7 +164,7 @@ fn sieve(members: &[u16], bits: &Bits, keep: bool, left: &mut Vec<u16>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chunk::{Row, cut};
+    use super::super::chunk::{Piece, Row, cut};
     use super::*;
     use proptest::prelude::*;
 
@@ -179,11 +181,9 @@ mod tests {
 
     /// A set as it is stored, with the members of `changed` in deltas, and `ids` in all.
     fn stored(ids: &RoaringTreemap, changed: &RoaringTreemap) -> Stretch {
-        let pieces = cut(0, ids ^ changed);
-        let nexts = pieces.iter().skip(1).map(|(first, _)| Some(*first)).chain([None]);
-        let row = |((first, ids), next): (&(u64, RoaringTreemap), _)| {
-            Row::new(*first, Row::encode(next, ids).unwrap().into()).unwrap()
-        };
+        let pieces = cut(0, ids ^ changed).unwrap();
+        let nexts = pieces.iter().skip(1).map(|piece| Some(piece.first)).chain([None]);
+        let row = |(piece, next): (&Piece, _)| Row::new(piece.first, piece.encode(next).into()).unwrap();
         let rows = pieces.iter().zip(nexts).map(row).collect();
         Stretch { lo: 0, next: None, rows, deltas: changed.iter().map(|id| (id, ids.contains(id))).collect() }
     }

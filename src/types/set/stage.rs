@@ -304,8 +304,7 @@ pub(in crate::types) async fn build(
     }
     let (db, oid) = builder.place();
     let (mut step, mut bytes) = (Vec::new(), 0);
-    for row in rows::new_rows(db, oid, space.fresh.stamp(), ids) {
-        let (key, value) = row?;
+    for (key, value) in rows::new_rows(db, oid, space.fresh.stamp(), ids)? {
         bytes += key.len() + value.len();
         step.push(Row { key, at: None, bytes: Cow::Owned(value) });
         if bytes >= STEP {

@@ -12,7 +12,10 @@
 
 /// What a bitmap without runs begins with.
 pub const NO_RUNS: u32 = 12_346;
-const WITH_RUNS: u32 = 12_347;
+/// What the first half of one with runs begins with.
+pub const WITH_RUNS: u32 = 12_347;
+/// So many containers at most, some of them runs, have no offsets.
+pub const NO_OFFSETS: usize = 3;
 /// Members of an array at most.
 pub const MAX_ARRAY: u32 = 4_096;
 const BITS_BYTES: usize = 8 << 10;
@@ -45,17 +48,19 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The containers, ascending: their ids without the last 16 bits, and those, little-endian. The inner None: not all are arrays.
-    pub fn arrays(self) -> Option<Option<Vec<(u64, Array<'a>)>>> {
+    /// The containers, ascending.
+    pub fn parts(self) -> Option<Vec<Part<'a>>> {
         let mut found = Vec::new();
         for bitmap in self.bitmaps() {
             let (high, bitmap) = bitmap?;
             for (n, head) in bitmap.heads.iter().enumerate() {
-                let Container::Array(ids) = bitmap.container(n)? else { return Some(None) };
-                found.push((high >> 16 | u64::from(Bitmap::key(head)), ids));
+                let (begin, end) = bitmap.place(n)?;
+                let high = high >> 16 | u64::from(Bitmap::key(head));
+                let (len, runs) = (bitmap.members(n)?, bitmap.has_runs(n));
+                found.push(Part { high, len, runs, raw: bitmap.raw.get(begin..end)? });
             }
         }
-        Some(Some(found))
+        Some(found)
     }
 
     /// Whether `id` is a member.
@@ -95,6 +100,26 @@ impl<'a> View<'a> {
     }
 }
 
+/// A container as it is stored.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// The ids without their last 16 bits.
+    pub high: u64,
+    /// Number of members.
+    pub len: u32,
+    /// Whether it is runs.
+    pub runs: bool,
+    /// Its bytes.
+    pub raw: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    /// The members, where it is an array.
+    pub fn array(&self) -> Option<Array<'a>> {
+        (!self.runs && self.len <= MAX_ARRAY).then_some(self.raw.as_chunks().0)
+    }
+}
+
 /// One bitmap; `raw` goes on behind it.
 #[derive(Clone, Copy)]
 struct Bitmap<'a> {
@@ -119,7 +144,7 @@ impl<'a> Bitmap<'a> {
             _ => return None,
         };
         let heads = take(&mut rest, n.checked_mul(4)?)?.as_chunks().0;
-        let offsets = match runs.is_empty() || n > 3 {
+        let offsets = match runs.is_empty() || n > NO_OFFSETS {
             true => Some(take(&mut rest, n * 4)?.as_chunks().0),
             false => None,
         };
@@ -314,11 +339,16 @@ mod tests {
                 prop_assert_eq!(view.contains(id), Some(ids.contains(id)));
             }
             prop_assert_eq!(view.select(ids.len()), Some(None));
-            if let Some(arrays) = view.arrays().unwrap() {
-                let whole = |(high, low): &(u64, Array<'_>)| {
-                    low.iter().map(|id| high << 16 | u64::from(u16::from_le_bytes(*id))).collect::<Vec<_>>()
-                };
-                prop_assert_eq!(arrays.iter().flat_map(whole).collect::<Vec<_>>(), Vec::from_iter(&ids));
+            let parts = view.parts().unwrap();
+            prop_assert_eq!(parts.iter().map(|part| u64::from(part.len)).sum::<u64>(), ids.len());
+            let mut left = ids.iter();
+            for part in &parts {
+                let here: Vec<u64> = left.by_ref().take(part.len as usize).collect();
+                prop_assert!(here.iter().all(|id| id >> 16 == part.high));
+                if let Some(array) = part.array() {
+                    let whole = array.iter().map(|id| part.high << 16 | u64::from(u16::from_le_bytes(*id)));
+                    prop_assert_eq!(Vec::from_iter(whole), here);
+                }
             }
         }
 
@@ -330,7 +360,7 @@ mod tests {
             raw.truncate(cut.index(raw.len() + 1));
             if let Some(view) = View::new(&raw) {
                 for id in ids.iter().take(50) {
-                    let _ = (view.contains(id), view.select(id % 1000), view.count(), view.arrays().is_some());
+                    let _ = (view.contains(id), view.select(id % 1000), view.count(), view.parts().is_some());
                 }
             }
         }
