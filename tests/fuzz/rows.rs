@@ -200,7 +200,7 @@ impl Damaged {
     /// Why nobody can see what is wrong with `rows`, or what somebody can.
     fn unseen(&self, rows: &Rows) -> Result<BTreeSet<Unseen>, String> {
         let one = |(key, before, after): (Bytes, Option<Bytes>, Option<Bytes>)| {
-            let why = unseen::why(&self.sound, &key, before.as_ref(), after.as_ref());
+            let why = unseen::why([&self.sound, rows], &key, before.as_ref(), after.as_ref());
             let show = |value: &Option<Bytes>| value.as_ref().map(|value| value.escape_ascii().to_string());
             why.ok_or_else(|| {
                 format!("not reported: {} was {:?}, is {:?}", key.escape_ascii(), show(&before), show(&after))
@@ -234,6 +234,22 @@ impl Damaged {
             }
         }
         (unseen, missed)
+    }
+
+    /// Removes two deltas of one set, of which one adds and the other removes. Whether that is reported, and whether it should be.
+    pub async fn even_deltas(&self) -> (bool, Result<BTreeSet<Unseen>, String>) {
+        let set = |key: &Bytes| (key[2] == b'S' && key.get(19) == Some(&1)).then(|| key.slice(..20));
+        let deltas = || self.sound.iter().filter(|(key, _)| key[0] >= 0x80 && set(key).is_some());
+        let other = |key: &Bytes, value: &Bytes| {
+            deltas().find(|(k, v)| set(k) == set(key) && *v != value).map(|(other, _)| other.clone())
+        };
+        let mut pairs = deltas().filter_map(|(key, value)| Some([key.clone(), other(key, value)?]));
+        let pair = pairs.next().expect("a set with both kinds of deltas");
+        let mut rows = self.sound.clone();
+        rows.retain(|key, _| !pair.contains(key));
+        let store = &self.rig.server.store;
+        replace(store, &rows).await;
+        (is_reported(store).await, self.unseen(&rows))
     }
 
     /// Puts the sound store back, and checks that.

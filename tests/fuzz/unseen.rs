@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tern::keyspace::keys::{Prefix, SHARDS, root, root::Garbage};
 use tern::keyspace::record::Record;
 use tern::types::set::chunk::Row;
+use tern::types::set::rows::delta_value;
 
 /// Rows by their keys.
 pub type Rows = std::collections::BTreeMap<Bytes, Bytes>;
@@ -16,7 +17,7 @@ pub type Rows = std::collections::BTreeMap<Bytes, Bytes>;
 pub enum Unseen {
     /// The bytes of a string, the members of a small set, and the revision are in the record and nowhere else.
     Value,
-    /// Which ids a set has its chunk says alone; their number is said again.
+    /// Which ids a set has its chunks and deltas say alone; their number is said again.
     Members,
     /// A piece of a long string, or its end, that is not there is zeroes: SETRANGE far behind the end writes one piece.
     Zeroes,
@@ -24,8 +25,8 @@ pub enum Unseen {
     Version,
     /// The stamp of a sum of weights tells a reader that it has changed, whatever it was.
     Stamp,
-    /// A counter that is not there is 0.
-    NoKeys,
+    /// One of a database's counters is no number of its own, only their sum is; one that is not there is 0.
+    Keys,
     /// Numbers that the allocator does not give out any more, or not from there: they are lost, none comes twice.
     Numbers,
     /// Blocks of ids that nobody gets, or a shard that has given out none.
@@ -53,7 +54,7 @@ pub const ALL: &[Unseen] = &[
     Unseen::Zeroes,
     Unseen::Version,
     Unseen::Stamp,
-    Unseen::NoKeys,
+    Unseen::Keys,
     Unseen::Numbers,
     Unseen::Blocks,
     Unseen::NoDatabase,
@@ -72,8 +73,13 @@ pub fn changes(sound: &Rows, damaged: &Rows) -> Vec<(Bytes, Option<Bytes>, Optio
     keys.iter().map(one).filter(|(_, before, after)| before != after).collect()
 }
 
-/// Why nobody can see that the row at `key` was `before` and is `after`. None: it must be reported.
-pub fn why(sound: &Rows, key: &Bytes, before: Option<&Bytes>, after: Option<&Bytes>) -> Option<Unseen> {
+/// Why nobody can see that the row at `key` was `before` and is `after` in `damaged`. None: it must be reported.
+pub fn why(
+    [sound, damaged]: [&Rows; 2],
+    key: &Bytes,
+    before: Option<&Bytes>,
+    after: Option<&Bytes>,
+) -> Option<Unseen> {
     let (first, len) = (*key.first()?, key.len());
     let sized = |of: usize| after.is_none_or(|value| value.len() == of);
     let (unseen, fits) = match first {
@@ -86,7 +92,7 @@ pub fn why(sound: &Rows, key: &Bytes, before: Option<&Bytes>, after: Option<&Byt
         b'g' => (Unseen::NoGarbage, is_no_garbage(sound, key, before)),
         b'p' => (Unseen::Message, true),
         b'e' => (Unseen::Collector, true),
-        0x80.. => return below_a_prefix(sound, key, before, after),
+        0x80.. => return below_a_prefix([sound, damaged], key, before, after),
         _ => return None,
     };
     fits.then_some(unseen)
@@ -105,7 +111,7 @@ fn has(rows: &Rows, prefix: &[u8]) -> bool {
 }
 
 fn below_a_prefix(
-    sound: &Rows,
+    [sound, damaged]: [&Rows; 2],
     key: &Bytes,
     before: Option<&Bytes>,
     after: Option<&Bytes>,
@@ -131,18 +137,34 @@ fn below_a_prefix(
             let (before, after) = both()?;
             (Unseen::Version, after.len() == 16 && before[..8] == after[..8])
         }
-        [b'S', rest @ ..] => match (rest.get(16)?, both()?) {
-            (0, (before, after)) => (Unseen::Members, is_same_number(rest, before, after)?),
-            (2, (before, after)) => (Unseen::Stamp, after.len() == 16 && before[..8] == after[..8]),
+        [b'S', rest @ ..] => match (rest.get(16)?, both()) {
+            (0, both) => (Unseen::Members, is_same_number(rest, both?.0, both?.1)?),
+            (1, _) => {
+                let deltas = key.slice(..key.len() - rest.len() + 17);
+                (Unseen::Members, more_added(sound, &deltas) == more_added(damaged, &deltas))
+            }
+            (2, both) => (Unseen::Stamp, both?.1.len() == 16 && both?.0[..8] == both?.1[..8]),
             _ => return None,
         },
         [b'Z', shard] if *shard < SHARDS => {
-            let zero = |value: Option<&Bytes>| value.is_none_or(|value| value[..] == [0; 8]);
-            (Unseen::NoKeys, zero(before) && zero(after))
+            let counters = key.slice(..key.len() - 1);
+            (Unseen::Keys, counted(damaged, &counters).is_some_and(|n| Some(n) == counted(sound, &counters)))
         }
         _ => return None,
     };
     fits.then_some(unseen)
+}
+
+/// How many more deltas add than remove.
+fn more_added(rows: &Rows, deltas: &Bytes) -> i64 {
+    let deltas = rows.range(deltas.clone()..).take_while(|(key, _)| key.starts_with(deltas));
+    deltas.map(|(_, value)| if value[..] == *delta_value(true) { 1 } else { -1 }).sum()
+}
+
+/// The sum of a database's counters of keys; None where one is none.
+fn counted(rows: &Rows, counters: &Bytes) -> Option<i64> {
+    let counters = rows.range(counters.clone()..).take_while(|(key, _)| key.starts_with(counters));
+    counters.map(|(_, value)| Some(i64::from_le_bytes(value[..].try_into().ok()?))).sum()
 }
 
 /// Two chunks at one place that lead to the same next one and have as many members.

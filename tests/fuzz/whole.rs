@@ -5,7 +5,7 @@ use super::commands::Asked;
 use super::rows::Damaged;
 use super::support;
 use super::targets::WHOLE;
-use super::unseen::ALL;
+use super::unseen::{ALL, Unseen};
 use super::{seed, time};
 use std::time::Instant;
 
@@ -51,6 +51,15 @@ async fn damage_of_every_kind_is_reported_but_for_what_nobody_can_see() {
     damaged.mend().await;
     assert!(missed.is_empty(), "{}", missed.join("\n"));
     assert_eq!(Vec::from_iter(unseen), ALL);
+}
+
+/// Found by libFuzzer: what is judged row by row here was wrong about two rows that make up for each other.
+#[tokio::test]
+async fn as_many_members_as_before_are_not_seen() {
+    let damaged = Damaged::new().await;
+    let (reported, unseen) = damaged.even_deltas().await;
+    damaged.mend().await;
+    assert_eq!((reported, unseen), (false, Ok([Unseen::Members].into())));
 }
 
 /// As a coverage-guided fuzzer drives them.
