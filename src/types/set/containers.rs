@@ -8,6 +8,9 @@ use roaring::RoaringTreemap;
 /// The bits of a container, the lowest first.
 pub type Bits = [u64; 1 << 10];
 
+/// Those of no member.
+pub const NO_BITS: Bits = [0; 1 << 10];
+
 /// See the module. Containers come in ascending order of their ids without the last 16 bits, `high`.
 #[derive(Debug)]
 pub struct Containers {
@@ -31,11 +34,19 @@ impl Containers {
         Containers { raw, bitmaps: 0, half: 0, heads, runs, offsets, body }
     }
 
-    /// Adds ascending members, as many as an array may have.
-    pub fn array(&mut self, high: u64, members: &[u16]) {
-        if !members.is_empty() {
-            self.head(high, members.len() as u32, false);
-            extend(&mut self.body, members.iter().map(|member| member.to_le_bytes()));
+    /// Adds ascending members.
+    pub fn members(&mut self, high: u64, members: &[u16]) {
+        match members.len() as u32 {
+            0 => {}
+            len @ 1..=MAX_ARRAY => {
+                self.head(high, len, false);
+                extend(&mut self.body, members.iter().map(|member| member.to_le_bytes()));
+            }
+            len => {
+                let mut bits = NO_BITS;
+                members.iter().for_each(|member| set(&mut bits, *member, true));
+                self.many(high, len, &bits);
+            }
         }
     }
 
@@ -44,8 +55,13 @@ impl Containers {
         let len = bits.iter().map(|word| word.count_ones()).sum();
         if len <= MAX_ARRAY {
             members(bits, room);
-            return self.array(high, room);
+            return self.members(high, room);
         }
+        self.many(high, len, bits);
+    }
+
+    /// More members than an array may have.
+    fn many(&mut self, high: u64, len: u32, bits: &Bits) {
         self.head(high, len, false);
         extend(&mut self.body, bits.iter().map(|word| word.to_le_bytes()));
     }
@@ -108,6 +124,14 @@ impl Containers {
     }
 }
 
+/// Makes a member one or not.
+pub fn set(bits: &mut Bits, member: u16, to: bool) {
+    if let Some(word) = bits.get_mut(usize::from(member / 64)) {
+        let bit = 1 << (member % 64);
+        *word = if to { *word | bit } else { *word & !bit };
+    }
+}
+
 /// Makes `members` those that have a bit, ascending.
 pub fn members(bits: &Bits, members: &mut Vec<u16>) {
     members.clear();
@@ -149,12 +173,12 @@ mod tests {
         fn puts_together_what_it_is_given(all in containers(), as_bits in any::<bool>()) {
             let (mut built, mut room) = (Containers::with_capacity(0), Vec::new());
             for (high, members) in &all {
-                if as_bits || members.len() > MAX_ARRAY as usize {
-                    let mut bits: Bits = [0; 1 << 10];
-                    members.iter().for_each(|member| bits[usize::from(member / 64)] |= 1 << (member % 64));
+                if as_bits {
+                    let mut bits = NO_BITS;
+                    members.iter().for_each(|member| set(&mut bits, *member, true));
                     built.bits(*high, &bits, &mut room);
                 } else {
-                    built.array(*high, members);
+                    built.members(*high, members);
                 }
             }
             let ids = |(high, members): &(u64, Vec<u16>)| {

@@ -6,7 +6,7 @@
 //! 65 536 members of them.
 
 use super::algebra::Op;
-use super::containers::{self, Bits, Containers};
+use super::containers::{self, Bits, Containers, NO_BITS, set};
 use super::rows::Stretch;
 use super::view::Array;
 use crate::error::Result;
@@ -17,8 +17,6 @@ const CONTAINER: u64 = 1 << 16;
 
 /// Members of a container in the mean from which on its bits are worth their 8 KiB.
 const FEW: usize = 64;
-
-const NONE: Bits = [0; 1 << 10];
 
 /// A container of a stretch: an array, and the deltas over it.
 #[derive(Clone, Copy)]
@@ -75,17 +73,17 @@ fn collect(stretch: &Stretch) -> Result<Option<BTreeMap<u64, Sparse<'_>>>> {
 fn sift(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>, keep: bool) -> Containers {
     let theirs = BTreeMap::from_iter(theirs);
     let mut found = Containers::with_capacity(0);
-    let (mut bits, mut members, mut left) = (NONE, Vec::new(), Vec::new());
+    let (mut bits, mut members, mut left) = (NO_BITS, Vec::new(), Vec::new());
     for (high, sparse) in mine {
         sparse.members(high, &mut bits, &mut members);
         match theirs.get(&high) {
             Some(other) => {
                 other.bits(high, &mut bits);
                 sieve(&members, &bits, keep, &mut left);
-                found.array(high, &left);
+                found.members(high, &left);
             }
             None if keep => {}
-            None => found.array(high, &members),
+            None => found.members(high, &members),
         }
     }
     found
@@ -97,7 +95,7 @@ fn union(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>) -> Con
     all.extend(theirs);
     all.sort_by_key(|(high, _)| *high);
     let mut found = Containers::with_capacity(0);
-    let (mut bits, mut more, mut members) = (NONE, NONE, Vec::new());
+    let (mut bits, mut more, mut members) = (NO_BITS, NO_BITS, Vec::new());
     for same in all.chunk_by(|(a, _), (b, _)| a == b) {
         let Some(((high, first), others)) = same.split_first() else { continue };
         first.bits(*high, &mut bits);
@@ -137,13 +135,6 @@ impl Sparse<'_> {
         }
         self.bits(high, bits);
         containers::members(bits, members);
-    }
-}
-
-fn set(bits: &mut Bits, member: u16, to: bool) {
-    if let Some(word) = bits.get_mut(usize::from(member / 64)) {
-        let bit = 1 << (member % 64);
-        *word = if to { *word | bit } else { *word & !bit };
     }
 }
 
@@ -251,6 +242,26 @@ mod tests {
             let (few, many) = (stored(&few, &RoaringTreemap::new()), stored(&many, &RoaringTreemap::new()));
             assert!(combine(Op::Inter, &few, std::slice::from_ref(&many)).unwrap().is_none());
             assert!(combine(Op::Inter, &many, &[few]).unwrap().is_none());
+        }
+    }
+
+    /// Hazard: an array that is full in its chunk has more members with its deltas.
+    #[test]
+    fn deltas_make_more_than_an_array_has() {
+        let full: RoaringTreemap = (0..4_096).map(|n| n * 3).collect();
+        let more: RoaringTreemap = (0..400).map(|n| n * 30 + 1).collect();
+        let (all, elsewhere) = (&full | &more, full.iter().map(|id| id | 1 << 20).collect());
+        let mine = stored(&all, &more);
+        let nothing = RoaringTreemap::new();
+        for (op, others, want) in [
+            (Op::Inter, &all, &all),
+            (Op::Diff, &elsewhere, &all),
+            (Op::Diff, &full, &more),
+            (Op::Union, &full, &all),
+        ] {
+            let changed = if others == &all { &more } else { &nothing };
+            let found = combine(op, &mine, &[stored(others, changed)]).unwrap();
+            assert_eq!(found.as_ref(), Some(want), "{op:?}");
         }
     }
 
