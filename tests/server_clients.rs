@@ -147,6 +147,11 @@ fn kill_refuses_what_it_does_not_understand() {
     ] {
         assert_eq!(error(&mut c, line), want, "{line}");
     }
+    // Redis prints them as C's strings. Found by `differential`.
+    for (filter, want) in [("USER", "ERR No such user 'x'"), ("TYPE", "ERR Unknown client type 'x'")] {
+        let reply = c.run(&[&b"CLIENT"[..], b"KILL", filter.as_bytes(), b"x\0y"]).value;
+        assert_eq!(reply, Value::Error(want.into()), "{filter}");
+    }
     assert_eq!(c.line("CLIENT UNBLOCK 99").int(), Some(0));
     assert_eq!(c.line("CLIENT GETREDIR").int(), Some(-1));
 }

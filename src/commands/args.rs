@@ -4,6 +4,7 @@
 
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, SYNTAX};
 use bytes::Bytes;
+use std::borrow::Cow;
 
 /// The arguments after the command's name (after the subcommand's, for a container).
 #[derive(Debug, Clone, Copy)]
@@ -16,10 +17,15 @@ pub struct Args<'a> {
 /// Most bytes of names and arguments that an error repeats.
 pub const MAX_QUOTED: usize = 128;
 
-/// At most `max` bytes, up to the first NUL.
-pub fn quoted(raw: &[u8], max: usize) -> String {
+/// What an error repeats of an argument: up to its first NUL, for Redis prints it as C's strings.
+pub fn quoted(raw: &[u8]) -> Cow<'_, str> {
+    quoted_up_to(raw, usize::MAX)
+}
+
+/// At most `max` bytes of it.
+pub fn quoted_up_to(raw: &[u8], max: usize) -> Cow<'_, str> {
     let raw = raw.split(|b| *b == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(raw.get(..max).unwrap_or(raw)).into_owned()
+    String::from_utf8_lossy(raw.get(..max).unwrap_or(raw))
 }
 
 /// Results of argument parsing.
@@ -37,7 +43,8 @@ impl<'a> Args<'a> {
     /// The error of a container's subcommand that has no form with these arguments: with its name as the client wrote it.
     pub fn no_such_form(&self) -> ReplyError {
         let [container, sub, ..] = self.argv else { return SYNTAX };
-        let (container, sub) = (quoted(container, MAX_QUOTED).to_uppercase(), quoted(sub, MAX_QUOTED));
+        let (container, sub) =
+            (quoted_up_to(container, MAX_QUOTED).to_uppercase(), quoted_up_to(sub, MAX_QUOTED));
         ReplyError::of(format!(
             "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP."
         ))

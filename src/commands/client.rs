@@ -1,6 +1,6 @@
 //! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
 
-use super::args::{Args, parse_i64};
+use super::args::{Args, parse_i64, quoted};
 use super::cx::{Cx, ReplyMode};
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run, SessionOp};
@@ -205,7 +205,7 @@ async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         b"lib-name" => cx.client.lib_name = printable(value, "lib-name")?,
         b"lib-ver" => cx.client.lib_ver = printable(value, "lib-ver")?,
         _ => {
-            let option = String::from_utf8_lossy(option);
+            let option = quoted(option);
             return Err(ReplyError::of(format!("ERR Unrecognized option '{option}'")).into());
         }
     }
@@ -315,7 +315,7 @@ impl Kind {
             b"pubsub" => Ok(Kind::Pubsub),
             b"master" | b"slave" | b"replica" => Ok(Kind::Replication),
             _ => {
-                let raw = String::from_utf8_lossy(raw);
+                let raw = quoted(raw);
                 Err(ReplyError::of(format!("ERR Unknown client type '{raw}'")).into())
             }
         }

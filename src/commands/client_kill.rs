@@ -1,6 +1,6 @@
 //! CLIENT KILL: whom it means, and how it ends them.
 
-use super::args::{Args, parse_i64};
+use super::args::{Args, parse_i64, quoted};
 use super::client::Kind;
 use super::cx::{AfterReply, Cx};
 use super::reply::Reply;
@@ -69,7 +69,7 @@ fn known_user(cx: &Cx<'_>, raw: &Bytes) -> Result<Bytes> {
     if cx.server.acl.get(raw).is_some() {
         return Ok(raw.clone());
     }
-    let raw = String::from_utf8_lossy(raw);
+    let raw = quoted(raw);
     Err(ReplyError::of(format!("ERR No such user '{raw}'")).into())
 }
 

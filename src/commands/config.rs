@@ -1,6 +1,6 @@
 //! CONFIG: the options while the server runs, and who must hear of a change.
 
-use super::args::Args;
+use super::args::{Args, quoted};
 use super::cx::{Cx, Server};
 use super::glob;
 use super::reply::Reply;
@@ -93,7 +93,7 @@ fn not_text(raw: &[u8]) -> ReplyError {
 fn refused(e: SetError) -> ReplyError {
     ReplyError::of(match e {
         SetError::Unknown(name) => {
-            let name = name.split('\0').next().unwrap_or_default();
+            let name = quoted(name.as_bytes());
             format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
         }
         SetError::Invalid(name, why) => {

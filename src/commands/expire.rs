@@ -1,6 +1,6 @@
 //! EXPIRE and its relatives.
 
-use super::args::{ArgResult, Args};
+use super::args::{ArgResult, Args, quoted};
 use super::cx::Cx;
 use super::reply::Reply;
 use super::strings_set::invalid_expire;
@@ -153,11 +153,8 @@ impl Only {
             } else if args.keyword("LT") {
                 only.lt = true;
             } else {
-                let word = word.split(|b| *b == 0).next().unwrap_or_default();
-                return Err(ReplyError::of(format!(
-                    "ERR Unsupported option {}",
-                    String::from_utf8_lossy(word)
-                )));
+                let word = quoted(word);
+                return Err(ReplyError::of(format!("ERR Unsupported option {word}")));
             }
         }
         only.compatible()

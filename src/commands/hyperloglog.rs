@@ -3,7 +3,7 @@
 //! PFCOUNT of one key keeps the number in the string ([`Flags::KEEPS`]), as Redis does: the next one only reads it, and
 //! whoever WATCHes the key sees a change.
 
-use super::args::Args;
+use super::args::{Args, quoted};
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, all, one};
@@ -217,8 +217,7 @@ async fn pfdebug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             Reply::Array(registers.ranks().map(|rank| Reply::Int(rank.into())).collect())
         }
         _ => {
-            // As far as C reads it.
-            let what = String::from_utf8_lossy(what.split(|b| *b == 0).next().unwrap_or_default());
+            let what = quoted(what);
             return Err(ReplyError::of(format!("ERR Unknown PFDEBUG subcommand '{what}'")).into());
         }
     })

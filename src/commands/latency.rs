@@ -1,6 +1,6 @@
 //! LATENCY: distributions of all commands' times, and what the latency monitor kept (`telemetry::spikes`).
 
-use super::args::Args;
+use super::args::{Args, quoted};
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
@@ -139,7 +139,7 @@ async fn reset(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 async fn graph(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let event = args.next()?;
     let Some((name, series)) = cx.server.telemetry.spikes.of(event) else {
-        let event = String::from_utf8_lossy(event);
+        let event = quoted(event);
         return Err(ReplyError::of(format!("ERR No samples available for event '{event}'")).into());
     };
     Ok(Reply::Verbatim(draw(name, &series, cx.now / 1000).into()))

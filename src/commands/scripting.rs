@@ -1,6 +1,6 @@
 //! Scripts and functions. There are none, and what would bring one or run it is refused; what asks about them is answered.
 
-use super::args::Args;
+use super::args::{Args, quoted};
 use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
@@ -113,7 +113,7 @@ async fn function_list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             args.next().map_err(|_| ReplyError::new("ERR library name argument was not given"))?;
             name = true;
         } else {
-            let word = String::from_utf8_lossy(word);
+            let word = quoted(word);
             return Err(ReplyError::of(format!("ERR Unknown argument {word}")).into());
         }
     }

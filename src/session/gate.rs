@@ -5,7 +5,7 @@
 //! without, and then those of [`under_id`].
 
 use crate::commands::acl::{Denied, User};
-use crate::commands::args::{MAX_QUOTED, quoted};
+use crate::commands::args::{MAX_QUOTED, quoted_up_to};
 use crate::commands::idempotent::{check_id, may_run};
 use crate::commands::table::{self, Flags, PREFIX, Row, Run, SessionOp};
 use crate::error::ReplyError;
@@ -167,7 +167,7 @@ fn wrong_arity(label: &str) -> ReplyError {
 fn subcommand(container: &Row, argv: &[Bytes]) -> ReplyError {
     let Some(sub) = argv.get(1) else { return wrong_arity(container.name) };
     let name = container.name.to_ascii_uppercase();
-    ReplyError::of(format!("ERR unknown subcommand '{}'. Try {name} HELP.", quoted(sub, MAX_QUOTED)))
+    ReplyError::of(format!("ERR unknown subcommand '{}'. Try {name} HELP.", quoted_up_to(sub, MAX_QUOTED)))
 }
 
 fn unknown(argv: &[Bytes]) -> Verdict {
@@ -180,9 +180,9 @@ fn unknown(argv: &[Bytes]) -> Verdict {
         if list.len() >= MAX_QUOTED {
             break;
         }
-        list += &format!("'{}' ", quoted(arg, MAX_QUOTED - list.len()));
+        list += &format!("'{}' ", quoted_up_to(arg, MAX_QUOTED - list.len()));
     }
-    let name = quoted(name, MAX_QUOTED);
+    let name = quoted_up_to(name, MAX_QUOTED);
     Verdict::Refuse(
         None,
         ReplyError::of(format!("ERR unknown command '{name}', with args beginning with: {list}")),

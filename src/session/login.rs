@@ -140,7 +140,7 @@ fn greeting(args: &[Bytes]) -> Result<Greeting<'_>, ReplyError> {
                 rest
             }
             [word, ..] => {
-                let word = quoted(word, word.len());
+                let word = quoted(word);
                 return Err(ReplyError::of(format!("ERR Syntax error in HELLO option '{word}'")));
             }
         }

@@ -19,9 +19,9 @@ const SEED: u64 = 1;
 /// What is there before each line: made again behind one that may have changed it.
 const STATE: &[&str] = &["RESET", "FLUSHALL", "SET s hello", "SET n 1", "SADD set a b 1"];
 
-/// Arguments of any command. `s`, `n` and `set` are keys.
+/// Arguments of any command. `s`, `n` and `set` are keys; Redis prints text up to its first NUL.
 const WORDS: &[&str] =
-    &["s", "n", "set", "x", "", "0", "1", "-1", "2", "1.5", "9223372036854775808", "nan", "*", "a b"];
+    &["s", "n", "set", "x", "", "0", "1", "-1", "2", "1.5", "9223372036854775808", "nan", "*", "a b", "x\0y"];
 
 /// Commands that get no more than a wrong number of arguments, because of what they do to the oracle or to their connection.
 const HARMFUL: &[&str] = &[
@@ -119,7 +119,8 @@ const EXCUSES: &[Excuse] = &[
         why: "SET has had IFEQ, IFNE, IFDEQ and IFDNE since 8.4",
         applies: |argv, redis, tern| {
             redis == "ERR syntax error"
-                && (tern.starts_with("ERR digest must be") || tern == "answers" && compares(argv))
+                && (tern.starts_with("ERR digest must be")
+                    || compares(argv) && (tern == "answers" || tern.starts_with("WRONGTYPE")))
         },
     },
     Excuse {

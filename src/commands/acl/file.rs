@@ -2,6 +2,7 @@
 
 use super::user::{DEFAULT, User, joined};
 use super::{Acl, RuleError, Users};
+use crate::commands::args::quoted;
 use crate::config::Settings;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -109,7 +110,7 @@ fn read_user(known: &Users, name: &Bytes, rules: &[Bytes], settings: &Settings) 
 fn said(rule: &[u8], why: RuleError) -> String {
     match why {
         RuleError::Unknown => {
-            format!("Error in applying operation '{}': {}", String::from_utf8_lossy(rule), why.text())
+            format!("Error in applying operation '{}': {}", quoted(rule), why.text())
         }
         _ => why.text().into(),
     }

@@ -17,6 +17,7 @@ pub use rows::ROWS;
 pub use selector::{Denied, RuleError};
 pub use user::{DEFAULT, User};
 
+use crate::commands::args::quoted;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -66,10 +67,10 @@ impl SetUserError {
     pub fn text(&self) -> String {
         match self {
             SetUserError::Rule(rule, why) => {
-                format!("Error in ACL SETUSER modifier '{}': {}", String::from_utf8_lossy(rule), why.text())
+                format!("Error in ACL SETUSER modifier '{}': {}", quoted(rule), why.text())
             }
             SetUserError::Open(first) => {
-                let first = String::from_utf8_lossy(first);
+                let first = quoted(first);
                 format!("Unmatched parenthesis in acl selector starting at '{first}'.")
             }
         }

@@ -3,7 +3,7 @@
 use super::log::Refusal;
 use super::selector::{Denied, Selector, word};
 use super::user::{DEFAULT, User};
-use crate::commands::args::Args;
+use crate::commands::args::{Args, MAX_QUOTED, quoted, quoted_up_to};
 use crate::commands::command::find;
 use crate::commands::command_info::{CATEGORIES, categories};
 use crate::commands::cx::{AfterReply, Cx};
@@ -143,7 +143,7 @@ async fn cat(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         _ => return Err(args.no_such_form().into()),
     };
     let Some(category) = CATEGORIES.iter().find(|c| wanted.eq_ignore_ascii_case(c.as_bytes())) else {
-        let wanted = String::from_utf8_lossy(wanted.get(..128).unwrap_or(wanted));
+        let wanted = quoted_up_to(wanted, MAX_QUOTED);
         return Err(ReplyError::of(format!("ERR Unknown category '{wanted}'")).into());
     };
     let mut labels = table::labelled().filter(|(label, row)| categories(label, row).contains(category));
@@ -283,7 +283,7 @@ fn show(r: Refusal, now: u64) -> Reply {
 async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let name = args.next()?;
     let Some(user) = cx.server.acl.get(name) else {
-        let name = String::from_utf8_lossy(name);
+        let name = quoted(name);
         return Err(ReplyError::of(format!("ERR User '{name}' not found")).into());
     };
     let argv = match table::resolve(args.rest()) {
@@ -296,7 +296,7 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         (found, _) => found.and_then(|found| found.ok()),
     };
     let Some((row, names)) = found else {
-        let name = argv.first().map(|n| String::from_utf8_lossy(n)).unwrap_or_default();
+        let name = argv.first().map(|n| quoted(n)).unwrap_or_default();
         return Err(ReplyError::of(format!("ERR Command '{name}' not found")).into());
     };
     let label = argv.get(..names).and_then(|n| find(&n.join(&b'|'))).map_or_else(String::new, |(l, _)| l);
@@ -308,7 +308,7 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 
 fn verdict(user: &User, row: &'static Row, argv: &[Bytes], names: usize, label: &str) -> Reply {
     let may_not = |what: &str, name: &[u8], kind: &str| {
-        let name = String::from_utf8_lossy(name);
+        let name = quoted(name);
         Reply::text(format!("This user has no permissions to {what} the '{name}' {kind}"))
     };
     match user.check(row, argv, names) {

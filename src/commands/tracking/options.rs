@@ -1,7 +1,7 @@
 //! The arguments of CLIENT TRACKING and CLIENT CACHING, judged in Redis' order and words.
 
 use super::{Choice, Mode};
-use crate::commands::args::parse_i64;
+use crate::commands::args::{parse_i64, quoted};
 use crate::error::{NOT_INTEGER, ReplyError, SYNTAX};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -113,7 +113,7 @@ impl Options {
                     None => continue,
                 },
             };
-            let [prefix, other] = [prefix, other].map(|text| String::from_utf8_lossy(text));
+            let [prefix, other] = [prefix, other].map(|text| quoted(text));
             return Err(ReplyError::of(format!(
                 "ERR Prefix '{prefix}' overlaps with {what} '{other}'. Prefixes for a single client must not overlap."
             )));
