@@ -3,11 +3,11 @@
 
     cargo build --release
     python3 bench/sets.py --tern target/release/tern [--members 1000000] [--rounds 5] [--pool 0] [--rest 0]
-        [--out bench/results/NAME.md]
+        [--options ""] [--out bench/results/NAME.md]
 
 Two sets of `--members` members of one length, half of them in both. Their members are new; with `--pool` they are picked at random
 from so many that Tern has interned before, as members of another set (Redis has no use for that set, and gets none). `--rest`:
-seconds between loading and asking, with one question before them: what a reader finds unfolded is folded meanwhile.
+seconds between loading and asking, with one question before them: what a reader finds unfolded is folded meanwhile. `--options`: Tern's, as "--store-cache-size 33554432".
 Redis keeps nothing on disk; Tern syncs every commit.
 A reply is read to its last byte: its length is known beforehand, so that no parser is measured. Only ratios of one run
 mean something. Needs redis-server.
@@ -220,6 +220,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pool", type=int, default=0)
     parser.add_argument("--rest", type=int, default=0)
+    parser.add_argument("--options", default="")
     parser.add_argument("--only", default="redis,tern")
     parser.add_argument("--out")
     a = parser.parse_args()
@@ -230,7 +231,8 @@ def main():
     lines = [f"# Large sets: Tern beside redis-server, {datetime.date.today()}", "",
              f"Machine: {processor()}, Linux {platform.release()}. Two sets of {n:,} members of {len(members[0])} bytes, "
              f"half of them in both{f', picked at random from {a.pool:,}' if a.pool else ''}. `python3 bench/sets.py`: medians of {a.rounds} rounds, the servers in turn, in one run; "
-             "server and load share the machine. Times in ms; the ratio is Redis' time divided by Tern's.", ""]
+             "server and load share the machine. Times in ms; the ratio is Redis' time divided by Tern's."
+             f"{f' Tern with `{a.options}`.' if a.options else ''}", ""]
 
     def say(line):
         lines.append(line)
@@ -238,7 +240,7 @@ def main():
 
     print("\n".join(lines))
     with tempfile.TemporaryDirectory() as directory:
-        argv = {"redis": ["redis-server", "--save", "", "--appendonly", "no", "--daemonize", "no"], "tern": [binary]}
+        argv = {"redis": ["redis-server", "--save", "", "--appendonly", "no", "--daemonize", "no"], "tern": [binary, *a.options.split()]}
         servers = [Server(k, argv[k], os.path.join(directory, k)) for k in a.only.split(",")]
         try:
             for s in servers:
