@@ -134,8 +134,27 @@ fn damaged_bytes_are_reported_and_never_served() {
         );
     }
     // An older log may be one that is flushed, and not removed yet.
-    for kind in ["newest log", "MANIFEST", "CURRENT"] {
+    // A manifest whose last record has a wrong length looks cut off: it is refused where something is missing.
+    for kind in ["newest log", "CURRENT"] {
         assert!(!outcomes[kind].contains_key(&Outcome::Harmless), "{kind}: {:?}", outcomes[kind]);
+    }
+}
+
+/// Hazard: a manifest whose last record has a wrong length looks like one that was being written to.
+#[test]
+fn a_manifest_that_ends_early_is_named_or_nothing_is_missing() {
+    let home = tempfile::tempdir().unwrap();
+    let sound = crashed(home.path());
+    let manifest = files(&sound).into_iter().find(|file| kind(file) == "MANIFEST").unwrap();
+    let name = manifest.file_name().unwrap().to_string_lossy().into_owned();
+    let whole = std::fs::read(&manifest).unwrap();
+    for eighths in 1..=8 {
+        let damaged = home.path().join("damaged");
+        copy(&sound, &damaged);
+        std::fs::write(damaged.join(&name), &whole[..whole.len() * eighths / 8 - 1]).unwrap();
+        let outcome = outcome(&damaged, &name).unwrap_or_else(|e| panic!("{eighths} eighths: {e}"));
+        say(&format!("{eighths} eighths of a manifest: {outcome:?}"));
+        std::fs::remove_dir_all(&damaged).unwrap();
     }
 }
 

@@ -7,13 +7,14 @@
 //!
 //! So: whole records behind a damaged place are **damage**: nothing is opened, the file and the place are named. Damage at the end with nothing behind it,
 //! which is cut off or has zeros in it, is a **torn write** that nobody was told of: RocksDB drops it. Logs that the manifest says are
-//! flushed do not count, for after a loss of power they can be there again in any state.
+//! flushed do not count, for after a loss of power they can be there again in any state. A manifest that is cut off is a torn write too, but
+//! not where the logs begin behind what it knows: then it was longer once, and its logs are flushed and gone.
 //!
 //! ```text
 //! log, manifest   blocks of 32 KiB; no header crosses a block's end (less than 7 bytes are left over)
 //! fragment        crc32c u32, masked | length u16 | kind u8 | bytes          kind: 1 whole, 2 first, 3 middle, 4 last
 //! a log's record  sequence number u64 | operations u32 | ...                 the next one's number is the sum of both
-//! a manifest's    tagged fields; tag 2 is the first log that is not flushed
+//! a manifest's    tagged fields; tag 2 is the first log that is not flushed, tag 4 the last sequence number
 //! ```
 //! A log that is being written to looks like one with a torn end, so a directory in use is refused later, by its lock.
 
@@ -32,30 +33,60 @@ const DESCRIPTION: u8 = 9;
 /// What a disk writes at once.
 const SECTOR: usize = 512;
 
-/// Refuses what is damaged. Nothing is changed.
-pub(super) fn audit(dir: &Path) -> StoreResult<()> {
+/// Refuses what is damaged. Nothing is changed. Says where the manifest ends inside of a record: RocksDB was writing it, or its length
+/// is wrong, and then what RocksDB looks for next is missing.
+pub(super) fn audit(dir: &Path) -> StoreResult<Option<String>> {
     let current = dir.join("CURRENT");
-    let Some(name) = read(&current)? else { return Ok(()) };
+    let Some(name) = read(&current)? else { return Ok(None) };
     let name = String::from_utf8(name).ok().and_then(|n| n.strip_suffix('\n').map(str::to_owned));
     let name = name.filter(|n| n.strip_prefix("MANIFEST-").is_some_and(|n| n.parse::<u64>().is_ok()));
     let Some(name) = name else {
         return Err(refusal(&current, 0, "it does not name a manifest", None));
     };
-    let manifest = dir.join(name);
+    let manifest = dir.join(&name);
     let Some(bytes) = read(&manifest)? else {
         return Err(refusal(&manifest, 0, "the file CURRENT names it, and it is missing", None));
     };
-    let mut first_log = Some(0);
-    let damage = walk(&bytes, &mut |_, edit| {
-        first_log = first_log.and_then(|known| Some(log_number(edit)?.unwrap_or(0).max(known)));
+    let mut known = Some(Edit::default());
+    let damage = walk(&bytes, &mut |_, raw| {
+        known = known.and_then(|known| Some(known.max(edit(raw)?)));
         true
     });
-    if let Some(damage) = damage.filter(|d| d.end != End::Cut) {
-        return Err(refusal(&manifest, damage.at, "a checksum does not match", None));
-    }
-    let logs = logs(dir, first_log.unwrap_or(0));
+    let logs = logs(dir, known.map_or(0, |known| known.log));
+    let ends = match damage {
+        Some(Damage { at, end: End::Cut }) => {
+            // A log is removed when the manifest says on the disk that it is flushed.
+            if known.zip(first_sequence(&logs)?).is_some_and(|(known, first)| first > known.sequence + 1) {
+                return Err(refusal(
+                    &manifest,
+                    at,
+                    "it ends inside of a record, and the logs go on later",
+                    None,
+                ));
+            }
+            Some(format!("{name} ends inside of its record at byte {at}"))
+        }
+        Some(Damage { at, .. }) => return Err(refusal(&manifest, at, "a checksum does not match", None)),
+        None => None,
+    };
     // A log that is written to meanwhile can look odd once.
-    audit_logs(&logs).or_else(|_| audit_logs(&logs))
+    audit_logs(&logs).or_else(|_| audit_logs(&logs))?;
+    Ok(ends)
+}
+
+/// The first sequence number in the logs, if there is a record.
+fn first_sequence(logs: &[PathBuf]) -> StoreResult<Option<u64>> {
+    let mut first = None;
+    for path in logs {
+        walk(&read(path)?.unwrap_or_default(), &mut |_, record| {
+            first = Some(sequence(record).0);
+            false
+        });
+        if first.is_some() {
+            break;
+        }
+    }
+    Ok(first)
 }
 
 fn audit_logs(logs: &[PathBuf]) -> StoreResult<()> {
@@ -249,14 +280,30 @@ fn sequence(record: &[u8]) -> (u64, u64) {
     (number, number + u64::from(count))
 }
 
-/// The log number in an edit of the manifest; the outer None where a field is not known.
-fn log_number(edit: &[u8]) -> Option<Option<u64>> {
-    let (mut rest, mut found) = (edit, None);
+/// What the manifest knows of the logs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Edit {
+    /// The first that is not flushed.
+    log: u64,
+    /// The last sequence number when this was written.
+    sequence: u64,
+}
+
+impl Edit {
+    fn max(self, other: Edit) -> Edit {
+        Edit { log: self.log.max(other.log), sequence: self.sequence.max(other.sequence) }
+    }
+}
+
+/// An edit of the manifest; None where a field is not known.
+fn edit(raw: &[u8]) -> Option<Edit> {
+    let (mut rest, mut found) = (raw, Edit::default());
     while !rest.is_empty() {
         let tag = varint(&mut rest)?;
         match tag {
-            2 => found = Some(varint(&mut rest)?),
-            3 | 4 | 9 | 10 | 200 | 203 | 300 => drop(varint(&mut rest)?),
+            2 => found.log = varint(&mut rest)?,
+            4 => found.sequence = varint(&mut rest)?,
+            3 | 9 | 10 | 200 | 203 | 300 => drop(varint(&mut rest)?),
             1 | 201 => text(&mut rest)?,
             5 => {
                 varint(&mut rest)?;

@@ -57,8 +57,8 @@ impl Engine {
     /// Opens or creates the database in `dir`; refuses what is not one of ours or is in use.
     pub(super) fn open(dir: &Path, options: &LocalOptions) -> StoreResult<(Self, Recovered)> {
         refuse_headless(dir)?;
-        super::audit::audit(dir)?;
-        let db = DB::open(&database_options(options)?, dir).map_err(|e| open_error(dir, &e))?;
+        let manifest = super::audit::audit(dir)?;
+        let db = DB::open(&database_options(options)?, dir).map_err(|e| open_error(dir, manifest, &e))?;
         let engine = Engine { db, newest: ReadOptions::default(), gone: Gone(Arc::default()) };
         engine.check_format(dir)?;
         let recovered =
@@ -158,7 +158,7 @@ impl Engine {
             None if self.db.latest_sequence_number() == 0 => {
                 let mut options = WriteOptions::default();
                 options.set_sync(true);
-                self.db.put_opt(FORMAT, FORMAT_VALUE, &options).map_err(|e| open_error(dir, &e))
+                self.db.put_opt(FORMAT, FORMAT_VALUE, &options).map_err(|e| open_error(dir, None, &e))
             }
             None => Err(StoreError::Corrupt(format!(
                 "{} holds a RocksDB database that is not Tern's",
@@ -199,14 +199,15 @@ fn log_bytes(dir: &Path) -> u64 {
     logs.filter_map(|n| std::fs::metadata(dir.join(n)).ok()).map(|m| m.len()).sum()
 }
 
-fn open_error(dir: &Path, e: &rocksdb::Error) -> StoreError {
+/// `manifest` is where the manifest ends too early.
+fn open_error(dir: &Path, manifest: Option<String>, e: &rocksdb::Error) -> StoreError {
     let text = e.as_ref();
     if text.contains("lock hold by current process") || text.contains("While lock file") {
         return StoreError::Unavailable(format!("{} is in use by another process", dir.display()));
     }
     match e.kind() {
         ErrorKind::Corruption => {
-            let what = damage(text);
+            let what = manifest.map_or_else(|| damage(text), |ends| format!("{ends} ({text})"));
             StoreError::Corrupt(format!("{} is damaged: {what}. Put a backup in its place.", dir.display()))
         }
         _ => StoreError::Unavailable(format!("cannot open {}: {text}", dir.display())),
