@@ -7,8 +7,11 @@
 //!
 //! So: whole records behind a damaged place are **damage**: nothing is opened, the file and the place are named. Damage at the end with nothing behind it,
 //! which is cut off or has zeros in it, is a **torn write** that nobody was told of: RocksDB drops it. Logs that the manifest says are
-//! flushed do not count, for after a loss of power they can be there again in any state. A manifest that is cut off is a torn write too, but
-//! not where the logs begin behind what it knows: then it was longer once, and its logs are flushed and gone.
+//! flushed do not count, for after a loss of power they can be there again in any state.
+//!
+//! RocksDB opens a manifest that is cut off without what was behind, and the logs that this told to be flushed are gone. An edit is one
+//! write, of which a disk that is full or loses power keeps whole sectors. So a manifest that ends inside of a record and of a sector is
+//! damaged: the record's length is wrong, or the file was copied in part. It also was longer once where the logs begin behind what it knows.
 //!
 //! ```text
 //! log, manifest   blocks of 32 KiB; no header crosses a block's end (less than 7 bytes are left over)
@@ -54,21 +57,20 @@ pub(super) fn audit(dir: &Path) -> StoreResult<Option<String>> {
     });
     let logs = logs(dir, known.map_or(0, |known| known.log));
     let ends = match damage {
-        Some(Damage { at, end: End::Cut }) => {
-            // A log is removed when the manifest says on the disk that it is flushed.
-            if known.zip(first_sequence(&logs)?).is_some_and(|(known, first)| first > known.sequence + 1) {
-                return Err(refusal(
-                    &manifest,
-                    at,
-                    "it ends inside of a record, and the logs go on later",
-                    None,
-                ));
-            }
-            Some(format!("{name} ends inside of its record at byte {at}"))
+        Some(Damage { at, end: End::Cut }) if bytes.len() % SECTOR != 0 => {
+            return Err(refusal(&manifest, at, "it ends inside of a record", None));
         }
+        Some(Damage { at, end: End::Cut }) => Some(format!("{name} ends inside of its record at byte {at}")),
         Some(Damage { at, .. }) => return Err(refusal(&manifest, at, "a checksum does not match", None)),
         None => None,
     };
+    // A log is removed when the manifest says on the disk that it is flushed.
+    if let Some((known, first)) = known.zip(first_sequence(&logs)?)
+        && first > known.sequence.saturating_add(1)
+    {
+        let at = damage.map_or(bytes.len(), |damage| damage.at);
+        return Err(refusal(&manifest, at, "something is missing there, for the logs begin later", None));
+    }
     // A log that is written to meanwhile can look odd once.
     audit_logs(&logs).or_else(|_| audit_logs(&logs))?;
     Ok(ends)
@@ -172,7 +174,7 @@ fn refusal(path: &Path, at: usize, what: &str, cut: Option<&PathBuf>) -> StoreEr
 /// How a damaged file goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The file ends inside of the record.
+    /// The file ends inside of the record, as the record's length has it.
     Cut,
     /// There are zeros in what is left of the file, and no other record.
     Zeros,
@@ -244,11 +246,7 @@ fn fragment(bytes: &[u8], at: usize) -> Option<Fragment<'_>> {
         return None;
     }
     let checked = rest.get(..=length)?;
-    (crc32c(checked) == unmask(u32::from_le_bytes(*crc))).then_some(Fragment {
-        kind,
-        bytes: checked.get(1..)?,
-        end,
-    })
+    is_of(*crc, checked).then_some(Fragment { kind, bytes: checked.get(1..)?, end })
 }
 
 /// What there is from a fragment on that is not right.
@@ -264,7 +262,12 @@ fn end_of(bytes: &[u8], at: usize) -> End {
     let length =
         rest.get(4..).and_then(|l| l.first_chunk()).map_or(0, |l| usize::from(u16::from_le_bytes(*l)));
     let zeros = |sector: &[u8]| sector.iter().all(|b| *b == 0);
-    if rest.len() < HEADER + length {
+    // The checksum does not cover the length.
+    let whole = rest
+        .split_first_chunk()
+        .zip(rest.get(HEADER - 1..))
+        .is_some_and(|((crc, _), checked)| is_of(*crc, checked));
+    if rest.len() < HEADER + length && !whole {
         End::Cut
     } else if rest.ends_with(&[0]) || rest.chunks(SECTOR).any(zeros) {
         End::Zeros
@@ -277,7 +280,7 @@ fn end_of(bytes: &[u8], at: usize) -> End {
 fn sequence(record: &[u8]) -> (u64, u64) {
     let number = record.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
     let count = record.get(8..12).and_then(|c| c.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n));
-    (number, number + u64::from(count))
+    (number, number.saturating_add(u64::from(count)))
 }
 
 /// What the manifest knows of the logs.
@@ -375,9 +378,9 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, step)
 }
 
-/// Checksums are stored turned and shifted.
-fn unmask(stored: u32) -> u32 {
-    stored.wrapping_sub(0xA282_EAD8).rotate_left(15)
+/// Whether a stored checksum is that of these bytes. It is stored turned and shifted.
+fn is_of(stored: [u8; 4], bytes: &[u8]) -> bool {
+    u32::from_le_bytes(stored).wrapping_sub(0xA282_EAD8).rotate_left(15) == crc32c(bytes)
 }
 
 #[cfg(test)]
@@ -386,8 +389,11 @@ mod tests {
 
     fn record(kind: u8, bytes: &[u8]) -> Vec<u8> {
         let checked = [&[kind][..], bytes].concat();
-        let crc = crc32c(&checked).rotate_right(15).wrapping_add(0xA282_EAD8);
-        [&crc.to_le_bytes()[..], &(bytes.len() as u16).to_le_bytes(), &checked].concat()
+        [&masked(&checked)[..], &(bytes.len() as u16).to_le_bytes(), &checked].concat()
+    }
+
+    fn masked(bytes: &[u8]) -> [u8; 4] {
+        crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
     }
 
     fn batch(sequence: u64, count: u32, fill: usize) -> Vec<u8> {
@@ -410,7 +416,7 @@ mod tests {
     #[test]
     fn the_known_checksum() {
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
-        assert_eq!(unmask(0xE306_9283_u32.rotate_right(15).wrapping_add(0xA282_EAD8)), 0xE306_9283);
+        assert!(is_of(masked(b"123456789"), b"123456789"));
     }
 
     #[test]
@@ -429,6 +435,53 @@ mod tests {
         assert_eq!(changed(one, one * 2, 0), at(one, End::GoesOn));
         assert_eq!(changed(one + 5, one + 6, 9), at(one, End::GoesOn));
         assert_eq!(damage(&[good.clone(), vec![0; 9000]].concat()), at(one * 3, End::Zeros));
+        assert_eq!(
+            changed(one * 2 + 5, one * 2 + 6, 9),
+            at(one * 2, End::Wrong),
+            "whole, and its length is not"
+        );
+    }
+
+    /// A directory with a manifest of `edits`, of which `length` bytes are left, and a log whose first number is `sequence`.
+    fn manifest(
+        edits: &[&[u8]],
+        length: impl Fn(usize) -> usize,
+        sequence: Option<u64>,
+    ) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bytes: Vec<u8> = edits.iter().flat_map(|edit| record(WHOLE, edit)).collect();
+        bytes.truncate(length(bytes.len()));
+        std::fs::write(dir.path().join("CURRENT"), "MANIFEST-000001\n").unwrap();
+        std::fs::write(dir.path().join("MANIFEST-000001"), bytes).unwrap();
+        let log = sequence.map_or(Vec::new(), |sequence| record(WHOLE, &batch(sequence, 1, 10)));
+        std::fs::write(dir.path().join("000003.log"), log).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_manifest_may_end_inside_of_a_record_only_where_a_sector_ends() {
+        let long = [&[1, 0x80 | 100, 7][..], &[b'c'; 1000 - 28]].concat();
+        let edits: [&[u8]; 2] = [&[2, 3, 4, 9], &long];
+        let said = |length: usize| audit(manifest(&edits, |_| length, None).path());
+        assert_eq!(said(11), Ok(None));
+        assert_eq!(said(SECTOR), Ok(Some("MANIFEST-000001 ends inside of its record at byte 11".to_owned())));
+        for length in [12, SECTOR - 1, SECTOR + 1, 11 + HEADER + long.len() - 1] {
+            let refused = said(length).unwrap_err().to_string();
+            assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: it ends inside of a record"));
+        }
+    }
+
+    #[test]
+    fn logs_begin_where_the_manifest_ends() {
+        let said = |edits: &[&[u8]], sequence| audit(manifest(edits, |all| all, Some(sequence)).path());
+        assert_eq!(said(&[&[2, 3, 4, 9]], 10), Ok(None));
+        assert_eq!(said(&[&[2, 3, 4, 9]], 4), Ok(None));
+        assert_eq!(said(&[&[2, 3, 4, 9], &[4, 20]], 21), Ok(None));
+        let refused = said(&[&[2, 3, 4, 9]], 11).unwrap_err().to_string();
+        assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: something is missing there"));
+        assert_eq!(said(&[&[2, 3, 4, 9], &[77]], 11), Ok(None), "a field that is not known");
+        let most = [&[4][..], &[0xff; 9], &[1]].concat();
+        assert_eq!(said(&[&most], u64::MAX), Ok(None));
     }
 
     #[test]
