@@ -26,6 +26,7 @@ use tern::store::local::{Local, LocalOptions};
 use tern::telemetry::{http, log};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// RocksDB's too, by the feature `override`: blocks come and go with every read of a table.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
