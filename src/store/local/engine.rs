@@ -3,11 +3,12 @@
 //! Options and why: one writer, so no concurrent memtable writes; bloom filters over whole keys (10 bits) and a filter
 //! over the memtable, because most reads are points; lz4; a hash index inside data blocks; two background jobs, since the
 //! server's own threads need the cores; tables full of removals are compacted, for range reads walk over them, and a memtable
-//! full of them is made a table; a quiet info log. A log that ends in a torn record (a crash while writing) opens, anything
-//! else that is damaged does not: `audit.rs` decides, so RocksDB is told to stop where a log is not whole.
+//! full of them is made a table; a read of many rows mostly leaves a full block cache as it is; a quiet info log. A log that ends in a
+//! torn record (a crash while writing) opens, anything else that is damaged does not: `audit.rs` decides, so RocksDB is told to stop where
+//! a log is not whole.
 
 use super::LocalOptions;
-use super::layout::{FORMAT, FORMAT_VALUE, METADATA, VERSION};
+use super::layout::{self, FORMAT, FORMAT_VALUE, METADATA, VERSION};
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use bytes::Bytes;
@@ -18,13 +19,14 @@ use rocksdb::{
 };
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An open database. Dropping it closes it and releases the directory's lock.
 pub(super) struct Engine {
     db: DB, // before `gone`: fields drop in this order
     newest: ReadOptions,
     gone: Gone,
+    cache: BlockCache,
 }
 
 /// Rows in a row of a table, and removals among them from which on the table is compacted soon. Range reads walk over removals: where
@@ -44,6 +46,28 @@ impl Drop for Gone {
     }
 }
 
+/// Uncompressed blocks in memory.
+struct BlockCache {
+    cache: Cache,
+    capacity: usize,
+    /// How often it was full when many rows were read.
+    full: AtomicU64,
+}
+
+impl BlockCache {
+    fn new(capacity: usize) -> Self {
+        BlockCache { cache: Cache::new_hyper_clock_cache(capacity, 0), capacity, full: AtomicU64::new(0) }
+    }
+
+    /// Whether the blocks of many rows that are read at once should enter. To make room for one costs as much as to read and decompress
+    /// it again, and most leave before that: so where the cache is full, one of eight such reads enters, for what is read often. By a hash,
+    /// or always the same parts of a reply would.
+    fn admits(&self) -> bool {
+        self.cache.get_usage() < self.capacity / 8 * 7
+            || layout::hash(&self.full.fetch_add(1, Ordering::Relaxed).to_be_bytes()).is_multiple_of(8)
+    }
+}
+
 /// What the database says about its past.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Recovered {
@@ -58,8 +82,10 @@ impl Engine {
     pub(super) fn open(dir: &Path, options: &LocalOptions) -> StoreResult<(Self, Recovered)> {
         refuse_headless(dir)?;
         let manifest = super::audit::audit(dir)?;
-        let db = DB::open(&database_options(options)?, dir).map_err(|e| open_error(dir, manifest, &e))?;
-        let engine = Engine { db, newest: ReadOptions::default(), gone: Gone(Arc::default()) };
+        let cache = BlockCache::new(options.block_cache);
+        let db = database_options(options, &cache.cache)?;
+        let db = DB::open(&db, dir).map_err(|e| open_error(dir, manifest, &e))?;
+        let engine = Engine { db, newest: ReadOptions::default(), gone: Gone(Arc::default()), cache };
         engine.check_format(dir)?;
         let recovered =
             Recovered { version: engine.number(VERSION)?, metadata_version: engine.number(METADATA)? };
@@ -91,6 +117,11 @@ impl Engine {
     ) -> StoreResult<Vec<Option<Bytes>>> {
         let found = self.db.multi_get_opt(stored, options);
         found.into_iter().map(|row| row.map(|v| v.map(Bytes::from)).map_err(read_error)).collect()
+    }
+
+    /// Whether what [`Engine::get_bulk`] reads now should be kept.
+    pub(super) fn keeps_bulk(&self) -> bool {
+        self.cache.admits()
     }
 
     /// The newest value under a stored key. Only for the committer.
@@ -235,10 +266,10 @@ pub(super) fn read_error(e: rocksdb::Error) -> StoreError {
     }
 }
 
-fn database_options(options: &LocalOptions) -> StoreResult<Options> {
+fn database_options(options: &LocalOptions, cache: &Cache) -> StoreResult<Options> {
     let mut o = Options::default();
     o.create_if_missing(true);
-    o.set_block_based_table_factory(&table_options(options));
+    o.set_block_based_table_factory(&table_options(cache));
     o.set_write_buffer_size(options.write_buffer);
     o.set_max_write_buffer_number(3);
     o.set_memtable_whole_key_filtering(true);
@@ -263,9 +294,9 @@ fn database_options(options: &LocalOptions) -> StoreResult<Options> {
     o.get_options_from_string(format!("memtable_op_scan_flush_trigger={HIDDEN}")).map_err(read_error)
 }
 
-fn table_options(options: &LocalOptions) -> BlockBasedOptions {
+fn table_options(cache: &Cache) -> BlockBasedOptions {
     let mut t = BlockBasedOptions::default();
-    t.set_block_cache(&Cache::new_hyper_clock_cache(options.block_cache, 0));
+    t.set_block_cache(cache);
     t.set_bloom_filter(10.0, false);
     t.set_format_version(6);
     t.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
@@ -281,6 +312,21 @@ mod tests {
 
     fn opened(dir: &Path) -> Engine {
         Engine::open(dir, &LocalOptions::new(Clock::System)).unwrap().0
+    }
+
+    /// Hazard: a large reply pushes everything else out of the cache; or what is read often never enters it.
+    #[test]
+    fn one_in_eight_reads_of_many_rows_enters_a_full_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = LocalOptions { block_cache: 1 << 20, ..LocalOptions::new(Clock::System) };
+        let engine = Engine::open(dir.path(), &options).unwrap().0;
+        let keys: Vec<Bytes> = (0..10_000_u32).map(|n| Bytes::copy_from_slice(&n.to_be_bytes())).collect();
+        keys.iter().for_each(|key| engine.db().put(key, key.repeat(100)).unwrap());
+        engine.db().flush().unwrap();
+        assert!((0..100).all(|_| engine.keeps_bulk()), "there is room");
+        engine.get_bulk(keys.iter(), &ReadOptions::default()).unwrap();
+        let chosen = (0..8000).filter(|_| engine.keeps_bulk()).count();
+        assert!((800..1200).contains(&chosen), "{chosen} of 8000");
     }
 
     fn tables(engine: &Engine) -> u64 {

@@ -49,7 +49,14 @@ impl View {
         &self,
         stored: impl Iterator<Item = &'k Bytes>,
     ) -> StoreResult<Vec<Option<Bytes>>> {
-        self.engine().get_bulk(stored, &self.borrow_dependent().options)
+        let pinned = self.borrow_dependent();
+        if self.engine().keeps_bulk() {
+            return self.engine().get_bulk(stored, &pinned.options);
+        }
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&pinned.snapshot);
+        options.fill_cache(false);
+        self.engine().get_bulk(stored, &options)
     }
     /// An unpositioned iterator over stored keys in `begin..end`.
     pub(super) fn iterator(&self, begin: &[u8], end: &[u8]) -> DBRawIterator<'_> {
