@@ -45,16 +45,17 @@ async fn fill(space: &Keyspace, from: usize, to: usize, len: usize, lives: bool)
     let db = space.catalog.load(&space.store.begin()).await.unwrap().prefixes[0];
     for at in (from..to).step_by(SOME) {
         let members: Vec<Bytes> = (at..to.min(at + SOME)).map(|n| format!("{n:0len$}").into()).collect();
-        let ids = set::stage::intern(space, &members).await.unwrap().unwrap();
+        let ids = set::stage::intern(space, &[&members]).await.unwrap().remove(0);
         if !lives {
             continue;
         }
         let tx = space.store.begin();
         let round = space.catalog.load(&tx).await.unwrap().round;
-        let s = Scope { tx: &tx, db, number: 0, now: 1, round, space, outbox: None };
+        let s =
+            Scope { tx: &tx, db, number: 0, now: 1, round, space, outbox: None, life: Default::default() };
         let key = Bytes::from(format!("set{}", at / 100_000));
         let mut slot = object::open_members(&s, &key).await.unwrap();
-        set::add_ids(&s, &mut slot, &ids).await.unwrap();
+        set::add_ids(&s, &mut slot, &members, &ids).await.unwrap();
         tx.commit().await.unwrap();
     }
 }
@@ -86,7 +87,7 @@ async fn main() {
             println!("{} collected, {} live", state.collected, state.live);
             break;
         }
-        waiting.look(&space, &pace, &state).await.unwrap();
+        waiting.look(&space, &pace, &store.begin(), &state).await.unwrap();
         let (start, before, commits) = (Instant::now(), cpu(), store.stats().commits);
         if collector.step().await.unwrap() == Step::Waits {
             tokio::time::sleep(Duration::from_millis(5)).await;

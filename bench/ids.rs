@@ -184,7 +184,7 @@ async fn hashed(tx: &tern::store::Tx, member: &[u8]) -> Result<u64, Error> {
 
 async fn leased(way: Way, store: &Store, ids: &Interner, rng: &mut Rng) -> Result<u64, Error> {
     if way == Way::Leases {
-        return Ok(black_box(ids.take(TAKE).await?).len() as u64);
+        return Ok(black_box(ids.take(&store.begin(), TAKE).await?).len() as u64);
     }
     let base = rng.u64();
     let members: Vec<Bytes> = (0..TAKE).map(|n| Bytes::from(format!("member:{base}:{n}"))).collect();

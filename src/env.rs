@@ -1,8 +1,11 @@
 //! The only file that reads clocks and randomness. Everything else gets them as arguments.
 
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Wall-clock time and a monotonic clock; the manual one is for tests and simulation.
@@ -49,7 +52,7 @@ impl Clock {
     pub fn monotonic(&self) -> Duration {
         match self {
             Clock::System => {
-                static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+                static START: OnceLock<Instant> = OnceLock::new();
                 START.get_or_init(Instant::now).elapsed()
             }
             Clock::Manual(hands) => Duration::from_millis(hands.ms.load(Ordering::Acquire)),
@@ -69,14 +72,130 @@ impl Clock {
     }
 }
 
+/// The time that transactions see: the wall clock, as far as that respects what has been promised.
+///
+/// A reader who is told that a key has expired must not be contradicted by a transaction that found the key alive a moment before and
+/// commits a moment later (PERSIST, EXPIRE, GETEX ...). So this time does not run backwards, and stands still in front of the
+/// earliest expiry that a transaction relies on while that is being committed ([`Timeline::claim`]). One timeline serves all servers of a
+/// process; between processes the clocks' difference counts.
+#[derive(Debug)]
+pub struct Timeline {
+    clock: Clock,
+    state: Mutex<Times>,
+    /// One holds the time.
+    holder: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    /// The latest time that was given out.
+    shown: u64,
+    /// How many claims there are of each time.
+    claims: BTreeMap<u64, usize>,
+}
+
+/// A wall clock that was set back by more than this is followed, ms: keys would else live on until it has caught up.
+const FOLLOWED: u64 = 1000;
+
+impl Timeline {
+    /// Of `clock`.
+    pub fn new(clock: Clock) -> Self {
+        Timeline { clock, state: Mutex::default(), holder: Arc::default() }
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub fn now(&self) -> u64 {
+        self.advance(&mut self.state.lock())
+    }
+
+    fn advance(&self, times: &mut Times) -> u64 {
+        let wall = self.clock.now_ms();
+        let first = times.claims.first_key_value().map_or(u64::MAX, |(until, _)| *until);
+        let time = wall.min(first.saturating_sub(1));
+        if wall.saturating_add(FOLLOWED) < times.shown {
+            times.shown = time;
+        }
+        times.shown = times.shown.max(time);
+        times.shown
+    }
+
+    /// Keeps the time below `until` as long as the claim lives. None where that time has come: whoever relied on it being ahead must
+    /// look again.
+    pub fn claim(self: &Arc<Self>, until: u64) -> Option<Claim> {
+        // The wall clock too: claims that follow each other would else hold the time for ever.
+        if until <= self.clock.now_ms() { None } else { self.claim_again(until) }
+    }
+
+    /// As [`Timeline::claim`], for whoever holds a claim that keeps the time below `until`, and would wait for itself: it does not ask the
+    /// wall clock.
+    pub fn claim_again(self: &Arc<Self>, until: u64) -> Option<Claim> {
+        let mut times = self.state.lock();
+        (until > times.shown).then(|| self.keep_below(until, &mut times))
+    }
+
+    fn keep_below(self: &Arc<Self>, until: u64, times: &mut Times) -> Claim {
+        *times.claims.entry(until).or_default() += 1;
+        Claim { timeline: self.clone(), until }
+    }
+
+    /// Has the time stand still, for a transaction that found again and again that something had expired before it could commit. One at a
+    /// time, and each begins at the time of the clock: so it is never further behind than one transaction takes.
+    pub async fn hold(self: &Arc<Self>) -> Hold {
+        let turn = self.holder.clone().lock_owned().await;
+        let mut times = self.state.lock();
+        let until = self.advance(&mut times).saturating_add(1);
+        Hold { _claim: self.keep_below(until, &mut times), _turn: turn }
+    }
+}
+
+/// See [`Timeline::hold`].
+#[derive(Debug)]
+pub struct Hold {
+    _claim: Claim,
+    _turn: tokio::sync::OwnedMutexGuard<()>,
+}
+
+/// See [`Timeline::claim`].
+#[derive(Debug)]
+pub struct Claim {
+    timeline: Arc<Timeline>,
+    until: u64,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut times = self.timeline.state.lock();
+        if let Some(n) = times.claims.get_mut(&self.until) {
+            *n -= 1;
+            if *n == 0 {
+                times.claims.remove(&self.until);
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// What a thread's generators are seeded from. The system is asked once a thread, because that costs as much as a short read.
+    static ROOT: RefCell<fastrand::Rng> = RefCell::new(seeded_by_the_system());
+}
+
+fn seeded_by_the_system() -> fastrand::Rng {
+    let mut seed = [0; 8];
+    match SystemRandom::new().fill(&mut seed) {
+        Ok(()) => fastrand::Rng::with_seed(u64::from_le_bytes(seed)),
+        // By the clock and the thread: two machines may draw the same. Whoever must not asks for `Env::secret`.
+        Err(_) => fastrand::Rng::new(),
+    }
+}
+
 /// A seedable generator. Not for secrets.
 #[derive(Debug, Clone)]
 pub struct Rng(fastrand::Rng);
 
 impl Rng {
-    /// Seeded from the machine.
+    /// Seeded from the system's generator.
     pub fn from_entropy() -> Self {
-        Rng(fastrand::Rng::new())
+        Rng(ROOT.try_with(|root| root.borrow_mut().fork()).unwrap_or_else(|_| seeded_by_the_system()))
     }
     /// Repeats itself: the same seed, the same numbers.
     pub fn seeded(seed: u64) -> Self {
@@ -113,19 +232,25 @@ impl Rng {
 pub struct Env {
     /// The clock.
     pub clock: Clock,
+    /// The time that transactions see.
+    pub timeline: Arc<Timeline>,
     seed: Option<Arc<AtomicU64>>,
 }
 
 impl Env {
     /// The machine's clock and entropy.
     pub fn system() -> Self {
-        Env { clock: Clock::System, seed: None }
+        static TIMELINE: OnceLock<Arc<Timeline>> = OnceLock::new();
+        let timeline = TIMELINE.get_or_init(|| Arc::new(Timeline::new(Clock::System))).clone();
+        Env { clock: Clock::System, timeline, seed: None }
     }
     /// A manual clock at `now_ms` and generators derived from `seed`, for repeatable tests.
     pub fn seeded(now_ms: u64, seed: u64) -> Self {
-        Env { clock: Clock::manual(now_ms), seed: Some(Arc::new(AtomicU64::new(seed))) }
+        let clock = Clock::manual(now_ms);
+        let timeline = Arc::new(Timeline::new(clock.clone()));
+        Env { clock, timeline, seed: Some(Arc::new(AtomicU64::new(seed))) }
     }
-    /// Bytes that nobody can guess, for passwords; a seeded environment repeats them. None where the system has none.
+    /// Bytes that nobody can guess nor draw again, for passwords and names; a seeded environment repeats them. None where the system has none.
     pub fn secret(&self, bytes: usize) -> Option<Vec<u8>> {
         let mut secret = vec![0; bytes];
         match &self.seed {
@@ -143,5 +268,86 @@ impl Env {
             None => Rng::from_entropy(),
             Some(seed) => Rng::seeded(seed.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::AcqRel)),
         }
+    }
+}
+
+/// Computes something that takes milliseconds, in one piece. The other tasks of this worker thread go on on another thread, where the runtime has
+/// several.
+pub fn aside<T>(compute: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    let several = Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if several { tokio::task::block_in_place(compute) } else { compute() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline() -> (Clock, Arc<Timeline>) {
+        let clock = Clock::manual(5000);
+        (clock.clone(), Arc::new(Timeline::new(clock)))
+    }
+
+    #[test]
+    fn time_stands_still_below_a_claim() {
+        let (clock, timeline) = timeline();
+        assert_eq!(timeline.now(), 5000);
+        let (first, second) = (timeline.claim(5010), timeline.claim(5005));
+        clock.advance(Duration::from_millis(50));
+        assert_eq!(timeline.now(), 5004);
+        drop(second);
+        assert_eq!(timeline.now(), 5009);
+        assert!(timeline.claim(5050).is_none(), "the wall clock is there");
+        assert!(timeline.claim_again(5010).is_some() && timeline.claim_again(5009).is_none());
+        drop(first);
+        assert_eq!(timeline.now(), 5050);
+    }
+
+    #[test]
+    fn what_was_shown_as_over_cannot_be_claimed() {
+        let (clock, timeline) = timeline();
+        assert_eq!(timeline.now(), 5000);
+        clock.jump(-10);
+        assert!(timeline.claim(5000).is_none());
+        let claim = timeline.claim(5001);
+        clock.jump(100);
+        assert_eq!((claim.is_some(), timeline.now()), (true, 5000));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_followed() {
+        let (clock, timeline) = timeline();
+        assert_eq!(timeline.now(), 5000);
+        clock.jump(-1000);
+        assert_eq!(timeline.now(), 5000);
+        clock.jump(-1);
+        assert_eq!(timeline.now(), 3999);
+    }
+
+    /// Hazard: generators are seeded by the clock and the thread, so two machines that are started alike draw the same.
+    #[test]
+    fn generators_are_seeded_by_the_system_alone() {
+        let drawn = || {
+            // What the library seeds its own generators from.
+            fastrand::seed(7);
+            (Rng::from_entropy().u64(), Env::system().rng().u64(), std::thread::spawn(first).join().unwrap())
+        };
+        let first_draw = drawn();
+        let second = drawn();
+        assert!(first_draw.0 != second.0 && first_draw.1 != second.1 && first_draw.2 != second.2);
+    }
+
+    fn first() -> u64 {
+        fastrand::seed(7);
+        Env::system().rng().u64()
+    }
+
+    #[test]
+    fn a_seeded_environment_repeats_itself() {
+        let drawn = || {
+            let env = Env::seeded(0, 7);
+            (env.rng().u64(), env.secret(16), env.rng().u64())
+        };
+        assert_eq!(drawn(), drawn());
     }
 }

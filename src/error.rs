@@ -93,6 +93,9 @@ pub enum Error {
     Store(StoreError),
     /// An answer to the client.
     Reply(ReplyError),
+    /// What is stored makes the call too much work for a lane, and it has written nothing yet: the executor runs it where nobody
+    /// queues behind it. Only where the call's context says that it runs in a lane.
+    TooHeavy,
 }
 
 impl From<StoreError> for Error {
@@ -112,6 +115,9 @@ impl Error {
     pub fn into_reply(self) -> ReplyError {
         match self {
             Error::Reply(e) => e,
+            Error::TooHeavy => {
+                ReplyError::new("ERR internal error: a heavy command was not moved out of its lane")
+            }
             Error::Store(StoreError::ReadOnly(why)) => ReplyError::of(format!(
                 "MISCONF Errors writing to the store: {why}. Writes are refused until it has been reopened; reads go on."
             )),

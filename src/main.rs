@@ -6,6 +6,8 @@ mod check;
 mod copy;
 #[path = "main/descriptors.rs"]
 mod descriptors;
+#[path = "main/directory.rs"]
+mod directory;
 #[path = "main/ping.rs"]
 mod ping;
 
@@ -57,6 +59,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 const LEAVE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    directory::keep_files_private();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let first = args.first().map(String::as_str);
     match first {
@@ -176,8 +179,7 @@ async fn open_fdb(_: &Settings, _: &Env, _: &Path) -> Result<(Store, PathBuf)> {
 }
 
 async fn open_local(settings: &Settings, env: &Env, path: &Path) -> Result<(Store, PathBuf)> {
-    std::fs::create_dir_all(path)
-        .with_context(|| format!("cannot create the data directory {}", path.display()))?;
+    directory::make(path).with_context(|| format!("cannot create the data directory {}", path.display()))?;
     let mut options = LocalOptions::new(env.clock.clone());
     options.fsync = fsync(settings.appendfsync);
     options.write_buffer = settings.store_write_buffer_size;
@@ -198,10 +200,10 @@ async fn observe(server: &Arc<Server>) -> Result<()> {
             tern::net::listen(&settings, settings.metrics_port).await.context("cannot listen for metrics")?;
         let on: Vec<String> = listener.addresses().iter().map(ToString::to_string).collect();
         tracing::info!("metrics are at http://{}/metrics", on.join(" "));
-        for socket in listener.into_sockets() {
-            let server = server.clone();
-            tokio::spawn(http::serve(socket, Arc::new(move || info::metrics(&server))));
-        }
+        let (asked, door) = (server.clone(), server.clone());
+        let text = Box::new(move || info::metrics(&asked));
+        let admits = Box::new(move |peer| tern::net::admits(&door, peer));
+        tokio::spawn(http::serve(listener.into_sockets(), http::Site { text, admits }));
     }
     let server = server.clone();
     tokio::spawn(async move {
@@ -222,7 +224,7 @@ fn stop_on_signals(server: &Arc<Server>) -> Result<()> {
     tokio::spawn(async move {
         let mut asked = false;
         loop {
-            let name = tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT" };
+            let name = tokio::select! { biased; _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT" };
             if asked {
                 tracing::warn!("{name} again: exiting now");
                 std::process::exit(1);

@@ -17,29 +17,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::rng::Rng;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::env::Env;
-use tern::exec::{Call, Unit};
 use tern::keyspace::ids::integer_id;
-use tern::keyspace::keys::{Oid, Prefix, hash, root, root::Garbage, shard};
+use tern::keyspace::keys::{Oid, Prefix, ReceiptName, SHARDS, hash, root, root::Garbage, shard};
 use tern::keyspace::members;
-use tern::keyspace::record::{Record, SetRep, Str, Value};
+use tern::keyspace::receipt::Receipt;
+use tern::keyspace::record::{Record, SetRep, Stored, Str, Value};
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
 use tern::types::check::{CheckError, Report, check};
+use tern::types::receipt::sweep;
 use tern::types::set::small::Small;
 
 async fn read(store: &Store) -> Report {
     check(store, &mut |_, _| {}).await.unwrap()
-}
-
-/// A command under an id.
-async fn under_id(rig: &mut Rig, id: &str, line: &str) -> Reply {
-    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-    let calls = vec![Call { row, argv, names, id: Some(Bytes::copy_from_slice(id.as_bytes())) }];
-    let unit = Unit { calls, client: rig.client.clone(), watches: Vec::new(), exec: false, id: None };
-    rig.exec.run(unit).await.replies.unwrap().remove(0)
 }
 
 /// A store with every kind of row.
@@ -66,8 +57,8 @@ async fn populated() -> Rig {
     rig.line("SADD words aaa").await;
     rig.line("SADD numbers 1 2 3").await;
     rig.line("SREM numbers 77 154").await;
-    under_id(&mut rig, "an-id-of-16-bytes", "INCR counter").await;
-    under_id(&mut rig, "an-id-of-a-long-reply", "GET long").await;
+    rig.under_id("an-id-of-16-bytes", "INCR counter").await;
+    rig.under_id("an-id-of-a-long-reply", "GET long").await;
     rig
 }
 
@@ -93,7 +84,8 @@ impl Plants {
         (group.to_vec(), self.value(&group).await.unwrap().to_vec())
     }
     async fn record(&self, key: &str) -> Record {
-        Record::decode(&self.value(&self.db.record(key.as_bytes())).await.unwrap()).unwrap()
+        let row = Stored::decode(&self.value(&self.db.record(key.as_bytes())).await.unwrap()).unwrap();
+        row.into_record().unwrap()
     }
     async fn oid(&self, key: &str) -> Oid {
         self.record(key).await.value.oid().unwrap()
@@ -366,22 +358,70 @@ async fn damage_of_the_stores_own_rows_is_seen() {
 #[tokio::test]
 async fn damage_of_receipts_is_seen() {
     let p = plants().await;
-    let id = b"an-id-of-a-long-reply";
-    let (head, piece) = (root::receipt(id), root::receipt_piece(id, 1));
-    let (age, _) = p.first(b"u", b"v").await;
-    let (_, of) = root::decode_receipt_age(&age.clone().into()).unwrap();
-    p.plant_and_accuse(&age, None, &root::receipt(&of), "the age index does not know").await;
+    let default = p.rig.space().secret().await.unwrap().owner(b"default");
+    let owner = Some(default);
+    let of = ReceiptName { owner, id: b"an-id-of-a-long-reply" };
+    let (head, piece) = (root::receipt(of), root::receipt_piece(of, 1));
+    let (age, value) = p.first(b"u", b"v").await;
+    let (_, named) = root::decode_receipt_age(&age, true).unwrap();
+    assert_eq!(named.owner, owner);
+    p.plant_and_accuse(&age, None, &root::receipt(named), "the age index does not know").await;
     p.plant(&age, Some(b"??"), "that no receipt confirms").await;
-    p.plant_and_accuse(&root::receipt(&of), None, &age, "that no receipt confirms").await;
-    p.plant(&root::receipt_age(5, &of), Some(b""), "that no receipt confirms").await;
-    p.plant(&[&[b'u', 77][..], &age[2..]].concat(), Some(b""), "in a wrong shard").await;
+    p.plant_and_accuse(&root::receipt(named), None, &age, "that no receipt confirms").await;
+    p.plant(&root::receipt_age(5, named), Some(&value), "that no receipt confirms").await;
+    p.plant(&[&[b'u', 77][..], &age[2..]].concat(), Some(&value), "in a wrong shard").await;
     p.plant(b"u", Some(b""), "not a row of the age index").await;
     p.plant(&head, Some(b"x"), "a receipt does not decode").await;
     p.plant_and_accuse(&piece, None, &head, "in its pieces").await;
     p.plant(&piece, Some(b"x"), "a piece of a reply has 1 bytes").await;
     p.plant_and_accuse(&head, None, &piece, "that no receipt has").await;
     p.plant(b"t\x05abcdefghij", Some(b""), "not the row of a receipt").await;
+    for row in [root::receipts_size(default), root::all_receipts_size().to_vec()] {
+        p.plant(&row, Some(b"x"), "not the size of").await;
+        p.plant(&row, Some(&77i64.to_le_bytes()), "the counter says 77").await;
+        p.plant(&row, None, "the counter says 0").await;
+    }
+    p.plant(&root::secret(), Some(b"x"), "secret does not decode").await;
+    p.plant(&root::secret(), None, "the store's secret is gone").await;
     assert!(read(&p.rig.server.store).await.is_sound());
+}
+
+/// Receipts that were kept while ids were nobody's: they are sound, answer nobody, and go by their age.
+#[tokio::test]
+async fn receipts_without_an_owner_are_sound() {
+    let mut rig = Rig::new().await;
+    let id = b"an-id-of-a-former-version";
+    let of = ReceiptName { owner: None, id };
+    for (long, id) in [(false, &id[..]), (true, &b"another-one-with-pieces"[..])] {
+        let len = if long { 40_000 } else { 3 };
+        let reply = if long { Bytes::new() } else { Bytes::from_static(b"\x01:1") };
+        let receipt = Receipt { is_owned: false, fingerprint: 1, at: 77, db: 0, len, reply };
+        let of = ReceiptName { owner: None, id };
+        let tx = rig.server.store.begin();
+        tx.set(&root::receipt(of), &receipt.encode()).unwrap();
+        tx.set(&root::receipt_age(77, of), if long { &[1][..] } else { &[] }).unwrap();
+        for (n, piece) in vec![b'x'; 40_000].chunks(32 * 1024).enumerate().filter(|_| long) {
+            tx.set(&root::receipt_piece(of, n as u16), piece).unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+    let sound = async || assert!(read(&rig.server.store).await.is_sound());
+    sound().await;
+    for shard in 0..SHARDS {
+        assert_eq!(sweep(rig.space(), shard, &None, 77, 100).await.unwrap().removed, 0);
+    }
+    let answer = rig.line("IDEMPOTENT RESULT an-id-of-a-former-version").await;
+    assert_eq!(answer, Reply::Array(vec![Reply::Int(0), Reply::Nil]));
+    assert!(rig.server.store.begin().get(&root::receipt(of), Read::Snapshot).await.unwrap().is_some());
+    let mut removed = 0;
+    for shard in 0..SHARDS {
+        removed += sweep(rig.space(), shard, &None, 78, 100).await.unwrap().removed;
+    }
+    assert_eq!(removed, 2);
+    let left = rig.server.store.begin().get_range(b"t", b"v", RangeOptions::default(), Read::Snapshot).await;
+    assert!(left.unwrap().pairs.is_empty());
+    let report = read(&rig.server.store).await;
+    assert!(report.is_sound(), "{report}");
 }
 
 #[tokio::test]

@@ -27,9 +27,7 @@ async fn restore(rig: &mut Rig, key: &str, ttl: &str, payload: &[u8], options: &
 }
 
 async fn members(rig: &mut Rig, key: &str) -> Vec<Bytes> {
-    let Reply::Array(members) = rig.line(&format!("SRANDMEMBER {key} 1000000")).await else {
-        panic!("no set")
-    };
+    let Reply::Array(members) = rig.line(&format!("SORT {key} ALPHA")).await else { panic!("no set") };
     let mut members: Vec<Bytes> = members
         .into_iter()
         .map(|m| match m {

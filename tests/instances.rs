@@ -6,13 +6,16 @@
 mod cluster;
 
 use bytes::Bytes;
-use cluster::{Cluster, HOUR};
+use cluster::{Cluster, HOUR, START};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tern::commands::reply::Reply;
+use tern::env::Env;
+use tern::keyspace::Keyspace;
 use tern::keyspace::instances::Instance;
 use tern::keyspace::keys::root;
-use tern::store::faulty::FaultRates;
+use tern::store::faulty::{FaultRates, Outage};
 use tern::types::reclaim::reclaim;
 use tern::types::string::stage;
 
@@ -110,6 +113,72 @@ async fn who_comes_back_registers_anew() {
     assert_eq!(rows(&c, 1).await.0, 1);
     assert_ne!(c.space(1).instances.epoch(), before);
     c.assert_sound().await;
+}
+
+/// Machines that are started alike, or a generator that is worth nothing.
+#[tokio::test]
+async fn a_server_that_draws_the_name_of_another_draws_again() {
+    let mut c = Cluster::empty();
+    for _ in 0..3 {
+        c.join(Env::seeded(START, 7)).await;
+    }
+    let ids: BTreeSet<u64> = (0..3).map(|n| c.id(n)).collect();
+    assert_eq!(ids.len(), 3, "{ids:x?}");
+    for n in 0..3 {
+        assert_eq!(rows(&c, n).await.0, 1);
+        let members: Vec<String> = (0..300).map(|m| format!("{n}:{m}")).collect();
+        assert_eq!(c.line(n, &format!("SADD s{n} {}", members.join(" "))).await, Reply::Int(300));
+    }
+    for n in 0..3 {
+        assert_eq!(c.line(n, &format!("SCARD s{}", (n + 1) % 3)).await, Reply::Int(300));
+        assert_eq!(c.line(n, &format!("SISMEMBER s{n} {n}:299")).await, Reply::Int(1));
+    }
+    c.beats(3, &[0, 1, 2], &[0]).await;
+    assert_eq!(c.space(0).instances.living(), 3);
+    c.assert_sound().await;
+}
+
+/// Both read that there is no row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_servers_that_register_one_name_at_once_one_has_it() {
+    let c = Cluster::empty();
+    for seed in 0..20 {
+        let open = || async {
+            let space = Keyspace::open(c.store.clone(), &Env::seeded(START, seed), 1).await.unwrap();
+            (space.register().await.unwrap(), space)
+        };
+        let (one, two) = tokio::join!(open(), open());
+        assert_eq!(one.1.instances.id(), two.1.instances.id());
+        assert!(one.0 != two.0, "seed {seed}");
+        let (has, has_not) = if one.0 { (one.1, two.1) } else { (two.1, one.1) };
+        assert!(has_not.beat().await.is_err(), "it must not renew another's row");
+        assert_eq!(has_not.instances.epoch(), 0);
+        has.beat().await.unwrap();
+    }
+}
+
+/// The row that a server finds may be its own, of an attempt whose result it does not know.
+#[tokio::test]
+async fn a_server_knows_its_own_row_whatever_becomes_of_its_commits() {
+    let c = Cluster::empty();
+    let rates =
+        FaultRates { unknown_applied: 0.4, unknown_lost: 0.2, conflict: 0.1, ..FaultRates::default() };
+    c.faulty.set_rates(rates);
+    for seed in 0..40 {
+        let space = Keyspace::open(c.store.clone(), &Env::seeded(START, seed), 1).await.unwrap();
+        assert_eq!(space.register().await, Ok(true));
+        let epoch = space.instances.epoch();
+        assert_ne!(epoch, 0);
+        space.beat().await.unwrap();
+        assert_eq!(space.instances.epoch(), epoch);
+        // As if the result of the registration had not come before the store was away.
+        let lost = Keyspace::open(c.store.clone(), &Env::seeded(START, 1000 + seed), 1).await.unwrap();
+        c.faulty.set_outage(Outage::SilentCommits(Duration::ZERO));
+        let gave_up = tokio::time::timeout(Duration::from_millis(5), lost.register()).await;
+        assert!(gave_up.is_err());
+        c.faulty.set_outage(Outage::None);
+        assert_eq!(lost.register().await, Ok(true));
+    }
 }
 
 /// Without the burial an unknown commit is found in the slot's row. With it nobody can know, and nothing may run twice.

@@ -5,6 +5,7 @@
 mod rig;
 
 use rig::{Rig, START, bulk, error};
+use std::time::Duration;
 use tern::commands::reply::Reply;
 use tern::keyspace::keys::SHARDS;
 use tern::store::{RangeOptions, Read};
@@ -196,4 +197,22 @@ async fn moving_a_key_moves_its_expiry() {
     rig.client.db = 0;
     assert_eq!(sweep_all(&rig).await, Swept::default());
     assert_eq!(rig.line("GET b").await, bulk("v"));
+}
+
+/// What a transaction took for alive may expire before it can be committed: then it runs again, and must come to an end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_keys_that_expire_soon_do_not_keep_a_command_from_its_end() {
+    let mut rig = Rig::on_system_clock().await;
+    let own = rig.together(&["SET own v PX 1", "DEBUG SLEEP 0.05", "GET own"]).await;
+    assert!(own.iter().all(|reply| !matches!(reply, Reply::Error(_))), "{own:?}");
+    let sets: Vec<String> = (0..400).map(|n| format!("SET n{n} 1 PX {}", 1 + n)).collect();
+    rig.together(&sets.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let incrs: Vec<String> = (0..400).map(|n| format!("INCR n{n}")).collect();
+    let incrs: Vec<&str> = incrs.iter().map(String::as_str).collect();
+    let since = std::time::Instant::now();
+    for _ in 0..5 {
+        let replies = rig.together(&incrs).await;
+        assert!(replies.iter().all(|reply| matches!(reply, Reply::Int(_))), "{replies:?}");
+    }
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
 }

@@ -106,6 +106,7 @@ async fn churn(world: World, seed: u64, space: u64, member: Members, rounds: usi
                         round: Round::default(),
                         space: &space_of,
                         outbox: None,
+                        life: Default::default(),
                     };
                     let done = change(&s, &mut rng, space, member).await;
                     tokio::task::yield_now().await;
@@ -153,7 +154,7 @@ async fn shuffle(s: &Scope<'_>, rng: &mut Rng) -> Result<()> {
     match rng.below(6) {
         0..3 => {
             let n = if rng.below(4) == 0 { 150 } else { 1 };
-            let popped = sample::pop(s, &mut source, n, rng).await?;
+            let popped = sample::pop(s, &mut source, n, rng).await?.members(s).await?;
             if !popped.is_empty() {
                 assert_eq!(set::add(s, &mut target, &popped).await?, popped.len() as u64);
             }
@@ -206,6 +207,7 @@ async fn moves(world: World) {
                         round: Round::default(),
                         space: &space,
                         outbox: None,
+                        life: Default::default(),
                     };
                     let done = shuffle(&s, &mut rng).await;
                     if commit(tx, done).await.is_some() {

@@ -78,6 +78,7 @@ async fn stale_hints_cost_no_answer() {
                 round: Round::default(),
                 space: on(n),
                 outbox: None,
+                life: Default::default(),
             };
             let mut slot = slot(&s, "k").await;
             match adds {
@@ -97,6 +98,7 @@ async fn stale_hints_cost_no_answer() {
                 round: Round::default(),
                 space: on(n),
                 outbox: None,
+                life: Default::default(),
             };
             check_members(&s, &all, |n| is_member[n]).await;
             let oid = oid(&s).await;
@@ -162,6 +164,7 @@ async fn forgotten_deltas_are_folded_in_the_end() {
             round: Round::default(),
             space: &forgetful,
             outbox: None,
+            life: Default::default(),
         };
         set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();
         tx.commit().await.unwrap();
@@ -196,7 +199,12 @@ async fn draws_see_what_deltas_say() {
     let mut rng = Rng::seeded(5);
     let mut left = words.len();
     while left > 0 {
-        let popped = transact!(world, s => sample::pop(&s, &mut slot(&s, "k").await, 7, &mut rng).await);
+        let popped = transact!(world, s => {
+            match sample::pop(&s, &mut slot(&s, "k").await, 7, &mut rng).await {
+                Ok(popped) => popped.members(&s).await,
+                Err(e) => Err(e),
+            }
+        });
         assert_eq!(popped.len(), left.min(7));
         left -= popped.len();
         if left > 0 {

@@ -250,11 +250,11 @@ async fn leases(store: Store, spare: usize) {
     let servers: Vec<Arc<Interner>> =
         (0..4).map(|n| Arc::new(Interner::new(store.clone(), &Env::seeded(0, n)))).collect();
     let task = |n: usize| {
-        let ids = servers[n % 4].clone();
+        let (ids, store) = (servers[n % 4].clone(), store.clone());
         tokio::spawn(async move {
             let mut out = Vec::new();
             for k in 0..40 {
-                out.extend(ids.take(if k % 8 == 0 { 20_000 } else { 7 }).await.unwrap());
+                out.extend(ids.take(&store.begin(), if k % 8 == 0 { 20_000 } else { 7 }).await.unwrap());
             }
             out
         })

@@ -70,6 +70,7 @@ async fn step(s: &Scope<'_>, rng: &mut Rng, model: &mut Model, kinds: &[u8], spa
         }
         8 => {
             let popped = sample::pop(s, &mut slot, many, rng).await.unwrap();
+            let popped = popped.members(s).await.unwrap();
             assert_eq!(popped.len() as u64, many.min(model.len() as u64));
             for m in popped {
                 assert!(model.remove(&m), "popped a member twice, or none");
@@ -77,7 +78,7 @@ async fn step(s: &Scope<'_>, rng: &mut Rng, model: &mut Model, kinds: &[u8], spa
         }
         9 => {
             let found = sample::distinct(s, slot.set().unwrap(), many, rng).await.unwrap();
-            let found = sorted(found);
+            let found = sorted(found.members(s).await.unwrap());
             assert_eq!(found.len() as u64, many.min(model.len() as u64));
             assert!(found.iter().all(|m| model.contains(m)));
         }

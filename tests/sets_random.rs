@@ -50,10 +50,10 @@ async fn check_draws(world: &World, members: usize, draws: u64, name: &str) {
         let s: Scope<'_> = world.scope(&tx);
         let slot = slot(&s, "k").await;
         let rep = slot.set().unwrap();
-        for member in sample::repeated(&s, rep, each, &mut rng).await.unwrap() {
+        for member in sample::repeated(&s, rep, each, &mut rng).await.unwrap().members(&s).await.unwrap() {
             *repeated.entry(member).or_default() += 1;
         }
-        for member in sample::distinct(&s, rep, each, &mut rng).await.unwrap() {
+        for member in sample::distinct(&s, rep, each, &mut rng).await.unwrap().members(&s).await.unwrap() {
             *distinct.entry(member).or_default() += 1;
         }
     }
@@ -73,6 +73,7 @@ async fn check_pops(world: &World, members: usize, draws: u64, name: &str) {
         let tx = world.store.begin();
         let s = world.scope(&tx);
         let popped = sample::pop(&s, &mut slot(&s, "k").await, 1, &mut rng).await.unwrap();
+        let popped = popped.members(&s).await.unwrap();
         *counts.entry(popped[0].clone()).or_default() += 1;
     }
     let z = z_score(&counts, members, draws);
@@ -165,6 +166,7 @@ async fn more_deltas_than_slack() {
             round: Round::default(),
             space: &forgetful,
             outbox: None,
+            life: Default::default(),
         };
         set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();
         tx.commit().await.unwrap();

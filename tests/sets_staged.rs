@@ -205,7 +205,7 @@ async fn who_is_added_behind_the_look_up_is_removed_too() {
         let key = Bytes::from(format!("k{direct}"));
         let words = [&members[..1000], &argv(&[&format!("late{direct}")], std::iter::empty())].concat();
         rig.run_bytes([&argv(&["SADD"], std::iter::empty()), &[key.clone()][..], &members].concat()).await;
-        let ids = stage::find(rig.space(), &words).await.unwrap().unwrap();
+        let ids = stage::find(rig.space(), &[&words]).await.unwrap().remove(0);
         rig.line(&format!("SADD k{direct} late{direct}")).await;
         let db = rig.prefix().await;
         let built = stage::removal(rig.space(), db, &key, &ids, LEASE).await.unwrap().unwrap();
@@ -406,5 +406,100 @@ async fn a_builder_that_is_stopped_leaves_nothing() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
+    rig.assert_sound().await;
+}
+
+/// Members as long as they may be: a hundred of them exceed a transaction.
+fn long(range: Range<usize>) -> impl Iterator<Item = String> {
+    let zeros = "0".repeat(99_990);
+    range.map(move |n| format!("{zeros}{n:010}"))
+}
+
+/// Few members, but more bytes than a transaction holds: whatever is done with them works as with short ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_few_long_members_exceed_a_transaction() {
+    for n in [70, 100, 250] {
+        let mut rig = Rig::new().await;
+        let count = n as i64;
+        assert_eq!(rig.run_bytes(argv(&["SADD", "k"], long(0..n))).await, Reply::Int(count), "{n}");
+        assert_eq!(rig.run_bytes(argv(&["SADD", "k"], long(0..n))).await, Reply::Int(0), "{n}");
+        // To a small set and to a large one, which have one of them each.
+        rig.line("SADD few one").await;
+        rig.run_bytes(argv(&["SADD", "many"], named(0..1000).chain(long(0..1)))).await;
+        assert_eq!(rig.run_bytes(argv(&["SADD", "few"], long(0..n))).await, Reply::Int(count), "{n}");
+        let fresh = rig.run_bytes(argv(&["SADD", "many"], long(0..2 * n).step_by(2))).await;
+        assert_eq!(fresh, Reply::Int(count - 1), "{n}");
+        let ones = vec![Reply::Int(1); n];
+        assert_eq!(rig.run_bytes(argv(&["SMISMEMBER", "few"], long(0..n))).await, Reply::Array(ones));
+        for (line, want) in [
+            ("SCARD few", count + 1),
+            ("SUNIONSTORE u k few", count + 1),
+            ("SINTERSTORE i k few", count),
+            ("SDIFFSTORE d few k", 1),
+            ("SINTERCARD 2 k many", count.div_euclid(2) + count % 2),
+            ("COPY u copied", 1),
+            ("SINTERCARD 2 copied k", count),
+        ] {
+            assert_eq!(int(&mut rig, line).await, want, "{n}: {line}");
+        }
+        match rig.line("SMEMBERS k").await {
+            Reply::Members(members) => assert_eq!(members.len(), n as u64),
+            Reply::Set(members) => {
+                let want: std::collections::HashSet<Bytes> = long(0..n).map(Bytes::from).collect();
+                assert_eq!(members.len(), n);
+                assert!(members.iter().all(|m| matches!(m, Reply::Bulk(m) if want.contains(m))));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(rig.run_bytes(argv(&["SREM", "k"], long(0..n + 50))).await, Reply::Int(count), "{n}");
+        assert_eq!(int(&mut rig, "EXISTS k").await, 0);
+        assert_eq!(rows(&rig).await.1, 1, "{n}: only k's rows are garbage");
+        rig.assert_sound().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dump_of_long_members_is_restored() {
+    let mut rig = Rig::new().await;
+    rig.run_bytes(argv(&["SADD", "k"], long(0..120))).await;
+    let Reply::Bulk(payload) = rig.line("DUMP k").await else { panic!("no payload") };
+    rig.line("FLUSHALL").await;
+    let mut elsewhere = Rig::new().await;
+    for rig in [&mut rig, &mut elsewhere] {
+        let restore = argv(&["RESTORE", "r", "0"], std::iter::empty());
+        let restored = rig.run_bytes([restore, vec![payload.clone()]].concat()).await;
+        assert_eq!(restored, Reply::Ok);
+        let found = rig.run_bytes(argv(&["SMISMEMBER", "r"], long(0..121))).await;
+        let want = [vec![Reply::Int(1); 120], vec![Reply::Int(0)]].concat();
+        assert_eq!(found, Reply::Array(want));
+    }
+}
+
+/// Also where no call alone exceeds one: many members of an EXEC, of one key or of several.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_members_of_an_exec_exceed_a_transaction() {
+    let rig = Rig::new().await;
+    let run = |calls| rig.exec.run(unit(&rig, calls, true));
+    let calls = (0..12).map(|n| argv(&["SADD", &format!("k{}", n % 3)], long(n * 10..n * 10 + 10)));
+    assert_eq!(run(calls.collect()).await.replies.unwrap(), vec![Reply::Int(10); 12]);
+    // Each call's members would fit a record, the key's do not.
+    let calls = (0..300).map(|n| argv(&["SADD", "s"], named(n * 100..n * 100 + 100)));
+    assert_eq!(run(calls.collect()).await.replies.unwrap(), vec![Reply::Int(100); 300]);
+    // So do these, of sets that are large.
+    let calls = (0..60).map(|n| argv(&["SADD", &format!("l{n}")], named(n * 500..n * 500 + 500)));
+    for call in calls {
+        run(vec![call]).await;
+    }
+    let calls =
+        (0..60).map(|n| argv(&["SADD", &format!("l{n}")], named(100_000 + n * 500..100_500 + n * 500)));
+    let last = std::iter::once(line("SREM l0 none"));
+    let mut want = vec![Reply::Int(500); 60];
+    want.push(Reply::Int(0));
+    assert_eq!(run(calls.chain(last).collect()).await.replies.unwrap(), want);
+    // Those that fit stay small.
+    let calls = (0..200).map(|n| argv(&["SADD", &format!("t{n}")], named(n * 100..n * 100 + 100)));
+    assert_eq!(run(calls.collect()).await.replies.unwrap(), vec![Reply::Int(100); 200]);
+    let encoding = run(vec![line("OBJECT ENCODING t7")]).await.replies.unwrap();
+    assert_eq!(encoding, [rig::bulk("listpack")]);
     rig.assert_sound().await;
 }

@@ -217,6 +217,61 @@ fn replies_keep_their_order_and_their_kind() {
     wait_for_streams(&mut client, 0);
 }
 
+/// What SRANDMEMBER and SPOP draw is read as it is sent, too, in the order of the draws.
+#[test]
+fn drawn_members_are_read_as_they_are_sent() {
+    let tern = tern(&[]);
+    let mut client = tern.client();
+    fill(&mut client, "s", (0..20_000).map(member));
+    fill(&mut client, "few", (0..3).map(member));
+    fill(&mut client, "n", (0..5_000).map(|n| n.to_string()));
+    let mut reader = Reader::new(tern.port);
+    let all = |reader: &mut Reader, kind: char| -> Vec<Vec<u8>> {
+        let head = reader.line();
+        let n: usize = head.strip_prefix(kind).unwrap_or_else(|| panic!("{head}")).parse().unwrap();
+        (0..n).map(|_| reader.bulk()).collect()
+    };
+    let distinct = |members: &[Vec<u8>]| members.iter().cloned().collect::<BTreeSet<_>>();
+    reader.send("HELLO 3");
+    while !reader.line().ends_with("modules") {}
+    assert_eq!(reader.line(), "*0");
+    for (line, n, from, least) in [
+        ("SRANDMEMBER s -100000", 100_000, wanted(0..20_000), 19_000),
+        ("SRANDMEMBER s -300", 300, wanted(0..20_000), 200),
+        ("SRANDMEMBER few -70000", 70_000, wanted(0..3), 3),
+        ("SRANDMEMBER n -70000", 70_000, (0..5_000).map(|n| n.to_string().into_bytes()).collect(), 4_900),
+        ("SRANDMEMBER s 15000", 15_000, wanted(0..20_000), 15_000),
+        ("SRANDMEMBER s 300", 300, wanted(0..20_000), 300),
+        ("SRANDMEMBER s 50000", 20_000, wanted(0..20_000), 20_000),
+    ] {
+        reader.send(line);
+        let found = all(&mut reader, '*');
+        assert_eq!(found.len(), n, "{line}");
+        let seen = distinct(&found);
+        assert!(seen.len() >= least && seen.is_subset(&from), "{line}: {} different ones", seen.len());
+    }
+    for (line, n) in [("SPOP s 7000", 7_000), ("SPOP s 500", 500), ("SPOP s 100000", 12_500)] {
+        let before = distinct(&{
+            reader.send("SMEMBERS s");
+            all(&mut reader, '~')
+        });
+        reader.send(line);
+        let popped = all(&mut reader, '~');
+        assert!(popped.len() == n && distinct(&popped).len() == n, "{line}: {}", popped.len());
+        reader.send("SMEMBERS s");
+        let left = distinct(&all(&mut reader, '~'));
+        assert!(before == left.union(&distinct(&popped)).cloned().collect(), "{line}");
+    }
+    // Under an id they are kept, as far as that goes.
+    reader.send("SADD k a b c");
+    assert_eq!(reader.line(), ":3");
+    reader.send("IDEMPOTENT id-of-sixteen-bytes SRANDMEMBER k -1000");
+    let first = all(&mut reader, '*');
+    reader.send("IDEMPOTENT id-of-sixteen-bytes SRANDMEMBER k -1000");
+    assert!(first.len() == 1000 && all(&mut reader, '*') == first);
+    wait_for_streams(&mut client, 0);
+}
+
 #[test]
 fn under_an_id_the_members_are_kept() {
     let tern = tern(&[]);

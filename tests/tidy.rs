@@ -31,7 +31,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("anyhow", &["main.rs", "main/"]),
     ("tokio_rustls", &["net/"]),
     ("rustix", &["main/"]),
-    ("ring", &["env.rs", "commands/acl/", "net/"]),
+    ("ring", &["env.rs", "keyspace/secret.rs", "commands/acl/", "net/"]),
     ("fastrand", &["env.rs"]),
     ("rand", &["env.rs"]),
 ];
@@ -331,6 +331,14 @@ fn abrupt(path: &str, source: &str) -> Vec<String> {
     forbidden(path, source, ABRUPT, &["main.rs"], "outside main.rs and tests")
 }
 
+/// Without an order `select!` draws one, and a simulation of one seed is two histories.
+fn drawn_orders(path: &str, source: &str) -> Vec<String> {
+    let code = production(source);
+    let body = |at: usize| code[at..].split_once('{').map_or("", |(_, body)| body.trim_start());
+    let drawn = code.match_indices("select!").filter(|(at, _)| !body(*at).starts_with("biased;"));
+    drawn.map(|(at, _)| format!("{path}:{}: select! without biased", line_of(&code, at))).collect()
+}
+
 fn names(path: &str, _: &str) -> Vec<String> {
     let stems = ["utils", "util", "helpers", "helper", "common", "misc"];
     let bad = path.split('/').any(|part| stems.contains(&part.trim_end_matches(".rs")));
@@ -459,6 +467,11 @@ fn nothing_ends_the_process() {
 }
 
 #[test]
+fn no_order_is_drawn() {
+    check(drawn_orders, in_src);
+}
+
+#[test]
 fn files_are_named_after_what_they_do() {
     check(names, any_rust);
 }
@@ -519,6 +532,7 @@ fn every_rule_can_fail() {
         (abrupt, "exec/mod.rs", "fn f() { todo!() }"),
         (abrupt, "exec/mod.rs", "#[allow(dead_code)]\nfn f() {}"),
         (abrupt, "exec/mod.rs", "#[cfg(test)]\nmod tests { }\nfn f() { panic!() }"),
+        (drawn_orders, "jobs/mod.rs", "fn f() { tokio::select! {\n    () = a => {}\n} }"),
         (names, "src/net/utils.rs", ""),
         (story, "net/mod.rs", "use std::io;"),
         (stray_words, "README.md", &mark),
@@ -536,6 +550,7 @@ fn every_rule_can_fail() {
         (crate_owners, "keyspace/mod.rs", "use roaring::RoaringTreemap;"),
         (clocks, "env.rs", "fn f() { Instant::now(); }"),
         (abrupt, "exec/mod.rs", "fn f() { x.unwrap_or(1); \"x.unwrap()\"; }"),
+        (drawn_orders, "jobs/mod.rs", "fn f() { tokio::select! {\n    biased;\n    () = a => {}\n} }"),
         (stray_words, "README.md", "framework/tern, network, a/b"),
     ];
     for (rule, path, source) in good {

@@ -52,7 +52,7 @@ async fn what_is_acknowledged_is_told_once() {
     let exec = Arc::new(Executor::new(server.clone()));
     let listens = ClientState::new(Arc::default(), true).mailbox;
     for channel in ["c", "__keyevent@0__:append"] {
-        server.subscribers.enter(Kind::Channel, &Bytes::from(channel), &listens, 0);
+        server.subscribers.enter(Kind::Channel, &Bytes::from(channel), None, &listens, 0);
     }
     faulty.set_rates(FaultRates::mixed());
     let one = |n: usize| {

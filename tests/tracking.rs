@@ -313,6 +313,84 @@ fn a_redirection_whose_client_has_left_is_said_to_be_broken() {
     );
 }
 
+const NO_CLIENT: &[u8] = b"ERR The client ID you want redirect to does not exist";
+
+/// A connection of a user who may do everything.
+fn of_user(server: &Server, name: &str) -> Client {
+    let mut client = server.client();
+    client.line(&format!("ACL SETUSER {name} on >pw ~* &* +@all"));
+    assert_eq!(client.line(&format!("AUTH {name} pw")), ok());
+    client
+}
+
+#[test]
+fn invalidations_go_to_connections_of_the_same_user_only() {
+    let server = tern(&[]);
+    let (mut ann, mut bob, mut bobs) =
+        (of_user(&server, "ann"), of_user(&server, "bob"), of_user(&server, "bob"));
+    let ids = [&mut ann, &mut bobs].map(|client| client.line("CLIENT ID").int().unwrap());
+    for options in ["", " BCAST"] {
+        let refused = bob.line(&format!("CLIENT TRACKING ON REDIRECT {}{options}", ids[0]));
+        assert_eq!(refused, Value::Error(NO_CLIENT.to_vec()), "as if there were no such client");
+    }
+    assert_eq!(bob.line("CLIENT GETREDIR"), Value::Int(-1));
+    for line in ["MULTI", &format!("CLIENT TRACKING ON REDIRECT {}", ids[0])] {
+        bob.line(line);
+    }
+    assert_eq!(bob.line("EXEC"), Value::Array(vec![Value::Error(NO_CLIENT.to_vec())]));
+    assert_eq!(bob.line(&format!("CLIENT TRACKING ON REDIRECT {}", ids[1])), ok());
+}
+
+#[test]
+fn a_redirection_breaks_where_either_side_becomes_another_user() {
+    let server = tern(&[]);
+    let mut other = server.client();
+    drop(of_user(&server, "ann"));
+    for target_changes in [true, false] {
+        let (mut client, mut target) = (of_user(&server, "bob"), of_user(&server, "bob"));
+        let id = target.line("CLIENT ID").int().unwrap();
+        [&mut client, &mut target].into_iter().for_each(|c| drop(c.line("HELLO 3")));
+        assert_eq!(client.line(&format!("CLIENT TRACKING ON BCAST REDIRECT {id}")), ok());
+        other.line("SET a 1");
+        assert_eq!(next(&mut target), invalidate(&["a"]));
+        if target_changes { &mut target } else { &mut client }.line("AUTH ann pw");
+        other.line("SET a 2");
+        let broken = Value::Push(vec![bulk("tracking-redir-broken"), Value::Int(id)]);
+        assert_eq!(next(&mut client), broken);
+        assert_eq!(word(&mut client, "flags"), "tRB");
+        assert_eq!(target.line("PING"), Value::Simple(b"PONG".to_vec()), "nothing was sent there");
+    }
+}
+
+#[test]
+fn who_asked_for_too_much_is_closed_and_not_to_whom_it_is_sent() {
+    let server = tern(&["--client-output-buffer-limit", "pubsub 2mb 0 0"]);
+    let (mut client, mut target, mut other) = (server.client(), server.client(), server.client());
+    let id = target.line("CLIENT ID").int().unwrap();
+    target.line("SUBSCRIBE __redis__:invalidate news");
+    target.read().unwrap();
+    assert_eq!(client.line(&format!("CLIENT TRACKING ON BCAST REDIRECT {id}")), ok());
+    let pairs = (0..100).flat_map(|n| [format!("{n:03}{}", "x".repeat(8000)), String::new()]);
+    let argv: Vec<String> = std::iter::once("MSET".to_owned()).chain(pairs).collect();
+    let mut told = 0;
+    while info(&mut other, "client_output_buffer_limit_disconnections") == 0 {
+        assert_eq!(other.run(&argv).value, ok());
+        told += 1;
+        assert!(told < 200, "what nobody reads is held without a bound");
+    }
+    // Its own messages have all the room that it may have.
+    for _ in 0..15 {
+        assert_eq!(other.run(&["PUBLISH", "news", &"y".repeat(100_000)]).value, Value::Int(1));
+    }
+    assert!(client.drain().1, "who asked is closed");
+    let mut news = 0;
+    while news < 15 {
+        let message = next(&mut target);
+        news += usize::from(message.items().is_some_and(|items| items[1] == bulk("news")));
+    }
+    assert_eq!(info(&mut other, "client_output_buffer_limit_disconnections"), 1);
+}
+
 #[test]
 fn what_exceeds_the_table_is_told_to_be_stale() {
     let server = tern(&["--tracking-table-max-keys", "100"]);
@@ -472,4 +550,47 @@ fn hello_leaves_tracking_on_as_in_redis() {
     assert_eq!(seen, expected);
     let told = seen.iter().filter(|line| line.contains("invalidate")).count();
     assert!(told >= 3, "{seen:?}");
+}
+
+/// A name that no key can have never changes, so it would be remembered for ever.
+#[test]
+fn what_is_too_long_for_a_key_is_not_remembered() {
+    let server = tern(&[]);
+    let (mut reader, mut other) = (tracker(&server, ""), server.client());
+    let names: Vec<String> = (0..100).map(|n| format!("{n:0>9000}")).collect();
+    for name in &names {
+        reader.run(&["GET", name]);
+    }
+    assert_eq!(info(&mut other, "tracking_total_keys"), 0);
+    reader.run(&["GET", "short"]);
+    assert_eq!(info(&mut other, "tracking_total_keys"), 1);
+}
+
+/// A table of so many names has a size, however long they are.
+#[test]
+fn long_names_fill_the_table_sooner() {
+    let server = tern(&["--tracking-table-max-keys", "1000"]);
+    let (mut reader, mut other) = (tracker(&server, ""), server.client());
+    for n in 0..500 {
+        reader.send(&["GET".into(), format!("{n:0>8000}")]).unwrap();
+    }
+    let (mut replies, mut told) = (0, 0);
+    while replies < 500 {
+        match next(&mut reader) {
+            Value::Push(_) => told += 1,
+            _ => replies += 1,
+        }
+    }
+    let kept = info(&mut other, "tracking_total_keys");
+    assert!((50..=64).contains(&kept), "{kept} names of 8000 bytes");
+    while told < 500 - kept {
+        assert!(matches!(next(&mut reader), Value::Push(_)), "who has what is forgotten is told");
+        told += 1;
+    }
+    // One command may read more than the table holds.
+    let many: Vec<String> = std::iter::once("MGET".into()).chain((0..5000).map(|n| n.to_string())).collect();
+    reader.send(&many).unwrap();
+    while !matches!(next(&mut reader), Value::Array(_)) {}
+    let kept = info(&mut other, "tracking_total_keys");
+    assert!((900..=1000).contains(&kept), "{kept} names");
 }

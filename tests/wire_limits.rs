@@ -243,6 +243,30 @@ fn protected_mode_refuses_other_machines_while_there_is_no_password() {
 }
 
 #[test]
+fn protected_mode_is_about_the_metrics_too() {
+    let Some(ip) = other_address() else {
+        return support::skipped(
+            "protected mode of metrics: this machine has the loopback only",
+            "give it a network address",
+        );
+    };
+    let metrics = support::server::free_port();
+    let tern = tern(&["--bind", "*", "--metrics-port", &metrics.to_string()]);
+    let status = |ip: IpAddr| {
+        let mut stream = TcpStream::connect((ip, metrics)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let here = IpAddr::from([127, 0, 0, 1]);
+    assert_eq!((status(ip), status(here)), ("HTTP/1.1 403".into(), "HTTP/1.1 200".into()));
+    assert_eq!(tern.client().line("CONFIG SET protected-mode no"), ok());
+    assert_eq!(status(ip), "HTTP/1.1 200");
+}
+
+#[test]
 fn a_killed_client_is_closed_also_while_it_is_idle() {
     let tern = tern(&[]);
     let (mut killer, mut victim) = (tern.client(), tern.client());
@@ -306,6 +330,68 @@ fn client_reply_modes() {
         client.finish();
         assert_eq!(text(&client.drain().0), text(expected), "{}", text(raw));
     }
+}
+
+#[test]
+fn whoever_does_not_log_in_is_closed() {
+    let tern = tern(&["--requirepass", "secret", "--login-timeout", "2"]);
+    let mut known = tern.client();
+    assert_eq!(known.line("AUTH secret"), ok());
+    assert_eq!(tern_default(&mut known, "timeout"), "0");
+    let mut again = tern.client();
+    assert_eq!(again.line("AUTH secret"), ok());
+    std::thread::sleep(Duration::from_millis(2500));
+    again.line("RESET");
+    let since = Instant::now();
+    let (mut silent, mut half, mut busy) = (tern.client(), tern.client(), tern.client());
+    half.send_raw(b"*2\r\n$4\r\nAUTH\r\n$100\r\n").unwrap();
+    // What it sends, and is told, does not help.
+    busy.set_timeout(Duration::from_secs(5));
+    while busy.try_run(&["PING"]).is_ok() {
+        assert!(since.elapsed() < Duration::from_secs(10), "still served");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for client in [&mut silent, &mut half, &mut again] {
+        client.set_timeout(Duration::from_secs(5));
+        assert_eq!(client.drain(), (Vec::new(), true));
+    }
+    let took = since.elapsed();
+    assert!((Duration::from_secs(2)..Duration::from_secs(8)).contains(&took), "{took:?}");
+    assert_eq!(known.line("PING"), Value::Simple(b"PONG".to_vec()));
+    assert_eq!(known.line("CONFIG SET login-timeout 0"), ok());
+    let mut silent = tern.client();
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(silent.line("AUTH secret"), ok());
+}
+
+/// An option's value.
+fn tern_default(client: &mut Client, option: &str) -> String {
+    let reply = client.run(&["CONFIG", "GET", option]).value;
+    String::from_utf8_lossy(reply.items().unwrap()[1].bytes().unwrap()).into_owned()
+}
+
+/// CLIENT LIST shows the names of all clients in one answer.
+#[test]
+fn names_of_clients_are_short() {
+    let tern = tern(&[]);
+    let mut c = tern.client();
+    assert_eq!(tern_default(&mut c, "login-timeout"), "60");
+    let (longest, longer, long) = ("n".repeat(1024), "n".repeat(1025), "n".repeat(10 << 20));
+    assert_eq!(c.run(&["CLIENT", "SETNAME", &longest]).value, ok());
+    for name in [&longer, &long] {
+        let why = format!("cannot be longer than 1024 bytes: this has {}", name.len());
+        let said = c.run(&["CLIENT", "SETNAME", name]).value;
+        assert_eq!(said, error(&format!("ERR Client names {why}")));
+        let said = c.run(&["HELLO", "2", "SETNAME", name]).value;
+        assert_eq!(said, error(&format!("ERR Client names {why}")));
+        for option in ["lib-name", "lib-ver"] {
+            assert_eq!(
+                c.run(&["CLIENT", "SETINFO", option, name]).value,
+                error(&format!("ERR {option} {why}"))
+            );
+        }
+    }
+    assert_eq!(c.line("CLIENT GETNAME"), Value::Bulk(longest.into_bytes()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::keyspace::Scope;
 use crate::store::Read;
 use crate::types::object::{self, Slot};
-use crate::types::string::bits;
+use crate::types::string::{self, PIECE, bits};
 
 const BAD_TYPE: ReplyError = ReplyError::new(
     "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
@@ -143,7 +143,8 @@ pub(super) async fn bitfield(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Repl
         None => cx.look_up(&s, key).await?,
         Some(_) => object::open(&s, key, Read::Serializable).await?,
     };
-    slot.string()?;
+    let len = slot.string()?.map_or(0, string::len).max(reach.unwrap_or(0));
+    cx.light(len.min(PIECE as u64) * ops.len() as u64)?;
     let mut changed = match reach {
         Some(reach) => bits::grow(&s, &mut slot, reach).await?,
         None => false,

@@ -11,8 +11,8 @@ use crate::handler;
 use crate::keyspace::record::Str;
 use crate::store::Read;
 use crate::types::object;
-use crate::types::string::bits::{self, BitOp};
-use crate::types::string::len;
+use crate::types::string::combine::{self, BitOp};
+use crate::types::string::{bits, len};
 
 const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
 const CHANGED: &[KeySpec] = &[one(&["RW", "access", "update"])];
@@ -216,14 +216,19 @@ fn span(mut args: Args<'_>, bytes: u64) -> ArgResult<(u64, u64, bool)> {
     Ok((from * unit, to * unit, end.is_none()))
 }
 
-async fn bitop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let op = match args.next()?.to_ascii_lowercase().as_slice() {
+/// The operation of this name.
+pub(super) fn operation(name: &[u8]) -> Option<BitOp> {
+    Some(match name.to_ascii_lowercase().as_slice() {
         b"and" => BitOp::And,
         b"or" => BitOp::Or,
         b"xor" => BitOp::Xor,
         b"not" => BitOp::Not,
-        _ => return Err(SYNTAX.into()),
-    };
+        _ => return None,
+    })
+}
+
+async fn bitop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let op = operation(args.next()?).ok_or(SYNTAX)?;
     let target = args.next()?;
     if op == BitOp::Not && args.len() != 1 {
         return Err(ReplyError::new("ERR BITOP NOT must be called with a single source key.").into());
@@ -233,9 +238,10 @@ async fn bitop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     for key in args.rest() {
         sources.push(cx.look_up(&s, key).await?.string()?.cloned());
     }
+    cx.light(combine::weight(&sources))?;
     let mut slot = object::open(&s, target, Read::Serializable).await?;
     let existed = slot.exists();
-    let len = bits::combine(&s, &mut slot, op, &sources).await?;
+    let len = combine::combine(&s, cx.staged, &mut slot, op, &sources).await?;
     match len {
         0 if existed => s.tell(Events::GENERIC, "del", target),
         0 => {}

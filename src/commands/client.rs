@@ -1,7 +1,8 @@
 //! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
 
-use super::args::{Args, parse_i64, quoted};
+use super::args::{ArgResult, Args, parse_i64, quoted};
 use super::cx::{Cx, ReplyMode};
+use super::pace::Pace;
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run, SessionOp};
 use super::tracking::Choice;
@@ -213,12 +214,21 @@ async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Ok)
 }
 
-/// Names are shown in lines of words, so they hold neither spaces nor control characters.
-pub(super) fn printable(raw: &Bytes, what: &str) -> Result<Bytes> {
-    if raw.iter().all(u8::is_ascii_graphic) {
-        return Ok(raw.clone());
+/// Bytes of a client's name, and of its library's. CLIENT LIST shows those of all clients in one answer.
+const LONGEST_NAME: usize = 1024;
+
+/// A name as it is kept. Names are shown in lines of words, so they hold neither spaces nor control characters.
+pub fn printable(raw: &[u8], what: &str) -> ArgResult<Bytes> {
+    if raw.len() > LONGEST_NAME {
+        let len = raw.len();
+        return Err(ReplyError::of(format!(
+            "ERR {what} cannot be longer than {LONGEST_NAME} bytes: this has {len}"
+        )));
     }
-    Err(ReplyError::of(format!("ERR {what} cannot contain spaces, newlines or special characters.")).into())
+    if raw.iter().all(u8::is_ascii_graphic) {
+        return Ok(Bytes::copy_from_slice(raw));
+    }
+    Err(ReplyError::of(format!("ERR {what} cannot contain spaces, newlines or special characters.")))
 }
 
 fn on_off(args: &mut Args<'_>) -> Result<bool> {
@@ -267,18 +277,31 @@ fn line(cx: &Cx<'_>, client: &ClientHandle) -> String {
     client.line(cx.server.env.clock.monotonic(), &cx.server.telemetry) + "\n"
 }
 
+/// Steps of work ([`Pace`]) that a line of CLIENT LIST takes.
+const LINE: usize = 1 << 10;
+/// ... and finding a client by its id.
+const CLIENT: usize = 1 << 6;
+
 async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let mut clients = cx.server.clients.all();
+    let (mut clients, mut pace) = (cx.server.clients.all(), Pace::default());
     if args.keyword("TYPE") {
         let raw = args.next()?;
         args.end()?;
         let kind = Kind::parse(raw)?;
         clients.retain(|c| kind.is(c));
     } else if args.keyword("ID") {
-        clients = ids(&mut args)?.into_iter().filter_map(|id| cx.server.clients.get(id)).collect();
+        clients.clear();
+        for id in ids(&mut args)? {
+            clients.extend(cx.server.clients.get(id));
+            pace.spend(CLIENT).await;
+        }
     }
     args.end()?;
-    let lines: String = clients.iter().map(|c| line(cx, c)).collect();
+    let mut lines = String::new();
+    for client in clients {
+        lines += &line(cx, &client);
+        pace.spend(LINE).await;
+    }
     Ok(Reply::Verbatim(Bytes::from(lines)))
 }
 

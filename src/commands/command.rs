@@ -4,8 +4,9 @@ use super::args::Args;
 use super::command_docs::docs_of;
 use super::command_info::{categories, flag_words, info_of};
 use super::cx::Cx;
-use super::glob;
+use super::glob::{Case, Glob};
 use super::key_flags::key_flags;
+use super::pace::Pace;
 use super::reply::Reply;
 use super::table::{self, Flags, Group, KeySpec, PREFIX, Row, Run};
 use crate::error::{ReplyError, Result, SYNTAX};
@@ -128,7 +129,12 @@ async fn list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (by, value) = (args.next()?, args.next()?);
     match by.to_ascii_lowercase().as_slice() {
         b"module" => Ok(names(&|_, _| false)),
-        b"pattern" => Ok(names(&|label, _| glob::matches(value, label.as_bytes(), true))),
+        b"pattern" => {
+            let longest = table::labelled().map(|(label, _)| label.len()).max().unwrap_or(0);
+            let mut pace = Pace::default();
+            let glob = Glob::read(value, Case::Ignored, longest, &mut pace).await;
+            Ok(names(&|label, _| glob.matches_within(label.as_bytes(), longest * longest)))
+        }
         b"aclcat" => Ok(names(&|label, row| {
             categories(label, row).iter().any(|c| value.eq_ignore_ascii_case(c.as_bytes()))
         })),

@@ -2,13 +2,15 @@
 
 use super::args::{Args, quoted};
 use super::cx::{Cx, Server};
-use super::glob;
+use super::glob::{Case, Glob};
+use super::pace::{Pace, beside};
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
-use crate::config::{AppendFsync, SetError};
+use crate::config::{AppendFsync, OPTIONS, SetError, lookup};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::store::Fsync;
 use crate::{handler, help};
+use std::collections::BTreeSet;
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
 const BASE: Row = Row {
@@ -61,8 +63,23 @@ const SUBS: &[Row] = &[
 ];
 
 async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    let matching = |name: &str| args.rest().iter().any(|p| glob::matches(p, name.as_bytes(), true));
-    let found = cx.server.config.matching(matching);
+    let (mut names, mut pace) = (BTreeSet::new(), Pace::default());
+    let longest = OPTIONS.iter().map(|opt| opt.name.len()).max().unwrap_or(0);
+    for pattern in args.rest() {
+        if let Some(opt) = std::str::from_utf8(pattern).ok().and_then(lookup) {
+            names.insert(opt.name);
+            pace.spend(1 << 8).await;
+            continue;
+        }
+        let glob = Glob::read(pattern, Case::Ignored, longest, &mut pace).await;
+        for opt in OPTIONS {
+            if glob.matches(opt.name.as_bytes(), &mut pace).await {
+                names.insert(opt.name);
+            }
+        }
+        pace.spend(OPTIONS.len()).await;
+    }
+    let found = cx.server.config.matching(|name| names.contains(name));
     Ok(Reply::Map(
         found.into_iter().map(|(name, value)| (Reply::bulk_static(name), Reply::text(value))).collect(),
     ))
@@ -78,7 +95,9 @@ async fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         let [name, value] = pair else { continue };
         pairs.push((text(name)?, text(value)?));
     }
-    let changed = cx.server.config.set(&pairs).map_err(refused)?;
+    // Files that options name are read.
+    let config = cx.server.config.clone();
+    let changed = beside(move || config.set(&pairs)).await?.map_err(refused)?;
     for opt in changed {
         apply(cx.server, opt.name);
     }
@@ -130,10 +149,12 @@ async fn resetstat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 async fn rewrite(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let has_file = !cx.server.config.get().aclfile.is_empty();
     let users = cx.server.acl.defined().filter(|_| !has_file);
-    let failed = |why: String| match cx.server.config.file() {
+    let config = cx.server.config.clone();
+    let failed = |why: String| match config.file() {
         None => ReplyError::of(format!("ERR {why}")),
         Some(_) => ReplyError::of(format!("ERR Rewriting config file: {why}")),
     };
-    cx.server.config.rewrite(users.as_deref()).map_err(failed)?;
+    let writer = config.clone();
+    beside(move || writer.rewrite(users.as_deref())).await?.map_err(failed)?;
     Ok(Reply::Ok)
 }

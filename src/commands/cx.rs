@@ -5,7 +5,7 @@
 //! `server`, and there only what may happen twice.
 
 use super::acl::{Acl, Denied, Reason, Refusal, kept};
-use super::mailbox::{Mailbox, Posted};
+use super::mailbox::{Account, Mailbox, Posted};
 use super::monitor::Monitors;
 use super::pause::Pause;
 use super::reply::Reply;
@@ -13,9 +13,10 @@ use super::subscribers::Subscribers;
 use super::tracking::{Mode, Tracking};
 use crate::config::{ConfigStore, Events};
 use crate::env::{Env, Rng};
-use crate::error::{ReplyError, Result, StoreError};
+use crate::error::{Error, ReplyError, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::Prefix;
+use crate::keyspace::life::Lives;
 use crate::keyspace::messages::Outbox;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Store, Tx};
@@ -23,12 +24,14 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::clients::{ClientHandle, Clients, Identity};
 use crate::telemetry::counters::LookupTally;
 use crate::telemetry::offences::Offence;
+use crate::types::expire::Told;
 use crate::types::memo::Memo;
 use crate::types::object::{self, Slot};
 use crate::types::staged::Staged;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tokio::sync::MutexGuard;
 
 /// The protocol version that a client speaks after HELLO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,6 +111,7 @@ pub struct ClientState {
 impl ClientState {
     /// A client that has just connected.
     pub fn new(handle: Arc<ClientHandle>, authenticated: bool) -> Self {
+        handle.set_stranger(!authenticated);
         ClientState {
             id: handle.id,
             db: 0,
@@ -148,7 +152,7 @@ impl ClientState {
 /// What all connections of a server share.
 pub struct Server {
     /// Options; CONFIG GET and SET.
-    pub config: ConfigStore,
+    pub config: Arc<ConfigStore>,
     /// Clock and entropy.
     pub env: Env,
     /// The engine.
@@ -180,12 +184,20 @@ impl Server {
     pub async fn open(store: Store, env: Env, config: ConfigStore) -> Result<Self> {
         let databases = config.get().databases;
         let acl = Acl::new(&config.get().requirepass);
-        let space = Keyspace::open(store.clone(), &env, databases).await?;
-        space.beat().await?;
+        let space = loop {
+            let space = Keyspace::open(store.clone(), &env, databases).await?;
+            if space.register().await? {
+                break space;
+            }
+            tracing::warn!(
+                id = format!("{:016x}", space.instances.id()),
+                "another server has this id: drawing one anew"
+            );
+        };
         Ok(Server {
             space,
             telemetry: Telemetry::new(super::table::labelled().map(|(label, _)| label).collect(), &env),
-            config,
+            config: Arc::new(config),
             env,
             store,
             clients: Clients::default(),
@@ -208,16 +220,39 @@ impl Server {
         Outbox::new(self.space.fresh.instance(), heard, self.config.get().notify_keyspace_events)
     }
 
+    /// For whoever removes expired keys outside of a command: what is to be told of it. Where that is events of this server alone, nobody
+    /// else tells any until the guard is dropped, so that a key that comes again is not told before it went.
+    pub async fn expiring(&self) -> (Told, Option<MutexGuard<'_, ()>>) {
+        let events = self.config.get().notify_keyspace_events;
+        let alone = !self.space.messages.is_shared() && events.tell(Events::EXPIRED);
+        let turn = if alone { Some(self.subscribers.turn().await) } else { None };
+        (Told { events, ..Told::default() }, turn)
+    }
+
     /// Sends a client `message` between its replies: see [`super::mailbox`]. False where it has left.
     pub fn post(&self, to: &Mailbox, message: Reply) -> bool {
         let limit = self.config.get().client_output_buffer_limit.pubsub;
-        let posted = to.post(message, &limit, self.env.clock.monotonic());
+        let posted = to.post(message, Account::Own, &limit, self.env.clock.monotonic());
         if let Posted::Excess(bytes) = posted {
-            let what =
-                || format!("client-output-buffer-limit: connection closed, {bytes} bytes of messages wait");
-            self.complain(to.client(), Offence::Replies, what);
+            self.exceeded(to.client(), bytes);
         }
         posted == Posted::Waits
+    }
+
+    /// Sends a client `message` for which another one, `by`, has asked: where it is too much, that one is closed.
+    pub fn post_for(&self, by: &ClientHandle, to: &Mailbox, message: Reply) {
+        let limit = self.config.get().client_output_buffer_limit.pubsub;
+        let posted = to.post(message, Account::Others, &limit, self.env.clock.monotonic());
+        if let Posted::Excess(bytes) = posted {
+            by.kill();
+            self.exceeded(by, bytes);
+        }
+    }
+
+    fn exceeded(&self, client: &ClientHandle, bytes: usize) {
+        let what =
+            || format!("client-output-buffer-limit: connection closed, {bytes} bytes of messages wait");
+        self.complain(client, Offence::Replies, what);
     }
 
     /// Counts and keeps that `client` was refused `denied` (None: to log in), as the user of this name. `name`: of the command.
@@ -255,6 +290,9 @@ impl Server {
     }
 }
 
+/// Stored bytes that a call in a lane may work through: about a millisecond.
+const MAX_LIGHT: u64 = 1 << 20;
+
 /// One command's world.
 pub struct Cx<'a> {
     /// The transaction. Read-only units have one that is never committed.
@@ -267,6 +305,8 @@ pub struct Cx<'a> {
     pub server: &'a Server,
     /// Milliseconds since the Unix epoch, the same for all commands of an attempt.
     pub now: u64,
+    /// What this attempt takes for alive.
+    pub lives: &'a Lives,
     /// This attempt's generator.
     pub rng: &'a mut Rng,
     /// What was prepared for this command because it exceeds a transaction (`exec::staging`). Where an attempt ends with a
@@ -274,6 +314,8 @@ pub struct Cx<'a> {
     pub staged: &'a [Staged],
     /// Whether the reply may be a [`Reply::Members`](super::reply::Reply::Members): not where it is kept under a client's id.
     pub may_stream: bool,
+    /// Whether other clients' units queue behind this one: see [`Cx::light`].
+    pub in_lane: bool,
     /// Keys that this attempt looked up.
     pub lookups: &'a LookupTally,
     /// What this attempt has read and may answer again.
@@ -291,7 +333,7 @@ impl Cx<'_> {
     pub fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
         let (db_prefix, round) = (self.prefix(db)?, self.catalog.round);
         let (tx, now, space, outbox) = (self.tx, self.now, &self.server.space, Some(self.outbox));
-        Ok(Scope { tx, db: db_prefix, number: db, now, round, space, outbox })
+        Ok(Scope { tx, db: db_prefix, number: db, now, round, space, outbox, life: self.lives.life() })
     }
     /// Opens a key for a command that reads it, and counts it: Redis' `lookupKeyRead`. A command that only writes opens
     /// it without counting.
@@ -314,6 +356,11 @@ impl Cx<'_> {
             s.tell(Events::MISS, "keymiss", &slot.key);
         }
         slot
+    }
+    /// To be called before the first write by whatever works through `bytes` stored bytes: [`Error::TooHeavy`] where that would keep
+    /// others waiting.
+    pub fn light(&self, bytes: u64) -> Result<()> {
+        if self.in_lane && bytes > MAX_LIGHT { Err(Error::TooHeavy) } else { Ok(()) }
     }
     /// The prefix of database `db`.
     pub fn prefix(&self, db: u8) -> Result<Prefix> {

@@ -8,7 +8,7 @@ use super::cx::Cx;
 use super::reply::Reply;
 use super::table::{Flags, Group, KEY_RO, KeySpec, Row, one};
 use crate::config::Events;
-use crate::error::{ReplyError, Result, SYNTAX};
+use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::{SetRep, Str, Value};
@@ -66,7 +66,7 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let slot = cx.look_up(&s, args.next()?).await?;
     let payload = match slot.record().map(|record| &record.value) {
         None => return Ok(Reply::Nil),
-        Some(Value::Str(value)) => dump::of_string(&string::read(&s, value).await?),
+        Some(Value::Str(value)) => return cx.dumped(&s, &slot, value).await,
         Some(Value::Set(rep @ SetRep::Intset(_))) => dump::of_integers(&set::members(&s, Some(rep)).await?),
         Some(Value::Set(rep)) => dump::of_set(&set::members(&s, Some(rep)).await?),
     };
@@ -117,7 +117,7 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         return Err(ReplyError::new("BUSYKEY Target key name already exists.").into());
     }
     let expire_at = life(ttl, options.absolute, cx.now)?;
-    let value = decoded(cx, payload)?;
+    let value = restored(cx, payload).await?;
     object::check_name(key)?;
     if expire_at.is_some_and(|at| at <= cx.now) {
         object::delete(&s, &mut slot)?;
@@ -127,9 +127,9 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         // As Redis, so that the key counts as new.
         object::remove(&s, &mut slot)?;
     }
-    match staged::result(cx.staged) {
-        Some(built) => put_built(&s, &mut slot, value, built, expire_at).await?,
-        None => put(&s, &mut slot, value, expire_at).await?,
+    match value {
+        Restored::Built(built) => put_built(&s, &mut slot, payload, built, expire_at).await?,
+        Restored::Read(value) => put(&s, &mut slot, value, expire_at).await?,
     }
     s.tell(Events::GENERIC, "restore", key);
     Ok(Reply::Ok)
@@ -146,14 +146,35 @@ fn life(raw: &[u8], absolute: bool, now: u64) -> ArgResult<Option<u64>> {
     Ok((ttl > 0).then(|| u64::try_from(at).unwrap_or(0)))
 }
 
-fn decoded(cx: &Cx<'_>, payload: &[u8]) -> ArgResult<Dumped> {
-    dump::decode(payload, cx.server.config.get().proto_max_bulk_len).map_err(|refused| match refused {
+/// What a payload is.
+enum Restored<'a> {
+    Read(Dumped),
+    /// It exceeds a transaction; it was found sound when it was built.
+    Built(&'a Object),
+}
+
+async fn restored<'a>(cx: &'a Cx<'_>, payload: &[u8]) -> Result<Restored<'a>> {
+    if let Some(built) = staged::result(cx.staged) {
+        return Ok(Restored::Built(built));
+    }
+    let (weight, longest) = (dump::weight(payload), cx.server.config.get().proto_max_bulk_len);
+    cx.light(weight)?;
+    if dump::is_string(payload) && weight > string::DIRECT_MAX as u64 {
+        // What is sound was to be built.
+        dump::scan(payload, longest).await.map_err(refused)?;
+        return Err(StoreError::TooLarge.into());
+    }
+    Ok(Restored::Read(dump::decode(payload, longest).await.map_err(refused)?))
+}
+
+fn refused(refused: Refused) -> ReplyError {
+    match refused {
         Refused::Checksum => ReplyError::new("ERR DUMP payload version or checksum are wrong"),
         Refused::Format => ReplyError::new("ERR Bad data format"),
         Refused::Type(kind) => ReplyError::of(format!(
             "ERR the payload holds a value of RDB type {kind}: this server has strings and sets only"
         )),
-    })
+    }
 }
 
 async fn put(s: &Scope<'_>, slot: &mut Slot, value: Dumped, expire_at: Option<u64>) -> Result<()> {
@@ -174,14 +195,15 @@ async fn put(s: &Scope<'_>, slot: &mut Slot, value: Dumped, expire_at: Option<u6
 async fn put_built(
     s: &Scope<'_>,
     slot: &mut Slot,
-    value: Dumped,
+    payload: &[u8],
     built: &Object,
     expire_at: Option<u64>,
 ) -> Result<()> {
     built.take(s, s).await?;
-    let value = match value {
-        Dumped::Str(_) => Value::Str(Str::Pieces { oid: built.oid(), len: built.len() }),
-        Dumped::Set(_) => Value::Set(SetRep::Chunked(built.oid())),
+    let value = if dump::is_string(payload) {
+        Value::Str(Str::Pieces { oid: built.oid(), len: built.len() })
+    } else {
+        Value::Set(SetRep::Chunked(built.oid()))
     };
     object::put(s, slot, value, expire_at)
 }

@@ -13,10 +13,11 @@ use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::{Str, Value};
 use crate::store::Read;
-use crate::types::hyperloglog::{Corrupt, HyperLogLog, REGISTERS, Registers};
+use crate::types::hyperloglog::{Corrupt, HEADER, HyperLogLog, LONGEST, REGISTERS, Registers};
 use crate::types::object::{self, Slot};
 use crate::types::string;
 use bytes::Bytes;
+use tokio::task::yield_now;
 
 const ADDED: &[KeySpec] = &[one(&["RW", "insert"])];
 const COUNTED: &[KeySpec] = &[all(&["RW", "access"])];
@@ -101,11 +102,21 @@ impl From<Corrupt> for crate::error::Error {
     }
 }
 
-/// The HyperLogLog under a key. None: no such key.
+/// The HyperLogLog under a key. None: no such key. What is none by its header is not read, whatever its length.
 async fn read(s: &Scope<'_>, slot: &Slot) -> Result<Option<HyperLogLog>> {
     let Some(value) = slot.string()? else { return Ok(None) };
+    begin(s, value).await?;
+    if string::len(value) > LONGEST {
+        return Err(BROKEN.into());
+    }
     let bytes = string::read(s, value).await?;
     Ok(Some(HyperLogLog::parse(&bytes).ok_or(NOT_ONE)?))
+}
+
+/// What says whether a string is one, and its number of elements where that was kept.
+async fn begin(s: &Scope<'_>, value: &Str) -> Result<HyperLogLog> {
+    let header = string::read_range(s, value, 0, HEADER as u64).await?;
+    Ok(HyperLogLog::begin(&header, string::len(value)).ok_or(NOT_ONE)?)
 }
 
 /// Redis leaves it `raw`.
@@ -125,6 +136,7 @@ fn sparse_max(cx: &Cx<'_>) -> usize {
 async fn pfadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = object::open(&s, args.next()?, Read::Serializable).await?;
+    cx.light(slot.string()?.map_or(0, string::len))?;
     let old = read(&s, &slot).await?;
     let mut changed = old.is_none();
     let mut hll = old.unwrap_or_default();
@@ -154,6 +166,7 @@ async fn pfcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         let slot = cx.look_up(&s, key).await?;
         if let Some(hll) = read(&s, &slot).await? {
             hll.merge_into(&mut registers)?;
+            yield_now().await;
         }
     }
     Ok(Reply::Int(registers.estimate() as i64))
@@ -161,25 +174,27 @@ async fn pfcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 
 async fn count_one(cx: &Cx<'_>, s: &Scope<'_>, key: &Bytes) -> Result<Reply> {
     let mut slot = cx.look_up(s, key).await?;
+    let Some(value) = slot.string()? else { return Ok(Reply::Int(0)) };
+    if let Some(number) = begin(s, value).await?.cached() {
+        return Ok(Reply::Int(number as i64));
+    }
     let Some(mut hll) = read(s, &slot).await? else { return Ok(Reply::Int(0)) };
-    let number = match hll.cached() {
-        Some(number) => number,
-        None => {
-            let number = hll.count()?;
-            write(s, &mut slot, &hll).await?;
-            number
-        }
-    };
+    let number = hll.count()?;
+    write(s, &mut slot, &hll).await?;
     Ok(Reply::Int(number as i64))
 }
 
 async fn pfmerge(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let (mut registers, mut dense, mut target) = (Registers::default(), false, None);
+    let mut weight = 0;
     for key in args.rest() {
         let slot = cx.look_up(&s, key).await?;
+        weight += slot.string()?.map_or(0, string::len);
+        cx.light(weight)?;
         let hll = read(&s, &slot).await?;
         if let Some(hll) = &hll {
+            yield_now().await;
             dense |= hll.is_dense();
             hll.merge_into(&mut registers)?;
         }

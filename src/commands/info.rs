@@ -14,6 +14,7 @@ use crate::store::{RangeOptions, Read, Tx};
 use crate::telemetry::counters::Sample;
 use crate::telemetry::process;
 use crate::telemetry::prometheus::{self, Figure};
+use crate::types::object::GHOST_INDEXED;
 use bytes::Bytes;
 
 /// The row.
@@ -68,7 +69,7 @@ async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
             "server" => sections::server(&mut out, cx.server),
             "clients" => sections::clients(&mut out, cx.server),
             "memory" => sections::memory(&mut out, cx.server),
-            "persistence" => sections::persistence(&mut out, cx.server, cx.now),
+            "persistence" => sections::persistence(&mut out, cx.server),
             "stats" => sections::stats(&mut out, cx.server),
             "replication" => sections::replication(&mut out, cx.server),
             "cpu" => sections::cpu(&mut out),
@@ -142,7 +143,8 @@ async fn keyspace_row(tx: &Tx, db: usize, prefix: &Prefix) -> Result<Option<Keys
     let (from, to) = (prefix.expiry_from(0, 0), prefix.expiry_from(SHARDS, 0));
     let options = RangeOptions { limit: MAX_EXPIRY_ROWS, ..RangeOptions::default() };
     let found = tx.get_range(&from, &to, options, Read::Snapshot).await?;
-    Ok(Some(KeyspaceRow { db, keys, expires: found.pairs.len() }))
+    let expires = found.pairs.iter().filter(|(_, value)| value[..] != *GHOST_INDEXED).count();
+    Ok(Some(KeyspaceRow { db, keys, expires }))
 }
 
 /// The text of `metrics-port`.

@@ -104,15 +104,20 @@ pub(super) fn memory(out: &mut String, server: &Server) {
     );
 }
 
+/// When the last backup ended, in seconds since 1970, as LASTSAVE and INFO answer it. 0: there has been none that a server knows of,
+/// because no command makes one yet, and what is made from outside (`tern copy`, a cluster's own backup) does not tell it. That every
+/// write is durable is no backup: an alarm about its age has to ring.
+pub(super) const LAST_BACKUP: i64 = 0;
+
 /// Redis' append-only file stands for the store here: writes are in its log before they are acknowledged.
-pub(super) fn persistence(out: &mut String, server: &Server, now: u64) {
+pub(super) fn persistence(out: &mut String, server: &Server) {
     let store = server.store.stats();
     lines!(out, "Persistence",
         "loading": 0,
         "async_loading": 0,
         "rdb_changes_since_last_save": 0,
         "rdb_bgsave_in_progress": 0,
-        "rdb_last_save_time": now / 1000,
+        "rdb_last_save_time": LAST_BACKUP,
         "rdb_last_bgsave_status": "ok",
         "rdb_last_bgsave_time_sec": -1, // never
         "rdb_current_bgsave_time_sec": -1,

@@ -16,7 +16,8 @@ pub fn key_flags(spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
         b"set" => &["OW", "update"],
         b"bitfield" if only_reads(argv.get(2..).unwrap_or_default()) => &["RO", "access"],
         b"bitfield" => &["RW", "access", "update"],
-        b"delex" if argv.len() > 2 => &["RW", "delete"],
+        // Whether the key goes tells what it holds.
+        b"delex" if argv.len() > 2 => &["RW", "access", "delete"],
         b"delex" => &["RM", "delete"],
         _ => spec.flags,
     }
@@ -66,7 +67,7 @@ mod tests {
             ("bitfield a get u8 0 incrby u8 0 1", "RW access update"),
             ("bitfield a get u8", "RW access update"),
             ("delex a", "RM delete"),
-            ("delex a ifeq b", "RW delete"),
+            ("delex a ifeq b", "RW access delete"),
             ("get a", "RO access"),
         ] {
             assert_eq!(of(line), flags, "{line}");

@@ -5,12 +5,15 @@ use super::cx::Cx;
 use super::keys_moves as moves;
 use super::reply::Reply;
 use super::table::{FindKeys, Flags, Group, KEY_META, KEYS_RM, KeySpec, Row, all, one};
-use crate::error::{ReplyError, Result, SYNTAX};
+use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::catalog;
 use crate::keyspace::keys::SHARDS;
-use crate::store::{RangeOptions, Read};
-use crate::types::object;
+use crate::store::{MAX_TRANSACTION, RangeOptions, Read};
+use crate::types::{object, watched};
+
+/// Keys that are removed before others have their turn.
+const AT_A_TIME: usize = 256;
 
 const SEVERAL: &[KeySpec] = &[all(&["RO"])];
 const MOVED: &[KeySpec] = &[one(&["RW", "access", "update"])];
@@ -185,7 +188,14 @@ pub const ROWS: &[Row] = &[
 async fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut removed = 0;
-    for key in args.rest() {
+    for (n, key) in args.rest().iter().enumerate() {
+        if n % AT_A_TIME == AT_A_TIME - 1 {
+            // What cannot fit is refused before all of it was tried.
+            if s.tx.is_write() && s.tx.size() > MAX_TRANSACTION {
+                return Err(StoreError::TooLarge.into());
+            }
+            tokio::task::yield_now().await;
+        }
         let mut slot = object::open(&s, key, Read::Serializable).await?;
         removed += i64::from(object::delete(&s, &mut slot)?);
     }
@@ -217,7 +227,7 @@ async fn dbsize(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 async fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush_mode(args)?;
-    cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, cx.client.db).await?;
+    flush(cx, cx.client.db).await?;
     cx.outbox.flushed();
     Ok(Reply::Ok)
 }
@@ -225,10 +235,16 @@ async fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 async fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush_mode(args)?;
     for db in 0..cx.catalog.prefixes.len() {
-        cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, db as u8).await?;
+        flush(cx, db as u8).await?;
     }
     cx.outbox.flushed();
     Ok(Reply::Ok)
+}
+
+async fn flush(cx: &mut Cx<'_>, db: u8) -> Result<()> {
+    let ghosts = watched::ghosts(cx.tx, &cx.server.space, db, cx.prefix(db)?).await?;
+    cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, db).await?;
+    watched::carry(&cx.scope_of(db)?, ghosts).await
 }
 
 /// ASYNC and SYNC are the same here: both take effect at once and leave the work to a job.
@@ -247,7 +263,13 @@ async fn swapdb(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     };
     let (a, b) = (index("first")?, index("second")?);
     let (a, b) = (moves::existing_database(cx, a)?, moves::existing_database(cx, b)?);
+    let ghosts = async |db| watched::ghosts(cx.tx, &cx.server.space, db, cx.prefix(db)?).await;
+    let (of_a, of_b) = (ghosts(a).await?, ghosts(b).await?);
+    watched::lift(&cx.scope_of(a)?, &of_a).await?;
+    watched::lift(&cx.scope_of(b)?, &of_b).await?;
     cx.catalog = catalog::swap(cx.tx, &cx.catalog, a, b)?;
+    watched::carry(&cx.scope_of(a)?, of_a).await?;
+    watched::carry(&cx.scope_of(b)?, of_b).await?;
     cx.outbox.flushed();
     Ok(Reply::Ok)
 }

@@ -9,7 +9,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::record::Value;
 use crate::store::Read;
 use crate::types::object::Slot;
-use crate::types::{copy, object, staged};
+use crate::types::{copy, object, staged, string};
 use bytes::Bytes;
 
 const SAME_OBJECT: ReplyError = ReplyError::new("ERR source and destination objects are the same");
@@ -115,7 +115,12 @@ async fn copied(cx: &Cx<'_>, from: &Scope<'_>, to: &Scope<'_>, value: &Value) ->
             built.take(from, to).await?;
             Ok(copy::staged(value, built))
         }
-        None => copy::value(from, to, value).await,
+        None => {
+            if let Value::Str(value) = value {
+                cx.light(string::len(value))?;
+            }
+            copy::value(from, to, value).await
+        }
     }
 }
 

@@ -13,8 +13,10 @@ pub mod table;
 pub mod tracking;
 
 pub mod glob;
+pub mod pace;
 
 mod bitfield;
+mod bulk;
 mod float;
 mod syntax;
 

@@ -1,14 +1,19 @@
 //! Publish and subscribe. The session runs what subscribes (`session/subscriptions.rs`); who hears what is in `subscribers.rs`.
 
-use super::args::Args;
+use super::args::{ArgResult, Args};
 use super::cx::Cx;
+use super::glob::{Case, Glob};
+use super::pace::Pace;
 use super::reply::Reply;
 use super::subscribers::Kind;
 use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run, SessionOp, one};
-use crate::error::Result;
+use crate::error::{ReplyError, Result};
 use crate::keyspace::messages::Message;
 use crate::{handler, help};
 use bytes::Bytes;
+
+const TOO_LONG: ReplyError =
+    ReplyError::new("ERR the pattern has more than 262144 wildcards and classes: use fewer");
 
 const ASKS: Flags = Flags::PUBSUB.or(Flags::LOADING).or(Flags::STALE);
 const SUBSCRIBES: Flags = ASKS.or(Flags::NOSCRIPT);
@@ -173,48 +178,77 @@ const SUBS: &[Row] = &[
 
 async fn publish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (channel, payload) = (args.next()?, args.next()?);
-    cx.outbox.publish(Message::Channel(channel.clone(), payload.clone()));
-    Ok(receivers(cx, Kind::Channel, channel))
+    let [name, payload] = own(channel, payload);
+    cx.outbox.publish(Message::Channel(name, payload));
+    Ok(receivers(cx, Kind::Channel, channel).await)
 }
 
 async fn spublish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (channel, payload) = (args.next()?, args.next()?);
-    cx.outbox.publish(Message::Shard(channel.clone(), payload.clone()));
-    Ok(receivers(cx, Kind::Shard, channel))
+    let [name, payload] = own(channel, payload);
+    cx.outbox.publish(Message::Shard(name, payload));
+    Ok(receivers(cx, Kind::Shard, channel).await)
 }
 
-fn receivers(cx: &Cx<'_>, kind: Kind, channel: &Bytes) -> Reply {
-    Reply::Int(cx.server.subscribers.receivers(kind, channel) as i64)
+/// Steps of work ([`Pace`]) that a name costs that is counted.
+const NAME: usize = 1 << 6;
+
+/// Bytes that a message may hold of the buffer that its request was read into, beside its own.
+const BUFFER: usize = 64 << 10;
+
+/// A channel and a message that wait for receivers, who may be slow. They are slices of the buffer of a request: short ones are
+/// copied, for they would hold all of it and be counted as little. A long one is most of it.
+fn own(channel: &Bytes, payload: &Bytes) -> [Bytes; 2] {
+    let own = |text: &Bytes, other: &Bytes| {
+        let is_most = text.len() > BUFFER && text.len() >= other.len();
+        if is_most { text.clone() } else { Bytes::copy_from_slice(text) }
+    };
+    [own(channel, payload), own(payload, channel)]
+}
+
+async fn receivers(cx: &Cx<'_>, kind: Kind, channel: &Bytes) -> Reply {
+    Reply::Int(cx.server.subscribers.receivers(kind, channel).await as i64)
 }
 
 async fn channels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    list(cx, Kind::Channel, args)
+    list(cx, Kind::Channel, args).await
 }
 
 async fn shardchannels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    list(cx, Kind::Shard, args)
+    list(cx, Kind::Shard, args).await
 }
 
-fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Result<Reply> {
+async fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Result<Reply> {
     let pattern = match args.rest() {
         [] => None,
-        [pattern] => Some(&pattern[..]),
+        [pattern] => Some(read_pattern(pattern, &mut Pace::default()).await?),
         _ => return Err(args.no_such_form().into()),
     };
-    Ok(Reply::bulks(cx.server.subscribers.matching(kind, pattern)))
+    Ok(Reply::bulks(cx.server.subscribers.matching(kind, pattern.as_ref()).await))
+}
+
+/// A pattern of channels. Their names may have any length.
+pub async fn read_pattern(pattern: &[u8], pace: &mut Pace) -> ArgResult<Glob> {
+    let glob = Glob::read(pattern, Case::Exact, usize::MAX, pace).await;
+    if glob.is_whole() { Ok(glob) } else { Err(TOO_LONG) }
 }
 
 async fn numsub(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    Ok(counts(cx, Kind::Channel, args))
+    Ok(counts(cx, Kind::Channel, args).await)
 }
 
 async fn shardnumsub(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    Ok(counts(cx, Kind::Shard, args))
+    Ok(counts(cx, Kind::Shard, args).await)
 }
 
-fn counts(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Reply {
-    let of = |name: &Bytes| Reply::Int(cx.server.subscribers.count(kind, name) as i64);
-    Reply::Array(args.rest().iter().flat_map(|name| [Reply::Bulk(name.clone()), of(name)]).collect())
+async fn counts(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Reply {
+    let (mut counts, mut pace) = (Vec::with_capacity(args.len() * 2), Pace::default());
+    for name in args.rest() {
+        let count = cx.server.subscribers.count(kind, name);
+        counts.extend([Reply::Bulk(name.clone()), Reply::Int(count as i64)]);
+        pace.spend(NAME).await;
+    }
+    Reply::Array(counts)
 }
 
 async fn numpat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {

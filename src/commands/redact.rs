@@ -1,12 +1,12 @@
-//! What must not be seen of a command line by others: passwords, and who uses which. For the slow log and MONITOR.
+//! What must not be seen of a command line by others: passwords, and who uses which. For the slow log and MONITOR. A command line
+//! that is the argument of another one (ACL DRYRUN, COMMAND GETKEYS, IDEMPOTENT) is looked at as it would be alone.
 
+use super::table::PREFIX;
+use crate::config::is_secret;
 use bytes::Bytes;
 use std::borrow::Cow;
 
 const HIDDEN: Bytes = Bytes::from_static(b"(redacted)");
-/// Options whose values are secrets.
-const SECRET_OPTIONS: [&[u8]; 5] =
-    [b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass", b"tls-client-key-file-pass"];
 
 /// `argv` with its secrets replaced.
 pub fn redacted(argv: &[Bytes]) -> Cow<'_, [Bytes]> {
@@ -16,13 +16,38 @@ pub fn redacted(argv: &[Bytes]) -> Cow<'_, [Bytes]> {
     } else if is(0, "hello") {
         hide(argv, |n| n > 2 && (is(n - 1, "auth") || n > 3 && is(n - 2, "auth")))
     } else if is(0, "config") && is(1, "set") {
-        let secret = |name: &Bytes| SECRET_OPTIONS.iter().any(|o| name.eq_ignore_ascii_case(o));
+        let secret = |name: &Bytes| is_secret(name);
         hide(argv, |n| n > 2 && n % 2 == 1 && argv.get(n - 1).is_some_and(secret))
     } else if is(0, "acl") && is(1, "setuser") {
         hide(argv, |n| n > 1)
+    } else if is(0, "acl") && is(1, "dryrun") {
+        behind(argv, 3)
+    } else if is(0, "command") && (is(1, "getkeys") || is(1, "getkeysandflags")) {
+        behind(argv, 2)
+    } else if is(0, "idempotent") {
+        behind(argv, PREFIX)
     } else {
         Cow::Borrowed(argv)
     }
+}
+
+/// The command line behind `names` arguments redacted. It is never one of these again: none may stand in another.
+fn behind(argv: &[Bytes], names: usize) -> Cow<'_, [Bytes]> {
+    match argv.split_at_checked(names) {
+        Some((outer, inner)) if !inner.first().is_some_and(|name| holds_another(name)) => {
+            match redacted(inner) {
+                Cow::Owned(inner) => Cow::Owned([outer, &inner].concat()),
+                Cow::Borrowed(_) => Cow::Borrowed(argv),
+            }
+        }
+        Some((outer, inner)) => hide(argv, |n| n > outer.len() && inner.len() > 1),
+        None => Cow::Borrowed(argv),
+    }
+}
+
+/// A name whose arguments may be a command line: as deep as a client likes.
+fn holds_another(name: &[u8]) -> bool {
+    [&b"acl"[..], b"command", b"idempotent"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 fn hide(argv: &[Bytes], secret: impl Fn(usize) -> bool) -> Cow<'_, [Bytes]> {
@@ -47,6 +72,14 @@ mod tests {
             ("config get requirepass", "config get requirepass"),
             ("acl setuser bob on >x", "acl setuser (redacted) (redacted) (redacted)"),
             ("acl getuser bob", "acl getuser bob"),
+            ("config set store-tls-key-file-pass x", "config set store-tls-key-file-pass (redacted)"),
+            ("config set any-other-pass x", "config set any-other-pass (redacted)"),
+            ("acl dryrun bob auth x", "acl dryrun bob auth (redacted)"),
+            ("acl dryrun bob get x", "acl dryrun bob get x"),
+            ("acl dryrun bob", "acl dryrun bob"),
+            ("acl dryrun bob acl setuser eve >x", "acl dryrun bob acl (redacted) (redacted) (redacted)"),
+            ("COMMAND GETKEYS config set requirepass x", "COMMAND GETKEYS config set requirepass (redacted)"),
+            ("idempotent 0123456789abcdef auth x", "idempotent 0123456789abcdef auth (redacted)"),
             ("set auth x", "set auth x"),
         ] {
             let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();

@@ -1,7 +1,9 @@
 //! What a command answers: what is meant, not the wire. `net/resp.rs` encodes it for RESP2 and RESP3.
 
 use crate::error::ReplyError;
+use crate::types::dump::Payload;
 use crate::types::set::stream::Members;
+use crate::types::string::stream::Long;
 use bytes::Bytes;
 use std::borrow::Cow;
 
@@ -26,8 +28,12 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// Unordered distinct elements: an array in RESP2, `~` in RESP3.
     Set(Vec<Reply>),
-    /// As `Set`, of bulk strings that are read while they are sent. Only where [`super::cx::Cx::may_stream`].
+    /// As `Set`, or as `Array` where it is no set, of bulk strings that are read while they are sent. Only where [`super::cx::Cx::may_stream`].
     Members(Members),
+    /// A bulk string that is read while it is sent. Only where [`super::cx::Cx::may_stream`].
+    Long(Long),
+    /// As `Long`, what DUMP makes of a long string.
+    Dumped(Payload),
     /// Pairs: a flat array in RESP2, `%` in RESP3.
     Map(Vec<(Reply, Reply)>),
     /// A double: a bulk string in RESP2, `,` in RESP3.
@@ -73,7 +79,7 @@ impl Reply {
             _ => false,
         }
     }
-    /// Bytes that the reply holds, roughly: for output limits and batch sizes.
+    /// Bytes that the reply holds or is going to send, roughly: for output limits and batch sizes.
     pub fn weight(&self) -> usize {
         match self {
             Reply::Bulk(b) | Reply::Verbatim(b) => b.len() + 16,
@@ -83,6 +89,9 @@ impl Reply {
                 16 + a.iter().map(Reply::weight).sum::<usize>()
             }
             Reply::Members(members) => 64 + members.held(),
+            // As Redis counts them. What is held of them is little, unless they change while they are sent.
+            Reply::Long(long) => long.len() as usize + 16,
+            Reply::Dumped(payload) => payload.len() as usize + 16,
             Reply::Map(m) => 16 + m.iter().map(|(k, v)| k.weight() + v.weight()).sum::<usize>(),
             _ => 16,
         }

@@ -17,7 +17,7 @@ const FORMAT: u8 = 1;
 /// Deepest nesting that is read. No command answers with more than a few levels.
 const MAX_DEPTH: usize = 64;
 
-/// The stored bytes of a reply. None where it has yet to be read ([`Reply::Members`]), or is of a kind that only DEBUG answers.
+/// The stored bytes of a reply. None where it has yet to be read ([`Reply::Members`], [`Reply::Long`]), or is of a kind that only DEBUG answers.
 pub fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(32);
     out.put_u8(FORMAT);
@@ -47,7 +47,12 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
         Reply::NilArray => out.put_u8(6),
         Reply::Array(items) => put_items(out, 7, items)?,
         Reply::Set(items) => put_items(out, 8, items)?,
-        Reply::Members(_) | Reply::Several(_) | Reply::BigNumber(_) | Reply::Attributes(_) => return None,
+        Reply::Members(_)
+        | Reply::Long(_)
+        | Reply::Dumped(_)
+        | Reply::Several(_)
+        | Reply::BigNumber(_)
+        | Reply::Attributes(_) => return None,
         Reply::Map(pairs) => {
             put_length(out, 9, pairs.len());
             for (key, value) in pairs {

@@ -6,19 +6,23 @@
 
 use super::args::{ArgResult, Args};
 use super::cx::Cx;
-use super::glob;
+use super::glob::{Case, Glob, matches_all};
+use super::pace::Pace;
 use super::reply::Reply;
 use super::table::{Flags, Group, Row};
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::keyspace::record::Record;
+use crate::keyspace::keys::MAX_REDIS_KEY;
+use crate::keyspace::record::{Record, Stored};
 use crate::store::{Pairs, RangeOptions, Read, key_after};
 use crate::types::object;
 use bytes::Bytes;
 
 /// Bytes of records that one page reads at most: values are in them.
 const PAGE_BYTES: usize = 1 << 20;
+/// Names that KEYS compares before others have their turn.
+const AT_A_TIME: usize = 256;
 /// Bits of the hash below the cursor.
 const LOW_BITS: u32 = 16;
 /// Seeks of RANDOMKEY before it gives up on finding a key that is not past its expiry.
@@ -86,7 +90,7 @@ impl<'a> ScanOptions<'a> {
                 let count = args.int()?;
                 options.count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
             } else if args.keyword("MATCH") {
-                options.pattern = Some(args.next()?).filter(|p| !glob::matches_all(p));
+                options.pattern = Some(args.next()?).filter(|p| !matches_all(p));
             } else if typed && args.keyword("TYPE") {
                 options.type_name = Some(args.next()?);
             } else {
@@ -96,9 +100,30 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
-    /// Whether MATCH lets a name or member through.
-    pub fn matches(&self, text: &[u8]) -> bool {
-        self.pattern.is_none_or(|p| glob::matches(p, text, false))
+    /// What MATCH lets through of names or members of `longest` bytes at most.
+    pub async fn filter(&self, longest: usize, pace: &mut Pace) -> Filter {
+        match self.pattern {
+            None => Filter(None),
+            Some(pattern) => Filter(Some(Glob::read(pattern, Case::Exact, longest, pace).await)),
+        }
+    }
+}
+
+/// Steps of work ([`Pace`]) that a name costs beside its pattern.
+const NAME: usize = 1 << 7;
+
+/// What a pattern lets through; without one, everything.
+#[derive(Debug)]
+pub struct Filter(Option<Glob>);
+
+impl Filter {
+    /// Whether it lets a name or member through.
+    pub async fn passes(&self, text: &[u8], pace: &mut Pace) -> bool {
+        pace.spend(NAME).await;
+        match &self.0 {
+            None => true,
+            Some(glob) => glob.matches(text, pace).await,
+        }
     }
 }
 
@@ -124,11 +149,13 @@ const INVALID_CURSOR: ReplyError = ReplyError::new("ERR invalid cursor");
 async fn scan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let cursor = parse_cursor(args.next()?)?;
     let options = ScanOptions::parse(&mut args, true)?;
+    let mut pace = Pace::default();
+    let filter = options.filter(MAX_REDIS_KEY, &mut pace).await;
     let s = cx.scope()?;
     let (next, rows) = page(&s, cursor.saturating_sub(1), options.count).await?;
     let mut names = Vec::new();
     for (key, record) in rows {
-        if !options.matches(&key) {
+        if !filter.passes(&key, &mut pace).await {
             continue;
         }
         let live = object::is_live(&s, &record, Read::Serializable).await?;
@@ -205,13 +232,15 @@ async fn whole_group(s: &Scope<'_>, group: u64) -> Result<Pairs> {
 fn decode(s: &Scope<'_>, rows: Pairs) -> Result<Vec<(Bytes, Record)>> {
     let decode = |(row, raw): (Bytes, Bytes)| {
         let (_, key) = s.db.decode_record(&row).ok_or_else(corrupt)?;
-        Ok((key, Record::decode(&raw)?))
+        Ok(Stored::decode(&raw)?.into_record().map(|record| (key, record)))
     };
-    rows.pairs.into_iter().map(decode).collect()
+    rows.pairs.into_iter().filter_map(|row| decode(row).transpose()).collect()
 }
 
 async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let pattern = args.next()?;
+    let mut pace = Pace::default();
+    let pattern = Some(args.next()?).filter(|p| !matches_all(p));
+    let filter = ScanOptions { pattern, count: 0, type_name: None }.filter(MAX_REDIS_KEY, &mut pace).await;
     let s = cx.scope()?;
     let (mut from, end) = (s.db.record_from(0), s.db.records_end());
     let opts = RangeOptions { bytes: PAGE_BYTES, ..RangeOptions::default() };
@@ -219,15 +248,18 @@ async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     loop {
         let rows = s.tx.get_range(&from, &end, opts, Read::Serializable).await?;
         let next = rows.pairs.last().filter(|_| rows.more).map(|(row, _)| key_after(row));
-        for (key, record) in decode(&s, rows)? {
-            let matches = glob::matches_all(pattern) || glob::matches(pattern, &key, false);
-            if matches && object::is_live(&s, &record, Read::Serializable).await? {
-                names.push(Bytes::copy_from_slice(&key));
+        for (n, (key, record)) in decode(&s, rows)?.into_iter().enumerate() {
+            if n % AT_A_TIME == AT_A_TIME - 1 {
+                tokio::task::yield_now().await;
+            }
+            let passes = filter.passes(&key, &mut pace).await;
+            if passes && object::is_live(&s, &record, Read::Serializable).await? {
+                names.push(Reply::Bulk(Bytes::copy_from_slice(&key)));
             }
         }
         match next {
             Some(next) => from = next,
-            None => return Ok(Reply::bulks(names)),
+            None => return Ok(Reply::Array(names)),
         }
     }
 }

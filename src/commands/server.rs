@@ -2,6 +2,7 @@
 
 use super::args::{Args, parse_i64};
 use super::cx::{AfterReply, Cx};
+use super::info_sections::LAST_BACKUP;
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
 use crate::config::AppendFsync;
@@ -52,7 +53,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "lastsave",
         flags: OPEN.or(Flags::FAST),
-        summary: "Returns when everything was last on disk: now.",
+        summary: "Returns when the last backup ended, in seconds since 1970; 0 where none is known.",
         run: handler!(lastsave),
         ..BASE
     },
@@ -143,8 +144,8 @@ async fn role(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(vec![Reply::bulk_static("master"), Reply::Int(0), Reply::Array(Vec::new())]))
 }
 
-async fn lastsave(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Int((cx.now / 1000) as i64))
+async fn lastsave(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(LAST_BACKUP))
 }
 
 async fn replicaof(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

@@ -2,6 +2,7 @@
 
 use super::args::{Args, parse_i64};
 use super::cx::Cx;
+use super::pace::Pace;
 use super::reply::Reply;
 use super::scan::{ScanOptions, parse_cursor};
 use super::table::{FindKeys, Flags, Group, KEY_META, KEY_RO, KeySpec, Row, one};
@@ -9,9 +10,11 @@ use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
+use crate::keyspace::ids::MAX_MEMBER;
 use crate::types::object::{self, Slot};
 use crate::types::receipt::MAX_REPLY;
 use crate::types::set::algebra::Found;
+use crate::types::set::sample::Drawn;
 use crate::types::set::{self, sample, scan as walk};
 use crate::types::staged;
 use bytes::Bytes;
@@ -167,7 +170,7 @@ async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut slot = open(&s, args.next()?).await?;
     let added = match (staged::result(cx.staged), staged::ids(cx.staged)) {
         (Some(built), _) => set::stage::put_changed(&s, &mut slot, built).await?,
-        (None, Some(ids)) => set::add_ids(&s, &mut slot, ids).await?,
+        (None, Some(ids)) => set::add_ids(&s, &mut slot, args.rest(), ids).await?,
         (None, None) => set::add(&s, &mut slot, args.rest()).await?,
     };
     if added > 0 {
@@ -229,7 +232,7 @@ pub(super) async fn found_reply(cx: &Cx<'_>, s: &Scope<'_>, found: Found) -> Res
         return Ok(set_reply(found.members(s).await?));
     }
     if cx.may_stream {
-        return Ok(Reply::Members(found.stream(s.space)));
+        return Ok(Reply::Members(found.stream(s).await?));
     }
     Ok(set_reply(found.members_within(s, MAX_REPLY).await?))
 }
@@ -276,10 +279,27 @@ async fn spop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if !popped.is_empty() {
         tell_removed(&s, &slot, "spop");
     }
-    Ok(match count {
-        None => Reply::bulk_or_nil(popped.into_iter().next()),
-        Some(_) => set_reply(popped),
-    })
+    drawn_reply(cx, &s, popped, count.map(|_| set_reply as fn(_) -> _)).await
+}
+
+/// The answer of members that were drawn: one, or what `many` makes of them. Many are read while they are sent.
+async fn drawn_reply(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    drawn: Drawn,
+    many: Option<fn(Vec<Bytes>) -> Reply>,
+) -> Result<Reply> {
+    let Some(many) = many else {
+        let member = drawn.members(s).await?.into_iter().next();
+        return Ok(Reply::bulk_or_nil(member));
+    };
+    if drawn.len() as u64 <= AT_ONCE {
+        return Ok(many(drawn.members(s).await?));
+    }
+    if cx.may_stream {
+        return Ok(drawn.stream(s).await?.map_or_else(many, Reply::Members));
+    }
+    Ok(many(drawn.members_within(s, MAX_REPLY).await?))
 }
 
 /// A count from 0 on, or `line`.
@@ -317,10 +337,7 @@ async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         n if n < 0 => sample::repeated(&s, rep, n.unsigned_abs(), &mut rng).await?,
         n => sample::distinct(&s, rep, n.unsigned_abs(), &mut rng).await?,
     };
-    Ok(match count {
-        None => Reply::bulk_or_nil(members.into_iter().next()),
-        Some(_) => Reply::bulks(members),
-    })
+    drawn_reply(cx, &s, members, count.map(|_| Reply::bulks as fn(Vec<Bytes>) -> _)).await
 }
 
 async fn sscan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -330,9 +347,16 @@ async fn sscan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let slot = cx.look_up_members(&s, key).await?;
     let Some(rep) = slot.set()? else { return Ok(page(0, Vec::new())) };
     let options = ScanOptions::parse(&mut args, false)?;
-    let (next, mut members) = walk::scan(&s, Some(rep), cursor, options.count).await?;
-    members.retain(|m| options.matches(m));
-    Ok(page(next, members))
+    let mut pace = Pace::default();
+    let filter = options.filter(MAX_MEMBER, &mut pace).await;
+    let (next, members) = walk::scan(&s, Some(rep), cursor, options.count).await?;
+    let mut passed = Vec::new();
+    for member in members {
+        if filter.passes(&member, &mut pace).await {
+            passed.push(member);
+        }
+    }
+    Ok(page(next, passed))
 }
 
 fn page(next: u64, members: Vec<Bytes>) -> Reply {

@@ -11,10 +11,13 @@ use super::table::{self, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
+use crate::types::object::Slot;
 use crate::types::{set, string};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::cmp::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering as AtomicOrdering};
+use tokio::task::yield_now;
 
 const SORTED: KeySpec = one(&["RO", "access"]);
 const PATTERNS: KeySpec = KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Unknown };
@@ -50,11 +53,15 @@ pub const ROWS: &[Row] = &[
 
 const NO_LISTS: ReplyError =
     ReplyError::new("ERR SORT with STORE makes a list: this server has strings and sets only");
+const TOO_MUCH: ReplyError =
+    ReplyError::new("ERR the strings that BY names are longer together than proto-max-bulk-len");
 const NO_NUMBER: ReplyError = ReplyError::new("ERR One or more scores can't be converted into double");
 const NO_BY: ReplyError =
     ReplyError::new("ERR BY option of SORT denied due to insufficient ACL permissions.");
 const NO_GET: ReplyError =
     ReplyError::new("ERR GET option of SORT denied due to insufficient ACL permissions.");
+/// Elements that are sorted, or merged, before others have their turn: about a millisecond.
+const STEP: usize = 2048;
 /// Keys read at once.
 const AT_ONCE: usize = 256;
 
@@ -135,8 +142,12 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
         return Ok(Reply::bulks(members.iter().cloned()));
     }
     let wanted = members.iter().flat_map(|member| options.get.iter().map(move |get| (*get, member)));
-    let found = values(cx, &s, &wanted.collect::<Vec<_>>()).await?;
-    Ok(Reply::Array(found.into_iter().map(Reply::bulk_or_nil).collect()))
+    let wanted: Vec<_> = wanted.collect();
+    let mut found = Vec::with_capacity(wanted.len());
+    for some in wanted.chunks(AT_ONCE) {
+        found.extend(try_join_all(some.iter().map(|(pattern, member)| got(cx, &s, pattern, member))).await?);
+    }
+    Ok(Reply::Array(found))
 }
 
 /// BY and GET may name any key, so they need the right to read all.
@@ -158,21 +169,68 @@ async fn in_order(
     members: Vec<Bytes>,
     options: &Options<'_>,
 ) -> Result<Vec<Bytes>> {
+    let turn = |order: Ordering| if options.descending { order.reverse() } else { order };
     let weights = match options.by {
         Some(by) => values(cx, s, &members.iter().map(|m| (by, m)).collect::<Vec<_>>()).await?,
+        None if options.alpha => return Ok(in_steps(members, |a, b| turn(a.cmp(b))).await),
         None => members.iter().cloned().map(Some).collect(),
     };
-    let turn = |order: Ordering| if options.descending { order.reverse() } else { order };
     if options.alpha {
-        let mut all: Vec<_> = weights.into_iter().zip(members).collect();
-        all.sort_by(|(a, _), (b, _)| turn(a.cmp(b)));
-        return Ok(all.into_iter().map(|(_, member)| member).collect());
+        let all = weights.into_iter().zip(members).collect();
+        return Ok(firsts(in_steps(all, |(a, _): &(Option<Bytes>, _), (b, _)| turn(a.cmp(b))).await));
     }
-    let scores = weights.iter().map(|weight| weight.as_ref().map_or(Some(0.0), |raw| score(raw)));
-    let scores: Vec<f64> = scores.collect::<Option<_>>().ok_or(NO_NUMBER)?;
-    let mut all: Vec<_> = scores.into_iter().zip(members).collect();
-    all.sort_by(|(x, a), (y, b)| turn(x.partial_cmp(y).unwrap_or(Ordering::Equal).then_with(|| a.cmp(b))));
-    Ok(all.into_iter().map(|(_, member)| member).collect())
+    let mut all = Vec::with_capacity(members.len());
+    for (weight, member) in weights.into_iter().zip(members) {
+        all.push((weight.map_or(Some(0.0), |raw| score(&raw)).ok_or(NO_NUMBER)?, member));
+        if all.len().is_multiple_of(STEP) {
+            yield_now().await;
+        }
+    }
+    let order = |(x, a): &(f64, Bytes), (y, b): &(f64, Bytes)| {
+        turn(x.partial_cmp(y).unwrap_or(Ordering::Equal).then_with(|| a.cmp(b)))
+    };
+    Ok(firsts(in_steps(all, order).await))
+}
+
+fn firsts<W>(all: Vec<(W, Bytes)>) -> Vec<Bytes> {
+    all.into_iter().map(|(_, member)| member).collect()
+}
+
+/// Sorts, and lets others have their turn every [`STEP`] elements. Equal ones keep their order.
+async fn in_steps<T>(all: Vec<T>, order: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    let (mut rest, mut runs) = (all.into_iter(), Vec::new());
+    while rest.len() > 0 {
+        let mut run: Vec<T> = rest.by_ref().take(STEP).collect();
+        run.sort_by(&order);
+        runs.push(run);
+        yield_now().await;
+    }
+    while runs.len() > 1 {
+        let mut round = runs.into_iter();
+        let mut longer = Vec::with_capacity(round.len().div_ceil(2));
+        while let Some(first) = round.next() {
+            longer.push(match round.next() {
+                Some(second) => merged(first, second, &order).await,
+                None => first,
+            });
+        }
+        runs = longer;
+    }
+    runs.pop().unwrap_or_default()
+}
+
+async fn merged<T>(a: Vec<T>, b: Vec<T>, order: &impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    let mut all = Vec::with_capacity(a.len() + b.len());
+    let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        all.extend(if order(x, y) == Ordering::Greater { b.next() } else { a.next() });
+        if all.len().is_multiple_of(STEP) {
+            yield_now().await;
+        }
+    }
+    all.extend(a);
+    all.extend(b);
+    all
 }
 
 /// What C's `strtod` makes of a text up to its first zero byte, if all of it is a number that a double holds.
@@ -195,20 +253,50 @@ fn score(raw: &[u8]) -> Option<f64> {
     (!number.is_nan() && (number.is_finite() || named)).then_some(number)
 }
 
-/// What the patterns name for the members: `#` the member itself, else the string under the key that the pattern is with
-/// the member in the place of its first `*`.
+/// What BY names for the members. All of it is held, so it is bounded.
 async fn values(cx: &Cx<'_>, s: &Scope<'_>, wanted: &[(&Bytes, &Bytes)]) -> Result<Vec<Option<Bytes>>> {
     let mut found = Vec::with_capacity(wanted.len());
+    let bytes = AtomicUsize::new(0);
     for some in wanted.chunks(AT_ONCE) {
-        found.extend(try_join_all(some.iter().map(|(pattern, member)| value(cx, s, pattern, member))).await?);
+        let some = some.iter().map(|(pattern, member)| value(cx, s, pattern, member, &bytes));
+        found.extend(try_join_all(some).await?);
     }
     Ok(found)
 }
 
-async fn value(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Option<Bytes>> {
+/// `bytes`: of all strings so far.
+async fn value(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    pattern: &Bytes,
+    member: &Bytes,
+    bytes: &AtomicUsize,
+) -> Result<Option<Bytes>> {
     if pattern.as_ref() == b"#" {
         return Ok(Some(member.clone()));
     }
+    let Some(slot) = named(cx, s, pattern, member).await? else { return Ok(None) };
+    let Ok(Some(value)) = slot.string() else { return Ok(None) };
+    let len = string::len(value) as usize;
+    if bytes.fetch_add(len, AtomicOrdering::Relaxed) + len > cx.server.config.get().proto_max_bulk_len {
+        return Err(TOO_MUCH.into());
+    }
+    string::read(s, value).await.map(Some)
+}
+
+/// What GET names for a member.
+async fn got(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Reply> {
+    if pattern.as_ref() == b"#" {
+        return Ok(Reply::Bulk(member.clone()));
+    }
+    match named(cx, s, pattern, member).await? {
+        Some(slot) if slot.string().is_ok() => cx.bulk(s, &slot).await,
+        _ => Ok(Reply::Nil),
+    }
+}
+
+/// The key that the pattern is with the member in the place of its first `*`. None where it has none, or names a field.
+async fn named(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Option<Slot>> {
     let Some((before, after)) =
         pattern.iter().position(|b| *b == b'*').and_then(|at| pattern.split_at_checked(at))
     else {
@@ -218,15 +306,23 @@ async fn value(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> R
     let arrow = after.windows(2).position(|two| two == b"->").filter(|at| at + 2 < after.len());
     let name = after.get(..arrow.unwrap_or(after.len())).unwrap_or_default();
     let slot = cx.look_up(s, &Bytes::from([before, member, name].concat())).await?;
-    match slot.string() {
-        Ok(Some(value)) if arrow.is_none() => string::read(s, value).await.map(Some),
-        _ => Ok(None),
-    }
+    Ok(Some(slot).filter(|_| arrow.is_none()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn steps_sort_as_one_sort_does() {
+        for len in [0, 1, 2, STEP - 1, STEP, STEP + 1, 3 * STEP, 7 * STEP + 5, 8 * STEP] {
+            // Equal ones keep their order.
+            let all: Vec<(usize, usize)> = (0..len).map(|n| (n * 7_919 % 1009, n)).collect();
+            let mut want = all.clone();
+            want.sort_by(|(a, _), (b, _)| b.cmp(a));
+            assert!(in_steps(all, |(a, _), (b, _)| b.cmp(a)).await == want, "{len}");
+        }
+    }
 
     #[test]
     fn scores_are_read_as_c_does() {

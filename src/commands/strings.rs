@@ -286,10 +286,7 @@ pub const ROWS: &[Row] = &[
 async fn get(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up(&s, args.next()?).await?;
-    Ok(match slot.string()? {
-        None => Reply::Nil,
-        Some(value) => Reply::Bulk(string::read(&s, value).await?),
-    })
+    cx.bulk(&s, &slot).await
 }
 
 async fn mget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
@@ -298,7 +295,7 @@ async fn mget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     for key in args.rest() {
         let slot = cx.look_up(&s, key).await?;
         replies.push(match slot.string() {
-            Ok(Some(value)) => Reply::Bulk(string::read(&s, value).await?),
+            Ok(Some(_)) => cx.bulk(&s, &slot).await?,
             _ => Reply::Nil,
         });
     }
@@ -359,7 +356,7 @@ async fn getrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let empty = Str::Inline(Bytes::new());
     let value = slot.string()?.unwrap_or(&empty);
     let (start, end) = clamp(start, end, string::len(value));
-    Ok(Reply::Bulk(string::read_range(&s, value, start, end).await?))
+    cx.bulk_range(&s, &slot, value, (start, end)).await
 }
 
 /// GETRANGE's indexes (negative: from the end, the last one included) as a half-open range inside `len`.

@@ -3,7 +3,7 @@
 use super::args::Args;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::strings_set::{When, digest, read};
+use super::strings_set::{When, digest};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::store::Read;
 use crate::types::object;
@@ -20,7 +20,7 @@ pub(super) async fn delex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     }
     let s = cx.scope()?;
     let mut slot = object::open(&s, key, Read::Serializable).await?;
-    let goes = slot.exists() && when.holds(&s, &slot).await?;
+    let goes = slot.exists() && when.holds(cx, &slot).await?;
     Ok((goes && object::delete(&s, &mut slot)?).into())
 }
 
@@ -29,12 +29,12 @@ pub(super) async fn delifeq(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply
     let (key, value) = (args.next()?, args.next()?);
     let s = cx.scope()?;
     let mut slot = object::open(&s, key, Read::Serializable).await?;
-    let goes = When::Equal(true, value).holds(&s, &slot).await?;
+    let goes = When::Equal(true, value).holds(cx, &slot).await?;
     Ok((goes && object::delete(&s, &mut slot)?).into())
 }
 
 pub(super) async fn show_digest(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up(&s, args.next()?).await?;
-    Ok(read(&s, &slot).await?.map_or(Reply::Nil, |bytes| Reply::text(digest(&bytes))))
+    Ok(digest(&s, &slot).await?.map_or(Reply::Nil, Reply::text))
 }

@@ -55,8 +55,9 @@ pub(super) async fn lcs(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let length = |value: Option<&Str>| value.map_or(0, string::len);
     check_size(cx.server, length(a), length(b))?;
     let mut strings = [Bytes::new(), Bytes::new()];
+    let something = length(a) > 0 && length(b) > 0;
     for (bytes, value) in strings.iter_mut().zip([a, b]) {
-        if let Some(value) = value {
+        if let Some(value) = value.filter(|_| something) {
             *bytes = string::read(&s, value).await?;
         }
     }
@@ -64,8 +65,8 @@ pub(super) async fn lcs(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let table = Table::of(a, b).await;
     Ok(match options {
         Options { len: true, .. } => Reply::Int(table.length as i64),
-        Options { idx: true, .. } => indexes(&table, a, b, options),
-        _ => Reply::Bulk(common(&table, a, b)),
+        Options { idx: true, .. } => indexes(&table, a, b, options).await,
+        _ => Reply::Bulk(common(&table, a, b).await),
     })
 }
 
@@ -79,8 +80,11 @@ fn check_size(server: &Server, a: u64, b: u64) -> ArgResult<()> {
     Ok(())
 }
 
-fn common(table: &Table, a: &[u8], b: &[u8]) -> Bytes {
-    let mut bytes: Vec<u8> = table.walk(a, b).filter_map(|(i, _)| a.get(i).copied()).collect();
+async fn common(table: &Table, a: &[u8], b: &[u8]) -> Bytes {
+    let (mut walk, mut bytes) = (table.walk(a, b), Vec::new());
+    while let Some((i, _)) = walk.next().await {
+        bytes.extend(a.get(i));
+    }
     bytes.reverse();
     bytes.into()
 }
@@ -103,21 +107,23 @@ impl Table {
         let (mut since, mut at) = (0, 0);
         for x in a {
             let (mut left, mut corner) = (0, 0);
-            for (y, here) in b.iter().zip(&mut row) {
-                let above = *here;
-                if above > left
-                    && let Some(word) = up.get_mut(at / 64)
-                {
-                    *word |= 1 << (at % 64);
+            for (ys, row) in b.chunks(BREATH).zip(row.chunks_mut(BREATH)) {
+                for (y, here) in ys.iter().zip(row) {
+                    let above = *here;
+                    if above > left
+                        && let Some(word) = up.get_mut(at / 64)
+                    {
+                        *word |= 1 << (at % 64);
+                    }
+                    left = if x == y { corner + 1 } else { left.max(above) };
+                    (*here, corner) = (left, above);
+                    at += 1;
                 }
-                left = if x == y { corner + 1 } else { left.max(above) };
-                (*here, corner) = (left, above);
-                at += 1;
-            }
-            since += width;
-            if since > BREATH {
-                since = 0;
-                tokio::task::yield_now().await;
+                since += ys.len();
+                if since >= BREATH {
+                    since = 0;
+                    tokio::task::yield_now().await;
+                }
             }
         }
         let length = row.last().copied().unwrap_or(0);
@@ -125,27 +131,14 @@ impl Table {
     }
 
     /// The places in a and b of what is common, from the last to the first.
-    fn walk<'a>(&'a self, a: &'a [u8], b: &'a [u8]) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let (mut i, mut j) = (a.len(), b.len());
-        std::iter::from_fn(move || {
-            while i > 0 && j > 0 {
-                let (x, y) = (i - 1, j - 1);
-                if a.get(x) == b.get(y) {
-                    (i, j) = (x, y);
-                    return Some((x, y));
-                }
-                let at = x * self.width + y;
-                let up = self.up.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1);
-                (i, j) = if up { (x, j) } else { (i, y) };
-            }
-            None
-        })
+    fn walk<'a>(&'a self, a: &'a [u8], b: &'a [u8]) -> Walk<'a> {
+        Walk { table: self, a, b, steps: 0 }
     }
 
     /// The same as stretches without a gap in either string: begins and length, from the last to the first.
-    fn stretches(&self, a: &[u8], b: &[u8]) -> Vec<(usize, usize, usize)> {
-        let mut out: Vec<(usize, usize, usize)> = Vec::new();
-        for (i, j) in self.walk(a, b) {
+    async fn stretches(&self, a: &[u8], b: &[u8]) -> Vec<(usize, usize, usize)> {
+        let (mut walk, mut out) = (self.walk(a, b), Vec::<(usize, usize, usize)>::new());
+        while let Some((i, j)) = walk.next().await {
             match out.last_mut() {
                 Some((x, y, length)) if *x == i + 1 && *y == j + 1 => (*x, *y, *length) = (i, j, *length + 1),
                 _ => out.push((i, j, 1)),
@@ -155,11 +148,44 @@ impl Table {
     }
 }
 
-fn indexes(table: &Table, a: &[u8], b: &[u8], options: Options) -> Reply {
+/// The way back through a [`Table`].
+struct Walk<'a> {
+    table: &'a Table,
+    /// The prefixes that it has not left yet.
+    a: &'a [u8],
+    b: &'a [u8],
+    steps: usize,
+}
+
+impl Walk<'_> {
+    async fn next(&mut self) -> Option<(usize, usize)> {
+        while let (Some((x, a)), Some((y, b))) = (self.a.split_last(), self.b.split_last()) {
+            self.steps += 1;
+            if self.steps.is_multiple_of(BREATH) {
+                tokio::task::yield_now().await;
+            }
+            let (i, j) = (a.len(), b.len());
+            if x == y {
+                (self.a, self.b) = (a, b);
+                return Some((i, j));
+            }
+            let at = i * self.table.width + j;
+            if self.table.up.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1) {
+                self.a = a;
+            } else {
+                self.b = b;
+            }
+        }
+        None
+    }
+}
+
+async fn indexes(table: &Table, a: &[u8], b: &[u8], options: Options) -> Reply {
     let range = |from: usize, length: usize| {
         Reply::Array(vec![Reply::Int(from as i64), Reply::Int((from + length - 1) as i64)])
     };
-    let long = table.stretches(a, b).into_iter().filter(|(.., length)| *length as i64 >= options.min_match);
+    let long =
+        table.stretches(a, b).await.into_iter().filter(|(.., length)| *length as i64 >= options.min_match);
     let matches = long.map(|(x, y, length)| {
         let mut stretch = vec![range(x, length), range(y, length)];
         stretch.extend(options.with_match_len.then_some(Reply::Int(length as i64)));

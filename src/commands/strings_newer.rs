@@ -7,7 +7,7 @@ use super::strings_set::msetex;
 use super::table::{FindKeys, Flags, Group, KEY_RO, KeySpec, Row, one};
 use crate::handler;
 
-const COMPARED: &[KeySpec] = &[one(&["RW", "delete", "variable_flags"])];
+const COMPARED: &[KeySpec] = &[one(&["RW", "access", "delete", "variable_flags"])];
 const TAKEN: &[KeySpec] = &[one(&["RW", "access", "delete"])];
 const CHANGED: &[KeySpec] = &[one(&["RW", "access", "update"])];
 const TWO: &[KeySpec] =

@@ -10,7 +10,6 @@ use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::string;
 use bytes::Bytes;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Units and base of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,23 +143,35 @@ impl<'a> When<'a> {
         Ok(true)
     }
 
-    pub(super) async fn holds(&self, s: &Scope<'_>, slot: &Slot) -> Result<bool> {
+    /// Whether it holds for what `slot` has.
+    pub(super) async fn holds(&self, cx: &Cx<'_>, slot: &Slot) -> Result<bool> {
+        let s = &cx.scope()?;
+        if matches!(self, When::Equal(..) | When::Digest(..)) {
+            cx.light(slot.string()?.map_or(0, string::len))?;
+        }
         Ok(match self {
             When::Always => true,
             When::Absent => !slot.exists(),
             When::Present => slot.exists(),
-            When::Equal(want, bytes) => (read(s, slot).await?.as_ref() == Some(bytes)) == *want,
+            When::Equal(want, bytes) => {
+                let equal = match slot.string()? {
+                    Some(value) => string::equals(s, value, bytes).await?,
+                    None => false,
+                };
+                equal == *want
+            }
             When::Digest(want, hex) => {
-                let digest = read(s, slot).await?.map(|bytes| digest(&bytes));
+                let digest = digest(s, slot).await?;
                 digest.is_some_and(|d| hex.eq_ignore_ascii_case(d.as_bytes())) == *want
             }
         })
     }
 }
 
-/// DIGEST's answer: XXH3 with 64 bits, in hex.
-pub(super) fn digest(bytes: &[u8]) -> String {
-    format!("{:016x}", xxh3_64(bytes))
+/// DIGEST's answer: XXH3 with 64 bits, in hex. None: no such key.
+pub(super) async fn digest(s: &Scope<'_>, slot: &Slot) -> Result<Option<String>> {
+    let Some(value) = slot.string()? else { return Ok(None) };
+    Ok(Some(format!("{:016x}", string::digest(s, value).await?)))
 }
 
 fn digest_argument<'a>(args: &mut Args<'a>) -> ArgResult<&'a Bytes> {
@@ -169,14 +180,6 @@ fn digest_argument<'a>(args: &mut Args<'a>) -> ArgResult<&'a Bytes> {
         return Err(ReplyError::new("ERR digest must be exactly 16 hexadecimal characters"));
     }
     Ok(hex)
-}
-
-/// The string under a key, or WRONGTYPE.
-pub(super) async fn read(s: &Scope<'_>, slot: &Slot) -> Result<Option<Bytes>> {
-    match slot.string()? {
-        None => Ok(None),
-        Some(value) => Ok(Some(string::read(s, value).await?)),
-    }
 }
 
 pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -193,14 +196,14 @@ pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot =
         if get { cx.look_up(&s, key).await? } else { object::open(&s, key, Read::Serializable).await? };
-    let old = if get { read(&s, &slot).await? } else { None };
-    let holds = when.holds(&s, &slot).await?;
+    let old = if get { cx.bulk(&s, &slot).await? } else { Reply::Nil };
+    let holds = when.holds(cx, &slot).await?;
     if holds {
         let expiry = if ttl == Ttl::Keep { slot.expire_at() } else { expiry };
         store(cx, &mut slot, value, expiry, ttl.is_time()).await?;
     }
     Ok(match (get, holds) {
-        (true, _) => Reply::bulk_or_nil(old),
+        (true, _) => old,
         (false, true) => Reply::Ok,
         (false, false) => Reply::Nil,
     })
@@ -217,10 +220,8 @@ pub(super) async fn store(
     let s = cx.scope()?;
     let past = expiry.is_some_and(|at| at <= cx.now);
     if past {
-        // Redis creates it and lets it expire: who WATCHes the key must notice.
-        if !slot.exists() {
-            s.space.absent.created(s.number, &slot.key);
-        }
+        // Redis creates it and lets it expire: whoever WATCHes the key must notice.
+        object::clear_ghost(&s, slot)?;
         object::remove(&s, slot)?;
     } else {
         string::write(&s, cx.staged, slot, value, expiry).await?;
@@ -265,17 +266,17 @@ pub(super) async fn getset(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
     let (key, value) = (args.next()?, args.next()?);
     let s = cx.scope()?;
     let mut slot = cx.look_up(&s, key).await?;
-    let old = read(&s, &slot).await?;
+    let old = cx.bulk(&s, &slot).await?;
     store(cx, &mut slot, value, None, false).await?;
-    Ok(Reply::bulk_or_nil(old))
+    Ok(old)
 }
 
 pub(super) async fn getdel(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = cx.look_up(&s, args.next()?).await?;
-    let old = read(&s, &slot).await?;
+    let old = cx.bulk(&s, &slot).await?;
     object::delete(&s, &mut slot)?;
-    Ok(Reply::bulk_or_nil(old))
+    Ok(old)
 }
 
 pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -288,7 +289,10 @@ pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     }
     let s = cx.scope()?;
     let mut slot = cx.look_up(&s, key).await?;
-    let Some(value) = read(&s, &slot).await? else { return Ok(Reply::Nil) };
+    let value = cx.bulk(&s, &slot).await?;
+    if value == Reply::Nil {
+        return Ok(value);
+    }
     let expiry = ttl.resolve(cx.now, "getex")?;
     match expiry {
         Some(at) if at <= cx.now => object::delete(&s, &mut slot).map(|_| ())?,
@@ -300,7 +304,7 @@ pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
             object::set_expiry(&s, &mut slot, at)?;
         }
     }
-    Ok(Reply::Bulk(value))
+    Ok(value)
 }
 
 /// Pairs and options of MSETEX.
@@ -330,7 +334,7 @@ pub(super) async fn msetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     for (key, _) in pairs() {
         let slot = object::open(&s, key, Read::Serializable).await?;
-        if !when.holds(&s, &slot).await? {
+        if !when.holds(cx, &slot).await? {
             return Ok(Reply::Int(0));
         }
     }

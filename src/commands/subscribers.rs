@@ -5,20 +5,31 @@
 //! * on an embedded store an attempt that has something to tell takes its turn ([`Subscribers::turn`]) from before its commit until
 //!   it has told it.
 //!
+//! Many receivers and many patterns are gone through in steps, with pauses ([`Pace`]) and without a lock between them; meanwhile other
+//! messages wait, and all else goes on.
+//!
 //! Counts (PUBLISH's answer, PUBSUB NUMSUB) are of this server's clients, as each node of a Redis Cluster counts its own: to
 //! ask all servers would cost every PUBLISH a round of answers.
 
 use super::cx::Server;
-use super::glob;
+use super::glob::Glob;
 use super::mailbox::Mailbox;
+use super::pace::Pace;
 use super::reply::Reply;
 use crate::keyspace::messages::Message;
 use crate::store::Version;
 use crate::telemetry::clients::ClientHandle;
 use bytes::Bytes;
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
+
+/// Names, or subscribers of a name, that are looked at before the lock is let go.
+const PAGE: usize = 64;
+/// Steps of work ([`Pace`]) that a receiver costs, and a pattern beside what it takes to match it.
+const PERSON: usize = 1 << 8;
+const PATTERN: usize = 1 << 6;
 
 /// What a name is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +49,17 @@ struct Member {
     since: Version,
 }
 
-/// By name, then by client.
-type Names = HashMap<Bytes, BTreeMap<u64, Member>>;
+/// A name that somebody is subscribed to.
+#[derive(Debug, Default)]
+struct Entry {
+    /// Of a pattern.
+    glob: Option<Arc<Glob>>,
+    /// By client.
+    members: BTreeMap<u64, Member>,
+}
+
+/// In order, so that a long walk can let go of the lock and go on behind the name that it saw last.
+type Names = BTreeMap<Bytes, Entry>;
 
 #[derive(Debug, Default)]
 struct Tables {
@@ -63,12 +83,6 @@ impl Tables {
             Kind::Shard => &mut self.shards,
         }
     }
-    fn matching<'a>(
-        &'a self,
-        channel: &'a [u8],
-    ) -> impl Iterator<Item = (&'a Bytes, &'a BTreeMap<u64, Member>)> {
-        self.patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel, false))
-    }
 }
 
 /// See the module.
@@ -76,23 +90,34 @@ impl Tables {
 pub struct Subscribers {
     tables: RwLock<Tables>,
     turn: tokio::sync::Mutex<()>,
+    /// Held while messages are brought to their receivers: all of them hear them in one order.
+    telling: tokio::sync::Mutex<()>,
 }
 
 impl Subscribers {
-    /// Enters a client, who hears what is committed after `since`.
-    pub fn enter(&self, kind: Kind, name: &Bytes, mailbox: &Arc<Mailbox>, since: Version) {
+    /// Enters a client, who hears what is committed after `since`. `glob`: of a pattern.
+    pub fn enter(
+        &self,
+        kind: Kind,
+        name: &Bytes,
+        glob: Option<Arc<Glob>>,
+        mailbox: &Arc<Mailbox>,
+        since: Version,
+    ) {
         let member = Member { mailbox: mailbox.clone(), since };
         let mut tables = self.tables.write();
-        tables.of_mut(kind).entry(name.clone()).or_default().insert(mailbox.client().id, member);
+        let entry = tables.of_mut(kind).entry(name.clone()).or_default();
+        entry.glob = glob;
+        entry.members.insert(mailbox.client().id, member);
     }
 
     /// Removes a client.
     pub fn leave(&self, kind: Kind, name: &Bytes, client: u64) {
         let mut tables = self.tables.write();
         let names = tables.of_mut(kind);
-        if let Some(members) = names.get_mut(name) {
-            members.remove(&client);
-            if members.is_empty() {
+        if let Some(entry) = names.get_mut(name) {
+            entry.members.remove(&client);
+            if entry.members.is_empty() {
                 names.remove(name);
             }
         }
@@ -110,27 +135,50 @@ impl Subscribers {
     }
 
     /// The names of a kind that have subscribers and match `pattern`, in order.
-    pub fn matching(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Bytes> {
+    pub async fn matching(&self, kind: Kind, pattern: Option<&Glob>) -> Vec<Bytes> {
+        let (mut names, mut pace) = (Vec::new(), Pace::default());
+        let mut last: Option<Bytes> = None;
+        loop {
+            let page = self.after(kind, last.as_ref(), |name, _| name.clone());
+            let Some(end) = page.last() else { return names };
+            last = Some(end.clone());
+            for name in page {
+                pace.spend(PERSON).await;
+                let matches = match pattern {
+                    None => true,
+                    Some(pattern) => pattern.matches(&name, &mut pace).await,
+                };
+                if matches {
+                    names.push(name);
+                }
+            }
+        }
+    }
+
+    /// What `of` says about the next names behind `last`, some at a time.
+    fn after<T>(&self, kind: Kind, last: Option<&Bytes>, of: impl Fn(&Bytes, &Entry) -> T) -> Vec<T> {
         let tables = self.tables.read();
-        let wanted = |name: &&Bytes| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
-        let mut names: Vec<Bytes> = tables.of(kind).keys().filter(wanted).cloned().collect();
-        names.sort();
-        names
+        let from = last.map_or(Unbounded, Excluded);
+        let names = tables.of(kind).range::<Bytes, _>((from, Unbounded));
+        names.take(PAGE).map(|(name, entry)| of(name, entry)).collect()
     }
 
     /// How many clients are subscribed to a name itself.
     pub fn count(&self, kind: Kind, name: &[u8]) -> usize {
-        self.tables.read().of(kind).get(name).map_or(0, BTreeMap::len)
+        self.tables.read().of(kind).get(name).map_or(0, |entry| entry.members.len())
     }
 
     /// How many hear a message on `channel`: a client counts once for its name and once for each pattern.
-    pub fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
-        let tables = self.tables.read();
-        let by_name = tables.of(kind).get(channel).map_or(0, BTreeMap::len);
-        match kind {
-            Kind::Shard => by_name,
-            _ => by_name + tables.matching(channel).map(|(_, members)| members.len()).sum::<usize>(),
+    pub async fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
+        let mut count = self.count(kind, channel);
+        if kind == Kind::Shard {
+            return count;
         }
+        let mut patterns = Matching::default();
+        while let Some(page) = patterns.next(self, channel).await {
+            count += page.iter().map(|pattern| self.count(Kind::Pattern, pattern)).sum::<usize>();
+        }
+        count
     }
 
     /// Nobody else tells anything until the guard is dropped.
@@ -141,9 +189,10 @@ impl Subscribers {
     /// Closes the connections of all that are subscribed: they missed something.
     pub fn part(&self) -> usize {
         let tables = self.tables.read();
-        let all = [&tables.channels, &tables.patterns, &tables.shards].into_iter().flat_map(HashMap::values);
+        let all = [&tables.channels, &tables.patterns, &tables.shards].into_iter().flat_map(BTreeMap::values);
+        let members = all.flat_map(|entry| &entry.members);
         let mailboxes: BTreeMap<u64, &Arc<Mailbox>> =
-            all.flatten().map(|(id, member)| (*id, &member.mailbox)).collect();
+            members.map(|(id, member)| (*id, &member.mailbox)).collect();
         mailboxes.values().for_each(|mailbox| mailbox.client().kill());
         mailboxes.len()
     }
@@ -152,62 +201,101 @@ impl Subscribers {
     pub fn part_from(&self, forbidden: impl Fn(&ClientHandle, Kind, &[u8]) -> bool) {
         let tables = self.tables.read();
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
-            for (name, members) in tables.of(kind) {
-                let clients = members.values().map(|member| member.mailbox.client());
+            for (name, entry) in tables.of(kind) {
+                let clients = entry.members.values().map(|member| member.mailbox.client());
                 clients.filter(|c| forbidden(c, kind, name)).for_each(|client| client.kill());
             }
         }
     }
 
-    fn on_channel(&self, server: &Server, version: Version, channel: &Bytes, payload: &Bytes) {
-        let tables = self.tables.read();
-        let (channel, payload) = (Reply::Bulk(channel.clone()), Reply::Bulk(payload.clone()));
-        if let Reply::Bulk(name) = &channel {
-            let direct = vec![Reply::bulk_static("message"), channel.clone(), payload.clone()];
-            tables.channels.get(name).into_iter().for_each(|to| send(server, to, version, &direct));
-            for (pattern, to) in tables.matching(name) {
-                let pattern = Reply::Bulk(pattern.clone());
-                let message = vec![Reply::bulk_static("pmessage"), pattern, channel.clone(), payload.clone()];
-                send(server, to, version, &message);
+    async fn on_channel(&self, server: &Server, version: Version, channel: &Bytes, payload: &Bytes) {
+        let bulk = |text: &Bytes| Reply::Bulk(text.clone());
+        let direct = [Reply::bulk_static("message"), bulk(channel), bulk(payload)];
+        self.send(server, (Kind::Channel, channel), version, &direct).await;
+        let mut patterns = Matching::default();
+        while let Some(page) = patterns.next(self, channel).await {
+            for pattern in &page {
+                let message = [Reply::bulk_static("pmessage"), bulk(pattern), bulk(channel), bulk(payload)];
+                self.send(server, (Kind::Pattern, pattern), version, &message).await;
             }
         }
     }
 
-    fn on_shard(&self, server: &Server, version: Version, channel: &Bytes, payload: &Bytes) {
-        if let Some(to) = self.tables.read().shards.get(channel) {
-            let texts = [channel, payload].map(|text| Reply::Bulk(text.clone()));
-            let message: Vec<Reply> = [Reply::bulk_static("smessage")].into_iter().chain(texts).collect();
-            send(server, to, version, &message);
+    async fn on_shard(&self, server: &Server, version: Version, channel: &Bytes, payload: &Bytes) {
+        let message =
+            [Reply::bulk_static("smessage"), Reply::Bulk(channel.clone()), Reply::Bulk(payload.clone())];
+        self.send(server, (Kind::Shard, channel), version, &message).await;
+    }
+
+    /// To all that are subscribed to a name, some at a time. Who comes meanwhile may hear it, who leaves does not.
+    async fn send(&self, server: &Server, to: (Kind, &Bytes), version: Version, message: &[Reply]) {
+        let (kind, name) = to;
+        let (mut from, mut pace) = (Unbounded, Pace::default());
+        loop {
+            let sent = {
+                let tables = self.tables.read();
+                let Some(entry) = tables.of(kind).get(name) else { return };
+                let mut sent = 0;
+                for (id, member) in entry.members.range((from, Unbounded)).take(PAGE) {
+                    if version == 0 || version > member.since {
+                        server.post(&member.mailbox, Reply::Push(message.to_vec()));
+                    }
+                    (sent, from) = (sent + 1, Excluded(*id));
+                }
+                sent
+            };
+            if sent < PAGE {
+                return;
+            }
+            pace.spend(sent * PERSON).await;
         }
     }
 }
 
-fn send(server: &Server, to: &BTreeMap<u64, Member>, version: Version, message: &[Reply]) {
-    for member in to.values().filter(|member| version == 0 || version > member.since) {
-        server.post(&member.mailbox, Reply::Push(message.to_vec()));
+/// The patterns that match a channel, some at a time, in the order of their texts. Nothing is locked between.
+#[derive(Default)]
+struct Matching {
+    last: Option<Bytes>,
+    pace: Pace,
+}
+
+impl Matching {
+    /// Those of the next patterns that match; None where none are left.
+    async fn next(&mut self, hub: &Subscribers, channel: &[u8]) -> Option<Vec<Bytes>> {
+        let page =
+            hub.after(Kind::Pattern, self.last.as_ref(), |name, entry| (name.clone(), entry.glob.clone()));
+        self.last = Some(page.last()?.0.clone());
+        let mut matching = Vec::new();
+        for (name, glob) in page {
+            self.pace.spend(PATTERN).await;
+            if let Some(glob) = glob
+                && glob.matches(channel, &mut self.pace).await
+            {
+                matching.push(name);
+            }
+        }
+        Some(matching)
     }
 }
 
 impl Server {
     /// Brings messages to this server's clients, each with the version that it was committed at (0: in this process, right now).
-    pub fn deliver<'m>(&self, messages: impl Iterator<Item = (Version, &'m Message)>) {
-        let mut changes = Vec::new();
-        for (version, message) in messages {
-            if message.is_of_tracking() {
-                changes.push((version, message));
-            } else {
-                self.deliver_one(version, message);
+    pub async fn deliver<'m>(&self, messages: impl Iterator<Item = (Version, &'m Message)>) {
+        let (changes, others): (Vec<_>, Vec<_>) = messages.partition(|(_, message)| message.is_of_tracking());
+        if !others.is_empty() && !self.subscribers.is_empty() {
+            let _alone = self.subscribers.telling.lock().await;
+            for (version, message) in others {
+                self.deliver_one(version, message).await;
             }
         }
-        self.invalidate(&changes);
+        self.invalidate(&changes).await;
     }
 
-    fn deliver_one(&self, version: Version, message: &Message) {
+    async fn deliver_one(&self, version: Version, message: &Message) {
         let hub = &self.subscribers;
         match message {
-            Message::Channel(channel, payload) => hub.on_channel(self, version, channel, payload),
-            Message::Shard(channel, payload) => hub.on_shard(self, version, channel, payload),
-            Message::Event { .. } if hub.is_empty() => {}
+            Message::Channel(channel, payload) => hub.on_channel(self, version, channel, payload).await,
+            Message::Shard(channel, payload) => hub.on_shard(self, version, channel, payload).await,
             Message::Changed(..) | Message::Flushed(_) => {}
             Message::Event { db, keyspace, keyevent, event, key } => {
                 let channel = |kind: &str, name: &[u8]| {
@@ -216,23 +304,23 @@ impl Server {
                     )
                 };
                 if *keyspace {
-                    hub.on_channel(self, version, &channel("keyspace", key), event);
+                    hub.on_channel(self, version, &channel("keyspace", key), event).await;
                 }
                 if *keyevent {
-                    hub.on_channel(self, version, &channel("keyevent", event), key);
+                    hub.on_channel(self, version, &channel("keyevent", event), key).await;
                 }
             }
         }
     }
 
     /// What a transaction told has been committed: its messages are on their way, or brought here.
-    pub fn told(&self, messages: &[Message]) {
+    pub async fn told(&self, messages: &[Message]) {
         if messages.is_empty() {
             return;
         }
         if self.space.messages.is_shared() {
             return self.space.messages.ring();
         }
-        self.deliver(messages.iter().map(|message| (0, message)));
+        self.deliver(messages.iter().map(|message| (0, message))).await;
     }
 }

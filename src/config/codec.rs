@@ -105,8 +105,12 @@ pub struct OutputLimits {
 pub(super) struct Int(pub i64, pub i64);
 /// Bytes between both bounds, with an optional unit: `64mb`.
 pub(super) struct Memory(pub u64, pub u64);
+/// Longest password, in bytes: each login sums up the one that it is given, whoever it is for.
+pub const MAX_PASSWORD: usize = 16 << 10;
 /// Any text.
 pub(super) struct Text;
+/// A text of at most [`MAX_PASSWORD`] bytes.
+pub(super) struct Password;
 /// Several words.
 pub(super) struct Words;
 /// Names of TLS' versions.
@@ -174,6 +178,19 @@ pub(super) fn memory(raw: &str) -> Option<u64> {
 impl Codec<String> for Text {
     fn read(&self, args: &[&str], _: &String) -> Result<String, String> {
         one(args).map(str::to_owned)
+    }
+    fn show(&self, value: &String) -> String {
+        value.clone()
+    }
+}
+
+impl Codec<String> for Password {
+    fn read(&self, args: &[&str], _: &String) -> Result<String, String> {
+        let text = one(args)?;
+        if text.len() > MAX_PASSWORD {
+            return Err(format!("a password has at most {MAX_PASSWORD} bytes"));
+        }
+        Ok(text.to_owned())
     }
     fn show(&self, value: &String) -> String {
         value.clone()

@@ -6,14 +6,15 @@
 
 mod codec;
 mod events;
+pub mod file;
 mod read;
 mod rewrite;
 mod table;
 
-pub use codec::{Allowed, AppendFsync, ClientAuth, LogLevel, OutputLimit, OutputLimits};
+pub use codec::{Allowed, AppendFsync, ClientAuth, LogLevel, MAX_PASSWORD, OutputLimit, OutputLimits};
 pub use events::Events;
 pub use read::{ConfigError, from_args, from_text};
-pub use table::{Change, OPTIONS, Opt, Settings, lookup};
+pub use table::{Change, OPTIONS, Opt, Settings, is_secret, lookup};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;

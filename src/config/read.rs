@@ -1,5 +1,6 @@
 //! Reads redis.conf's syntax: a directive a line, quotes, comments, `include`; and the same as arguments. Later ones win.
 
+use super::file;
 use super::table::{Settings, lookup};
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,7 @@ fn argument(words: &[String]) -> Vec<String> {
 
 fn read_file(settings: &mut Settings, file: &Path, depth: usize) -> Result<(), ConfigError> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file);
+    let text = file::read_text(file);
     let text = text.map_err(|e| refuse(&name, &name, &format!("Can't open the file: {e}")))?;
     read_text(settings, &name, &text, depth)
 }

@@ -4,6 +4,7 @@
 //! replaced, its earlier lines are dropped. What no line can say (no line has it, or an `include` behind it wins)
 //! is appended. The file is replaced by a rename, so a crash leaves the old or the new one.
 
+use super::file::read_text;
 use super::read::{directive, from_text};
 use super::table::{Change, OPTIONS, Opt, Settings, lookup};
 use std::io::Write;
@@ -14,7 +15,7 @@ const NOT_TEXT: &str = "a user's name or pattern is not UTF-8: only an aclfile c
 
 /// Makes `file` say `settings`, and `users`.
 pub(super) fn rewrite(file: &Path, settings: &Settings, users: Option<&[Vec<u8>]>) -> Result<(), String> {
-    let old = match std::fs::read_to_string(file) {
+    let old = match read_text(file) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
         text => text.map_err(|e| e.to_string())?,
     };

@@ -2,8 +2,8 @@
 //! reading of files and arguments, and the test of `conf/tern.conf` are derived.
 
 use super::codec::{
-    Allowed, AppendFsync, Choice, ClientAuth, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Text,
-    TlsVersions, Words, YesNo,
+    Allowed, AppendFsync, Choice, ClientAuth, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Password,
+    Text, TlsVersions, Words, YesNo,
 };
 use super::events::{Events, Letters};
 
@@ -69,6 +69,13 @@ pub fn lookup(name: &str) -> Option<&'static Opt> {
     OPTIONS.iter().find(|o| o.name.eq_ignore_ascii_case(name))
 }
 
+/// Whether the value of the option of this name, in any case, is a secret. Also of names that there are not: who mistypes one has
+/// written a password all the same.
+pub fn is_secret(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.ends_with(b"pass") || [&b"masterauth"[..], b"masteruser"].contains(&name.as_slice())
+}
+
 macro_rules! options {
     ($($(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $default:literal $change:ident $codec:expr;)+) => {
         /// The values in force.
@@ -132,10 +139,12 @@ options! {
     tcp_keepalive: u32 = "tcp-keepalive" "300" Runtime Int(0, INT);
     /// Close a connection after it was idle for so many seconds; 0 never does.
     timeout: u32 = "timeout" "0" Runtime Int(0, INT);
+    /// Close a connection that has not logged in after so many seconds, where a password is asked for; 0 never does.
+    login_timeout: u32 = "login-timeout" "60" Runtime Int(0, INT);
     /// Most clients connected at once; more are told so and closed.
     maxclients: u32 = "maxclients" "10000" Runtime Int(1, 4294967295);
     /// Password of the default user; empty asks for none.
-    requirepass: String = "requirepass" "" Runtime Text;
+    requirepass: String = "requirepass" "" Runtime Password;
     /// File of the users, a line each, which ACL LOAD reads and ACL SAVE writes; empty: `user` lines in this file say who there is.
     aclfile: String = "aclfile" "" Start Text;
     /// Whether a new user may use any channel: `allchannels`, or `resetchannels` for none.
@@ -194,6 +203,10 @@ options! {
     databases: u8 = "databases" "16" Start Int(1, 255);
     /// Seconds that the reply of a command under an id (IDEMPOTENT) is kept at least; then the oldest ones are forgotten.
     idempotency_min_age: u32 = "idempotency-min-age" "86400" Runtime Int(0, INT);
+    /// Bytes that the replies kept for one user's ids may take in the store, with the ids; a new id is refused beyond it. 0 is no bound.
+    idempotency_max_size_per_user: usize = "idempotency-max-size-per-user" "4294967296" Runtime Memory(0, i64::MAX as u64);
+    /// Bytes that the replies kept for all users' ids may take in the store; a new id is refused beyond it. 0 is no bound.
+    idempotency_max_size: usize = "idempotency-max-size" "17179869184" Runtime Memory(0, i64::MAX as u64);
     /// Seconds between two collections of the dictionary, which remove the members that no set holds any more; 0: only when DEBUG DICTIONARY-GC asks.
     dictionary_gc_interval: u32 = "dictionary-gc-interval" "86400" Runtime Int(0, INT);
     /// Percent of the time that a collection works; it rests in between, less where more is dead than lives.

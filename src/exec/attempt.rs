@@ -10,8 +10,11 @@
 //!   most one of them is ever applied. (So a retry after an unknown commit writes the key even where its commands wrote
 //!   nothing: otherwise the old attempt could still come after the answer.)
 //!
+//! **Time.** What a batch took for alive must still be alive, for everybody, until it is committed: [`crate::keyspace::life`]. An open
+//! attempt keeps its claim, for it may have been applied.
+//!
 //! **Conflicts.** The first conflict runs the batch again, the second one splits it, so that one contended unit does not hold
-//! the others.
+//! the others. After some more it fences its keys: those who write them wait for it ([`crate::keyspace::fences`]).
 //!
 //! **A store that cannot be reached** is tried again until `store-timeout` is over for a client ([`super::patience`]); then it gets
 //! the error, and what comes later finds the store or does not: nothing has to be switched back. An attempt that may have been applied by then is
@@ -20,11 +23,13 @@
 use super::batch::{Batch, Halt};
 use super::patience::Patience;
 use super::staging::{self, Prepared};
-use super::{Done, Job};
+use super::{Call, Done, Job};
 use crate::commands::cx::Server;
-use crate::env::Rng;
+use crate::commands::large;
+use crate::env::{Claim, Rng};
 use crate::error::{Error, StoreError};
 use crate::keyspace::brake;
+use crate::keyspace::fences::Fence;
 use crate::keyspace::keys::root;
 use crate::keyspace::message_log;
 use crate::keyspace::messages::Message;
@@ -33,14 +38,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::MutexGuard;
+use tokio::sync::mpsc::UnboundedSender;
 
 /// Bytes written by one batch, beyond which no further unit joins.
 const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Conflicts of a unit before it fences its keys, where its attempts are short, so that one soon finds a gap between two writers.
+const SHORT_FENCED_AFTER: u32 = 6;
+const SHORT: Duration = Duration::from_millis(5);
+/// The same where they are so long that writers would wait noticeably.
+const LONG_FENCED_AFTER: u32 = 2;
+const LONG: Duration = Duration::from_millis(100);
+/// After a fence was put up, before the next attempt: as long as the last attempt took, at most so long.
+const SETTLE: Duration = Duration::from_millis(20);
 /// Age of a batch, beyond which no further unit joins.
 const MAX_BATCH_AGE: Duration = Duration::from_millis(100);
 
 /// The key that makes unknown commits exactly-once, and the last number used.
 pub(super) struct Slot {
+    n: u16,
     key: Vec<u8>,
     key_end: Vec<u8>,
     last: u64,
@@ -49,8 +64,9 @@ pub(super) struct Slot {
 impl Slot {
     /// Slot `n` of this instance.
     pub(super) fn new(instance: u64, n: usize) -> Self {
-        let key = root::lane(instance, n as u16);
-        Slot { key_end: key_after(&key), key, last: 0 }
+        let n = n as u16;
+        let key = root::lane(instance, n);
+        Slot { n, key_end: key_after(&key), key, last: 0 }
     }
 
     fn next(&mut self) -> u64 {
@@ -66,6 +82,7 @@ struct Open {
     epoch: u64,
     done: Vec<Done>,
     told: Vec<Message>,
+    _claim: Option<Claim>,
 }
 
 /// Runs batches in one slot.
@@ -73,12 +90,18 @@ pub(super) struct Attempts {
     server: Arc<Server>,
     slot: Slot,
     rng: Rng,
+    /// Of a lane: where it passes on what turns out to be heavy.
+    heavy: Option<UnboundedSender<Job>>,
     /// What was prepared for the heavy job under way.
     staged: Prepared,
     /// Its outcomes too.
     outcomes: bool,
     /// Members that got an id for that.
     made: u64,
+    /// Keeps others off the keys of the job in front.
+    fence: Option<Fence>,
+    /// The last attempt took something for alive that expired before it could be committed.
+    too_late: bool,
     /// How long the last commit took; zero where nothing was to be committed.
     pub(super) commit_took: Duration,
 }
@@ -88,14 +111,34 @@ impl Attempts {
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
         let (staged, commit_took) = (Prepared::new(), Duration::ZERO);
-        Attempts { server, slot, rng, staged, outcomes: false, made: 0, commit_took }
+        Attempts {
+            server,
+            slot,
+            rng,
+            heavy: None,
+            staged,
+            outcomes: false,
+            made: 0,
+            fence: None,
+            too_late: false,
+            commit_took,
+        }
+    }
+
+    /// Of a lane that leaves heavy jobs in `queue`.
+    pub(super) fn passing_on(self, queue: UnboundedSender<Job>) -> Self {
+        Attempts { heavy: Some(queue), ..self }
     }
 
     /// Runs all jobs and answers them.
     pub(super) async fn drain(&mut self, jobs: &mut VecDeque<Job>) {
         self.commit_took = Duration::ZERO;
         while !jobs.is_empty() {
+            let waiting = jobs.len();
             self.some(jobs).await;
+            if jobs.len() < waiting {
+                self.lift().await;
+            }
         }
     }
 
@@ -112,14 +155,31 @@ impl Attempts {
             }
             Err(e) => refuse(jobs, jobs.len(), e),
         }
+        self.lift().await;
         staging::give_up(&self.server, &mut self.staged).await;
         self.staged.clear();
     }
 
+    /// Prepares what the job in front needs; behind a fence where others change too often what that is made of.
     async fn stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
+        match self.try_stage(jobs).await {
+            Err(Error::Store(StoreError::Conflict)) if self.fence.is_none() => {
+                self.keep_others_off(jobs).await;
+                self.try_stage(jobs).await
+            }
+            staged => staged,
+        }
+    }
+
+    async fn try_stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
         staging::give_up(&self.server, &mut self.staged).await;
         if let Some(job) = jobs.front() {
-            let prepare = staging::prepare(&self.server, &job.unit, self.outcomes, &mut self.staged);
+            // Of a pipeline that a lane has passed on, only the first call runs here.
+            let alone = job.forced.is_heavy && !job.unit.exec;
+            let calls = if alone { job.unit.calls.get(..1) } else { None };
+            let calls = calls.unwrap_or(&job.unit.calls);
+            let db = job.unit.client.db;
+            let prepare = staging::prepare(&self.server, db, calls, self.outcomes, &mut self.staged);
             let (prepared, made) = brake::counting(prepare).await;
             self.made += made;
             prepared?;
@@ -138,6 +198,20 @@ impl Attempts {
         Ok(())
     }
 
+    /// Fences the keys of the job in front.
+    async fn keep_others_off(&mut self, jobs: &VecDeque<Job>) {
+        let keys = jobs.front().map(|job| job.unit.touched()).unwrap_or_default();
+        if self.fence.is_none() && !keys.is_empty() {
+            self.fence = Some(self.server.space.fence(self.slot.n, keys).await);
+        }
+    }
+
+    async fn lift(&mut self) {
+        if let Some(fence) = self.fence.take() {
+            fence.lift().await;
+        }
+    }
+
     /// What it took to build is not time in which the store was silent.
     fn restart(&self, jobs: &mut VecDeque<Job>) {
         let now = self.server.env.clock.monotonic();
@@ -151,9 +225,16 @@ impl Attempts {
         let mut width = jobs.len();
         let mut open = Vec::new();
         for tries in 1u32.. {
+            let begun = self.server.env.clock.monotonic();
             match self.attempt(jobs, width, &mut open, &mut patience).await {
                 Ok(done) => return answer(jobs, done),
                 Err(Halt::Rerun) => {}
+                Err(Halt::TooHeavy) => {
+                    width = self.pass_on(jobs);
+                    if jobs.is_empty() {
+                        return;
+                    }
+                }
                 Err(Halt::Forgotten) => return self.give_up(jobs, &open, width, StoreError::Unknown.into()),
                 Err(Halt::Store(e)) if width == 1 && outgrows(jobs, &e) => match self.build(jobs).await {
                     // Tried anew, with all its time.
@@ -167,11 +248,23 @@ impl Attempts {
                 Err(Halt::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
                     patience.goes_on(&e);
-                    if splits(&e, tries) {
+                    if splits(&e, tries) && !self.too_late {
                         width = 1;
                     }
+                    let took = self.server.env.clock.monotonic().saturating_sub(begun);
+                    if width == 1
+                        && e == StoreError::Conflict
+                        && !self.too_late
+                        && self.is_to_fence(tries, took)
+                    {
+                        self.keep_others_off(jobs).await;
+                        // Those who are under way end meanwhile.
+                        tokio::time::sleep(took.min(SETTLE)).await;
+                    }
                     self.back_off(tries).await;
+                    // After an unknown commit the next attempt looks first whether it was applied; where not, what was built still holds.
                     if !self.staged.is_empty()
+                        && e != StoreError::Unknown
                         && let Err(e) = self.stage(jobs).await
                     {
                         return self.give_up(jobs, &open, jobs.len(), e);
@@ -187,6 +280,16 @@ impl Attempts {
                 }
             }
         }
+    }
+
+    /// Leaves the job that turned out to be heavy to others. How many jobs run next: those that have run before it in vain, so that
+    /// none runs in vain more than once.
+    fn pass_on(&self, jobs: &mut VecDeque<Job>) -> usize {
+        let at = jobs.iter().position(|job| job.forced.is_heavy);
+        if let (Some(heavy), Some(job)) = (&self.heavy, at.and_then(|at| jobs.remove(at))) {
+            let _ = heavy.send(job); // refused: the server is stopping
+        }
+        at.filter(|at| *at > 0).unwrap_or(jobs.len())
     }
 
     /// Refuses the first `n` jobs with `e`. Those that an attempt with an unknown result may have applied must not hear that they were
@@ -210,29 +313,28 @@ impl Attempts {
         patience: &mut Patience,
     ) -> Result<Vec<Done>, Halt> {
         let clock = &self.server.env.clock;
-        let instances = &self.server.space.instances;
-        let (start, epoch) = (clock.monotonic(), instances.epoch());
+        let (start, epoch) = (clock.monotonic(), self.server.space.instances.epoch());
+        let timeline = &self.server.env.timeline;
+        // Of many keys that expire soon one always does in time: then time waits for them.
+        let hold = if std::mem::take(&mut self.too_late) { Some(timeline.hold().await) } else { None };
+        let now = timeline.now();
         let tx = self.server.store.begin();
         patience.begin(&tx);
-        if let Some(oldest) = open.first() {
-            if !instances.is_current(&tx, oldest.epoch).await? {
-                return Err(Halt::Forgotten);
-            }
-            let last = tx.get(&self.slot.key, Read::Serializable).await?;
-            let last = last.and_then(|raw| Some(u64::from_le_bytes(raw[..].try_into().ok()?)));
-            if let Some(at) = open.iter().position(|o| Some(o.number) == last) {
-                let open = open.swap_remove(at);
-                self.server.told(&open.told);
-                return Ok(open.done);
-            }
+        if let Some((done, told)) = self.resolved(&tx, open).await? {
+            self.server.told(&told).await;
+            return Ok(done);
         }
-        let mut batch = Batch::new(&self.server, &tx, self.rng.fork()).await?;
+        let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
+        // What may have been applied already is run to its end here.
+        batch.in_lane = self.heavy.is_some() && open.is_empty();
         if self.server.store.prefers_prefetch() && self.staged.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
         let mut done = Vec::with_capacity(width);
         for job in jobs.iter_mut().take(width) {
-            let mut one = batch.job(job, &self.staged).await?;
+            let one = batch.job(job, &self.staged).await;
+            job.forced.is_heavy |= matches!(one, Err(Halt::TooHeavy));
+            let mut one = one?;
             one.made += self.made;
             done.push(one);
             if tx.size() > MAX_BATCH_BYTES || clock.monotonic() - start > MAX_BATCH_AGE {
@@ -247,12 +349,15 @@ impl Attempts {
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
             tx.set(&self.slot.key, &number.to_le_bytes())?;
             let size = done.len();
+            let claim = batch.lives.claim(timeline, hold.is_some() || !open.is_empty());
+            self.too_late = claim.is_err();
+            let _claim = claim?;
             let ready = clock.monotonic();
             let result = tx.commit().await;
             self.commit_took = clock.monotonic() - ready;
             match result {
                 Err(StoreError::Unknown) => {
-                    open.push(Open { number, epoch, done, told });
+                    open.push(Open { number, epoch, done, told, _claim });
                     return Err(StoreError::Unknown.into());
                 }
                 result => {
@@ -261,8 +366,37 @@ impl Attempts {
                 }
             }
         }
-        server.told(&told);
+        server.told(&told).await;
         Ok(done)
+    }
+
+    /// The answers of the open attempt that was committed, and what it tells. No claim is kept for it any more.
+    async fn resolved(
+        &self,
+        tx: &Tx,
+        open: &mut Vec<Open>,
+    ) -> Result<Option<(Vec<Done>, Vec<Message>)>, Halt> {
+        let Some(oldest) = open.first() else { return Ok(None) };
+        if !self.server.space.instances.is_current(tx, oldest.epoch).await? {
+            return Err(Halt::Forgotten);
+        }
+        let last = tx.get(&self.slot.key, Read::Serializable).await?;
+        let last = last.and_then(|raw| Some(u64::from_le_bytes(raw[..].try_into().ok()?)));
+        let Some(at) = open.iter().position(|o| Some(o.number) == last) else { return Ok(None) };
+        let Open { done, told, .. } = open.swap_remove(at);
+        open.clear();
+        Ok(Some((done, told)))
+    }
+
+    /// Whether the job in front fences its keys, whose attempt number `tries` took so long and met a conflict. At once where what it stores
+    /// was built, which took longer.
+    fn is_to_fence(&self, tries: u32, took: Duration) -> bool {
+        let patience = match took {
+            _ if took < SHORT => SHORT_FENCED_AFTER,
+            _ if took < LONG => 1,
+            _ => LONG_FENCED_AFTER,
+        };
+        self.fence.is_none() && (self.outcomes || tries >= patience)
     }
 
     /// Waits a random moment that grows with the tries; not at all after the first.
@@ -301,8 +435,9 @@ fn may_succeed(e: &StoreError) -> bool {
 /// Whether the job in front, which failed with `e`, needs more bytes or more time than a transaction has, and what it makes can
 /// be built outside of one.
 fn outgrows(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
-    matches!(e, StoreError::TooLarge | StoreError::TooOld)
-        && jobs.front().is_some_and(|job| job.forced.may_build)
+    let can_be_built = |call: &Call| large::outcome(call.row.name, &call.argv).is_some();
+    let may_build = |job: &Job| job.forced.may_build && job.unit.calls.iter().any(can_be_built);
+    matches!(e, StoreError::TooLarge | StoreError::TooOld) && jobs.front().is_some_and(may_build)
 }
 
 /// Whether the units of a batch do better one by one after its attempt number `tries` failed.

@@ -12,13 +12,14 @@ use crate::error::{Error, ReplyError, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::brake;
 use crate::keyspace::catalog::Catalog;
-use crate::keyspace::keys::{Prefix, root};
+use crate::keyspace::keys::{Prefix, ReceiptName, root};
+use crate::keyspace::life::Lives;
 use crate::keyspace::messages::{Message, Outbox};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::{LookupTally, Lookups};
 use crate::types::memo::Memo;
 use crate::types::staged::Staged;
-use crate::types::{object, set};
+use crate::types::{set, watched};
 use bytes::Bytes;
 use futures_util::future::{FutureExt, join_all};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,8 @@ pub(super) enum Halt {
     Store(StoreError),
     /// A call failed in the store after it may have written: its answer is fixed now, run the others again.
     Rerun,
+    /// A call is too heavy for the lane: its unit runs elsewhere.
+    TooHeavy,
     /// This server's rows were cleared by others: whether an attempt was applied cannot be known any more.
     Forgotten,
 }
@@ -56,20 +59,24 @@ pub(super) struct Batch<'a> {
     pub(super) server: &'a Server,
     pub(super) tx: &'a Tx,
     catalog: Arc<Catalog>,
-    pub(super) now: u64,
+    pub(super) lives: Lives,
     rng: Rng,
     lookups: LookupTally,
     memo: Memo,
     outbox: Outbox,
     /// False while a unit runs whose answers are kept under its id.
     may_stream: bool,
+    /// Whether a call that turns out to be heavy is moved to where nobody queues behind it.
+    pub(super) in_lane: bool,
 }
 
 impl<'a> Batch<'a> {
-    /// On a transaction that has just begun.
-    pub(super) async fn new(server: &'a Server, tx: &'a Tx, rng: Rng) -> Result<Self, Halt> {
+    /// On a transaction that has just begun, after the timeline said `now`.
+    pub(super) async fn new(server: &'a Server, tx: &'a Tx, now: u64, rng: Rng) -> Result<Self, Halt> {
         let catalog = server.space.catalog.load(tx).await.map_err(halt)?;
-        Ok(Batch::with(server, tx, rng, catalog))
+        let lives = Lives::new(now, server.env.timeline.now());
+        tx.runs_at(now);
+        Ok(Batch { lives, ..Batch::with(server, tx, rng, catalog) })
     }
 
     /// With a catalog that the transaction has not read: for what is about the server, while the store is away.
@@ -79,12 +86,13 @@ impl<'a> Batch<'a> {
             server,
             tx,
             catalog,
-            now: server.env.clock.now_ms(),
+            lives: Lives::new(server.env.timeline.now(), 0),
             rng,
             lookups: LookupTally::default(),
             memo: Memo::default(),
             outbox,
             may_stream: true,
+            in_lane: false,
         }
     }
 
@@ -96,12 +104,13 @@ impl<'a> Batch<'a> {
             server: self.server,
             tx: self.tx,
             catalog,
-            now: self.now,
+            lives: self.lives.again(),
             rng,
             lookups,
             memo,
             outbox,
             may_stream: true,
+            in_lane: false,
         }
     }
 
@@ -113,7 +122,7 @@ impl<'a> Batch<'a> {
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
         for unit in units {
             let Some(db) = self.catalog.prefixes.get(usize::from(unit.client.db)) else { continue };
-            rows.extend(unit.ids().map(|id| root::receipt(id)));
+            rows.extend(self.receipts(unit).await);
             for call in &unit.calls {
                 let keys = table::keys_of(call.row, &call.argv).unwrap_or_default();
                 if let Some(members) = members_of(call)
@@ -130,6 +139,18 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// The rows that are asked for because of a unit's ids.
+    async fn receipts(&self, unit: &Unit) -> Vec<Vec<u8>> {
+        let mut ids = unit.ids().peekable();
+        if ids.peek().is_none() {
+            return Vec::new();
+        }
+        let Ok(secret) = self.server.space.secret().await else { return Vec::new() };
+        let owner = secret.owner(&unit.client.user);
+        let sizes = [root::receipts_size(owner), root::all_receipts_size().to_vec()];
+        ids.map(|id| root::receipt(ReceiptName { owner: Some(owner), id })).chain(sizes).collect()
+    }
+
     async fn prefetch_set(&self, db: u8, key: &Bytes, calls: &[&[Bytes]]) {
         if let Some(scope) = self.scope(db) {
             let _ = set::prefetch(&scope, key, calls).await;
@@ -142,8 +163,8 @@ impl<'a> Batch<'a> {
     }
 
     fn scope_at(&self, db: Prefix, number: u8) -> Scope<'_> {
-        let (tx, now, round, space) = (self.tx, self.now, self.catalog.round, &self.server.space);
-        Scope { tx, db, number, now, round, space, outbox: None }
+        let (tx, now, round, space) = (self.tx, self.lives.now, self.catalog.round, &self.server.space);
+        Scope { tx, db, number, now, round, space, outbox: None, life: self.lives.life() }
     }
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
@@ -172,7 +193,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Runs a unit. `forced` holds the answers of calls that must not run (again). A pipeline's unit ends early where its
-    /// replies are many bytes ([`MAX_HELD`]): then there are fewer replies than calls.
+    /// replies are many bytes ([`MAX_HELD`]), before a call that is too heavy for its lane, and behind one: then there are fewer replies than calls.
     pub(super) async fn unit(
         &mut self,
         unit: &Unit,
@@ -192,9 +213,17 @@ impl<'a> Batch<'a> {
                 None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
                     Some(Ok(reply)) => reply,
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
+                    // What follows comes back as a unit of its own.
+                    Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec => break,
+                    Some(Err(Error::TooHeavy)) => return Err(Halt::TooHeavy),
                     Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
                     Some(Err(Error::Store(e @ StoreError::TooLarge))) if fails_all(unit, call, forced) => {
                         return Err(e.into());
+                    }
+                    // An EXEC whose answer cannot be kept under its id does nothing.
+                    Some(Err(Error::Store(e @ StoreError::ReplyTooLarge(_)))) if unit.id.is_some() => {
+                        forced.unit = Some(Error::from(e).into_reply());
+                        return Err(Halt::Rerun);
                     }
                     // What it wrote must not be committed: the others run again without it.
                     failed => {
@@ -205,7 +234,7 @@ impl<'a> Batch<'a> {
                 },
             };
             held.push(reply);
-            if held.bytes > MAX_HELD && !unit.exec {
+            if (held.bytes > MAX_HELD || forced.is_heavy) && !unit.exec {
                 break;
             }
         }
@@ -231,10 +260,12 @@ impl<'a> Batch<'a> {
             catalog: self.catalog.clone(),
             client,
             server: self.server,
-            now: self.now,
+            lives: &self.lives,
+            now: self.lives.now,
             rng: &mut self.rng,
             staged,
             may_stream: self.may_stream && call.id.is_none(),
+            in_lane: self.in_lane,
             lookups: &self.lookups,
             memo: &self.memo,
             outbox: &self.outbox,
@@ -251,9 +282,12 @@ impl<'a> Batch<'a> {
 
     async fn unchanged(&self, watches: &[Watched]) -> Result<bool, Halt> {
         for w in watches {
+            if w.generation != self.tx.generation().await? {
+                return Ok(false);
+            }
             let Some(db) = self.catalog.prefixes.get(usize::from(w.db)) else { return Ok(false) };
             let scope = self.scope_at(*db, w.db);
-            if object::fingerprint(&scope, &w.key).await.map_err(halt)? != w.seen {
+            if !watched::is_as(&scope, &w.key, w.seen).await.map_err(halt)? {
                 return Ok(false);
             }
         }
@@ -305,8 +339,9 @@ fn members_of(call: &Call) -> Option<&[Bytes]> {
 /// Whether this attempt fails because `call` exceeds what is left of its transaction: where what it makes can still be built, and an
 /// EXEC. There a call that no transaction may hold is refused alone, where there are few of them: each costs another run of all.
 fn fails_all(unit: &Unit, call: &Call, forced: &Forced) -> bool {
-    let alone = large::outcome(call.row.name, &call.argv).is_some() && forced.calls.len() < MOST_REFUSED;
-    forced.may_build || unit.exec && !alone
+    let can_be_built = large::outcome(call.row.name, &call.argv).is_some();
+    let alone = can_be_built && forced.calls.len() < MOST_REFUSED;
+    forced.may_build && (can_be_built || unit.exec) || unit.exec && !alone
 }
 
 /// Whether an error is about the transaction rather than about one command.
@@ -319,5 +354,6 @@ fn halt(e: Error) -> Halt {
     match e {
         Error::Store(e) => Halt::Store(e),
         Error::Reply(e) => Halt::Store(StoreError::Corrupt(e.0.into_owned())),
+        Error::TooHeavy => Halt::TooHeavy,
     }
 }

@@ -40,6 +40,11 @@ impl Lane {
         Lane { queue }
     }
 
+    /// Where jobs are left for it.
+    pub(super) fn queue(&self) -> mpsc::UnboundedSender<Job> {
+        self.queue.clone()
+    }
+
     /// Runs a unit that came at `since`.
     pub(super) async fn run(&self, unit: Unit, since: Duration) -> Done {
         let (answer, done) = oneshot::channel();

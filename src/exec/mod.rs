@@ -5,9 +5,13 @@
 //! * A unit that writes goes to the **lane** of its first key's hash ([`lane`]). A lane drains its queue, runs what is there
 //!   in one transaction, commits once, then answers all; while it commits, the next batch collects.
 //! * A **heavy** unit (row flag, or arguments of about a MB) runs in a transaction of its own with a slot of its own,
-//!   so that nobody queues behind it.
+//!   so that nobody queues behind it. What only turns out to be heavy by what is stored (`Cx::light`) is found in a lane, before its
+//!   first write, and passed on to there.
 //!
 //! A call or an EXEC with an **id** runs once for that id, see [`once`]; it may write, whatever its row says.
+//!
+//! A unit that runs into others again and again fences its keys ([`crate::keyspace::fences`]): units that write them wait before
+//! they are queued.
 //!
 //! What commands tell others (PUBLISH, changes of keys) is told once their transaction has committed, in the order of commits: see
 //! `commands::subscribers`.
@@ -25,25 +29,23 @@ mod reads;
 pub mod slow;
 mod staging;
 mod tracked;
+mod watch;
 
 use crate::commands::cx::{ClientState, Server};
-use crate::commands::monitor;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Flags, Row};
-use crate::error::{Error, ReplyError, Result, StoreError};
-use crate::keyspace::Scope;
-use crate::keyspace::absent::AbsentGuard;
+use crate::commands::{large, monitor};
+use crate::error::{Error, ReplyError};
 use crate::keyspace::keys::hash;
 use crate::telemetry::Outcome;
 use crate::telemetry::counters::Lookups;
-use crate::types::object::{self, Fingerprint};
 use attempt::{Attempts, Slot};
 use bytes::Bytes;
 use lane::Lane;
-use patience::Patience;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+pub use watch::Watched;
 
 /// Weight of a call, and of a unit, beyond which it does not ride in a lane. Less than what makes them write more than a
 /// transaction can: interning a member writes up to six times its bytes.
@@ -80,21 +82,10 @@ impl Call {
 
     /// Whether nothing should queue behind it.
     pub fn is_heavy(&self) -> bool {
-        self.row.flags.has(Flags::HEAVY) || self.weight() > HEAVY_CALL
+        self.row.flags.has(Flags::HEAVY)
+            || self.weight() > HEAVY_CALL
+            || large::asks_for_many(self.row.name, &self.argv)
     }
-}
-
-/// A key that WATCH remembers.
-#[derive(Debug)]
-pub struct Watched {
-    /// Database number.
-    pub db: u8,
-    /// The key.
-    pub key: Bytes,
-    /// Its state at WATCH.
-    pub seen: Fingerprint,
-    /// Counts creations of a key that was absent.
-    _guard: Option<AbsentGuard>,
 }
 
 /// What arrived together on one connection: a pipeline window, or an EXEC. Runs in one transaction.
@@ -131,6 +122,18 @@ impl Unit {
     /// The ids of its calls or its own.
     fn ids(&self) -> impl Iterator<Item = &Bytes> {
         self.id.iter().chain(self.calls.iter().filter_map(|c| c.id.as_ref()))
+    }
+
+    /// Hashes of the keys that it may read or write.
+    fn touched(&self) -> Vec<u64> {
+        let named = self.calls.iter().filter_map(|c| table::keys_of(c.row, &c.argv)).flatten();
+        named.chain(self.watches.iter().map(|w| &w.key)).map(|key| hash(key)).collect()
+    }
+
+    /// Hashes of the keys that it may write.
+    fn written(&self) -> Vec<u64> {
+        let writes = self.calls.iter().filter(|c| c.row.is_write());
+        writes.flat_map(|c| table::written_keys(c.row, &c.argv)).map(|key| hash(key)).collect()
     }
 
     fn is_heavy(&self) -> bool {
@@ -193,6 +196,8 @@ struct Forced {
     calls: Vec<(usize, Reply)>,
     /// Of the unit as a whole.
     unit: Option<ReplyError>,
+    /// A lane has passed it on, for what its first call, or a call of its EXEC, finds stored. A pipeline's unit ends behind that call.
+    is_heavy: bool,
     /// What does not fit the transaction may be built before it runs again: no answer is fixed for that.
     may_build: bool,
 }
@@ -227,9 +232,11 @@ impl Executor {
     pub fn new(server: Arc<Server>) -> Self {
         let (lanes, clock) = (server.config.get().lane_count(), &server.env.clock);
         let attempts = |n: usize| Attempts::new(server.clone(), Slot::new(server.space.fresh.instance(), n));
+        let heavy = Lane::spawn(clock, (lanes..lanes + HEAVY_SLOTS).map(attempts).collect());
+        let lane = |n: usize| Lane::spawn(clock, vec![attempts(n).passing_on(heavy.queue())]);
         Executor {
-            lanes: (0..lanes).map(|n| Lane::spawn(clock, vec![attempts(n)])).collect(),
-            heavy: Lane::spawn(clock, (lanes..lanes + HEAVY_SLOTS).map(attempts).collect()),
+            lanes: (0..lanes).map(lane).collect(),
+            heavy,
             reads: server.store.prefers_prefetch().then(|| Lane::of_reads(server.clone())),
             server: server.clone(),
         }
@@ -245,14 +252,14 @@ impl Executor {
     /// The latency counted for each of its commands is the unit's: from here to its answer, commit included. What it waits for the
     /// collector of the dictionary ([`crate::keyspace::brake`]) is counted there.
     pub async fn run(&self, mut unit: Unit) -> Done {
-        tracked::remember(&self.server, &mut unit);
+        tracked::remember(&self.server, &mut unit).await;
         let clock = &self.server.env.clock;
         let start = clock.monotonic();
         let db = unit.client.db;
         let done = self.route(unit, start).await;
         self.count(&done, clock.monotonic() - start);
         if self.server.tracking.is_on() {
-            self.server.tracking.trim(&self.server);
+            self.server.tracking.trim(&self.server).await;
         }
         if self.server.monitors.is_on() {
             let replies = done.replies.iter().flatten();
@@ -281,7 +288,7 @@ impl Executor {
         }
     }
 
-    async fn route(&self, unit: Unit, since: Duration) -> Done {
+    async fn route(&self, unit: Unit, mut since: Duration) -> Done {
         let told_by_store = self.server.space.messages.is_shared() && unit.tells();
         if !unit.writes() && !told_by_store {
             let together = !unit.is_heavy() && !unit.is_about_the_server();
@@ -290,6 +297,10 @@ impl Executor {
                 None => reads::run(&self.server, unit, since, None).await,
             };
         }
+        if self.server.space.fences.pass(|| unit.written()).await {
+            // That was no time in which the store was silent.
+            since = self.server.env.clock.monotonic();
+        }
         let lane = if unit.is_heavy() {
             &self.heavy
         } else {
@@ -297,39 +308,5 @@ impl Executor {
             self.lanes.get(n).unwrap_or(&self.heavy)
         };
         lane.run(unit, since).await
-    }
-
-    /// Reads the fingerprints of `keys` in `db` for WATCH.
-    pub async fn watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {
-        let mut patience = Patience::new(&self.server, self.server.env.clock.monotonic());
-        loop {
-            match self.try_watch(db, keys, &mut patience).await {
-                Err(Error::Store(e)) if reads::may_succeed(&e) && !patience.is_over(&e) => {
-                    patience.goes_on(&e);
-                    tokio::time::sleep(reads::PAUSE).await;
-                }
-                Err(Error::Store(e)) => return Err(patience.verdict(e).into()),
-                other => return other,
-            }
-        }
-    }
-
-    async fn try_watch(&self, db: u8, keys: &[Bytes], patience: &mut Patience) -> Result<Vec<Watched>> {
-        let tx = self.server.store.begin();
-        patience.begin(&tx);
-        let catalog = self.server.space.catalog.load(&tx).await?;
-        let now = self.server.env.clock.now_ms();
-        let prefix = catalog.prefixes.get(usize::from(db));
-        let prefix = *prefix.ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
-        let (round, space) = (catalog.round, &self.server.space);
-        let scope = Scope { tx: &tx, db: prefix, number: db, now, round, space, outbox: None };
-        let mut out = Vec::with_capacity(keys.len());
-        for key in keys {
-            let guard = self.server.space.absent.watch(db, key);
-            let seen = object::fingerprint(&scope, key).await?;
-            let guard = matches!(seen, Fingerprint::Absent(_)).then_some(guard);
-            out.push(Watched { db, key: key.clone(), seen, _guard: guard });
-        }
-        Ok(out)
     }
 }

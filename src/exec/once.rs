@@ -26,8 +26,13 @@ impl Batch<'_> {
         staged: &[Staged],
     ) -> Option<Result<Reply>> {
         let Some(id) = &call.id else { return self.call(call, client, staged).await };
-        let keyed = Keyed::command(id, client.db, &call.argv);
-        match keyed.recall(self.tx).await {
+        let secret = match self.server.space.secret().await {
+            Ok(secret) => secret,
+            Err(e) => return Some(Err(e.into())),
+        };
+        let keyed = Keyed::command(&secret, &client.user, id, client.db, &call.argv).await;
+        let settings = self.server.config.get().clone();
+        match keyed.recall(self.tx, &settings).await {
             Ok(None) => {}
             Ok(Some(known)) => return Some(Ok(self.repeat(known, client))),
             Err(e) => return Some(Err(e)),
@@ -37,7 +42,7 @@ impl Batch<'_> {
             Err(Error::Reply(e)) => Reply::Error(e),
             failed => return Some(failed),
         };
-        Some(keyed.keep(self.tx, self.now, client.db, encode(&reply)).map(|()| reply))
+        Some(keyed.keep(self.tx, self.lives.now, client.db, encode(&reply)).map(|()| reply))
     }
 
     /// Runs an EXEC under its id once. What a call of it failed with is part of the outcome, as in Redis; where a watched key
@@ -54,8 +59,15 @@ impl Batch<'_> {
             return Ok(refused(e.clone().into()));
         }
         let mut client = unit.client.clone();
-        let keyed = Keyed::exec(id, client.db, unit.calls.iter().map(|c| c.argv.as_slice()));
-        match keyed.recall(self.tx).await {
+        let secret = match self.server.space.secret().await {
+            Ok(secret) => secret,
+            Err(e) if ends_attempt(&e) => return Err(e.into()),
+            Err(e) => return Ok(refused(e.into())),
+        };
+        let queue = unit.calls.iter().map(|c| c.argv.as_slice());
+        let keyed = Keyed::exec(&secret, &client.user, id, client.db, queue).await;
+        let settings = self.server.config.get().clone();
+        match keyed.recall(self.tx, &settings).await {
             Ok(None) => {}
             Ok(Some(known)) => {
                 let replies = items(self.repeat(known, &mut client));
@@ -66,7 +78,7 @@ impl Batch<'_> {
         }
         let replies = self.unit(unit, &mut client, forced, staged).await?;
         let kept = match &replies {
-            Some(replies) => keyed.keep(self.tx, self.now, client.db, encode_array(replies)),
+            Some(replies) => keyed.keep(self.tx, self.lives.now, client.db, encode_array(replies)),
             None => Ok(()),
         };
         match kept {

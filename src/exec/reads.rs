@@ -45,9 +45,10 @@ pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceive
 
 async fn together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
     let Some(oldest) = jobs.first() else { return };
+    let now = server.env.timeline.now();
     let tx = server.store.begin();
     Patience::new(&server, oldest.since).begin(&tx);
-    let shared = Batch::new(&server, &tx, server.env.rng()).await;
+    let shared = Batch::new(&server, &tx, now, server.env.rng()).await;
     if let Ok(shared) = &shared {
         shared.prefetch(jobs.iter().map(|job| &job.unit)).await;
     }
@@ -79,7 +80,7 @@ pub(super) async fn run(
         };
         match result {
             Ok((replies, lookups, told)) => {
-                tell(server, told);
+                tell(server, told).await;
                 return Done::new(client, replies, lookups).of(unit);
             }
             Err(Halt::Rerun) => {}
@@ -91,8 +92,8 @@ pub(super) async fn run(
                 }
             }
             Err(Halt::Store(e)) => return without_store(server, unit, patience, e).await,
-            // Only who commits can be forgotten.
-            Err(Halt::Forgotten) => break,
+            // Only who commits can be forgotten, and nobody queues behind a read.
+            Err(Halt::Forgotten | Halt::TooHeavy) => break,
         }
     }
     failed(unit, StoreError::TooOld)
@@ -110,7 +111,7 @@ async fn without_store(server: &Arc<Server>, unit: Unit, mut patience: Patience,
         let mut client = unit.client.clone();
         if let Ok((replies, lookups, told)) = on(&mut batch, &unit, &mut client, &mut Forced::default()).await
         {
-            tell(server, told);
+            tell(server, told).await;
             return Done::new(client, replies, lookups).of(unit);
         }
     }
@@ -132,9 +133,10 @@ async fn attempt(
     forced: &mut Forced,
     patience: &mut Patience,
 ) -> Result<Ran, Halt> {
+    let now = server.env.timeline.now();
     let tx = server.store.begin();
     patience.begin(&tx);
-    let mut batch = Batch::new(server, &tx, server.env.rng()).await?;
+    let mut batch = Batch::new(server, &tx, now, server.env.rng()).await?;
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;
     }
@@ -153,9 +155,9 @@ async fn on(
 
 /// What a unit tells that commits nothing. On a store of several servers that is only what PUBLISH does not say (a key was not
 /// there): nobody waits for it.
-fn tell(server: &Arc<Server>, told: Vec<Message>) {
+async fn tell(server: &Arc<Server>, told: Vec<Message>) {
     if told.is_empty() || !server.space.messages.is_shared() {
-        return server.told(&told);
+        return server.told(&told).await;
     }
     let server = server.clone();
     tokio::spawn(async move {

@@ -2,27 +2,30 @@
 //!
 //! * Arguments: strings are built, members of SADD get their ids, those of SREM are looked up. Only where a unit's arguments
 //!   exceed one transaction together.
-//! * Outcomes (of *STORE, COPY, MOVE, RESTORE, of SADD and SREM of a set that is rewritten all over): built once an attempt has
+//! * Outcomes (of *STORE, BITOP, COPY, MOVE, RESTORE, of SADD and SREM of a set that is rewritten all over): built once an attempt has
 //!   found that they do not fit. Not where an earlier command of the unit may change what one is made of: that command gets the
-//!   error that names the limit, before anything is written.
+//!   error that names the limit, before anything is written. A RESTORE that says itself that it is too large is not tried first.
 //!
 //! What no command took over is given up, so that its rows are reclaimed soon.
 
-use super::{Call, Unit};
+use super::Call;
 use crate::commands::args::parse_i64;
 use crate::commands::cx::Server;
 use crate::commands::large::{self, Outcome};
 use crate::commands::table::{self, Group};
 use crate::error::{Error, Result, StoreError};
+use crate::keyspace::collector::Round;
 use crate::keyspace::ids;
 use crate::keyspace::keys::Prefix;
 use crate::store::MAX_TRANSACTION;
+use crate::types::set::small::{MAX_INTS, may_be_small};
 use crate::types::set::stage as sets;
 use crate::types::staged::{self, Object, Staged};
+use crate::types::string::combine;
 use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
 use crate::types::{copy, dump};
 use bytes::Bytes;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// How long what was built waits for its command, in ms: longer than any unit is tried.
 const LEASE_MS: u64 = 60_000;
@@ -40,53 +43,103 @@ struct Plan {
     strings: bool,
     members: bool,
     outcomes: bool,
+    /// Outcomes that surely exceed a transaction.
+    restored: bool,
 }
 
 impl Plan {
-    fn of(unit: &Unit, outcomes: bool) -> Self {
-        let members = unit.calls.iter().flat_map(|c| large::members(c.row.name, &c.argv));
+    fn of(calls: &[Call], outcomes: bool) -> Self {
+        let members = calls.iter().flat_map(|c| large::members(c.row.name, &c.argv));
+        let may_build = |c: &Call| large::outcome(c.row.name, &c.argv).is_some();
         Plan {
-            strings: unit.calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
+            strings: calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
             members: ids::room(members) > DIRECT_MEMBERS,
-            outcomes,
+            outcomes: outcomes && calls.iter().any(may_build),
+            restored: calls.iter().any(is_large_restore),
         }
     }
 }
 
-/// Prepares what `unit` needs; `outcomes`: also those. To be called again after a conflict, when what was built has been
+/// Whether what a RESTORE leaves is built before it is tried, so that it is decompressed once.
+fn is_large_restore(call: &Call) -> bool {
+    matches!(large::outcome(call.row.name, &call.argv), Some(Outcome::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
+}
+
+/// Prepares what `calls` need, of which the first runs in database `db`; `outcomes`: also those. To be called again after a conflict, when what was built has been
 /// given up: it may be stale.
 pub(super) async fn prepare(
     server: &Server,
-    unit: &Unit,
+    mut db: u8,
+    calls: &[Call],
     outcomes: bool,
     prepared: &mut Prepared,
 ) -> Result<()> {
-    let plan = Plan::of(unit, outcomes);
-    if !(plan.strings || plan.members || plan.outcomes) {
+    let plan = Plan::of(calls, outcomes);
+    if !(plan.strings || plan.members || plan.outcomes || plan.restored) {
         return Ok(());
     }
     let tx = server.store.begin();
     let catalog = server.space.catalog.load(&tx).await?;
     drop(tx);
-    let mut db = unit.client.db;
-    prepared.resize_with(unit.calls.len(), Vec::new);
-    forget_old_ids(prepared, catalog.round.epoch);
+    prepared.resize_with(calls.len(), Vec::new);
+    forget_old_ids(prepared, catalog.round);
+    if plan.members || plan.outcomes {
+        members(server, calls, plan, prepared).await?;
+    }
     let mut written = Written::default();
-    for (call, staged) in unit.calls.iter().zip(prepared) {
+    for (call, staged) in calls.iter().zip(prepared) {
         if let Some(selected) = selected(call) {
             db = selected;
         }
-        let plan = Plan { outcomes: plan.outcomes && written.spares(call), ..plan };
+        let outcomes = plan.outcomes && written.spares(call) || plan.restored && is_large_restore(call);
+        let plan = Plan { outcomes, ..plan };
         for_call(server, &catalog.prefixes, db, call, plan, staged).await?;
         written.by(call);
     }
     Ok(())
 }
 
-/// Ids of another epoch of the dictionary's collection are found anew.
-fn forget_old_ids(prepared: &mut Prepared, epoch: u64) {
+/// Finds the ids of the members that the calls name and that have none so far: of all calls in few transactions. Not of members
+/// that may fit into their set's record, unless that was tried.
+async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Prepared) -> Result<()> {
+    let mut named: HashMap<&Bytes, (usize, Vec<&[Bytes]>)> = HashMap::new();
+    for (key, members) in calls.iter().filter_map(named_members) {
+        let (n, all) = named.entry(key).or_default();
+        *n += members.len();
+        all.push(members);
+    }
+    named.retain(|_, (n, all)| plan.outcomes || !may_be_small(*n, all.iter().copied().flatten()));
+    for removed in [false, true] {
+        let (mut named_by, mut places) = (Vec::new(), Vec::new());
+        for (call, staged) in calls.iter().zip(prepared.iter_mut()) {
+            let Some((key, members)) = named_members(call) else { continue };
+            let outcome = large::outcome(call.row.name, &call.argv);
+            let fits = matches!(outcome, Some(Outcome::Removed(_))) == removed;
+            if fits && named.contains_key(key) && staged::ids(staged).is_none() {
+                named_by.push(members);
+                places.push(staged);
+            }
+        }
+        let ids = match named_by.is_empty() {
+            true => Vec::new(),
+            false if removed => sets::find(&server.space, &named_by).await?,
+            false => sets::intern(&server.space, &named_by).await?,
+        };
+        places.into_iter().zip(ids).for_each(|(staged, ids)| staged.push(Staged::Ids(ids)));
+    }
+    Ok(())
+}
+
+/// The key of a call that adds or removes members, and those.
+fn named_members(call: &Call) -> Option<(&Bytes, &[Bytes])> {
+    let members = large::members(call.row.name, &call.argv);
+    Some((call.argv.get(1)?, members)).filter(|_| !members.is_empty())
+}
+
+/// Ids of another epoch of the dictionary's collection, or that the store may have lost, are found anew.
+fn forget_old_ids(prepared: &mut Prepared, round: Round) {
     for staged in prepared {
-        staged.retain(|staged| !matches!(staged, Staged::Ids(ids) if !ids.hold_in(epoch)));
+        staged.retain(|staged| !matches!(staged, Staged::Ids(ids) if !ids.hold_in(round)));
     }
 }
 
@@ -146,14 +199,6 @@ async fn for_call(
         strings(server, *prefix, call, staged).await?;
     }
     let Some(outcome) = large::outcome(call.row.name, &call.argv) else { return Ok(()) };
-    if (plan.members || plan.outcomes) && staged::ids(staged).is_none() {
-        let members = large::members(call.row.name, &call.argv);
-        let ids = match outcome {
-            Outcome::Removed(_) => sets::find(&server.space, members).await?,
-            _ => sets::intern(&server.space, members).await?,
-        };
-        staged.extend(ids.map(Staged::Ids));
-    }
     for _ in 0..if plan.outcomes { MAX_ATTEMPTS } else { 0 } {
         match build(server, databases, *prefix, outcome, staged).await {
             Err(Error::Store(StoreError::Conflict | StoreError::TooOld)) => {}
@@ -173,11 +218,13 @@ async fn build(
     let space = &server.space;
     match outcome {
         Outcome::Combined(op, keys) => sets::combination(space, db, op, keys, LEASE_MS).await,
-        Outcome::Added(key) => match staged::ids(staged) {
+        Outcome::Bits(op, keys) => combine::stage(space, db, op, keys, LEASE_MS).await,
+        // What a few members change fits.
+        Outcome::Added(key) => match staged::ids(staged).filter(|ids| ids.len() > MAX_INTS as u64) {
             Some(ids) => sets::addition(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
         },
-        Outcome::Removed(key) => match staged::ids(staged) {
+        Outcome::Removed(key) => match staged::ids(staged).filter(|ids| ids.len() > MAX_INTS as u64) {
             Some(ids) => sets::removal(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
         },
@@ -204,10 +251,21 @@ async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Stag
         };
         staged.extend(match (offset, call.argv.get(1)) {
             (Some(offset), Some(key)) => continued(server, db, key, offset, argument).await?,
-            _ => Some(stage(&server.space, db, argument, LEASE_MS).await?),
+            _ => Some(whole(server, db, argument).await?),
         });
     }
     Ok(())
+}
+
+/// Builds a string; again where the store may have lost some of it.
+async fn whole(server: &Server, db: Prefix, argument: &Bytes) -> Result<Staged> {
+    for _ in 0..MAX_ATTEMPTS {
+        match stage(&server.space, db, argument, LEASE_MS).await {
+            Err(Error::Store(StoreError::Conflict)) => {}
+            other => return other,
+        }
+    }
+    Err(StoreError::Conflict.into())
 }
 
 /// Builds the continuation of a string; again where it changed meanwhile.

@@ -5,16 +5,15 @@ use crate::commands::cx::Server;
 use crate::commands::table::{self, Flags};
 
 /// Before a unit runs: what it reads of what its client wants to be remembered.
-pub(super) fn remember(server: &Server, unit: &mut Unit) {
+pub(super) async fn remember(server: &Server, unit: &mut Unit) {
     let (mode, exec) = (&mut unit.client.tracking, unit.exec);
     if !mode.remembers() {
         return;
     }
     for call in &unit.calls {
         if mode.wants() && call.row.flags.has(Flags::READONLY) {
-            server
-                .tracking
-                .remember(unit.client.id, table::keys_of(call.row, &call.argv).unwrap_or_default());
+            let keys = table::keys_of(call.row, &call.argv).unwrap_or_default();
+            server.tracking.remember(unit.client.id, &keys).await;
         }
         // CLIENT CACHING holds until the next command that is not CLIENT, or until EXEC.
         if !exec && !is_client(call) {

@@ -60,6 +60,7 @@ pub(super) async fn run(server: Arc<Server>) {
     while pause(&server, wait).await {
         // May be dropped anywhere: whoever goes on begins the phase again.
         let round = tokio::select! {
+            biased;
             round = round(&server, &mut memory) => round,
             _ = stop.wait_for(|stop| *stop) => return,
         };
@@ -103,7 +104,7 @@ async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     let state = State::read(&tx, Read::Snapshot).await?;
     let pace = pace(server, &state);
     brake::look(&server.space, &tx, &state, backlog(server)).await?;
-    memory.waiting.look(&server.space, &pace, &state).await?;
+    memory.waiting.look(&server.space, &pace, &tx, &state).await?;
     let collector = Collector::new(&server.space, pace);
     let begins = state.phase == Phase::Idle && (memory.sees(server, &state, grown) || asked);
     memory.active = begins || state.phase != Phase::Idle;

@@ -6,11 +6,10 @@
 
 use super::pause;
 use crate::commands::cx::Server;
-use crate::config::Events;
 use crate::error::Result;
 use crate::exec::slow;
 use crate::keyspace::keys::SHARDS;
-use crate::types::expire::{Head, Swept, Told, look, sweep};
+use crate::types::expire::{Head, Swept, look, sweep};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +45,7 @@ async fn round(server: &Server) -> Result<Duration> {
     let (space, instances) = (&server.space, &server.space.instances);
     let unit = |db: u8, shard: u8| u64::from(db) * u64::from(SHARDS) + u64::from(shard);
     let heads = look(space, |db, shard| instances.owns("expiry", unit(db, shard))).await?;
-    let now = server.env.clock.now_ms();
+    let now = server.env.timeline.now();
     let mut wait = LONGEST;
     for head in heads {
         if head.at > now {
@@ -61,14 +60,10 @@ async fn round(server: &Server) -> Result<Duration> {
     Ok(wait)
 }
 
-/// Sweeps a piece. Where there are events to tell, nobody else tells any until these are told: so a key that comes again is not told
-/// before it went.
+/// Sweeps a piece.
 async fn sweep_and_tell(server: &Server, head: Head) -> Result<Swept> {
-    let events = server.config.get().notify_keyspace_events;
-    let mut told = Told { events, ..Told::default() };
-    let alone = !server.space.messages.is_shared() && events.tell(Events::EXPIRED);
-    let _turn = if alone { Some(server.subscribers.turn().await) } else { None };
+    let (mut told, _turn) = server.expiring().await;
     let swept = sweep(&server.space, head.db, head.shard, PIECE, &mut told).await;
-    server.told(&told.messages);
+    server.told(&told.messages).await;
     swept
 }

@@ -27,7 +27,7 @@ pub(super) async fn run(server: Arc<Server>) {
 async fn round(server: &Server, beats: u64) -> StoreResult<()> {
     let instances = &server.space.instances;
     server.space.beat().await?;
-    server.tracking.settle(server);
+    server.tracking.settle(server).await;
     for dead in instances.observe().await? {
         if instances.owns("bury", dead.id) && instances.bury(&dead).await? {
             tell(&dead);

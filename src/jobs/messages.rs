@@ -33,11 +33,13 @@ pub(super) async fn listen(server: Arc<Server>) {
     while !*stop.borrow() {
         if log.wants() == 0 {
             tokio::select! {
+                biased;
                 () = log.rung() => continue,
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }
         tokio::select! {
+            biased;
             () = round(&server), if log.is_shared() => {}
             () = tokio::time::sleep(BEAT), if !log.is_shared() => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -51,11 +53,12 @@ async fn round(server: &Server) {
     let log = &server.space.messages;
     match log.hear().await {
         Ok(Heard::Messages(messages)) => {
-            server.deliver(messages.iter().map(|(version, message)| (*version, message)));
+            server.deliver(messages.iter().map(|(version, message)| (*version, message))).await;
             tokio::task::yield_now().await;
         }
         Ok(Heard::Nothing(changed)) => {
             tokio::select! {
+                biased;
                 _ = changed => {}
                 () = log.rung() => {}
                 () = tokio::time::sleep(BEAT) => {}

@@ -3,11 +3,14 @@
 
 mod dictionary;
 mod expiry;
+mod fences;
 mod fold;
+mod generation;
 mod heartbeat;
 mod idempotency;
 mod messages;
 mod reclaim;
+mod watched;
 
 use crate::commands::cx::Server;
 use std::sync::Arc;
@@ -21,14 +24,18 @@ pub fn spawn(server: &Arc<Server>) {
     tokio::spawn(messages::listen(server.clone()));
     tokio::spawn(messages::collect(server.clone()));
     tokio::spawn(reclaim::run(server.clone()));
+    tokio::spawn(fences::run(server.clone()));
     tokio::spawn(fold::run(server.clone()));
+    tokio::spawn(generation::run(server.clone()));
     tokio::spawn(dictionary::run(server.clone()));
+    tokio::spawn(watched::run(server.clone()));
 }
 
 /// Waits for `pause`; false where the server is asked to stop.
 async fn pause(server: &Server, pause: Duration) -> bool {
     let mut stop = server.stop.subscribe();
     tokio::select! {
+        biased;
         () = tokio::time::sleep(pause) => true,
         _ = stop.wait_for(|stop| *stop) => false,
     }

@@ -163,7 +163,7 @@ async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     Ok(Catalog {
         version,
         prefixes: prefixes.collect::<Result<_>>()?,
-        round: state.round(version),
+        round: state.round(version, tx.generation().await?),
         listening,
     })
 }

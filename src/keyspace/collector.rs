@@ -62,6 +62,8 @@ pub struct Round {
     pub phase: Phase,
     /// That metadata version.
     pub version: u64,
+    /// The [generation](Tx::generation) of the store: it changes with the metadata version only. An epoch that the store has lost comes again.
+    pub generation: u64,
 }
 
 impl Round {
@@ -168,9 +170,9 @@ impl State {
         })
     }
 
-    /// What writers must know, at this metadata version.
-    pub fn round(&self, version: u64) -> Round {
-        Round { epoch: self.epoch, phase: self.phase, version }
+    /// What writers must know, at this metadata version, in this generation of the store.
+    pub fn round(&self, version: u64, generation: u64) -> Round {
+        Round { epoch: self.epoch, phase: self.phase, version, generation }
     }
 
     /// The state that `tx` sees.

@@ -17,6 +17,9 @@
 //!
 //! Leases: a few stripes, each with its block. A caller takes the first stripe that is free, so that callers one after
 //! the other share a block, and callers at the same time do not wait for each other, not even for a lease.
+//!
+//! A store that loses commits which it had acknowledged may lose a lease's: then its block is given out again. So a lease holds in the
+//! [generation](Tx::generation) of the store in which it was committed, and its ids go only into transactions of that one.
 
 use super::brake;
 use super::collector::Round;
@@ -98,6 +101,14 @@ pub struct Known {
 struct Lease {
     next: u64,
     end: u64,
+    /// Of the store, when it was committed.
+    generation: u64,
+}
+
+impl Lease {
+    fn left(&self) -> u64 {
+        self.end - self.next
+    }
 }
 
 struct Stripe {
@@ -125,17 +136,24 @@ impl Interner {
         Interner { store, stripes, condemned: Condemned::default(), spare: AtomicU64::new(0), seed }
     }
 
-    /// `n` ids never handed out before, ascending, neighbours as far as blocks reach.
-    pub async fn take(&self, n: usize) -> Result<Vec<u64>> {
+    /// `n` ids never handed out before, ascending, neighbours as far as blocks reach. They are for `tx`, or for one of its generation.
+    /// [`StoreError::TooOld`] where the store has begun another one since `tx` began.
+    pub async fn take(&self, tx: &Tx, n: usize) -> Result<Vec<u64>> {
         let mut ids = Vec::with_capacity(n);
         if n == 0 {
             return Ok(ids);
         }
+        let generation = tx.generation().await?;
         let mut stripe = self.stripe().await;
         while ids.len() < n {
-            if stripe.lease.next == stripe.lease.end {
-                stripe.lease = lease(&self.store, &mut stripe.rng).await?;
-                self.spare.fetch_add(BLOCK, Ordering::Relaxed);
+            if stripe.lease.left() == 0 || stripe.lease.generation < generation {
+                let lease = lease(&self.store, &mut stripe.rng).await?;
+                self.spare.fetch_sub(stripe.lease.left(), Ordering::Relaxed);
+                self.spare.fetch_add(lease.left(), Ordering::Relaxed);
+                stripe.lease = lease;
+            }
+            if stripe.lease.generation > generation {
+                return Err(StoreError::TooOld.into());
             }
             let end = stripe.lease.end.min(stripe.lease.next + (n - ids.len()) as u64);
             ids.extend(stripe.lease.next..end);
@@ -170,7 +188,7 @@ impl Interner {
         let new = members.iter().zip(&known).filter(|(_, id)| id.is_none()).map(|(m, _)| m).collect();
         let (new, places) = distinct(new, self.seed);
         check_room(&new)?;
-        let ids = self.take(new.len()).await?;
+        let ids = self.take(tx, new.len()).await?;
         self.write(tx, &new, &ids).await?;
         brake::made(ids.len());
         self.pardon(tx, round, known.iter().copied().flatten()).await?;
@@ -372,8 +390,10 @@ async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
     let shard = rng.below(256) as u8;
     loop {
         let tx = store.begin();
-        let row = match tx.get(&root::lease(shard), Read::Serializable).await {
-            Err(e) if e.is_retryable() => continue,
+        let read =
+            async { Ok((tx.generation().await?, tx.get(&root::lease(shard), Read::Serializable).await?)) };
+        let (generation, row) = match read.await {
+            Err(StoreError::Conflict | StoreError::TooOld) => continue,
             other => other?,
         };
         let block = row.as_deref().and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -384,7 +404,7 @@ async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
         match tx.commit().await {
             Ok(_) => {
                 let next = u64::from(shard) << 54 | block << 16;
-                return Ok(Lease { next, end: next + BLOCK });
+                return Ok(Lease { next, end: next + BLOCK, generation });
             }
             Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
             Err(e) => return Err(e.into()),

@@ -23,18 +23,22 @@
 //!
 //! So correctness never rests on the choice of these times; they only decide how soon work is taken over.
 //!
+//! **A name is one server's.** It names objects and lanes (`keyspace::Fresh`), so a server registers only where no row has its name, renews only a row
+//! with an epoch of its own, and never takes over another's: at its start it draws another name instead ([`Instances::register`]), before it has made
+//! anything.
+//!
 //! **Shares of work** are handed out by rendezvous hashing over the living ([`Instances::owns`]). It is a hint: for a
 //! few beats two servers may believe in one share, or none may, and every job is written for that.
 
 use super::keys::root;
-use super::message_log;
+use super::{fences, message_log};
 use crate::env::{Clock, Env};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{RangeOptions, Read, Store, Tx, key_after, prefix_end};
 use arc_swap::ArcSwap;
 use bytes::BufMut;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -135,7 +139,7 @@ pub struct Seen {
 #[derive(Default)]
 struct View {
     looked: Option<Duration>,
-    seen: HashMap<u64, Seen>,
+    seen: BTreeMap<u64, Seen>,
 }
 
 /// This server's registration, and its view of the others.
@@ -147,6 +151,8 @@ pub struct Instances {
     own: Mutex<Instance>,
     /// 0 while not registered.
     epoch: AtomicU64,
+    /// The epoch of a registration whose result is not known; 0: none. No attempt has begun under it.
+    claim: AtomicU64,
     /// One beat at a time; true once this server has left.
     left: tokio::sync::Mutex<bool>,
     view: Mutex<View>,
@@ -171,6 +177,7 @@ impl Instances {
             pace: Pace::of(store),
             own: Mutex::new(own),
             epoch: AtomicU64::new(0),
+            claim: AtomicU64::new(0),
             left: tokio::sync::Mutex::default(),
             view: Mutex::default(),
             living: ArcSwap::from_pointee(vec![id]),
@@ -198,11 +205,21 @@ impl Instances {
     }
 
     /// Writes this server's row with the next beat. Registers it (again) where there is none: `fresh` is then its epoch, a
-    /// number never used before. Does nothing once this server has left.
+    /// number never used before. Does nothing once this server has left. Refuses where the row is another server's.
     pub async fn beat(&self, fresh: u64) -> StoreResult<()> {
+        if self.register(fresh).await? {
+            return Ok(());
+        }
+        let id = format!("{:016x}", self.id);
+        tracing::error!(id, "another server has registered under this one's id: start this one again");
+        Err(StoreError::Unavailable(format!("the server id {id} is another server's")))
+    }
+
+    /// As [`Instances::beat`]. False where the row is another server's: this one must not make anything under the name.
+    pub async fn register(&self, fresh: u64) -> StoreResult<bool> {
         let left = self.left.lock().await;
         if *left {
-            return Ok(());
+            return Ok(true);
         }
         loop {
             match self.try_beat(fresh).await {
@@ -213,22 +230,31 @@ impl Instances {
         }
     }
 
-    async fn try_beat(&self, fresh: u64) -> StoreResult<()> {
+    async fn try_beat(&self, fresh: u64) -> StoreResult<bool> {
         let tx = self.store.begin();
         let key = root::instance(self.id);
         let mut own = self.own.lock().clone();
         match tx.get(&key, Read::Serializable).await? {
             Some(raw) => {
                 let stored = Instance::decode(&raw)?;
+                let own_epochs = [&self.epoch, &self.claim].map(|epoch| epoch.load(Ordering::Acquire));
+                if stored.epoch == 0 || !own_epochs.contains(&stored.epoch) {
+                    return Ok(false);
+                }
                 (own.epoch, own.beat) = (stored.epoch, stored.beat.wrapping_add(1));
             }
-            None => (own.epoch, own.beat) = (fresh, 0),
+            None => {
+                // One that was claimed before and never seen is as good: it must be known if that attempt is applied after all.
+                let claim = self.claim.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire);
+                (own.epoch, own.beat) = (claim.map_or_else(|claimed| claimed, |_| fresh), 0);
+            }
         }
         own.at = self.clock.now_ms();
         tx.set(&key, &own.encode())?;
         tx.commit().await?;
         self.epoch.store(own.epoch, Ordering::Release);
-        Ok(())
+        self.claim.store(0, Ordering::Release);
+        Ok(true)
     }
 
     /// Whether this server is still registered as it was at `epoch`, read serializably: then nobody has cleared its rows.
@@ -278,9 +304,7 @@ impl Instances {
 
     /// All servers as last seen, by name.
     pub fn seen(&self) -> Vec<Seen> {
-        let mut all: Vec<Seen> = self.view.lock().seen.values().cloned().collect();
-        all.sort_by_key(|s| s.id);
-        all
+        self.view.lock().seen.values().cloned().collect()
     }
 
     /// Number of living servers, this one included.
@@ -354,6 +378,7 @@ pub async fn registered(tx: &Tx) -> StoreResult<Vec<u64>> {
 async fn clear(tx: &Tx, id: u64) -> StoreResult<()> {
     tx.clear(&root::instance(id))?;
     message_log::forget(tx, id).await?;
+    fences::forget(tx, id)?;
     let lanes = root::lanes_of(id);
     tx.clear_range(&lanes, &prefix_end(&lanes))
 }

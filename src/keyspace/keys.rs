@@ -210,9 +210,22 @@ pub fn shard(hash: u64) -> u8 {
     (hash >> 60) as u8 & (SHARDS - 1)
 }
 
+/// Whose an id of IDEMPOTENT is: made of the user's name and the store's secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(pub [u8; 16]);
+
+/// What a receipt is found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiptName<'a> {
+    /// None: of an earlier version, whose ids were nobody's.
+    pub owner: Option<Owner>,
+    /// The client's id.
+    pub id: &'a [u8],
+}
+
 /// Root rows.
 pub mod root {
-    use super::{Oid, Prefix};
+    use super::{Oid, Owner, Prefix, ReceiptName};
     use bytes::Bytes;
 
     /// `d <db>`: which prefix a database has.
@@ -277,6 +290,10 @@ pub mod root {
     pub fn decode_lane(row: &[u8]) -> Option<u64> {
         decode_named(b'l', row)
     }
+    /// `m 02`: the store's secret.
+    pub fn secret() -> [u8; 2] {
+        [b'm', 2]
+    }
     /// `m 01`: present while a copy into this store is not finished.
     pub fn half_copied() -> [u8; 2] {
         [b'm', 1]
@@ -310,6 +327,25 @@ pub mod root {
     pub fn messages_end() -> [u8; 2] {
         [b'p', 4]
     }
+    /// `p 04`: changes with every fence.
+    pub fn fence_bell() -> [u8; 2] {
+        [b'p', 4]
+    }
+    /// `p 05 <instance><slot>`: keys that a server has fenced.
+    pub fn fence(instance: u64, slot: u16) -> Vec<u8> {
+        let mut k = fences_of(instance).to_vec();
+        k.extend_from_slice(&slot.to_be_bytes());
+        k
+    }
+    /// `p 05 <instance>`: what the rows of a server's fences begin with.
+    pub fn fences_of(instance: u64) -> [u8; 10] {
+        let [a, b, c, d, e, f, g, h] = instance.to_be_bytes();
+        [b'p', 5, a, b, c, d, e, f, g, h]
+    }
+    /// The range of all fences.
+    pub fn fences() -> (Vec<u8>, Vec<u8>) {
+        (vec![b'p', 5], vec![b'p', 6])
+    }
     /// Where the messages begin that were committed after `version`.
     pub fn messages_after(version: u64) -> Vec<u8> {
         let mut k = messages().to_vec();
@@ -340,30 +376,64 @@ pub mod root {
     fn decode_named(tag: u8, row: &[u8]) -> Option<u64> {
         Some(u64::from_be_bytes(*row.strip_prefix(&[tag])?.first_chunk()?))
     }
-    /// `t <length><id>`: what the command under a client's id answered. The length makes the rows prefix-free; ids have
-    /// at most 255 bytes.
-    pub fn receipt(id: &[u8]) -> Vec<u8> {
-        let mut k = Vec::with_capacity(id.len() + 5);
-        k.extend_from_slice(&[b't', id.len() as u8]);
-        k.extend_from_slice(id);
+    /// `t 00 <owner><length><id>`: what the command under a user's id answered. `t <length><id>`: in a store of an earlier version,
+    /// whose ids were nobody's. The length makes the rows prefix-free; ids have 16 to 255 bytes.
+    pub fn receipt(of: ReceiptName<'_>) -> Vec<u8> {
+        let mut k = Vec::with_capacity(of.id.len() + 22);
+        k.push(b't');
+        if let Some(Owner(owner)) = of.owner {
+            k.push(0);
+            k.extend_from_slice(&owner);
+        }
+        k.push(of.id.len() as u8);
+        k.extend_from_slice(of.id);
         k
     }
-    /// `t <length><id><n>`: piece `n` of a long answer.
-    pub fn receipt_piece(id: &[u8], n: u16) -> Vec<u8> {
-        let mut k = receipt(id);
+    /// The name of a receipt behind `t`, and what follows it.
+    pub fn decode_receipt(row: &[u8]) -> Option<(ReceiptName<'_>, &[u8])> {
+        let rest = row.strip_prefix(b"t")?;
+        let (owner, rest) = match rest.strip_prefix(&[0]) {
+            Some(rest) => {
+                let (owner, rest) = rest.split_first_chunk()?;
+                (Some(Owner(*owner)), rest)
+            }
+            None => (None, rest),
+        };
+        let (len, rest) = rest.split_first()?;
+        let (id, rest) = rest.split_at_checked(usize::from(*len))?;
+        Some((ReceiptName { owner, id }, rest))
+    }
+    /// The receipt's row and `<n>`: piece `n` of a long answer.
+    pub fn receipt_piece(of: ReceiptName<'_>, n: u16) -> Vec<u8> {
+        let mut k = receipt(of);
         k.extend_from_slice(&n.to_be_bytes());
         k
     }
     /// One past all pieces of a long answer.
-    pub fn receipt_pieces_end(id: &[u8]) -> Vec<u8> {
-        let mut k = receipt(id);
+    pub fn receipt_pieces_end(of: ReceiptName<'_>) -> Vec<u8> {
+        let mut k = receipt(of);
         k.extend_from_slice(&[0xff; 3]);
         k
     }
-    /// `u <shard><ms><id>`: the age index row of an id that was used at `ms`.
-    pub fn receipt_age(ms: u64, id: &[u8]) -> Vec<u8> {
-        let mut k = receipt_ages_from(super::shard(super::hash(id)), ms);
-        k.extend_from_slice(id);
+    /// The range of all receipts that have an owner.
+    pub fn owned_receipts() -> ([u8; 2], [u8; 2]) {
+        ([b't', 0], [b't', 1])
+    }
+    /// `t 01 <owner>`: bytes that a user's receipts take.
+    pub fn receipts_size(of: Owner) -> Vec<u8> {
+        [&[b't', 1][..], &of.0].concat()
+    }
+    /// `t 02`: bytes that all users' receipts take.
+    pub fn all_receipts_size() -> [u8; 2] {
+        [b't', 2]
+    }
+    /// `u <shard><ms><owner><id>`: the age index row of an id that was used at `ms`.
+    pub fn receipt_age(ms: u64, of: ReceiptName<'_>) -> Vec<u8> {
+        let mut k = receipt_ages_from(super::shard(super::hash(of.id)), ms);
+        if let Some(Owner(owner)) = of.owner {
+            k.extend_from_slice(&owner);
+        }
+        k.extend_from_slice(of.id);
         k
     }
     /// `u <shard><ms>`: where the rows of a shard that were used at `ms` begin.
@@ -373,10 +443,16 @@ pub mod root {
         k.extend_from_slice(&ms.to_be_bytes());
         k
     }
-    /// Time in ms and id of an age index row.
-    pub fn decode_receipt_age(row: &Bytes) -> Option<(u64, Bytes)> {
-        let ms = row.get(2..10)?.try_into().ok()?;
-        Some((u64::from_be_bytes(ms), row.slice(10..)))
+    /// Time in ms and name of an age index row, of a receipt that has an owner or none, as the row's value says.
+    pub fn decode_receipt_age(row: &[u8], is_owned: bool) -> Option<(u64, ReceiptName<'_>)> {
+        let ms = u64::from_be_bytes(row.get(2..10)?.try_into().ok()?);
+        let rest = row.get(10..)?;
+        let (owner, id) = match rest.split_first_chunk() {
+            Some((owner, id)) if is_owned => (Some(Owner(*owner)), id),
+            None if is_owned => return None,
+            _ => (None, rest),
+        };
+        Some((ms, ReceiptName { owner, id }))
     }
     /// `e 00`: where the collection of the dictionary stands.
     pub fn collector() -> [u8; 2] {

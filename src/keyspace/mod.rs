@@ -3,6 +3,7 @@
 //! ```text
 //! <root>                                    fdb: a directory, local: empty
 //!   m 01                 -> where          `tern copy` into this store is not finished               transfer.rs
+//!   m 02                 -> 01 | bytes      the store's secret                                     secret.rs
 //!   a/r                                     high-contention allocator (prefixes of databases)      alloc.rs
 //!   d <db u8>            -> prefix          which prefix a database has now                        catalog.rs
 //!   q <shard u8>         -> next block      member-id leases                                       ids.rs
@@ -20,9 +21,14 @@
 //!   p 01                 -> i64 LE          changes with every row of messages
 //!   p 02                 -> key             last row of messages that was collected
 //!   p 03 <stamp><n BE>   -> bytes           messages of a commit, or a piece of them
-//!   t <len u8><id>       -> receipt         what the command under a client's id answered          receipt.rs
-//!   t <len u8><id><n BE> -> bytes           a piece of a long answer
-//!   u <shard><ms BE><id> -> empty or 01     age index of receipts; 01: there are pieces
+//!   p 04                 -> i64 LE          changes with every fence                               fences.rs
+//!   p 05 <instance><n>   -> hashes          keys that a server has fenced
+//!   t 00 <owner><len u8><id>       -> receipt   what the command under a user's id answered        receipt.rs
+//!   t 00 <owner><len u8><id><n BE> -> bytes     a piece of a long answer
+//!   t 01 <owner>                   -> i64 LE    bytes of a user's receipts
+//!   t 02                           -> i64 LE    bytes of all users' receipts
+//!   t <len u8><id> (, <n BE>)                   as they were while ids were nobody's: they go by their age
+//!   u <shard><ms BE><owner><id>    -> age       age index of receipts; of those without an owner: <id>
 //! <prefix of a database>                                                                           keys.rs
 //!   K <xxh3-64(key) BE><key>    -> record                                                          record.rs
 //!   N <oid>                     -> i128 LE  version << 64 | cardinality
@@ -38,10 +44,12 @@ pub mod brake;
 pub mod catalog;
 pub mod collector;
 mod condemned;
+pub mod fences;
 pub mod hints;
 pub mod ids;
 pub mod instances;
 pub mod keys;
+pub mod life;
 pub mod members;
 pub mod message_log;
 pub mod messages;
@@ -50,23 +58,26 @@ pub mod reads;
 pub mod receipt;
 pub mod record;
 pub mod resolve;
+pub mod secret;
 pub mod streams;
 pub mod transfer;
 pub mod unfolded;
 
 use crate::config::Events;
-use crate::env::{Clock, Env};
-use crate::error::StoreResult;
+use crate::env::{Clock, Env, Timeline};
+use crate::error::{ReplyError, StoreResult};
 use crate::store::{Store, Tx};
 use absent::AbsentKeys;
 use brake::Brake;
 use bytes::Bytes;
 use catalog::CatalogCache;
 use collector::{Notes, Round};
+use fences::{Fence, Fences};
 use hints::SetHints;
 use ids::Interner;
 use instances::Instances;
 use keys::{Oid, Prefix};
+use life::Life;
 use message_log::MessageLog;
 use messages::Outbox;
 use std::sync::Arc;
@@ -74,9 +85,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use streams::Streams;
 use unfolded::Unfolded;
 
+const NOT_RANDOM: ReplyError = ReplyError::new(
+    "ERR the system's random number generator does not answer: a server needs a name that no other has",
+);
+
 /// Numbers that no other object or record of the store has had.
 ///
-/// 64 random bits name this instance, a counter names the use: two instances collide with probability 2^-64 a pair.
+/// 64 random bits name this instance, a counter names the use: two instances collide with probability 2^-64 a pair. They come from the
+/// system's generator. A server that meets another one's row under its name takes another name before it makes anything ([`Instances::register`]).
 #[derive(Debug)]
 pub struct Fresh {
     instance: u64,
@@ -84,10 +100,11 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// A source of its own.
-    pub fn new(env: &Env) -> Self {
-        let mut rng = env.rng();
-        Fresh { instance: rng.u64(), next: AtomicU64::new(rng.u64()) }
+    /// A source of its own. Refuses where the system gives no random numbers.
+    pub fn new(env: &Env) -> crate::error::Result<Self> {
+        let secret = env.secret(16).and_then(|raw| Some(u128::from_le_bytes(raw.try_into().ok()?)));
+        let secret = secret.ok_or(NOT_RANDOM)?;
+        Ok(Fresh { instance: (secret >> 64) as u64, next: AtomicU64::new(secret as u64) })
     }
     /// A revision that no earlier write of any record had (random start per instance).
     pub fn revision(&self) -> u64 {
@@ -118,6 +135,7 @@ pub struct Keyspace {
     pub store: Store,
     /// Revisions and object ids.
     pub fresh: Fresh,
+    secret: secret::Cached,
     /// Member ids: leases and the dictionary.
     pub ids: Interner,
     /// Database number to prefix, by metadata version.
@@ -136,21 +154,27 @@ pub struct Keyspace {
     pub collector: Notes,
     /// What slows those who make more members than it removes.
     pub brake: Brake,
+    /// Keys whose writers wait for a command that met too many of them.
+    pub fences: Arc<Fences>,
     /// Messages to and from the other servers.
     pub messages: MessageLog,
     /// The clock, for leases and garbage rows.
     pub clock: Clock,
+    /// The time that transactions see.
+    pub timeline: Arc<Timeline>,
 }
 
 impl Keyspace {
     /// Opens the layout on `store` with `databases` databases; writes what a new store lacks.
     pub async fn open(store: Store, env: &Env, databases: u8) -> crate::error::Result<Self> {
         let catalog = CatalogCache::open(&store, env, databases).await?;
-        let fresh = Fresh::new(env);
+        let fresh = Fresh::new(env)?;
         Ok(Keyspace {
             instances: Instances::new(&store, env, fresh.instance()),
+            fences: Arc::new(Fences::new(&store, &env.clock, fresh.instance())),
             messages: MessageLog::new(&store, fresh.instance()),
             fresh,
+            secret: secret::Cached::open(&store, env).await?,
             ids: Interner::new(store.clone(), env),
             catalog,
             hints: SetHints::default(),
@@ -160,6 +184,7 @@ impl Keyspace {
             collector: Notes::default(),
             brake: Brake::default(),
             clock: env.clock.clone(),
+            timeline: env.timeline.clone(),
             store,
         })
     }
@@ -172,19 +197,31 @@ impl Keyspace {
             tx,
             db,
             number: 0,
-            now: self.clock.now_ms(),
+            now: self.timeline.now(),
             round: Round::default(),
             space: self,
             outbox: None,
+            life: Life::default(),
         }
     }
     /// Forgets what is remembered of the store's rows. It is read again when it is needed.
     pub fn forget(&self) {
         self.hints.clear();
+        self.unfolded.take();
+        self.brake.release();
         self.ids.forget();
         self.catalog.forget();
+        self.secret.forget();
     }
-    /// Registers this server, or renews its registration.
+    /// Fences keys by their hashes, for `slot`, which has no other fence.
+    pub async fn fence(&self, slot: u16, keys: Vec<u64>) -> Fence {
+        self.fences.hold(&self.instances, slot, self.fresh.revision(), keys).await
+    }
+    /// Registers this server. False where its name is another's: it must be opened anew, and take another one.
+    pub async fn register(&self) -> StoreResult<bool> {
+        self.instances.register(self.fresh.revision()).await
+    }
+    /// Renews this server's registration, or registers it again.
     pub async fn beat(&self) -> StoreResult<()> {
         self.instances.beat(self.fresh.revision()).await
     }
@@ -207,6 +244,8 @@ pub struct Scope<'a> {
     pub space: &'a Keyspace,
     /// Where it is said what happens to keys. None: nobody is told.
     pub outbox: Option<&'a Outbox>,
+    /// What counts as alive.
+    pub life: Life<'a>,
 }
 
 impl Scope<'_> {

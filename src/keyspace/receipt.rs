@@ -1,10 +1,17 @@
 //! What is kept of a command that ran under a client's id.
 //!
 //! ```text
-//! 01 | fingerprint u128 LE | ms u64 LE | db u8 | length u32 LE | reply, where it is at most INLINE_MAX bytes long
+//! 02 | fingerprint u128 LE | ms u64 LE | db u8 | length u32 LE | reply, where it is at most INLINE_MAX bytes long
 //! ```
-//! The first byte is the format's version. A longer reply follows in pieces of [`PIECE`] bytes. What the bytes of the
+//! The first byte is the format's version; 01 is that of receipts without an owner, whose fingerprints need no secret. They are not
+//! looked for any more and go by their age. A longer reply follows in pieces of [`PIECE`] bytes. What the bytes of the
 //! reply mean is the business of `commands/reply_codec.rs`; they have a version of their own.
+//!
+//! A row of the age index says what a sweep needs to know ([`Age`]):
+//! ```text
+//! 02 or 03 | size u32 LE                         of a receipt with an owner; 03: there are pieces
+//! nothing, or 01                                 of one without
+//! ```
 
 use crate::error::StoreError;
 use bytes::{BufMut, Bytes};
@@ -14,12 +21,20 @@ pub const INLINE_MAX: usize = 16 * 1024;
 /// Bytes of a piece.
 pub const PIECE: usize = 32 * 1024;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+const FORMAT_WITHOUT_OWNER: u8 = 1;
 const HEAD: usize = 30;
+/// Bytes of an age index row's value.
+const AGE: usize = 5;
+/// Bytes of the keys of a receipt and of its age index row beside the id.
+const ROW: usize = 19;
+const AGE_ROW: usize = 26;
 
 /// The row of an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
+    /// Whether its id has an owner, and its fingerprint a secret.
+    pub is_owned: bool,
     /// Names the command and its arguments, and the database that was selected.
     pub fingerprint: u128,
     /// When it ran, in milliseconds since the Unix epoch.
@@ -41,7 +56,7 @@ impl Receipt {
     /// The stored bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD + self.reply.len());
-        out.put_u8(FORMAT);
+        out.put_u8(if self.is_owned { FORMAT } else { FORMAT_WITHOUT_OWNER });
         out.put_u128_le(self.fingerprint);
         out.put_u64_le(self.at);
         out.put_u8(self.db);
@@ -56,10 +71,13 @@ impl Receipt {
     }
 
     fn parse(raw: &Bytes) -> Option<Self> {
-        if raw.first() != Some(&FORMAT) || raw.len() < HEAD {
-            return None;
-        }
+        let is_owned = match *raw.first()? {
+            FORMAT => true,
+            FORMAT_WITHOUT_OWNER => false,
+            _ => return None,
+        };
         let receipt = Receipt {
+            is_owned,
             fingerprint: u128::from_le_bytes(raw.get(1..17)?.try_into().ok()?),
             at: u64::from_le_bytes(raw.get(17..25)?.try_into().ok()?),
             db: *raw.get(25)?,
@@ -71,6 +89,51 @@ impl Receipt {
     }
 }
 
+/// The value of a row of the age index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Age {
+    /// Whether the reply is in pieces.
+    pub has_pieces: bool,
+    /// What the receipt counts for its owner, in bytes; None where it has no owner.
+    pub size: Option<u32>,
+}
+
+impl Age {
+    /// Of the receipt `of`, whose id has so many bytes.
+    pub fn new(of: &Receipt, id: usize) -> Self {
+        let size = of.is_owned.then(|| size(id, of.len as usize));
+        Age { has_pieces: of.has_pieces(), size }
+    }
+
+    /// The stored bytes.
+    pub fn encode(self) -> Vec<u8> {
+        match self.size {
+            Some(size) => [&[2 | u8::from(self.has_pieces)][..], &size.to_le_bytes()].concat(),
+            None if self.has_pieces => vec![1],
+            None => Vec::new(),
+        }
+    }
+
+    /// Reads stored bytes.
+    pub fn decode(raw: &[u8]) -> Option<Self> {
+        let (has_pieces, size) = match raw {
+            [] => (false, None),
+            [1] => (true, None),
+            [kind @ (2 | 3), size @ ..] => (*kind == 3, Some(u32::from_le_bytes(size.try_into().ok()?))),
+            _ => return None,
+        };
+        Some(Age { has_pieces, size })
+    }
+}
+
+/// Bytes of the rows of a receipt with an owner, keys and values: what counts for the bounds.
+fn size(id: usize, reply: usize) -> u32 {
+    let row = ROW + id + HEAD;
+    let age = AGE_ROW + id + AGE;
+    let pieces = if reply > INLINE_MAX { reply.div_ceil(PIECE) * (ROW + id + 2) } else { 0 };
+    u32::try_from(row + age + pieces + reply).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,8 +141,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(fingerprint: u128, at: u64, db: u8, reply in prop::collection::vec(any::<u8>(), 0..100)) {
-            let r = Receipt { fingerprint, at, db, len: reply.len() as u32, reply: reply.into() };
+        fn round_trip(is_owned: bool, fingerprint: u128, at: u64, db: u8, reply in prop::collection::vec(any::<u8>(), 0..100)) {
+            let r = Receipt { is_owned, fingerprint, at, db, len: reply.len() as u32, reply: reply.into() };
             let raw = Bytes::from(r.encode());
             prop_assert_eq!(Receipt::decode(&raw), Ok(r));
             for short in 0..raw.len() {
@@ -95,16 +158,23 @@ mod tests {
     #[test]
     fn a_long_reply_is_elsewhere() {
         let len = INLINE_MAX as u32 + 1;
-        let r = Receipt { fingerprint: 1, at: 2, db: 3, len, reply: Bytes::new() };
+        let r = Receipt { is_owned: true, fingerprint: 1, at: 2, db: 3, len, reply: Bytes::new() };
         assert_eq!(Receipt::decode(&r.encode().into()), Ok(r));
     }
 
     #[test]
     fn the_bytes_are_these() {
-        let r = Receipt { fingerprint: 2, at: 3, db: 4, len: 1, reply: Bytes::from_static(b"x") };
-        let mut want = vec![1, 2];
+        let reply = Bytes::from_static(b"x");
+        let r = Receipt { is_owned: true, fingerprint: 2, at: 3, db: 4, len: 1, reply };
+        let mut want = vec![2, 2];
         want.extend([0; 15]);
         want.extend([3, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, b'x']);
         assert_eq!(r.encode(), want);
+        want[0] = 1;
+        assert_eq!(Receipt { is_owned: false, ..r.clone() }.encode(), want);
+        let size = (19 + 16 + 30) + (26 + 16 + 5) + 1;
+        let age = Age::new(&r, 16);
+        assert_eq!(age, Age { has_pieces: false, size: Some(size) });
+        assert_eq!(age.encode(), [2, size as u8, 0, 0, 0]);
     }
 }

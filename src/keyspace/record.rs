@@ -5,8 +5,10 @@
 //! tag 1 string inline: the bytes          tag 2 string in pieces: oid u128 BE, length u64 LE
 //! tag 6 and 7 string inline, raw and embstr where SET would make another of it
 //! tag 3 listpack set: (len u16 LE, bytes)*   tag 4 intset: serialized RoaringTreemap of ids   tag 5 chunked set: oid
+//! tag 8 a ghost: no payload, always with an expiry
 //! ```
-//! The first byte is the format's version. Tags are never reused.
+//! The first byte is the format's version. Tags are never reused. A ghost is not a key: it marks that a key has been absent since
+//! somebody WATCHed it (`types::watched`).
 
 use super::keys::Oid;
 use crate::error::StoreError;
@@ -14,6 +16,7 @@ use bytes::{BufMut, Bytes};
 
 const FORMAT: u8 = 1;
 const HAS_EXPIRY: u8 = 1;
+const GHOST: u8 = 8;
 /// Longest string in pieces, in bytes: the most that `proto-max-bulk-len` can be, and a field of bits that begins in the last byte.
 /// Who reads a string asks for memory of its length, so a damaged one must not be believed.
 const LONGEST: u64 = (512 << 20) + 8;
@@ -76,6 +79,65 @@ impl Value {
     }
 }
 
+/// What the row of a key may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stored {
+    /// A key.
+    Record(Record),
+    /// No key.
+    Ghost(Ghost),
+}
+
+impl Stored {
+    /// Reads stored bytes; payloads stay shared with `raw`.
+    pub fn decode(raw: &Bytes) -> Result<Self, StoreError> {
+        let row = match raw.get(1) {
+            Some(&GHOST) => Ghost::parse(raw).map(Stored::Ghost),
+            _ => Record::parse(raw).map(Stored::Record),
+        };
+        row.ok_or_else(|| StoreError::Corrupt(format!("record of {} bytes", raw.len())))
+    }
+    /// The key, where there is one.
+    pub fn into_record(self) -> Option<Record> {
+        match self {
+            Stored::Record(record) => Some(record),
+            Stored::Ghost(_) => None,
+        }
+    }
+    /// Milliseconds since the Unix epoch: when the row may be removed.
+    pub fn expire_at(&self) -> Option<u64> {
+        match self {
+            Stored::Record(record) => record.expire_at,
+            Stored::Ghost(ghost) => Some(ghost.expire_at),
+        }
+    }
+}
+
+/// The mark of a watched key that is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ghost {
+    /// No other write of this row has had it.
+    pub revision: u64,
+    /// Milliseconds since the Unix epoch, from when on it may be removed.
+    pub expire_at: u64,
+}
+
+impl Ghost {
+    /// The stored bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT, GHOST, HAS_EXPIRY];
+        out.put_u64_le(self.revision);
+        out.put_u64_le(self.expire_at);
+        out
+    }
+    fn parse(raw: &[u8]) -> Option<Self> {
+        let rest = raw.strip_prefix(&[FORMAT, GHOST, HAS_EXPIRY])?;
+        let (revision, expire_at) = rest.split_first_chunk()?;
+        let expire_at = u64::from_le_bytes(expire_at.try_into().ok()?);
+        Some(Ghost { revision: u64::from_le_bytes(*revision), expire_at })
+    }
+}
+
 /// The decoded record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -115,11 +177,6 @@ impl Record {
             Value::Set(SetRep::Chunked(oid)) => out.put_u128(oid.0),
         }
         out
-    }
-
-    /// Reads stored bytes; payloads stay shared with `raw`.
-    pub fn decode(raw: &Bytes) -> Result<Self, StoreError> {
-        Self::parse(raw).ok_or_else(|| StoreError::Corrupt(format!("record of {} bytes", raw.len())))
     }
 
     fn parse(raw: &Bytes) -> Option<Self> {
@@ -165,9 +222,17 @@ mod tests {
         ] {
             for expire_at in [None, Some(1)] {
                 let r = Record { revision: 42, expire_at, value: value.clone() };
-                assert_eq!(Record::decode(&r.encode().into()), Ok(r));
+                assert_eq!(Stored::decode(&r.encode().into()), Ok(Stored::Record(r)));
             }
         }
+    }
+
+    #[test]
+    fn a_ghost_is_no_key() {
+        let ghost = Ghost { revision: 42, expire_at: 7 };
+        let row = Stored::decode(&ghost.encode().into()).unwrap();
+        assert_eq!((row.expire_at(), row.clone()), (Some(7), Stored::Ghost(ghost)));
+        assert_eq!(row.into_record(), None);
     }
 
     #[test]
@@ -175,18 +240,22 @@ mod tests {
         for raw in
             [&b""[..], b"\x01", b"\x02\x01\x00aaaaaaaa", b"\x01\x09\x00aaaaaaaa", b"\x01\x01\x01aaaaaaaa"]
         {
-            assert!(Record::decode(&Bytes::from_static(raw)).is_err());
+            assert!(Stored::decode(&Bytes::from_static(raw)).is_err());
         }
+        let mut ghost = Ghost { revision: 42, expire_at: 7 }.encode();
+        ghost.push(0);
+        assert!(Stored::decode(&Bytes::from(ghost)).is_err(), "a long ghost");
+        assert!(Stored::decode(&Bytes::from_static(b"\x01\x08\x00aaaaaaaa")).is_err(), "a ghost for ever");
         let value = |value| Record { revision: 1, expire_at: None, value }.encode();
         for mut raw in [
             value(Value::Str(Str::Pieces { oid: Oid(7), len: 1 << 20 })),
             value(Value::Set(SetRep::Chunked(Oid(7)))),
         ] {
             raw.push(0);
-            assert!(Record::decode(&Bytes::from(raw.clone())).is_err(), "too long");
+            assert!(Stored::decode(&Bytes::from(raw.clone())).is_err(), "too long");
             raw.pop();
             raw[2] |= 2;
-            assert!(Record::decode(&Bytes::from(raw)).is_err(), "an unknown flag");
+            assert!(Stored::decode(&Bytes::from(raw)).is_err(), "an unknown flag");
         }
     }
 }

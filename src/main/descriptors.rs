@@ -5,7 +5,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors for all but clients: the store's tables (at most 512), its log, sockets that listen, a cluster's connections.
+/// Descriptors for all but clients: the store's tables (at most 512), its log, sockets that listen, a cluster's connections, and those
+/// of `metrics-port`, which has a cap of its own.
 const RESERVED: u64 = 640;
 /// Clients that are let in however low the limit is.
 const FEWEST: u64 = 32;

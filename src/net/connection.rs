@@ -2,7 +2,7 @@
 //!
 //! * Memory is bounded: requests by `client-query-buffer-limit`, replies by the window (see `session`) and one small
 //!   buffer. While the client does not read, nothing of it runs.
-//!   Members that a reply has as ids are read as the client takes them, at most one piece ahead of it.
+//!   Members that a reply has as ids, and long strings, are read as the client takes them, at most one piece ahead of it.
 //! * Others come in between each time that a full buffer was written. A client that always takes what comes would keep its thread
 //!   for 128 of them: so often does tokio let a socket be used.
 //! * What the client is sent without having asked (`commands::mailbox`) is encoded between replies, and wakes a connection that reads.
@@ -97,7 +97,12 @@ impl Connection {
             }
             self.deliver().await?;
             match ended {
-                Ended::Full if self.out.len() < FULL => {}
+                Ended::Full if self.out.len() < FULL => {
+                    // Many may come who never log in: their errors are made between what others do.
+                    if !self.session.is_authenticated() {
+                        yield_now().await;
+                    }
+                }
                 Ended::Full => self.flush().await?,
                 Ended::Garbage(error) => return self.part(&error).await,
                 Ended::NeedsBytes => {
@@ -211,9 +216,9 @@ impl Connection {
                 }
                 match step {
                     Step::Done => break,
-                    Step::Direct(bytes) => socket.write(&bytes).await?,
+                    Step::Direct(bytes) => write_long(socket, &bytes).await?,
                     Step::Full => {}
-                    Step::Empty => read_members(server, &handle, encoder).await?,
+                    Step::Empty => read_on(server, &handle, encoder).await?,
                 }
                 step = encoder.go_on(protocol, out, FULL);
             }
@@ -261,9 +266,9 @@ impl Connection {
     }
 }
 
-/// Reads the members that are to be sent next. A store that cannot be reached is asked again as long as a command would; then
+/// Reads the members, or what of a string, that is to be sent next. A store that cannot be reached is asked again as long as a command would; then
 /// the reply cannot be ended, so the connection is.
-async fn read_members(server: &Server, client: &ClientHandle, encoder: &mut Encoder) -> io::Result<()> {
+async fn read_on(server: &Server, client: &ClientHandle, encoder: &mut Encoder) -> io::Result<()> {
     let clock = &server.env.clock;
     if client.is_killed() {
         return Err(io::ErrorKind::ConnectionAborted.into());
@@ -283,6 +288,15 @@ async fn read_members(server: &Server, client: &ClientHandle, encoder: &mut Enco
             }
         }
     }
+}
+
+/// Writes a long string a piece at a time. A message goes to many connections at once: each takes a turn for a piece, not for all of it.
+async fn write_long(socket: &mut ClientSocket, bytes: &[u8]) -> io::Result<()> {
+    for piece in bytes.chunks(FULL) {
+        socket.write(piece).await?;
+        yield_now().await;
+    }
+    Ok(())
 }
 
 fn may_pass(e: &Error) -> bool {

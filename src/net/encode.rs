@@ -4,14 +4,17 @@
 //! written: a reply of any size and depth needs one small buffer, and long strings are handed out to be written as they
 //! are. A scalar allocates nothing.
 //!
-//! Members that have yet to be read are asked for piece by piece ([`Step::Empty`]): the encoder itself waits for nothing.
+//! Members and long strings that have yet to be read are asked for piece by piece ([`Step::Empty`]): the encoder itself waits for nothing.
 
 use crate::commands::cx::Protocol;
 use crate::commands::reply::Reply;
 use crate::error::Result;
 use crate::keyspace::packed::Packed;
 use crate::store::Store;
+use crate::types::dump::Payload;
 use crate::types::set::stream::Pieces;
+use crate::types::string::stream::Long;
+use crate::types::string::walk::Stretch;
 use bytes::{Bytes, BytesMut};
 use std::vec::IntoIter;
 
@@ -38,6 +41,44 @@ enum Rest {
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
     /// A piece that was read, and what is not read.
     Members(Packed, Pieces),
+    /// A stretch that was read, and what is not read.
+    Long(Option<Stretch>, Box<Unread>),
+}
+
+/// A string that is read while it is sent.
+#[derive(Debug)]
+enum Unread {
+    Long(Long),
+    Dumped(Payload),
+    /// Nothing is left of it.
+    Read,
+}
+
+impl Unread {
+    async fn next(&mut self) -> Result<Option<Stretch>> {
+        match self {
+            Unread::Long(long) => long.next().await,
+            Unread::Dumped(payload) => payload.next().await,
+            Unread::Read => Ok(None),
+        }
+    }
+}
+
+/// Moves as much of a stretch as fits into `out`, which may hold `full` bytes. Returns the rest.
+fn pour(stretch: Stretch, out: &mut BytesMut, full: usize) -> Option<Stretch> {
+    let room = full.saturating_sub(out.len()).max(1);
+    let rest = match stretch {
+        Stretch::Bytes(mut bytes) => {
+            out.extend_from_slice(&bytes.split_to(room.min(bytes.len())));
+            Stretch::Bytes(bytes)
+        }
+        Stretch::Zeroes(n) => {
+            let some = n.min(room as u64);
+            out.resize(out.len() + some as usize, 0);
+            Stretch::Zeroes(n - some)
+        }
+    };
+    Some(rest).filter(|rest| !rest.is_empty())
 }
 
 /// What comes next of an aggregate.
@@ -69,6 +110,17 @@ impl Rest {
                     }
                 }
                 return if unread.is_done() { Next::End } else { Next::Unread };
+            }
+            Rest::Long(stretch, unread) => {
+                *stretch = stretch.take().and_then(|stretch| pour(stretch, out, full));
+                if stretch.is_some() {
+                    return Next::Written;
+                }
+                if !matches!(**unread, Unread::Read) {
+                    return Next::Unread;
+                }
+                out.extend_from_slice(b"\r\n");
+                return Next::End;
             }
         };
         reply.map_or(Next::End, Next::Reply)
@@ -118,8 +170,15 @@ impl Encoder {
 
     /// Reads what [`Step::Empty`] asks for. May be called again after an error.
     pub async fn read(&mut self, store: &Store) -> Result<()> {
-        if let Some(Rest::Members(piece, unread)) = self.stack.last_mut() {
-            unread.next(store, piece).await?;
+        match self.stack.last_mut() {
+            Some(Rest::Members(piece, unread)) => unread.next(store, piece).await?,
+            Some(Rest::Long(stretch, unread)) => {
+                *stretch = unread.next().await?;
+                if stretch.is_none() {
+                    **unread = Unread::Read;
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -145,8 +204,16 @@ impl Encoder {
             Reply::Array(items) => self.items(out, b'*', items),
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
             Reply::Members(members) => {
-                head(out, if resp3 { b'~' } else { b'*' }, members.len());
+                head(out, if resp3 && members.is_set() { b'~' } else { b'*' }, members.len());
                 self.stack.push(Rest::Members(Packed::default(), Pieces::new(members)));
+            }
+            Reply::Long(long) => {
+                head(out, b'$', long.len());
+                self.stack.push(Rest::Long(None, Box::new(Unread::Long(long))));
+            }
+            Reply::Dumped(payload) => {
+                head(out, b'$', payload.len());
+                self.stack.push(Rest::Long(None, Box::new(Unread::Dumped(payload))));
             }
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
             Reply::Map(pairs) => {

@@ -216,9 +216,14 @@ impl Door<'_> {
         if server.clients.len() >= most {
             return Some(("maxclients, or the limit of open files", FULL));
         }
-        let open = config.protected_mode && server.acl.default_has_no_password();
-        (open && !peer.ip().to_canonical().is_loopback()).then_some(("protected mode", DENIED.as_bytes()))
+        (!admits(server, peer)).then_some(("protected mode", DENIED.as_bytes()))
     }
+}
+
+/// Whether `protected-mode` lets a peer in: without a password only this machine.
+pub fn admits(server: &Server, peer: SocketAddr) -> bool {
+    let open = server.config.get().protected_mode && server.acl.default_has_no_password();
+    !open || peer.ip().to_canonical().is_loopback()
 }
 
 fn set_up(stream: &TcpStream, server: &Server) -> io::Result<()> {

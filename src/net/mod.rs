@@ -14,7 +14,7 @@ mod stream;
 mod tls;
 mod tls_ping;
 
-pub use listener::{Listener, listen, listen_for_clients};
+pub use listener::{Listener, admits, listen, listen_for_clients};
 pub use tls_ping::tls_ping;
 
 use crate::exec::Executor;
@@ -33,6 +33,7 @@ pub async fn serve(listener: Listener, executor: Arc<Executor>) {
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     let mut stop = server.stop.subscribe();
     tokio::select! {
+        biased;
         () = listener.accept_all(&executor, &alive) => {}
         () = close_idle(&server) => {}
         _ = stop.wait_for(|stop| *stop) => {}
@@ -48,15 +49,26 @@ pub async fn serve(listener: Listener, executor: Arc<Executor>) {
 }
 
 /// `timeout`: closes clients that have been silent for too long, except subscribers. Who waits for
-/// a command to end is not idle.
+/// a command to end is not idle. `login-timeout`: closes those that have not logged in, whatever they send.
 async fn close_idle(server: &crate::commands::cx::Server) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        let limit = Duration::from_secs(server.config.get().timeout.into());
+        let seconds = |n: u32| Duration::from_secs(n.into());
+        let (limit, login) = {
+            let settings = server.config.get();
+            (seconds(settings.timeout), seconds(settings.login_timeout))
+        };
+        let now = server.env.clock.monotonic();
+        if !login.is_zero() && !server.acl.is_open() {
+            let strangers = server.clients.all().into_iter().filter(|c| c.stranger_for(now) > login);
+            for client in strangers {
+                tracing::debug!(client = client.id, "closed: it has not logged in");
+                client.kill();
+            }
+        }
         if limit.is_zero() {
             continue;
         }
-        let now = server.env.clock.monotonic();
         for client in server.clients.all() {
             // Whole milliseconds are kept of when a client was seen: it was up to one later.
             let silent = now.saturating_sub(client.last_seen() + Duration::from_millis(1));

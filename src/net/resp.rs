@@ -9,6 +9,7 @@
 
 use super::inline;
 use super::scan::{Limits, ProtocolError, Scan, Scanned};
+use crate::env::aside;
 use bytes::{Buf, Bytes, BytesMut};
 use redis_protocol::resp2::decode::decode_range;
 use redis_protocol::resp2::types::RangeFrame;
@@ -17,6 +18,8 @@ use redis_protocol::resp2::types::RangeFrame;
 const MIN_READ: usize = 4 * 1024;
 /// Room for a read when much is expected. Also the size beyond which a buffer is not kept for small requests.
 const MAX_READ: usize = 64 * 1024;
+/// A request of more bytes is taken apart aside.
+const LONG: usize = 1 << 20;
 
 /// The bytes of one connection that are not yet requests.
 #[derive(Debug, Default)]
@@ -29,12 +32,15 @@ pub struct Decoder {
     busy: bool,
     /// The buffer was made for large reads.
     large: bool,
+    /// Of a client that has not logged in, little is read at once.
+    stranger: bool,
 }
 
 impl Decoder {
     /// The next whole request: its arguments, at least one. None: more bytes are needed. `Bytes` of one request share
     /// the read buffer: copy what is kept for long.
     pub fn next_request(&mut self, limits: &Limits) -> Result<Option<Vec<Bytes>>, ProtocolError> {
+        self.stranger = !limits.authenticated;
         loop {
             let argv = match self.scan.run(&mut self.buf, limits)? {
                 Scanned::Needs(n) => {
@@ -45,6 +51,8 @@ impl Decoder {
                     self.buf.advance(len);
                     Vec::new()
                 }
+                // Of millions of arguments that takes a while.
+                Scanned::Array(len) if len > LONG => aside(|| arguments(self.take(len)))?,
                 Scanned::Array(len) => arguments(self.take(len))?,
                 Scanned::Inline(len) => {
                     let line = self.take(len);
@@ -73,15 +81,26 @@ impl Decoder {
             (usual / 4, usual)
         };
         if self.spare() < least {
-            self.buf.reserve(want);
+            self.grow(want);
             self.large |= want > MIN_READ;
         }
         &mut self.buf
     }
 
+    fn grow(&mut self, by: usize) {
+        if self.stranger {
+            // To the byte: many may come who never log in.
+            let mut grown = BytesMut::with_capacity(self.buf.len() + by);
+            grown.extend_from_slice(&self.buf);
+            self.buf = grown;
+        } else {
+            self.buf.reserve(by);
+        }
+    }
+
     /// Says how much the last read brought.
     pub fn filled(&mut self, n: usize) {
-        self.busy = n >= MIN_READ;
+        self.busy = n >= MIN_READ && !self.stranger;
     }
 
     /// Bytes that wait for the rest of their request (`client-query-buffer-limit`).

@@ -10,8 +10,11 @@ use crate::commands::args::parse_i64;
 const MAX_LINE: usize = 64 * 1024;
 /// Arguments of a client that has not authenticated.
 const MAX_UNAUTHENTICATED_ARGS: i64 = 10;
-/// Longest argument of a client that has not authenticated.
+/// Longest argument of a client that has not authenticated, its longest header line or inline command, and its longest request: a
+/// name and a password of that length, and a few words.
 const MAX_UNAUTHENTICATED_BULK: usize = 16 * 1024;
+const MAX_UNAUTHENTICATED_LINE: usize = 16 * 1024;
+const MAX_UNAUTHENTICATED_REQUEST: usize = 36 * 1024;
 
 /// What a client may send now.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +64,12 @@ pub(super) struct Scan {
     left: Option<u64>,
 }
 
+impl Limits {
+    fn max_line(&self) -> usize {
+        if self.authenticated { MAX_LINE } else { MAX_UNAUTHENTICATED_LINE }
+    }
+}
+
 impl Scan {
     /// Goes on with what has arrived. Rewrites the byte after a header's CR to LF: Redis does not look at it either.
     pub(super) fn run(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Scanned, ProtocolError> {
@@ -68,15 +77,15 @@ impl Scan {
             (_, None) => Ok(Scanned::Needs(1)),
             (Some(_), _) => self.arguments(buf, limits),
             (None, Some(b'*')) => self.array(buf, limits),
-            (None, Some(_)) => self.inline(buf),
+            (None, Some(_)) => self.inline(buf, limits),
         }
     }
 
-    fn inline(&mut self, buf: &[u8]) -> Result<Scanned, ProtocolError> {
+    fn inline(&mut self, buf: &[u8], limits: &Limits) -> Result<Scanned, ProtocolError> {
         let from = buf.get(self.searched..).unwrap_or_default();
         match from.iter().position(|b| *b == b'\n') {
             Some(at) => Ok(Scanned::Inline(self.searched + at + 1)),
-            None if buf.len() > MAX_LINE => Err(ProtocolError::new("too big inline request")),
+            None if buf.len() > limits.max_line() => Err(ProtocolError::new("too big inline request")),
             None => {
                 self.searched = buf.len();
                 Ok(Scanned::Needs(1))
@@ -85,7 +94,7 @@ impl Scan {
     }
 
     fn array(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Scanned, ProtocolError> {
-        let Some((header, end)) = self.line(buf, "too big mbulk count string")? else {
+        let Some((header, end)) = self.line(buf, limits, "too big mbulk count string")? else {
             return Ok(Scanned::Needs(1));
         };
         let n = header.get(1..).and_then(parse_i64).filter(|n| *n <= i64::from(i32::MAX));
@@ -107,10 +116,13 @@ impl Scan {
             if let Some(missing @ 1..) = self.done.checked_sub(buf.len()) {
                 return Ok(Scanned::Needs(missing));
             }
-            let Some((header, end)) = self.line(buf, "too big bulk count string")? else {
+            let Some((header, end)) = self.line(buf, limits, "too big bulk count string")? else {
                 return Ok(Scanned::Needs(1));
             };
             self.advance(end + bulk_len(header, limits)? + 2);
+            if self.done > MAX_UNAUTHENTICATED_REQUEST && !limits.authenticated {
+                return Err(ProtocolError::new("unauthenticated bulk length"));
+            }
             self.left = Some(left - 1);
         }
         match self.done.checked_sub(buf.len()) {
@@ -128,12 +140,13 @@ impl Scan {
     fn line<'b>(
         &mut self,
         buf: &'b mut [u8],
+        limits: &Limits,
         too_big: &str,
     ) -> Result<Option<(&'b [u8], usize)>, ProtocolError> {
         let from = buf.get(self.searched..).unwrap_or_default();
         let Some(at) = from.iter().position(|b| *b == b'\r').map(|at| self.searched + at) else {
             self.searched = buf.len();
-            return if buf.len() - self.done > MAX_LINE {
+            return if buf.len() - self.done > limits.max_line() {
                 Err(ProtocolError::new(too_big))
             } else {
                 Ok(None)
@@ -197,5 +210,15 @@ mod tests {
         let error = |raw: &[u8]| Scan::default().run(&mut raw.to_vec(), &strangers).unwrap_err();
         assert_eq!(error(b"*11\r\n"), ProtocolError::new("unauthenticated multibulk length"));
         assert_eq!(error(b"*1\r\n$16385\r\n"), ProtocolError::new("unauthenticated bulk length"));
+        let long = [&b"$16384\r\n"[..], &[b'x'; 16384], b"\r\n"].concat();
+        let request =
+            |n: usize| [format!("*{}\r\n$4\r\nAUTH\r\n", n + 1).as_bytes(), &long.repeat(n)].concat();
+        assert!(matches!(Scan::default().run(&mut request(2), &strangers), Ok(Scanned::Array(_))));
+        assert_eq!(error(&request(3)), ProtocolError::new("unauthenticated bulk length"));
+        assert_eq!(error(&[b'x'; 16385]), ProtocolError::new("too big inline request"));
+        assert_eq!(
+            error(&[&b"*1\r\n$"[..], &[b'1'; 16385]].concat()),
+            ProtocolError::new("too big bulk count string")
+        );
     }
 }

@@ -43,6 +43,7 @@ impl Entry {
     pub(super) async fn greet(&self, stream: TcpStream, tls: Option<Arc<Tls>>) -> Option<Stream> {
         let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
         let shaken = tokio::select! {
+            biased;
             shaken = tls.accept(stream) => shaken,
             () = self.handle.killed() => return None,
         };

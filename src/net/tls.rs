@@ -10,7 +10,7 @@
 //! Limits: keys with a password are refused (rustls has no use for them); certificates are X.509 version 3, as authorities have
 //! made them for decades, while `openssl x509 -req` without extensions makes version 1.
 
-use crate::config::{ClientAuth, Settings};
+use crate::config::{ClientAuth, Settings, file};
 use arc_swap::ArcSwap;
 use std::fs;
 use std::io;
@@ -30,6 +30,11 @@ use tokio_rustls::server::TlsStream;
 
 /// Time for a handshake. What is honest takes a few round trips.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Files that `tls-ca-cert-dir` may hold. A system has some hundred authorities.
+const MOST_FILES: usize = 4096;
+/// Bytes of certificates in it.
+const MOST_HELD: usize = 16 << 20;
 
 /// Why the options for TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -129,27 +134,42 @@ fn authorities(settings: &Settings) -> Result<Arc<RootCertStore>, TlsError> {
     }
     if !settings.tls_ca_cert_dir.is_empty() {
         let dir = Path::new(&settings.tls_ca_cert_dir);
+        let mut held = 0;
         for file in files(dir).map_err(|e| TlsError::Read(dir.into(), e))? {
             // Anything else may lie there, too.
-            roots.add_parsable_certificates(certificates(&file).unwrap_or_default());
+            let found = certificates(&file).unwrap_or_default();
+            held += found.iter().map(|certificate| certificate.len()).sum::<usize>();
+            if held > MOST_HELD {
+                let why = format!("its certificates take more than {MOST_HELD} bytes");
+                return Err(TlsError::Read(dir.into(), io::Error::other(why)));
+            }
+            roots.add_parsable_certificates(found);
         }
     }
     if roots.is_empty() { Err(TlsError::NoAuthority) } else { Ok(Arc::new(roots)) }
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let paths = fs::read_dir(dir)?.map(|entry| Ok(entry?.path()));
-    Ok(paths.collect::<io::Result<Vec<_>>>()?.into_iter().filter(|path| path.is_file()).collect())
+    let paths = fs::read_dir(dir)?.take(MOST_FILES + 1).map(|entry| Ok(entry?.path()));
+    let paths = paths.collect::<io::Result<Vec<_>>>()?;
+    if paths.len() > MOST_FILES {
+        return Err(io::Error::other(format!("it holds more than {MOST_FILES} files")));
+    }
+    Ok(paths.into_iter().filter(|path| path.is_file()).collect())
 }
 
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = fs::read(file).map_err(|e| TlsError::Read(file.into(), e))?;
+    let pem = read_file(file)?;
     let found = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().unwrap_or_default();
     if found.is_empty() { Err(TlsError::Empty(file.into(), "certificate")) } else { Ok(found) }
 }
 
+fn read_file(name: &Path) -> Result<Vec<u8>, TlsError> {
+    file::read(name, file::PEM).map_err(|e| TlsError::Read(name.into(), e))
+}
+
 pub(super) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let pem = fs::read(file).map_err(|e| TlsError::Read(file.into(), e))?;
+    let pem = read_file(file)?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
         let text = String::from_utf8_lossy(&pem);
         let locked = text.contains("ENCRYPTED");

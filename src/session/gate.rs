@@ -2,7 +2,7 @@
 //!
 //! The order and the texts are Redis' (`processCommand`): a command that does not exist or has the wrong number of
 //! arguments is told so before it is asked for a password. A command under an id (IDEMPOTENT) passes the same gates as
-//! without, and then those of [`under_id`].
+//! without, and then those of [`under_id`]: among them the user's permission to use one.
 
 use crate::commands::acl::{Denied, User};
 use crate::commands::args::{MAX_QUOTED, quoted_up_to};
@@ -103,7 +103,14 @@ fn under_id(prefix: &'static Row, argv: &[Bytes], standing: Standing<'_>) -> Ver
     if let Err(e) = check_id(id) {
         return Verdict::Refuse(Some(prefix), e);
     }
-    match check(inner, standing) {
+    let verdict = check(inner, standing);
+    if matches!(verdict, Verdict::Pass { .. } | Verdict::Deny(..))
+        && let Some(user) = standing.rights
+        && let Err(denied) = user.check(prefix, argv, 1)
+    {
+        return Verdict::Deny(prefix, denied);
+    }
+    match verdict {
         Verdict::Pass { row, under_id: true, .. } => Verdict::Refuse(Some(row), not_under_id(prefix.name)),
         Verdict::Pass { row, names, .. } if !may_run(row) => {
             Verdict::Refuse(Some(row), not_under_id(&label(row, names, inner)))

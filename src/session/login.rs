@@ -1,8 +1,9 @@
 //! AUTH, HELLO, RESET.
 
 use super::Session;
-use crate::commands::acl::{DEFAULT, Rights};
+use crate::commands::acl::{DEFAULT, Rights, User};
 use crate::commands::args::{parse_i64, quoted};
+use crate::commands::client::printable;
 use crate::commands::cx::{Protocol, ReplyMode};
 use crate::commands::reply::Reply;
 use crate::error::{ReplyError, SYNTAX};
@@ -17,8 +18,6 @@ const NO_PASSWORD: ReplyError = ReplyError::new(
 );
 const NOT_A_VERSION: ReplyError = ReplyError::new("ERR Protocol version is not an integer or out of range");
 const NOPROTO: ReplyError = ReplyError::new("NOPROTO unsupported protocol version");
-const BAD_NAME: ReplyError =
-    ReplyError::new("ERR Client names cannot contain spaces, newlines or special characters.");
 const HELLO_NOAUTH: ReplyError = ReplyError::new(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
 );
@@ -28,7 +27,7 @@ const HELLO_NOAUTH: ReplyError = ReplyError::new(
 struct Greeting<'a> {
     protocol: Option<Protocol>,
     login: Option<(&'a Bytes, &'a Bytes)>,
-    name: Option<&'a Bytes>,
+    name: Option<Bytes>,
 }
 
 impl Session {
@@ -46,13 +45,15 @@ impl Session {
     /// A failed login leaves the client as it was. `call`: AUTH or HELLO.
     fn log_in(&mut self, user: &Bytes, password: &Bytes, call: &Call) -> Result<(), ReplyError> {
         let server = self.executor.server();
-        if !server.acl.get(user).is_some_and(|known| known.accepts(password)) {
+        let known = server.acl.get(user);
+        if !User::accepts(known.as_deref(), password) {
             let what = || "AUTH with a wrong user or password".to_owned();
             server.complain(&self.client.handle, Offence::Password, what);
             server.refused(&self.client, user, None, call.argv.first().unwrap_or(user));
             return Err(WRONGPASS);
         }
         self.client.authenticated = true;
+        self.client.handle.set_stranger(false);
         self.client.user = Bytes::copy_from_slice(user);
         self.rights = Rights::default();
         self.client.publish();
@@ -74,8 +75,8 @@ impl Session {
         if !self.is_authenticated() {
             return Err(HELLO_NOAUTH);
         }
-        if let Some(name) = g.name {
-            self.client.name = Bytes::copy_from_slice(name);
+        if let Some(name) = &g.name {
+            self.client.name = name.clone();
         }
         self.client.protocol = g.protocol.unwrap_or(self.client.protocol);
         self.client.publish();
@@ -97,9 +98,9 @@ impl Session {
         Reply::Map(facts.into_iter().map(|(name, fact)| (Reply::bulk_static(name), fact)).collect())
     }
 
-    pub(super) fn reset(&mut self) -> Reply {
+    pub(super) async fn reset(&mut self) -> Reply {
         self.forget_transaction();
-        self.forget_subscriptions();
+        self.forget_subscriptions().await;
         self.forget_tracking();
         let c = &mut self.client;
         self.executor.server().monitors.remove(&c.mailbox);
@@ -107,6 +108,7 @@ impl Session {
         c.protocol = Protocol::Resp2;
         c.reply = ReplyMode::On;
         c.authenticated = self.executor.server().acl.is_open();
+        c.handle.set_stranger(!c.authenticated);
         c.user = DEFAULT;
         self.rights = Rights::default();
         c.name = Bytes::new();
@@ -133,10 +135,7 @@ fn greeting(args: &[Bytes]) -> Result<Greeting<'_>, ReplyError> {
                 rest
             }
             [word, name, rest @ ..] if word.eq_ignore_ascii_case(b"setname") => {
-                if !name.iter().all(|b| (b'!'..=b'~').contains(b)) {
-                    return Err(BAD_NAME);
-                }
-                g.name = Some(name);
+                g.name = Some(printable(name, "Client names")?);
                 rest
             }
             [word, ..] => {

@@ -23,24 +23,29 @@ use crate::commands::monitor;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, PREFIX, Run, SessionOp};
 use crate::config::Allowed;
+use crate::env::aside;
 use crate::error::ReplyError;
-use crate::exec::{Call, Done, Executor, Unit, Watched, slow};
+use crate::exec::{Call, Done, Executor, Unit, slow};
 use crate::telemetry::Outcome;
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
 use gate::{Standing, Verdict};
 use std::sync::Arc;
 use subscriptions::Subscriptions;
-use transaction::Multi;
+use transaction::{Multi, Watches};
 
 /// Requests of a window at most, and of the first one.
 const MAX_WINDOW: usize = 1024;
 const FIRST_WINDOW: usize = 128;
+/// ... of a client that has not logged in.
+const STRANGERS_WINDOW: usize = 16;
 /// Weight of calls after which a window is full: with the last one it still rides in a lane.
 const MAX_WINDOW_WEIGHT: usize = 3 << 18;
 /// Bytes of replies that make the next window smaller, and below which it may grow.
 const MUCH: usize = 1 << 20;
 const LITTLE: usize = 64 << 10;
+/// Arguments of a call that is checked aside: to look at each takes a while.
+const MANY_ARGUMENTS: usize = 100_000;
 
 /// Whether a session can take further requests before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +106,7 @@ pub struct Session {
     limit: usize,
     next: Option<Next>,
     multi: Option<Multi>,
-    watches: Vec<Watched>,
+    watches: Watches,
     subscriptions: Subscriptions,
     replies: Vec<Reply>,
     /// Bytes that `replies` hold, but for the errors and QUEUEDs among them.
@@ -128,7 +133,7 @@ impl Session {
             limit: FIRST_WINDOW,
             next: None,
             multi: None,
-            watches: Vec::new(),
+            watches: Watches::default(),
             subscriptions: Subscriptions::default(),
             replies: Vec::new(),
             weight: 0,
@@ -149,7 +154,12 @@ impl Session {
             rights: self.rights.restricted().map(|user| &**user),
             only_listens: self.client.protocol == Protocol::Resp2 && self.client.handle.is_subscribed(),
         };
-        match gate::check(&argv, standing) {
+        let verdict = if argv.len() > MANY_ARGUMENTS {
+            aside(|| gate::check(&argv, standing))
+        } else {
+            gate::check(&argv, standing)
+        };
+        match verdict {
             Verdict::Pass { row, names, under_id } => {
                 self.client.handle.on_command(table::index_of(row));
                 let id = if under_id { argv.drain(..PREFIX).next_back() } else { None };
@@ -307,7 +317,9 @@ impl Session {
 
     fn room(&self) -> Room {
         let w = &self.window;
-        let full = w.len() >= self.limit || w.weight >= MAX_WINDOW_WEIGHT || w.ends_in_reply_mode;
+        // The replies of a window are held: those to a stranger's requests are errors, and cost it nothing.
+        let limit = if self.is_authenticated() { self.limit } else { STRANGERS_WINDOW };
+        let full = w.len() >= limit || w.weight >= MAX_WINDOW_WEIGHT || w.ends_in_reply_mode;
         if full { Room::Full } else { Room::More }
     }
 
@@ -423,7 +435,7 @@ impl Session {
             SessionOp::Unwatch => self.unwatch(),
             SessionOp::Auth => self.auth(call),
             SessionOp::Hello => self.hello(call),
-            SessionOp::Reset => self.reset(),
+            SessionOp::Reset => self.reset().await,
             SessionOp::Quit => {
                 self.closing = true;
                 Reply::Ok
@@ -431,7 +443,7 @@ impl Session {
             SessionOp::Tracking => self.tracking(args).await,
             SessionOp::Caching => self.caching(args),
             SessionOp::Subscribe(kind) => self.subscribe(kind, args, true).await,
-            SessionOp::Unsubscribe(kind) => self.unsubscribe(kind, args, true),
+            SessionOp::Unsubscribe(kind) => self.unsubscribe(kind, args, true).await,
         }
     }
 
@@ -452,7 +464,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.forget_subscriptions();
+        self.drop_subscriptions();
         self.executor.server().tracking.leave(&self.client.mailbox);
         self.client.mailbox.close();
     }

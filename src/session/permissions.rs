@@ -12,7 +12,10 @@ use bytes::Bytes;
 impl Session {
     /// The reply to a request whose row the user may not run so.
     pub(super) fn deny(&mut self, row: &'static Row, denied: &Denied, argv: &[Bytes]) -> Reply {
-        let label = label_of(argv);
+        let label = match row.run {
+            Run::Prefix => row.name.to_owned(),
+            _ => label_of(argv),
+        };
         let server = self.executor.server();
         server.refused(&self.client, &self.client.user, Some(denied), &Bytes::from(label.clone()));
         server.telemetry.error("NOPERM");
@@ -26,7 +29,12 @@ impl Session {
                 "NOPERM this user has no permissions to access one of the channels used as arguments".into()
             }
         });
-        self.refuse(Some(row.run), error)
+        let run = match row.run {
+            // What it stands in front of decides, as where that is denied itself.
+            Run::Prefix => run_of(argv.get(PREFIX..).unwrap_or_default()),
+            run => Some(run),
+        };
+        self.refuse(run, error)
     }
 
     /// The reply to a queued call that the user might run when it was queued and may not now.
@@ -48,6 +56,11 @@ impl Session {
         );
         Some(Reply::Error(ReplyError::of(line)))
     }
+}
+
+/// What runs the command in `argv`.
+fn run_of(argv: &[Bytes]) -> Option<Run> {
+    table::resolve(argv)?.ok().map(|(row, _)| row.run)
 }
 
 /// The full name of the command in `argv`, of that behind an id where there is one.

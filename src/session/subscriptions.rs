@@ -6,12 +6,22 @@
 //! * Inside MULTI they take effect once the transaction has committed.
 
 use super::Session;
+use crate::commands::pace::Pace;
+use crate::commands::pubsub::read_pattern;
 use crate::commands::reply::Reply;
 use crate::commands::subscribers::Kind;
 use crate::error::Error;
+use crate::exec::Executor;
 use crate::keyspace::messages::LISTENS;
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// Steps of work ([`Pace`]) that a name costs.
+const NAME: usize = 1 << 9;
+/// Names that are left at once.
+const FEW: usize = 256;
 
 /// The names that a client listens to.
 #[derive(Debug, Default)]
@@ -30,6 +40,13 @@ impl Subscriptions {
         }
     }
 
+    fn all(self) -> impl Iterator<Item = (Kind, Bytes)> + Send {
+        let of = |kind, names: BTreeSet<Bytes>| names.into_iter().map(move |name| (kind, name));
+        of(Kind::Channel, self.channels)
+            .chain(of(Kind::Pattern, self.patterns))
+            .chain(of(Kind::Shard, self.shards))
+    }
+
     fn counts(&self) -> [usize; 3] {
         [self.channels.len(), self.patterns.len(), self.shards.len()]
     }
@@ -43,6 +60,15 @@ impl Subscriptions {
     }
 }
 
+/// Removes a client from everything that it listens to.
+async fn leave_all(executor: &Executor, client: u64, names: Subscriptions) {
+    let mut pace = Pace::default();
+    for (kind, name) in names.all() {
+        executor.server().subscribers.leave(kind, &name, client);
+        pace.spend(NAME).await;
+    }
+}
+
 fn confirmation(word: &'static str, name: Reply, count: usize) -> Reply {
     Reply::Push(vec![Reply::bulk_static(word), name, Reply::Int(count as i64)])
 }
@@ -51,6 +77,15 @@ impl Session {
     /// Confirmations, behind the mail so far where this is not inside an EXEC.
     pub(super) async fn subscribe(&mut self, kind: Kind, names: &[Bytes], mail: bool) -> Reply {
         let server = self.executor.server().clone();
+        let mut pace = Pace::default();
+        let mut globs = Vec::new();
+        for name in names.iter().filter(|_| kind == Kind::Pattern) {
+            match read_pattern(name, &mut pace).await {
+                Ok(glob) => globs.push(Arc::new(glob)),
+                Err(e) => return Reply::Error(e),
+            }
+        }
+        let mut globs = globs.into_iter();
         let log = &server.space.messages;
         let (_interest, missed) = (log.interest(), log.missed());
         let since = match log.listen(LISTENS).await {
@@ -64,9 +99,10 @@ impl Session {
             Kind::Shard => "ssubscribe",
         };
         for name in names {
-            let name = Bytes::copy_from_slice(name);
+            let (name, glob) = (Bytes::copy_from_slice(name), globs.next());
+            pace.spend(NAME).await;
             if self.subscriptions.of(kind).insert(name.clone()) {
-                server.subscribers.enter(kind, &name, &self.client.mailbox, since);
+                server.subscribers.enter(kind, &name, glob, &self.client.mailbox, since);
             }
             replies.push(confirmation(word, Reply::Bulk(name), self.subscriptions.count(kind)));
         }
@@ -78,7 +114,7 @@ impl Session {
     }
 
     /// From `names`, or from all of a kind where there are none.
-    pub(super) fn unsubscribe(&mut self, kind: Kind, names: &[Bytes], mail: bool) -> Reply {
+    pub(super) async fn unsubscribe(&mut self, kind: Kind, names: &[Bytes], mail: bool) -> Reply {
         let word = match kind {
             Kind::Channel => "unsubscribe",
             Kind::Pattern => "punsubscribe",
@@ -89,7 +125,9 @@ impl Session {
             names => names.to_vec(),
         };
         let mut confirmations = Vec::with_capacity(all.len().max(1));
+        let mut pace = Pace::default();
         for name in all {
+            pace.spend(NAME).await;
             if self.subscriptions.of(kind).remove(&name) {
                 self.executor.server().subscribers.leave(kind, &name, self.client.id);
             }
@@ -105,13 +143,25 @@ impl Session {
     }
 
     /// From everything, without a word.
-    pub(super) fn forget_subscriptions(&mut self) {
-        let subscribers = &self.executor.server().subscribers;
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
-            for name in std::mem::take(self.subscriptions.of(kind)) {
-                subscribers.leave(kind, &name, self.client.id);
-            }
-        }
+    pub(super) async fn forget_subscriptions(&mut self) {
+        let names = std::mem::take(&mut self.subscriptions);
+        leave_all(&self.executor, self.client.id, names).await;
         self.client.handle.set_subscriptions([0; 3]);
+    }
+
+    /// As [`Session::forget_subscriptions`], of a client that has left. Many names are left beside what others do.
+    pub(super) fn drop_subscriptions(&mut self) {
+        let names = std::mem::take(&mut self.subscriptions);
+        self.client.handle.set_subscriptions([0; 3]);
+        let few = names.counts().iter().sum::<usize>() <= FEW;
+        match Handle::try_current() {
+            Ok(runtime) if !few => {
+                let (executor, id) = (self.executor.clone(), self.client.id);
+                runtime.spawn(async move { leave_all(&executor, id, names).await });
+            }
+            _ => names.all().for_each(|(kind, name)| {
+                self.executor.server().subscribers.leave(kind, &name, self.client.id);
+            }),
+        }
     }
 }

@@ -34,7 +34,8 @@ impl Session {
 
     async fn switch_tracking(&mut self, args: &[Bytes]) -> Result<()> {
         let server = self.executor.server().clone();
-        let options = Options::parse(args, |id| server.tracking.is_there(id))?;
+        let client = &self.client.handle;
+        let options = Options::parse(args, |id| server.tracking.may_redirect(id, client))?;
         if !options.mode.on {
             self.forget_tracking();
             return Ok(());

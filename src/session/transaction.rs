@@ -73,6 +73,34 @@ pub(super) fn acts_inside_multi(call: &Call) -> bool {
     matches!(call.row.run, Run::Session(Multi | Exec | Discard | Watch | Quit | Reset))
 }
 
+/// What a client watches.
+#[derive(Default)]
+pub(super) struct Watches {
+    keys: Vec<Watched>,
+    names: HashSet<(u8, Bytes)>,
+}
+
+impl Watches {
+    /// Number of keys.
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Those of `keys` in database `db` that are not watched, each once. They are copied: they are kept for long, and would hold a
+    /// whole read buffer each.
+    fn missing(&self, db: u8, keys: &[Bytes]) -> Vec<Bytes> {
+        let mut seen = HashSet::new();
+        let new =
+            |key: &&Bytes| !self.names.contains(&(db, Bytes::clone(key))) && seen.insert(Bytes::clone(key));
+        keys.iter().filter(new).map(|key| Bytes::copy_from_slice(key)).collect()
+    }
+
+    fn extend(&mut self, watched: Vec<Watched>) {
+        self.names.extend(watched.iter().map(|w| (w.db, w.key.clone())));
+        self.keys.extend(watched);
+    }
+}
+
 impl Session {
     /// The reply to a command that a gate refused. A refused EXEC ends the transaction.
     pub(super) fn refuse(&mut self, run: Option<Run>, error: ReplyError) -> Reply {
@@ -105,7 +133,7 @@ impl Session {
     /// As if there had been neither MULTI nor WATCH.
     pub(super) fn forget_transaction(&mut self) {
         self.multi = None;
-        self.watches = Vec::new();
+        self.watches = Watches::default();
     }
 
     pub(super) async fn watch(&mut self, keys: &[Bytes]) -> Reply {
@@ -113,9 +141,7 @@ impl Session {
             return Reply::Error(WATCH_INSIDE);
         }
         let db = self.client.db;
-        let mut known: HashSet<&Bytes> = self.watches.iter().filter(|w| w.db == db).map(|w| &w.key).collect();
-        let new = keys.iter().filter(|k| known.insert(k)).map(|k| Bytes::copy_from_slice(k));
-        let new: Vec<Bytes> = new.collect();
+        let new = self.watches.missing(db, keys);
         match self.executor.watch(db, &new).await {
             Ok(watched) => {
                 self.watches.extend(watched);
@@ -126,14 +152,14 @@ impl Session {
     }
 
     pub(super) fn unwatch(&mut self) -> Reply {
-        self.watches = Vec::new();
+        self.watches = Watches::default();
         Reply::Ok
     }
 
     /// `id`: of `IDEMPOTENT <id> EXEC`.
     pub(super) async fn exec(&mut self, id: Option<Bytes>) -> Reply {
         let Some(multi) = self.multi.take() else { return Reply::Error(EXEC_ALONE) };
-        let watches = std::mem::take(&mut self.watches);
+        let watches = std::mem::take(&mut self.watches).keys;
         if multi.spoilt {
             return Reply::Error(ABORTED);
         }
@@ -191,7 +217,7 @@ impl Session {
             Run::Session(SessionOp::Auth) => self.auth(call),
             Run::Session(SessionOp::Hello) => self.hello(call),
             Run::Session(SessionOp::Subscribe(kind)) => self.subscribe(kind, args, false).await,
-            Run::Session(SessionOp::Unsubscribe(kind)) => self.unsubscribe(kind, args, false),
+            Run::Session(SessionOp::Unsubscribe(kind)) => self.unsubscribe(kind, args, false).await,
             Run::Refuse(line) => Reply::Error(ReplyError::new(line)),
             // UNWATCH: EXEC has done it.
             _ => Reply::Ok,

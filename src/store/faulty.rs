@@ -204,6 +204,9 @@ impl Faulty {
     pub(super) fn set_fsync(&self, fsync: Fsync) {
         self.inner.set_fsync(fsync);
     }
+    pub(super) async fn lost(&self, generation: u64) -> u64 {
+        Box::pin(self.inner.lost(generation)).await
+    }
     pub(super) async fn close(&self) -> StoreResult<()> {
         Box::pin(self.inner.close()).await
     }
@@ -217,6 +220,14 @@ impl FaultyTx {
             *count(&mut self.shared.counts.lock()) += 1;
         }
         hit
+    }
+
+    /// Another one at the same version, that nobody observes.
+    pub(super) async fn again(&self) -> StoreResult<FaultyTx> {
+        let rng = Mutex::new(self.rng.lock().fork());
+        let inner = Box::pin(self.inner.again()).await?;
+        let (shared, limit) = (self.shared.clone(), Mutex::new(Duration::MAX));
+        Ok(FaultyTx { inner, torn: None, tamper: None, observed: None, rng, shared, limit })
     }
 
     fn note_write(&self, key: &[u8]) {
@@ -352,6 +363,16 @@ impl FaultyTx {
     pub(super) async fn read_version(&self) -> StoreResult<Version> {
         self.before_read().await?;
         Box::pin(self.inner.read_version()).await
+    }
+    pub(super) fn runs_at(&self, now: u64) {
+        if let Some(observed) = &self.observed {
+            observed.runs_at(now);
+        }
+        self.inner.runs_at(now);
+    }
+    /// Asks nothing of the engine: it is known since the read version is.
+    pub(super) async fn generation(&self) -> StoreResult<u64> {
+        Box::pin(self.inner.generation()).await
     }
     pub(super) fn limit(&self, time: Duration) {
         *self.limit.lock() = time;

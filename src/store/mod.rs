@@ -17,6 +17,7 @@
 //! * A commit that has been started happens or not whether or not its caller goes on waiting for it.
 //! * [`StoreError::Unknown`] is the only answer to a commit after which it may have been applied. Every other error means
 //!   that it was not and will not be.
+//! * Within a [generation](Tx::generation) what was committed stays committed. A store that lost commits it had acknowledged begins another one.
 //! * Keys are any bytes on the embedded engine; FoundationDB keeps what begins with 0xff for itself, so nobody uses that.
 
 pub mod faulty;
@@ -237,6 +238,15 @@ impl Store {
             Store::Fdb(_) => {}
         }
     }
+    /// Waits until the store is of a later [generation](Tx::generation) than `generation`, and returns it; for ever where it never is.
+    pub async fn lost(&self, generation: u64) -> u64 {
+        match self {
+            Store::Local(s) => s.lost(generation).await,
+            Store::Faulty(s) => s.lost(generation).await,
+            #[cfg(feature = "fdb")]
+            Store::Fdb(_) => std::future::pending().await,
+        }
+    }
     /// Flushes, syncs and stops background work. Later commits are refused.
     pub async fn close(&self) -> StoreResult<()> {
         match self {
@@ -268,6 +278,15 @@ impl Tx {
             #[cfg(feature = "fdb")]
             Tx::Fdb(_) => true,
         }
+    }
+    /// Another transaction that reads the same version, without what this one writes.
+    pub async fn again(&self) -> StoreResult<Tx> {
+        Ok(match self {
+            Tx::Local(t) => Tx::Local(t.again()),
+            Tx::Faulty(t) => Tx::Faulty(Box::new(t.again().await?)),
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(t) => Tx::Fdb(Box::new(t.again().await?)),
+        })
     }
     /// The value under `key`.
     pub async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
@@ -392,6 +411,17 @@ impl Tx {
     pub async fn read_version(&self) -> StoreResult<Version> {
         each!(self, t => t.read_version().await)
     }
+    /// The generation of the store that this transaction reads. It moves where the store has lost commits that it had acknowledged
+    /// (embedded engine, not with [`Fsync::Always`]): what was made in an earlier one, by whatever transaction, may never have been there. Transactions
+    /// of an earlier generation do not commit. Free to read.
+    pub async fn generation(&self) -> StoreResult<u64> {
+        match self {
+            Tx::Local(t) => t.generation().await,
+            Tx::Faulty(t) => t.generation().await,
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(_) => Ok(0),
+        }
+    }
     /// Gives the transaction no more time than `time` from its begin, commit included, where an answer may fail to come: what
     /// takes longer is [`StoreError::Unavailable`], or [`StoreError::Unknown`] of a commit. No effect on the embedded engine.
     pub fn limit(&self, time: Duration) {
@@ -400,6 +430,15 @@ impl Tx {
             Tx::Faulty(t) => t.limit(time),
             #[cfg(feature = "fdb")]
             Tx::Fdb(t) => t.limit(time),
+        }
+    }
+    /// Says at which time (ms since the Unix epoch) its commands run: for a test that watches it.
+    pub fn runs_at(&self, now: u64) {
+        match self {
+            Tx::Local(_) => {}
+            Tx::Faulty(t) => t.runs_at(now),
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(_) => {}
         }
     }
     /// True once something would be written by a commit.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub trait Observer: Send + Sync {
     /// Transaction `tx` begins.
     fn begins(&self, tx: u64);
+    /// The commands of `tx` run at `now`, ms since the Unix epoch.
+    fn runs_at(&self, tx: u64, now: u64);
     /// Whether reads of `key` are to be told: that asks the engine for the read version.
     fn wants(&self, key: &[u8]) -> bool;
     /// `tx`, which reads `version`, has read `key`.
@@ -31,6 +33,10 @@ impl Observed {
     pub(super) fn begin(observer: Arc<dyn Observer>, tx: u64) -> Self {
         observer.begins(tx);
         Observed { observer, tx }
+    }
+
+    pub(super) fn runs_at(&self, now: u64) {
+        self.observer.runs_at(self.tx, now);
     }
 
     /// `key` has been read in `inner`.

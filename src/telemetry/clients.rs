@@ -16,6 +16,8 @@ use tokio::sync::Notify;
 
 /// How far `rbp` looks back, as in Redis.
 const PEAK_MS: u64 = 5000;
+/// Not a stranger.
+const LOGGED_IN: u64 = u64::MAX;
 /// No command yet.
 const NO_COMMAND: u32 = u32::MAX;
 
@@ -53,6 +55,8 @@ pub struct ClientHandle {
     pub fd: i32,
     connected: Duration,
     last_seen_ms: AtomicU64,
+    /// Since when it should have logged in; [`LOGGED_IN`] where it has, or need not.
+    stranger_since_ms: AtomicU64,
     identity: Mutex<Identity>,
     /// Commands queued by MULTI; -1 outside.
     multi: AtomicI64,
@@ -112,6 +116,7 @@ impl ClientHandle {
             fd: peer.fd,
             connected: now,
             last_seen_ms: AtomicU64::new(millis(now)),
+            stranger_since_ms: AtomicU64::new(LOGGED_IN),
             identity: Mutex::new(Identity {
                 user: Bytes::from_static(b"default"),
                 resp: 2,
@@ -244,6 +249,11 @@ impl ClientHandle {
         let [_, broken, _] = &self.tracking;
         broken.load(Relaxed)
     }
+    /// Whether it has logged in as the same user as another one.
+    pub fn is_of_user_of(&self, other: &ClientHandle) -> bool {
+        let user = self.identity.lock().user.clone();
+        other.identity.lock().user == user
+    }
     /// The protocol that it speaks: 2 or 3.
     pub fn resp(&self) -> u8 {
         self.identity.lock().resp
@@ -277,6 +287,16 @@ impl ClientHandle {
     /// Monotonic time of the last sign of life.
     pub fn last_seen(&self) -> Duration {
         Duration::from_millis(self.last_seen_ms.load(Relaxed))
+    }
+    /// Whether it has to log in first, from the last sign of life on.
+    pub fn set_stranger(&self, stranger: bool) {
+        let since = if stranger { self.last_seen_ms.load(Relaxed) } else { LOGGED_IN };
+        self.stranger_since_ms.store(since, Relaxed);
+    }
+    /// How long it has been asked to log in and has not.
+    pub fn stranger_for(&self, now: Duration) -> Duration {
+        let since = self.stranger_since_ms.load(Relaxed);
+        if since == LOGGED_IN { Duration::ZERO } else { now.saturating_sub(Duration::from_millis(since + 1)) }
     }
     /// Seconds since it connected.
     pub fn age(&self, now: Duration) -> u64 {

@@ -1,27 +1,59 @@
 //! A responder for `metrics-port`: HTTP/1.1, one request a connection, GET only. Not a web server.
+//!
+//! Strangers reach it as they reach the clients' port, so it must not cost clients anything:
+//! * [`MOST`] connections at once, and one for each address. A place is taken before a connection is accepted, so those that wait for one have no descriptor of
+//!   this process; they stay in the backlog of the socket.
+//! * A request has [`ASKING`], its answer [`ANSWERING`]: whoever is silent gives the place back.
+//! * Who may not connect (`protected-mode`) is told so and closed at once.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+/// Connections that are served at once.
+const MOST: usize = 16;
 /// Longest request head in bytes.
 const MAX_HEAD: usize = 8192;
-/// Longest time for a request and its answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause after a failed accept (no file descriptors left).
+/// Longest time for a request, and for taking its answer.
+const ASKING: Duration = Duration::from_secs(2);
+const ANSWERING: Duration = Duration::from_secs(5);
+/// Pause after a failed accept.
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// The exposition format that `prometheus-client` writes.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What a peer hears that may not ask.
+const FORBIDDEN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Answers `GET /metrics` on `listener` with `text()` until the task is dropped.
-pub async fn serve(listener: TcpListener, text: Arc<dyn Fn() -> String + Send + Sync>) {
-    loop {
+/// What the responder asks of its server.
+pub struct Site {
+    /// The metrics.
+    pub text: Box<dyn Fn() -> String + Send + Sync>,
+    /// Whether a peer may ask for them.
+    pub admits: Box<dyn Fn(SocketAddr) -> bool + Send + Sync>,
+}
+
+/// Answers `GET /metrics` on all `listeners` until the task is dropped.
+pub async fn serve(listeners: Vec<TcpListener>, site: Site) {
+    // One that waits for a connection has a place, too.
+    let (site, places) = (Arc::new(site), Arc::new(Semaphore::new(MOST + listeners.len())));
+    let doors = listeners.into_iter().map(|listener| door(listener, site.clone(), places.clone()));
+    futures_util::future::join_all(doors).await;
+}
+
+async fn door(listener: TcpListener, site: Arc<Site>, places: Arc<Semaphore>) {
+    while let Ok(place) = places.clone().acquire_owned().await {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let text = text.clone();
-                tokio::spawn(async move { timeout(PATIENCE, answer(stream, &*text)).await });
+            Ok((stream, peer)) => {
+                let site = site.clone();
+                tokio::spawn(async move {
+                    // A peer that leaves or is too slow is nobody's loss.
+                    let _ = answer(stream, peer, &site).await;
+                    drop(place);
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "metrics: accept failed");
@@ -31,10 +63,13 @@ pub async fn serve(listener: TcpListener, text: Arc<dyn Fn() -> String + Send + 
     }
 }
 
-async fn answer(mut stream: TcpStream, text: &(dyn Fn() -> String + Send + Sync)) -> std::io::Result<()> {
-    let Some(head) = head(&mut stream).await? else { return Ok(()) };
+async fn answer(mut stream: TcpStream, peer: SocketAddr, site: &Site) -> std::io::Result<()> {
+    if !(site.admits)(peer) {
+        return timeout(ANSWERING, stream.write_all(FORBIDDEN)).await?;
+    }
+    let Some(head) = timeout(ASKING, head(&mut stream)).await?? else { return Ok(()) };
     let (status, kind, body) = match route(&head) {
-        Route::Metrics => ("200 OK", TYPE, text()),
+        Route::Metrics => ("200 OK", TYPE, (site.text)()),
         Route::NotFound => ("404 Not Found", "text/plain", "metrics are at /metrics\n".into()),
         Route::NotAllowed => ("405 Method Not Allowed", "text/plain", "only GET\n".into()),
     };
@@ -42,15 +77,20 @@ async fn answer(mut stream: TcpStream, text: &(dyn Fn() -> String + Send + Sync)
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
-    stream.shutdown().await
+    let writing = async {
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body.as_bytes()).await?;
+        stream.shutdown().await
+    };
+    timeout(ANSWERING, writing).await?
 }
 
 /// Reads up to the empty line; None where the request is too long or ends early.
 async fn head(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
-    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+    let mut searched = 0;
+    while !head.get(searched..).unwrap_or_default().windows(4).any(|w| w == b"\r\n\r\n") {
+        searched = head.len().saturating_sub(3);
         if head.len() > MAX_HEAD || stream.read_buf(&mut head).await? == 0 {
             return Ok(None);
         }

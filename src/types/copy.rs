@@ -14,9 +14,10 @@ use crate::keyspace::record::{SetRep, Str, Value};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read, key_after};
 use bytes::Bytes;
+use tokio::task::yield_now;
 
 /// Rows read at once, in bytes.
-const READ_AHEAD: usize = 1 << 20;
+const READ_AHEAD: usize = 256 << 10;
 
 /// A value of its own, in `to`'s database, equal to `value` in `from`'s. Writes its rows.
 pub async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Value> {
@@ -93,5 +94,6 @@ async fn rows(
             Some((row, _)) if page.more => begin = key_after(row),
             _ => return Ok(()),
         }
+        yield_now().await;
     }
 }

@@ -13,6 +13,7 @@ use crate::config::Events;
 use crate::error::{Error, Result, StoreError, StoreResult};
 use crate::keyspace::collector::Round;
 use crate::keyspace::keys::{Prefix, SHARDS};
+use crate::keyspace::life::Life;
 use crate::keyspace::messages::{Message, Outbox};
 use crate::keyspace::{Keyspace, Scope, message_log};
 use crate::store::{RangeOptions, Read, Tx};
@@ -90,7 +91,7 @@ pub struct Told {
 
 /// Removes up to `limit` keys of one shard of database `db` that are past their expiry now.
 pub async fn sweep(space: &Keyspace, db: u8, shard: u8, limit: usize, told: &mut Told) -> Result<Swept> {
-    let now = space.clock.now_ms();
+    let now = space.timeline.now();
     let tx = space.store.begin();
     let prefix = prefix(space, &tx, db).await?;
     let (from, to) = (prefix.expiry_from(shard, 0), prefix.expiry_from(shard, now.saturating_add(1)));
@@ -117,6 +118,18 @@ async fn prefix(space: &Keyspace, tx: &Tx, db: u8) -> Result<Prefix> {
     let catalog = space.catalog.load(tx).await?;
     let prefix = catalog.prefixes.get(usize::from(db)).copied();
     Ok(prefix.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")))?)
+}
+
+/// Removes the keys of some rows of the expiry index that are past their expiry at `now`, as a sweep does. Keys where somebody is in the way
+/// stay.
+pub async fn sweep_rows(
+    space: &Keyspace,
+    db: (u8, Prefix),
+    now: u64,
+    rows: &[Bytes],
+    told: &mut Told,
+) -> Result<()> {
+    remove_or_split(space, db, now, rows, told).await.map(drop)
 }
 
 /// All rows in one transaction; where that conflicts, each in its own.
@@ -169,7 +182,16 @@ async fn try_remove(
     }
     let outbox = Outbox::new(space.fresh.instance(), space.messages.heard(&catalog), told.events);
     let round = Round::default();
-    let s = Scope { tx: &tx, db: seen, number: db, now, round, space, outbox: Some(&outbox) };
+    let s = Scope {
+        tx: &tx,
+        db: seen,
+        number: db,
+        now,
+        round,
+        space,
+        outbox: Some(&outbox),
+        life: Life::default(),
+    };
     let mut done = Swept::default();
     for row in rows {
         match remove_key(&s, row).await? {
@@ -195,15 +217,18 @@ async fn try_remove(
     Ok(None)
 }
 
-/// True where the key went, false where only its row did.
+/// True where the key went, false where only its row did, or the mark of an absent key.
 async fn remove_key(s: &Scope<'_>, row: &Bytes) -> Result<bool> {
     let (ms, key) = s.db.decode_expiry(row).ok_or_else(corrupt)?;
     let mut slot = object::open(s, &key, Read::Serializable).await?;
     let due = slot.stored_expiry() == Some(ms) && ms <= s.now;
-    if due {
-        object::remove(s, &mut slot)?;
-    } else {
+    if !due {
         s.tx.clear(row)?;
+    } else if slot.ghost().is_some() {
+        object::clear_ghost(s, &mut slot)?;
+        return Ok(false);
+    } else {
+        object::remove(s, &mut slot)?;
     }
     Ok(due)
 }

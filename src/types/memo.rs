@@ -3,15 +3,24 @@
 //! A pipeline of SISMEMBER reads one record, one N and mostly one chunk with every command. Its transaction reads the same each time: only
 //! own writes could change that, so a [`Memo`] answers as long as there are none. What it answers was read by this
 //! transaction, serializably where the first asker wanted that; so no conflict is lost.
+//!
+//! It also has what all strings share that this transaction's replies are going to send.
 
 use super::object::{self, Slot};
 use super::set::chunk::Row;
 use super::set::rows;
+use super::string::stream::Holder;
 use crate::error::Result;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::OnceCell;
+
+/// Longest part of a string that is read before it is sent, and how many bytes all of a transaction are then, at most.
+const SHORT: usize = 256 << 10;
+const MOST: usize = 1 << 20;
 
 /// See the module. Of one transaction.
 #[derive(Debug, Default)]
@@ -20,9 +29,23 @@ pub struct Memo {
     opened: Mutex<Option<(Prefix, Slot)>>,
     /// The chunk last looked into.
     chunk: Mutex<Option<(Prefix, Oid, Row)>>,
+    /// Bytes of strings that were read for replies.
+    read: AtomicUsize,
+    /// What keeps strings readable that are read while they are sent.
+    holder: OnceCell<Holder>,
 }
 
 impl Memo {
+    /// Whether a reply may hold `bytes` of a string, which then count. Few do, however many strings there are.
+    pub fn may_hold(&self, bytes: usize) -> bool {
+        bytes <= SHORT && self.read.fetch_add(bytes, Ordering::Relaxed) + bytes <= MOST
+    }
+
+    /// For strings that are read while they are sent. `most`: as for [`Holder::new`].
+    pub async fn holder(&self, s: &Scope<'_>, most: usize) -> Result<&Holder> {
+        Ok(self.holder.get_or_try_init(|| Holder::new(s.space.store.clone(), s.tx, most)).await?)
+    }
+
     /// As [`object::open_members`].
     pub async fn open_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         if s.tx.is_write() {

@@ -12,3 +12,4 @@ pub mod reclaim;
 pub mod set;
 pub mod staged;
 pub mod string;
+pub mod watched;

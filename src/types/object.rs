@@ -9,7 +9,8 @@
 //! * Both tell that a key has expired where they find its row behind its time, and [`put`] that a key is new. What else happens to
 //!   it only the command knows: it tells that itself.
 //! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
-//!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it.
+//!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it. That row may also be a ghost, which
+//!   says that somebody watches the absent key ([`super::watched`]): whoever creates the key writes over it, and nobody else sees it.
 //! * A chunked set with N = 0 does not exist, whatever its record says. Several removers at once can leave it so. So
 //!   [`open`] for a write reads N serializably: EXISTS in an EXEC that writes must not see a set that somebody has
 //!   emptied before. It thereby conflicts with every change of the set; a command whose answer is about members
@@ -19,31 +20,48 @@ use crate::config::Events;
 use crate::error::{KEY_TOO_LONG, Result, StoreError, WRONGTYPE};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, hash, root, root::Garbage, shard};
-use crate::keyspace::record::{Record, SetRep, Str, Value};
+use crate::keyspace::record::{Ghost, Record, SetRep, Stored, Str, Value};
 use crate::store::Read;
 use bytes::Bytes;
+
+/// Value of a ghost's row in the expiry index; a key's is empty.
+pub const GHOST_INDEXED: &[u8] = &[1];
 
 /// A key as one transaction sees it.
 #[derive(Debug, Clone)]
 pub struct Slot {
     /// The Redis key.
     pub key: Bytes,
-    stored: Option<Record>,
+    row: Option<Stored>,
     live: bool,
 }
 
 impl Slot {
     /// The record of a key that exists.
     pub fn record(&self) -> Option<&Record> {
-        self.stored.as_ref().filter(|_| self.live)
+        self.stored().filter(|_| self.live)
+    }
+    /// The record in the row, also of a key that is past its expiry, or of a set that was emptied.
+    fn stored(&self) -> Option<&Record> {
+        match &self.row {
+            Some(Stored::Record(record)) => Some(record),
+            Some(Stored::Ghost(_)) | None => None,
+        }
+    }
+    /// The mark of an absent key that somebody watches.
+    pub fn ghost(&self) -> Option<&Ghost> {
+        match &self.row {
+            Some(Stored::Ghost(ghost)) => Some(ghost),
+            Some(Stored::Record(_)) | None => None,
+        }
     }
     /// True where the key exists.
     pub fn exists(&self) -> bool {
         self.live
     }
-    /// The expiry in the row, also of a key that is past it: for the expiry job.
+    /// The expiry in the row, also of a key that is past it, or of a ghost: for the expiry job.
     pub fn stored_expiry(&self) -> Option<u64> {
-        self.stored.as_ref()?.expire_at
+        self.row.as_ref()?.expire_at()
     }
     /// When the key expires: ms since the epoch. None where it does not, or does not exist.
     pub fn expire_at(&self) -> Option<u64> {
@@ -80,27 +98,28 @@ pub async fn open_members(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
 
 async fn open_as(s: &Scope<'_>, key: &Bytes, read: Read, read_count: Read) -> Result<Slot> {
     if key.len() > MAX_REDIS_KEY {
-        return Ok(Slot { key: key.clone(), stored: None, live: false });
+        return Ok(Slot { key: key.clone(), row: None, live: false });
     }
     let raw = s.tx.get(&s.db.record(key), read).await?;
-    let stored = raw.as_ref().map(Record::decode).transpose()?;
-    let live = match &stored {
-        None => false,
-        Some(record) => is_live(s, record, read_count).await?,
-    };
-    if let (false, Read::Serializable, Some(Value::Set(SetRep::Chunked(oid)))) =
-        (live, read, stored.as_ref().map(|r| &r.value))
-    {
+    let mut slot = Slot { key: key.clone(), row: raw.as_ref().map(Stored::decode).transpose()?, live: false };
+    let Some(record) = slot.stored() else { return Ok(slot) };
+    let live = is_live(s, record, read_count).await?;
+    if let (false, Read::Serializable, Value::Set(SetRep::Chunked(oid))) = (live, read, &record.value) {
         // The key counts as absent and may be written over: a member added meanwhile must fail that.
         count(s, *oid, Read::Serializable).await?;
     }
-    Ok(Slot { key: key.clone(), stored, live })
+    slot.live = live;
+    Ok(slot)
 }
 
 /// Whether a stored record is a key that exists: for scans, which read records by range.
 pub async fn is_live(s: &Scope<'_>, record: &Record, read: Read) -> Result<bool> {
+    if let Some(at) = record.expire_at
+        && !s.life.is_alive(at, s.now)?
+    {
+        return Ok(false);
+    }
     match &record.value {
-        _ if record.expire_at.is_some_and(|at| at <= s.now) => Ok(false),
         Value::Set(SetRep::Chunked(oid)) => Ok(count(s, *oid, read).await?.cardinality() > 0),
         _ => Ok(true),
     }
@@ -146,17 +165,16 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
     drop_old(s, slot, record.value.oid())?;
     tell_collector(s, slot, &record.value)?;
     tell_expired(s, slot);
-    if slot.stored.is_none() {
+    if slot.stored().is_none() {
         s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &1i64.to_le_bytes())?;
     }
     if !slot.live {
-        s.space.absent.created(s.number, &slot.key);
         s.tell(Events::NEW, "new", &slot.key);
     }
-    move_expiry(s, slot, expire_at)?;
+    move_expiry(s, slot, expire_at, &[])?;
     s.changed(&slot.key);
     s.tx.set(&s.db.record(&slot.key), &record.encode())?;
-    slot.stored = Some(record);
+    slot.row = Some(Stored::Record(record));
     slot.live = true;
     Ok(())
 }
@@ -184,21 +202,41 @@ pub fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
 
 /// Removes the key's record, but leaves its object: for RENAME, which hands it to another key.
 pub fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
-    if slot.stored.is_none() {
+    if slot.stored().is_none() {
         return Ok(false);
     }
     tell_expired(s, slot);
     s.changed(&slot.key);
-    move_expiry(s, slot, None)?;
     s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &(-1i64).to_le_bytes())?;
-    s.tx.clear(&s.db.record(&slot.key))?;
-    slot.stored = None;
+    clear_row(s, slot)?;
     Ok(std::mem::replace(&mut slot.live, false))
 }
 
-/// Of a row that goes though its key had gone before: its time had come, or a set's last member had been taken.
+fn clear_row(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
+    move_expiry(s, slot, None, &[])?;
+    s.tx.clear(&s.db.record(&slot.key))?;
+    slot.row = None;
+    Ok(())
+}
+
+/// Writes the mark of an absent key. What is left of a key that is gone goes; nobody is told, so a key past its expiry must have been
+/// removed before. `slot` must come from a serializable [`open`] in this transaction.
+pub fn put_ghost(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<()> {
+    remove(s, slot)?;
+    move_expiry(s, slot, Some(ghost.expire_at), GHOST_INDEXED)?;
+    s.tx.set(&s.db.record(&slot.key), &ghost.encode())?;
+    slot.row = Some(Stored::Ghost(ghost));
+    Ok(())
+}
+
+/// Removes the mark of an absent key, as if the key had come and gone: those who watch it notice. Does nothing where there is none.
+pub fn clear_ghost(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
+    if slot.ghost().is_some() { clear_row(s, slot) } else { Ok(()) }
+}
+
+/// Tells that a key has expired whose row goes only now.
 fn tell_expired(s: &Scope<'_>, slot: &Slot) {
-    if !slot.live && slot.stored_expiry().is_some_and(|at| at <= s.now) {
+    if !slot.live && slot.stored().and_then(|r| r.expire_at).is_some_and(|at| at <= s.now) {
         s.tell(Events::EXPIRED, "expired", &slot.key);
     }
 }
@@ -209,7 +247,7 @@ pub fn discard_object(s: &Scope<'_>, oid: Oid) -> Result<()> {
 }
 
 fn drop_old(s: &Scope<'_>, slot: &Slot, keep: Option<Oid>) -> Result<()> {
-    match slot.stored.as_ref().and_then(|r| r.value.oid()) {
+    match slot.stored().and_then(|r| r.value.oid()) {
         Some(oid) if Some(oid) != keep => discard_object(s, oid),
         _ => Ok(()),
     }
@@ -219,7 +257,7 @@ fn drop_old(s: &Scope<'_>, slot: &Slot, keep: Option<Oid>) -> Result<()> {
 fn tell_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
     match value {
         Value::Set(SetRep::Chunked(oid))
-            if s.round.is_settling() && slot.stored.as_ref().and_then(|r| r.value.oid()) != Some(*oid) =>
+            if s.round.is_settling() && slot.stored().and_then(|r| r.value.oid()) != Some(*oid) =>
         {
             Ok(s.tx.set(&root::made(s.db, *oid), &[])?)
         }
@@ -227,36 +265,16 @@ fn tell_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
     }
 }
 
-fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>) -> Result<()> {
-    let from = slot.stored.as_ref().and_then(|r| r.expire_at);
-    if from == to {
-        return Ok(());
-    }
-    if let Some(ms) = from {
+/// Moves the row in the expiry index: to `to`, with `value`.
+fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>, value: &[u8]) -> Result<()> {
+    let from = slot.stored_expiry();
+    if let Some(ms) = from.filter(|_| from != to) {
         s.tx.clear(&s.db.expiry(ms, &slot.key))?;
     }
-    if let Some(ms) = to {
-        s.tx.set(&s.db.expiry(ms, &slot.key), &[])?;
+    if let Some(ms) = to.filter(|_| from != to || slot.ghost().is_some()) {
+        s.tx.set(&s.db.expiry(ms, &slot.key), value)?;
     }
     Ok(())
-}
-
-/// What WATCH remembers of a key: equal fingerprints mean that no transaction changed it in between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fingerprint {
-    /// No such key (or past its expiry), and how often it was created while watched.
-    Absent(u64),
-    /// Revision of the record, and `N` of a chunked set.
-    Present(u64, i128),
-}
-
-/// Reads a key's fingerprint, serializably.
-pub async fn fingerprint(s: &Scope<'_>, key: &Bytes) -> Result<Fingerprint> {
-    let slot = open(s, key, Read::Serializable).await?;
-    Ok(match version(s, &slot, Read::Serializable).await? {
-        None => Fingerprint::Absent(s.space.absent.creations(s.number, key)),
-        Some((revision, n)) => Fingerprint::Present(revision, n),
-    })
 }
 
 /// Revision of the record and `N` of a chunked set, neither of which comes back once changed. None: no such key.

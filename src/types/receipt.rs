@@ -5,6 +5,10 @@
 //!   together, so a row of the index names a receipt that exists, and its value says whether there are pieces.
 //! * **One runs.** Whoever runs a command under an id has read its `t` row serializably and found none, and writes it. Of two
 //!   that do so at once, anywhere, the store lets one commit; the other one finds the receipt when it tries again.
+//! * **An id is its user's** ([`Owner`]): what another user sends under the same id has a receipt of its own.
+//! * **Bounds.** What the receipts of a user take, and those of all, is counted in the store, by atomic adds in the transactions that
+//!   write and remove them, so they do not conflict by it. Whoever is about to run a command reads the counters at its snapshot:
+//!   the bounds may be exceeded by what is under way at that moment, and by one answer each.
 //! * Receipts live beside the databases: FLUSHALL and SWAPDB leave them, because what was answered was answered.
 //! * **Removal.** A sweep reads the index from its oldest row on, takes a read conflict on each row that it removes, and removes
 //!   what it names without reading it. FORGET removes the index's row too, so a sweep that meets it, or a sweep of another
@@ -12,36 +16,57 @@
 
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::Keyspace;
-use crate::keyspace::keys::root;
-use crate::keyspace::receipt::{PIECE, Receipt};
+use crate::keyspace::keys::{Owner, ReceiptName, root};
+use crate::keyspace::receipt::{Age, PIECE, Receipt};
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use std::collections::BTreeMap;
 
 /// Longest reply that is kept, in bytes as stored: leaves room for the command's own writes in the transaction.
 pub const MAX_REPLY: usize = 8_000_000;
 
-/// The value of an index row whose receipt has pieces.
-const IN_PIECES: &[u8] = &[1];
+/// What receipts take, in bytes of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// Those of one user.
+    pub user: u64,
+    /// Those of all users.
+    pub all: u64,
+}
 
-/// The receipt of `id`, with its whole reply.
-pub async fn read(tx: &Tx, id: &[u8]) -> StoreResult<Option<Receipt>> {
-    let Some(mut receipt) = head(tx, id).await? else { return Ok(None) };
+/// What the receipts of `owner` take, and those of all, as this snapshot has it.
+pub async fn sizes(tx: &Tx, owner: Owner) -> StoreResult<Sizes> {
+    let (user, all) = (root::receipts_size(owner), root::all_receipts_size());
+    let (user, all) = tokio::try_join!(size(tx, &user), size(tx, &all))?;
+    Ok(Sizes { user, all })
+}
+
+async fn size(tx: &Tx, row: &[u8]) -> StoreResult<u64> {
+    let Some(raw) = tx.get(row, Read::Snapshot).await? else { return Ok(0) };
+    let size = raw[..].try_into().map(i64::from_le_bytes);
+    let size = size.map_err(|_| StoreError::Corrupt("the size of a user's receipts".into()))?;
+    Ok(u64::try_from(size).unwrap_or(0))
+}
+
+/// The receipt of an id, with its whole reply.
+pub async fn read(tx: &Tx, of: ReceiptName<'_>) -> StoreResult<Option<Receipt>> {
+    let Some(mut receipt) = head(tx, of).await? else { return Ok(None) };
     if receipt.has_pieces() {
-        receipt.reply = pieces(tx, id, receipt.len as usize).await?;
+        receipt.reply = pieces(tx, of, receipt.len as usize).await?;
     }
     Ok(Some(receipt))
 }
 
-async fn head(tx: &Tx, id: &[u8]) -> StoreResult<Option<Receipt>> {
-    let raw = tx.get(&root::receipt(id), Read::Serializable).await?;
+async fn head(tx: &Tx, of: ReceiptName<'_>) -> StoreResult<Option<Receipt>> {
+    let raw = tx.get(&root::receipt(of), Read::Serializable).await?;
     raw.map(|raw| Receipt::decode(&raw)).transpose()
 }
 
 /// Snapshot reads: the row, read serializably, changes with its pieces.
-async fn pieces(tx: &Tx, id: &[u8], len: usize) -> StoreResult<Bytes> {
+async fn pieces(tx: &Tx, of: ReceiptName<'_>, len: usize) -> StoreResult<Bytes> {
     let mut out = Vec::with_capacity(len.min(MAX_REPLY));
-    let (begin, end) = (root::receipt_piece(id, 0), root::receipt_pieces_end(id));
+    let (begin, end) = (root::receipt_piece(of, 0), root::receipt_pieces_end(of));
     let found = tx.get_range(&begin, &end, RangeOptions::default(), Read::Snapshot).await?;
     found.pairs.iter().for_each(|(_, piece)| out.extend_from_slice(piece));
     if out.len() != len {
@@ -50,41 +75,69 @@ async fn pieces(tx: &Tx, id: &[u8], len: usize) -> StoreResult<Bytes> {
     Ok(out.into())
 }
 
-/// Keeps `receipt`, whose `reply` is whole, for an `id` that this transaction has read and that has none.
+/// Keeps `receipt`, whose `reply` is whole, for an id that this transaction has read and that has none.
 /// [`StoreError::ReplyTooLarge`] before anything is written.
-pub fn keep(tx: &Tx, id: &[u8], mut receipt: Receipt) -> StoreResult<()> {
+pub fn keep(tx: &Tx, of: ReceiptName<'_>, mut receipt: Receipt) -> StoreResult<()> {
     let reply = std::mem::take(&mut receipt.reply);
     if reply.len() > MAX_REPLY {
         return Err(StoreError::ReplyTooLarge(reply.len()));
     }
-    let mut age: &[u8] = &[];
     if receipt.has_pieces() {
-        age = IN_PIECES;
         for (n, piece) in reply.chunks(PIECE).enumerate() {
-            tx.set(&root::receipt_piece(id, n as u16), piece)?;
+            tx.set(&root::receipt_piece(of, n as u16), piece)?;
         }
     } else {
         receipt.reply = reply;
     }
-    tx.set(&root::receipt(id), &receipt.encode())?;
+    let age = Age::new(&receipt, of.id.len());
+    tx.set(&root::receipt(of), &receipt.encode())?;
     // Nobody reads it serializably before it is there, and FORGET clears it with a conflict.
-    tx.set_without_conflict(&root::receipt_age(receipt.at, id), age)
+    tx.set_without_conflict(&root::receipt_age(receipt.at, of), &age.encode())?;
+    let mut sizes = Resized::default();
+    sizes.by(of, age, 1);
+    sizes.write(tx)
 }
 
-/// Removes the receipt of `id`; false where there is none.
-pub async fn forget(tx: &Tx, id: &[u8]) -> StoreResult<bool> {
-    let Some(receipt) = head(tx, id).await? else { return Ok(false) };
-    tx.clear(&root::receipt_age(receipt.at, id))?;
-    clear(tx, id, receipt.has_pieces())?;
+/// Removes the receipt of an id; false where there is none.
+pub async fn forget(tx: &Tx, of: ReceiptName<'_>) -> StoreResult<bool> {
+    let Some(receipt) = head(tx, of).await? else { return Ok(false) };
+    tx.clear(&root::receipt_age(receipt.at, of))?;
+    clear(tx, of, receipt.has_pieces())?;
+    let mut sizes = Resized::default();
+    sizes.by(of, Age::new(&receipt, of.id.len()), -1);
+    sizes.write(tx)?;
     Ok(true)
 }
 
-fn clear(tx: &Tx, id: &[u8], has_pieces: bool) -> StoreResult<()> {
-    tx.clear(&root::receipt(id))?;
+fn clear(tx: &Tx, of: ReceiptName<'_>, has_pieces: bool) -> StoreResult<()> {
+    tx.clear(&root::receipt(of))?;
     if has_pieces {
-        tx.clear_range(&root::receipt_piece(id, 0), &root::receipt_pieces_end(id))?;
+        tx.clear_range(&root::receipt_piece(of, 0), &root::receipt_pieces_end(of))?;
     }
     Ok(())
+}
+
+/// How the counters change.
+#[derive(Default)]
+struct Resized(BTreeMap<Owner, i64>);
+
+impl Resized {
+    /// By a receipt that comes (1) or goes (-1). One without an owner counts for nobody.
+    fn by(&mut self, of: ReceiptName<'_>, age: Age, sign: i64) {
+        if let (Some(owner), Some(size)) = (of.owner, age.size) {
+            *self.0.entry(owner).or_default() += sign * i64::from(size);
+        }
+    }
+
+    fn write(self, tx: &Tx) -> StoreResult<()> {
+        for (owner, by) in &self.0 {
+            tx.add(&root::receipts_size(*owner), &by.to_le_bytes())?;
+        }
+        match self.0.values().sum::<i64>() {
+            0 => Ok(()),
+            all => tx.add(&root::all_receipts_size(), &all.to_le_bytes()),
+        }
+    }
 }
 
 /// Where an earlier sweep of a shard ended, and the next one may begin: the engine need not pass again over the traces of what
@@ -98,16 +151,20 @@ pub async fn oldest(space: &Keyspace, marks: &[(u8, &Mark)]) -> Result<Vec<(u8, 
     let first = join_all(marks.iter().map(async |(shard, mark)| {
         let (first, end) = (root::receipt_ages_from(*shard, 0), root::receipt_ages_from(*shard + 1, 0));
         let page = tx.get_range(mark.as_ref().unwrap_or(&first), &end, opts, Read::Snapshot).await?;
-        let Some((row, _)) = page.pairs.first() else { return Ok(None) };
-        Ok(Some((*shard, decode_age(row)?.0)))
+        let Some((row, value)) = page.pairs.first() else { return Ok(None) };
+        Ok(Some((*shard, decode_age(row, value)?.0)))
     }));
     let first: StoreResult<Vec<Option<(u8, u64)>>> = first.await.into_iter().collect();
     Ok(first?.into_iter().flatten().collect())
 }
 
-fn decode_age(row: &Bytes) -> StoreResult<(u64, Bytes)> {
-    let age = root::decode_receipt_age(row);
-    age.ok_or_else(|| StoreError::Corrupt("row of the receipts' age index".into()))
+fn decode_age<'a>(row: &'a Bytes, value: &[u8]) -> StoreResult<(u64, ReceiptName<'a>, Age)> {
+    let parse = || {
+        let age = Age::decode(value)?;
+        let (ms, of) = root::decode_receipt_age(row, age.size.is_some())?;
+        Some((ms, of, age))
+    };
+    parse().ok_or_else(|| StoreError::Corrupt("row of the receipts' age index".into()))
 }
 
 /// What a sweep did.
@@ -133,12 +190,15 @@ pub async fn sweep(space: &Keyspace, shard: u8, from: &Mark, before: u64, limit:
     let opts = RangeOptions { limit, ..RangeOptions::default() };
     let old = tx.get_range(begin, &end, opts, Read::Snapshot).await?;
     let Some((last, _)) = old.pairs.last() else { return Ok(Swept::default()) };
+    let mut sizes = Resized::default();
     for (row, value) in &old.pairs {
-        let (_, id) = decode_age(row)?;
+        let (_, of, age) = decode_age(row, value)?;
         tx.add_read_conflict(row, &key_after(row))?;
         tx.clear(row)?;
-        clear(&tx, &id, value.as_ref() == IN_PIECES)?;
+        clear(&tx, of, age.has_pieces)?;
+        sizes.by(of, age, -1);
     }
+    sizes.write(&tx)?;
     let done = Swept { removed: old.pairs.len(), more: old.more, next: Some(key_after(last)) };
     tx.commit().await?;
     Ok(done)

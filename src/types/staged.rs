@@ -11,9 +11,11 @@
 //!   rows of a live object reclaimed.
 //! * A set whose members were interned for it is taken over only in the epoch of the dictionary's collection in which they were:
 //!   until a set has them, they are fair game for the next one (`types::set::collect`).
+//! * All of it happens in one [generation](Tx::generation) of the store: what was read, each step, and the taking over. A store that lost
+//!   its last commits may have lost steps, with the `g` row of an earlier one still there, and a version of a source comes again.
 //! * An object that is made of other keys ([`Source`]) is taken over only where each of them is what it was when the
 //!   building began, read serializably: the revision of its record, and N of a chunked set. Both change with every change and
-//!   never come back. So what was read of them in between, in whatever transactions, was of one version. (That
+//!   never come back in a generation. So what was read of them in between, in whatever transactions, was of one version. (That
 //!   holds of what a key *has*. Rows change place: a fold moves members from deltas into chunks. Who reads a set over
 //!   several transactions reads its members stretch by stretch, never its rows.)
 
@@ -21,6 +23,7 @@ use super::object::{self, Slot};
 use super::reclaim;
 use super::set::stage::Ids;
 use crate::error::{Result, StoreError, StoreResult};
+use crate::keyspace::collector::Round;
 use crate::keyspace::keys::{Oid, Prefix, root, root::Garbage};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};
@@ -75,16 +78,21 @@ pub struct Source {
     db: Prefix,
     key: Bytes,
     version: Option<(u64, i128)>,
+    generation: u64,
 }
 
 impl Source {
     /// What `slot` holds in this transaction. Snapshot: [`Object::take`] decides.
     pub async fn of(s: &Scope<'_>, slot: &Slot) -> Result<Self> {
         let version = object::version(s, slot, Read::Snapshot).await?;
-        Ok(Source { db: s.db, key: slot.key.clone(), version })
+        let generation = s.tx.generation().await?;
+        Ok(Source { db: s.db, key: slot.key.clone(), version, generation })
     }
 
     async fn is_unchanged(&self, s: &Scope<'_>, read: Read) -> Result<bool> {
+        if self.generation != s.tx.generation().await? {
+            return Ok(false);
+        }
         let slot = object::open(s, &self.key, read).await?;
         Ok(self.db == s.db && self.version == object::version(s, &slot, read).await?)
     }
@@ -97,8 +105,10 @@ pub struct Object {
     oid: Oid,
     len: u64,
     sources: Vec<Source>,
-    /// Of a set with members that were interned for it: when that was.
+    /// Of a set with members that were interned for it: the epoch in which they were.
     epoch: Option<u64>,
+    /// Of the store, from the first step on, or when members were interned for it.
+    generation: Option<u64>,
 }
 
 impl Object {
@@ -125,8 +135,11 @@ impl Object {
     }
 
     /// As [`Object::take`]. False where it is stale: a source has changed, the database was flushed, the lease has run
-    /// out, members that are in no set yet may have been collected.
+    /// out, members that are in no set yet may have been collected, the store may have lost some of it.
     pub async fn try_take(&self, from: &Scope<'_>, to: &Scope<'_>) -> Result<bool> {
+        if self.generation != Some(to.tx.generation().await?) {
+            return Ok(false);
+        }
         for source in &self.sources {
             if !source.is_unchanged(from, Read::Serializable).await? {
                 return Ok(false);
@@ -176,13 +189,14 @@ impl<'a> Builder<'a> {
     /// Of an object in database `db`, made of `sources`. `lease_ms`: how long the command has to take it over
     /// after the last step; choose it far longer than the command is tried.
     pub fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
-        let object = Object { db, oid: space.fresh.oid(), len: 0, sources, epoch: None };
+        let oid = space.fresh.oid();
+        let object = Object { db, oid, len: 0, sources, epoch: None, generation: None };
         Builder { space, lease_ms, object, begun: false }
     }
 
-    /// With members that were interned for it, in `epoch` or later.
-    pub fn in_epoch(mut self, epoch: u64) -> Self {
-        self.object.epoch = Some(epoch);
+    /// With members that were interned for it, in `round` or later.
+    pub fn in_round(mut self, round: Round) -> Self {
+        (self.object.epoch, self.object.generation) = (Some(round.epoch), Some(round.generation));
         self
     }
 
@@ -206,11 +220,22 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Writes rows in one transaction, at most a few [`STEP`]s, and renews the lease.
+    /// Writes rows in one transaction, at most a few [`STEP`]s, and renews the lease. [`StoreError::Conflict`] where what was written
+    /// before may be lost: build another object.
     pub async fn write(&mut self, rows: &[Row<'_>]) -> StoreResult<()> {
         let mut last = StoreError::Conflict;
         for _ in 0..ATTEMPTS {
-            match self.attempt(rows).await {
+            let tx = self.space.store.begin();
+            match self.is_of_one_generation(&tx).await {
+                Ok(true) => {}
+                Ok(false) => return Err(StoreError::Conflict),
+                Err(e) if e.is_retryable() => {
+                    last = e;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
+            match self.attempt(tx, rows).await {
                 Ok(()) => {
                     self.begun = true;
                     return Ok(());
@@ -222,8 +247,13 @@ impl<'a> Builder<'a> {
         Err(last)
     }
 
-    async fn attempt(&self, rows: &[Row<'_>]) -> StoreResult<()> {
-        let tx = self.space.store.begin();
+    /// Whether `tx` reads the generation in which the building began; it begins in that one where it has not.
+    async fn is_of_one_generation(&mut self, tx: &Tx) -> StoreResult<bool> {
+        let generation = tx.generation().await?;
+        Ok(*self.object.generation.get_or_insert(generation) == generation)
+    }
+
+    async fn attempt(&self, tx: Tx, rows: &[Row<'_>]) -> StoreResult<()> {
         let lease = self.object.row();
         if tx.get(&lease, Read::Serializable).await?.is_none() && self.begun {
             return Err(StoreError::Unavailable("the lease of a value under construction ran out".into()));

@@ -45,12 +45,11 @@ fn crashed(home: &Path) -> PathBuf {
 
 fn kind(path: &Path) -> &'static str {
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
-    let kinds =
-        [("MANIFEST", "MANIFEST"), ("OPTIONS", "OPTIONS"), ("CURRENT", "CURRENT"), ("IDENTITY", "IDENTITY")];
+    let kinds = ["MANIFEST", "OPTIONS", "CURRENT", "IDENTITY", "TERN-LOGS"];
     match name.rsplit_once('.') {
         Some((_, "sst")) => "sst",
         Some((_, "log")) => "log",
-        _ => kinds.iter().find(|(start, _)| name.starts_with(start)).map_or("other", |(_, kind)| kind),
+        _ => kinds.into_iter().find(|start| name.starts_with(start)).unwrap_or("other"),
     }
 }
 
@@ -134,7 +133,7 @@ fn damaged_bytes_are_reported_and_never_served() {
         );
     }
     // An older log may be one that is flushed, and not removed yet.
-    for kind in ["newest log", "MANIFEST", "CURRENT"] {
+    for kind in ["newest log", "MANIFEST", "CURRENT", "TERN-LOGS"] {
         assert!(!outcomes[kind].contains_key(&Outcome::Harmless), "{kind}: {:?}", outcomes[kind]);
     }
 }

@@ -8,6 +8,7 @@
 mod corrupt;
 mod full;
 mod history;
+mod missing;
 mod refused;
 mod room;
 #[path = "../support/mod.rs"]

@@ -8,10 +8,10 @@ use tern::commands::reply_codec;
 use tern::keyspace::collector::{State, encode_candidates};
 use tern::keyspace::ids::BLOCK;
 use tern::keyspace::instances::Instance;
-use tern::keyspace::keys::{Oid, Prefix, root, root::Garbage};
+use tern::keyspace::keys::{Oid, Owner, Prefix, ReceiptName, root, root::Garbage};
 use tern::keyspace::messages::{Message, encode};
-use tern::keyspace::receipt::Receipt;
-use tern::keyspace::record::{Record, SetRep, Str, Value};
+use tern::keyspace::receipt::{Age, Receipt};
+use tern::keyspace::record::{Ghost, Record, SetRep, Str, Value};
 use tern::types::dump;
 use tern::types::hyperloglog::HyperLogLog;
 use tern::types::set::chunk::cut;
@@ -84,13 +84,22 @@ pub fn records() -> Vec<Vec<u8>> {
     let record = |(n, value): (usize, Value)| {
         Record { revision: n as u64, expire_at: (n % 2 == 0).then_some(1 << 40), value }.encode()
     };
-    values.into_iter().enumerate().map(record).collect()
+    let ghost = Ghost { revision: 42, expire_at: 1 << 40 }.encode();
+    values.into_iter().enumerate().map(record).chain([ghost]).collect()
 }
 
 pub fn receipts() -> Vec<Vec<u8>> {
-    let short = Receipt { fingerprint: 1, at: 2, db: 3, len: 4, reply: Bytes::from_static(b"abcd") };
+    let short =
+        Receipt { is_owned: true, fingerprint: 1, at: 2, db: 3, len: 4, reply: Bytes::from_static(b"abcd") };
     let long = Receipt { len: 5_000_000, reply: Bytes::new(), ..short.clone() };
-    vec![short.encode(), long.encode()]
+    let former = Receipt { is_owned: false, ..short.clone() };
+    vec![short.encode(), long.encode(), former.encode()]
+}
+
+pub fn ages() -> Vec<Vec<u8>> {
+    let ages = [(false, None), (true, None), (false, Some(130)), (true, Some(5_000_000))];
+    let of = |(has_pieces, size)| Age { has_pieces, size }.encode();
+    ages.into_iter().map(of).collect()
 }
 
 pub fn instances() -> Vec<Vec<u8>> {
@@ -188,8 +197,10 @@ pub fn row_keys() -> Vec<Vec<u8>> {
         db.key_count(1),
         root::lane(1, 2),
         root::instance(5).to_vec(),
-        root::receipt(b"an-id-of-a-client"),
-        root::receipt_age(1 << 40, b"an-id-of-a-client"),
+        root::receipt(ReceiptName { owner: None, id: b"an-id-of-a-client" }),
+        root::receipt_piece(ReceiptName { owner: Some(Owner([7; 16])), id: b"an-id-of-a-client" }, 3),
+        root::receipt_age(1 << 40, ReceiptName { owner: None, id: b"an-id-of-a-client" }),
+        root::receipt_age(1 << 40, ReceiptName { owner: Some(Owner([7; 16])), id: b"an-id-of-a-client" }),
         root::forward(b"member"),
         root::member(42).to_vec(),
         root::made(db, Oid(9)),

@@ -50,8 +50,15 @@ const LINES: &[&str] = &[
     "COPY numbers copied REPLACE",
     "DUMP ints",
     "PFCOUNT hll",
+    "BITOP OR made long plain",
+    "BITCOUNT long",
+    "GETRANGE long 5 90000",
+    "DUMP long",
     "DEL made copied",
+    "SETNX absent v",
     "INFO everything",
+    "IDEMPOTENT RESULT an-id-of-16-bytes",
+    "IDEMPOTENT FORGET an-id-of-a-long-reply",
     "FLUSHDB",
 ];
 
@@ -83,6 +90,9 @@ async fn populated() -> Rig {
     ] {
         rig.line(line).await;
     }
+    rig.exec.watch(0, &[Bytes::from_static(b"absent")]).await.unwrap();
+    rig.under_id("an-id-of-16-bytes", "INCR n").await;
+    rig.under_id("an-id-of-a-long-reply", "GET long").await;
     others(&rig.server.store).await;
     rig.line("SREM words member:5").await;
     rig
@@ -131,6 +141,8 @@ fn any_row(rows: &Rows, choices: &mut Choices<'_>) -> Bytes {
 /// The keys of each kind of row, in their order.
 fn kinds(rows: &Rows) -> Vec<Vec<Bytes>> {
     let kind = |key: &Bytes| match key[0] {
+        // Receipts and what they take.
+        b't' => (key.slice(..key.len().min(2)), None),
         0x80.. => {
             // A database's rows begin with its prefix, mostly of two bytes; those of sets say what they are behind the object's id.
             let set_row = key.get(19).copied().filter(|_| key[2] == b'S');

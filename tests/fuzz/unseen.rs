@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use tern::keyspace::keys::{Prefix, SHARDS, root, root::Garbage};
-use tern::keyspace::record::Record;
+use tern::keyspace::receipt::Receipt;
+use tern::keyspace::record::Stored;
 use tern::types::set::chunk::Row;
 use tern::types::set::rows::delta_value;
 
@@ -43,6 +44,10 @@ pub enum Unseen {
     Message,
     /// What the collector of the dictionary has found out so far it alone looks at, and its servers write it again.
     Collector,
+    /// Which command had an id, what it answered and which database was selected then its receipt says alone.
+    Answer,
+    /// Another secret of the store is as good a secret.
+    Secret,
     /// Rows of a flushed database or of a removed object, which will go.
     Removed,
 }
@@ -63,6 +68,8 @@ pub const ALL: &[Unseen] = &[
     Unseen::NoGarbage,
     Unseen::Message,
     Unseen::Collector,
+    Unseen::Answer,
+    Unseen::Secret,
     Unseen::Removed,
 ];
 
@@ -92,10 +99,24 @@ pub fn why(
         b'g' => (Unseen::NoGarbage, is_no_garbage(sound, key, before)),
         b'p' => (Unseen::Message, true),
         b'e' => (Unseen::Collector, true),
+        b'm' => {
+            (Unseen::Secret, key[..] == root::secret() && after.is_some_and(|a| a.len() == 33 && a[0] == 1))
+        }
+        b't' => (Unseen::Answer, is_same_receipt(key, before?, after?)),
         0x80.. => return below_a_prefix([sound, damaged], key, before, after),
         _ => return None,
     };
     fits.then_some(unseen)
+}
+
+/// A receipt, or a piece of one, that takes as many bytes.
+fn is_same_receipt(key: &Bytes, before: &Bytes, after: &Bytes) -> bool {
+    let head = |raw: &Bytes| Receipt::decode(raw).ok().map(|r| (r.is_owned, r.at, r.len));
+    match root::decode_receipt(key) {
+        Some((_, [])) => head(before).is_some() && head(before) == head(after),
+        Some((_, [_, _])) => before.len() == after.len(),
+        _ => false,
+    }
 }
 
 /// A row that asks for something that there is not.
@@ -127,10 +148,14 @@ fn below_a_prefix(
     let (unseen, fits) = match own {
         [b'K', ..] => {
             let (before, after) = both()?;
-            let [before, after] = [before, after].map(|raw| Record::decode(raw).ok());
+            let [before, after] = [before, after].map(|raw| Stored::decode(raw).ok());
             let (before, after) = (before?, after?);
-            let same = before.value.oid() == after.value.oid() && before.expire_at == after.expire_at;
-            (Unseen::Value, same)
+            let times = before.expire_at() == after.expire_at();
+            let same = match (before.into_record(), after.into_record()) {
+                (Some(before), Some(after)) => before.value.oid() == after.value.oid(),
+                (before, after) => before.is_none() && after.is_none(),
+            };
+            (Unseen::Value, same && times)
         }
         [b'C', ..] => (Unseen::Zeroes, before.is_some()),
         [b'N', ..] => {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use tern::keyspace::keys::Prefix;
+use tern::keyspace::record::{Ghost, Stored};
 use tern::store::Read;
 use tern::store::tamper::{Sight, Tamper};
 
@@ -48,6 +49,18 @@ impl Tamper for WatchWithoutRevision {
         let mut raw = value.to_vec();
         raw[3..11].fill(0);
         Some(raw.into())
+    }
+}
+
+/// An absent key looks as if nobody had touched it since it was watched: what happens where ghosts are not broken.
+pub struct GhostsForEver;
+impl Tamper for GhostsForEver {
+    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
+        let is_ghost = |raw: &Bytes| matches!(Stored::decode(raw), Ok(Stored::Ghost(_)));
+        if tag(key) != b'K' || value.as_ref().is_some_and(|raw| !is_ghost(raw)) {
+            return value;
+        }
+        Some(Ghost { revision: 0, expire_at: u64::MAX }.encode().into())
     }
 }
 

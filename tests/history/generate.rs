@@ -52,7 +52,8 @@ pub fn step(rng: &mut Rng, groups: &[Group], pipeline: usize, fresh: &str) -> St
     let group = groups[rng.below(groups.len())];
     if group == Group::Watched && rng.below(3) > 0 {
         let (key, other) = (format!("w{}", rng.below(2)), format!("w{}", rng.below(2)));
-        let calls = vec![words(format!("SET {key} {fresh}")), words(format!("GET {other}"))];
+        let first = if rng.below(2) == 0 { format!("SET {key} {fresh}") } else { format!("DEL {key}") };
+        let calls = vec![words(first), words(format!("GET {other}"))];
         return Step::Watched(key, calls);
     }
     if rng.below(5) == 0 && group != Group::Chunked {
@@ -110,16 +111,23 @@ fn command(rng: &mut Rng, group: Group, fresh: &str) -> Vec<String> {
             }
         }
         Group::Watched => match pick {
-            0..=4 => format!("GET w{a}"),
-            5..=8 => format!("SET w{a} {fresh}"),
+            0..=2 => format!("GET w{a}"),
+            3..=5 => format!("SET w{a} {fresh}"),
             _ => format!("DEL w{a}"),
         },
         Group::Expiring => match pick {
             0..=2 => format!("GET e{a}"),
             3..=5 => format!("SET e{a} {fresh} PX {}", 1 + rng.below(12)),
             6 => format!("SET e{a} {fresh}"),
-            7 => format!("SETNX e{a} {fresh}"),
-            8 => format!("PEXPIRE e{a} {}", 1 + rng.below(20)),
+            7 => match rng.below(3) {
+                0 => format!("SETNX e{a} {fresh}"),
+                1 => format!("GETEX e{a} PX {}", 1 + rng.below(20)),
+                _ => format!("GETEX e{a} PERSIST"),
+            },
+            8 => match b {
+                0 => format!("PEXPIRE e{a} {}", 1 + rng.below(20)),
+                _ => format!("PERSIST e{a}"),
+            },
             _ => format!("EXISTS e{a}"),
         },
     })

@@ -75,8 +75,10 @@ struct Entry {
 pub struct State {
     keys: BTreeMap<String, Entry>,
     versions: BTreeMap<String, u32>,
-    /// By client and key: the version, of a key that was there.
-    watched: BTreeMap<(usize, String), Option<u32>>,
+    /// By client and key: see [`State::watchable`].
+    watched: BTreeMap<(usize, String), (bool, u32)>,
+    /// The latest expiry that has been seen to be over: time does not run back behind it.
+    over: u64,
 }
 
 /// One thing that a client does at once.
@@ -125,14 +127,35 @@ impl Op {
 }
 
 impl State {
-    /// The states after `op` of `client` at `now`, where it answered `seen`.
+    /// The states after `op` of `client` at `now`, where it answered `seen`. None where it finds a key alive that somebody has seen to be
+    /// over, or would have seen so.
     pub fn step(&self, client: usize, op: &Op, seen: Option<&Answer>, now: u64) -> Vec<State> {
+        let expiries = op.keys().into_iter().filter_map(|key| self.keys.get(key)?.expire_at);
+        let mut over = self.over;
+        for at in expiries {
+            if at <= now {
+                over = over.max(at);
+            } else if at <= self.over {
+                return Vec::new();
+            }
+        }
+        let mut states = self.at_any_time(client, op, seen, now);
+        states.iter_mut().for_each(|next| next.over = over);
+        states
+    }
+
+    /// Whether `op` may do something else at `now` than it would have done at `before`.
+    pub fn turns(&self, op: &Op, before: u64, now: u64) -> bool {
+        let expiry = |key: &&str| self.keys.get(*key)?.expire_at;
+        op.expires() || op.keys().iter().filter_map(expiry).any(|at| before < at && at <= now)
+    }
+
+    fn at_any_time(&self, client: usize, op: &Op, seen: Option<&Answer>, now: u64) -> Vec<State> {
         match op {
             Op::One(argv) => self.run(argv, seen, now),
             Op::Watch(key) => {
                 let mut next = self.clone();
-                let version = self.live(key, now).map(|_| self.version(key));
-                next.watched.insert((client, key.clone()), version);
+                next.watched.insert((client, key.clone()), self.watchable(key, now));
                 vec![next]
             }
             Op::Exec(calls) => self.exec(client, calls, seen, now),
@@ -147,13 +170,12 @@ impl State {
     fn exec(&self, client: usize, calls: &[Vec<String>], seen: Option<&Answer>, now: u64) -> Vec<State> {
         let mut base = self.clone();
         base.watched.retain(|(who, _), _| *who != client);
-        let changed = self.watched.iter().any(|((who, key), before)| {
-            *who == client && *before != self.live(key, now).map(|_| self.version(key))
-        });
-        // An absent key that came and went: the server that was watching knows, others do not.
-        let came_and_went = self.watched.iter().any(|((who, _), before)| *who == client && before.is_none());
+        let changed = self
+            .watched
+            .iter()
+            .any(|((who, key), before)| *who == client && *before != self.watchable(key, now));
         let answers = match seen {
-            Some(Answer::Aborted) => return if changed || came_and_went { vec![base] } else { Vec::new() },
+            Some(Answer::Aborted) => return if changed { vec![base] } else { Vec::new() },
             Some(answer) if answer.is_refused() => return vec![base],
             Some(Answer::All(answers)) => Some(answers),
             Some(_) => return Vec::new(),
@@ -162,15 +184,17 @@ impl State {
         if changed {
             return if seen.is_none() { vec![base] } else { Vec::new() };
         }
-        // Nobody heard whether it ran.
-        let aborted = (seen.is_none() && came_and_went).then(|| base.clone());
         let mut states = vec![base];
         for (n, call) in calls.iter().enumerate() {
             let answer = answers.map(|a| &a[n]);
             states = states.iter().flat_map(|s| s.run(call, answer, now)).collect();
         }
-        states.extend(aborted);
         states
+    }
+
+    /// What WATCH remembers: whether the key is there, and its version.
+    fn watchable(&self, key: &str, now: u64) -> (bool, u32) {
+        (self.live(key, now).is_some(), self.version(key))
     }
 
     fn version(&self, key: &str) -> u32 {
@@ -281,11 +305,6 @@ impl State {
                 Answer::Int(there.into())
             }
             ["EXISTS", key] => Answer::Int(self.live(key, now).is_some().into()),
-            ["PEXPIRE", key, ms] => {
-                let Some(entry) = self.live(key, now).cloned() else { return Answer::Int(0) };
-                self.put(key, entry.value, Some(now + number(ms) as u64));
-                Answer::Int(1)
-            }
             ["RENAME", from, to] => {
                 let Some(entry) = self.live(from, now).cloned() else {
                     return Answer::Error("ERR no such key".into());
@@ -294,7 +313,38 @@ impl State {
                 self.put(to, entry.value, entry.expire_at);
                 Answer::Ok
             }
+            ["PERSIST" | "GETEX" | "PEXPIRE", ..] => self.apply_to_expiry(&words, now),
             other => self.apply_to_set(other, now),
+        }
+    }
+
+    fn apply_to_expiry(&mut self, words: &[&str], now: u64) -> Answer {
+        let number = |word: &str| word.parse::<i64>().unwrap();
+        match words {
+            ["PERSIST", key] => match self.live(key, now).cloned() {
+                Some(Entry { value, expire_at: Some(_) }) => {
+                    self.put(key, value, None);
+                    Answer::Int(1)
+                }
+                _ => Answer::Int(0),
+            },
+            ["GETEX", key, options @ ..] => {
+                let Some(entry) = self.live(key, now).cloned() else { return Answer::Nil };
+                let Value::Text(text) = &entry.value else { panic!("{key} is a set") };
+                let answer = Answer::Text(text.clone());
+                match options {
+                    ["PX", ms] => self.put(key, entry.value, Some(now + number(ms) as u64)),
+                    _ if entry.expire_at.is_some() => self.put(key, entry.value, None),
+                    _ => {}
+                }
+                answer
+            }
+            ["PEXPIRE", key, ms] => {
+                let Some(entry) = self.live(key, now).cloned() else { return Answer::Int(0) };
+                self.put(key, entry.value, Some(now + number(ms) as u64));
+                Answer::Int(1)
+            }
+            other => panic!("the model does not know {other:?}"),
         }
     }
 

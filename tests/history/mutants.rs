@@ -37,7 +37,16 @@ fn sweep_without_recheck(cluster: Arc<Cluster>, server: usize, shard: u8) -> Box
         let Ok(due) = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await else { return };
         tokio::time::sleep(Duration::from_micros(700)).await;
         let tx = space.store.begin();
-        let s = Scope { tx: &tx, db, number: 0, now, round: Round::default(), space, outbox: None };
+        let s = Scope {
+            tx: &tx,
+            db,
+            number: 0,
+            now,
+            round: Round::default(),
+            space,
+            outbox: None,
+            life: Default::default(),
+        };
         for (row, _) in &due.pairs {
             let (_, key) = db.decode_expiry(row).unwrap();
             let Ok(mut slot) = object::open(&s, &key, Read::Serializable).await else { return };
@@ -70,6 +79,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         rates: FaultRates { delay: 0.2, ..FaultRates::default() },
         give_up: 0,
         tamper,
+        own_times: false,
         sweep,
         embedded: false,
         marked: true,
@@ -92,9 +102,14 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             Plan { clients: 3, steps: 120, ..with(&[Group::Chunked], Arc::new(FoldLosesDeltas)) },
         ),
         ("WATCH does without the revision", with(&[Group::Watched], Arc::new(WatchWithoutRevision))),
+        ("an absent key comes and goes unseen", with(&[Group::Watched], Arc::new(GhostsForEver))),
         (
             "expiry does without asking the record again",
             Plan { steps: 150, ..plan(&[Group::Expiring], None, sweep_without_recheck) },
+        ),
+        (
+            "a transaction relies on a key that others have seen expire",
+            Plan { own_times: true, steps: 100, ..plan(&[Group::Expiring], None, honest_sweep) },
         ),
         ("the read version is stale", pinned(with(&[Group::Registers], Arc::new(StaleReadVersion)))),
         ("commits are answered before they are done", with(&[Group::Registers], Arc::new(AnswerBeforeSync))),

@@ -1,9 +1,9 @@
 //! What clients of several servers saw: every call and return, numbered by one counter.
 //!
-//! All servers have one clock that stands still until it is moved; an operation may have seen any time that the clock showed
-//! between its call and its return. A client that gives up goes on under another name: nobody knows what became of what it had sent.
+//! All servers have one clock that stands still until it is moved, and one time that transactions see; an operation may have seen any
+//! time between the one at its call and the one at its return. A client that gives up goes on under another name: nobody knows what became of what it had sent.
 
-use super::generate::Step;
+use super::generate::{Group, Step};
 use super::model::{Answer, Op};
 use super::search::{Event, NEVER};
 use super::witness::{Trace, Witness, mark, mark_bytes};
@@ -12,11 +12,10 @@ use futures_util::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
 use tern::commands::table;
-use tern::env::Clock;
+use tern::env::Timeline;
 use tern::exec::{Call, Executor, Unit, Watched};
 
 /// The counter of calls and returns.
@@ -36,18 +35,21 @@ pub struct History {
     pub trace: Option<Trace>,
 }
 
-/// A move of the clock: ticks before and after it, and what it showed then.
-struct Move {
-    before: u64,
-    after: u64,
-    shown: u64,
-}
+/// Units of WATCH and of the EXEC behind it have numbers from here on.
+const WATCHING: usize = 1 << 32;
+/// Marks that one command makes.
+const MARKS: usize = 1000;
 
 pub struct Record {
     pub ticks: Ticks,
     names: AtomicUsize,
     units: AtomicUsize,
-    moves: Mutex<Vec<Move>>,
+    watching: AtomicUsize,
+    /// One past the last unit whose mark is a key.
+    marked: AtomicUsize,
+    timeline: Arc<Timeline>,
+    /// The time that transactions saw at some ticks, in their order.
+    shown: Mutex<Vec<(u64, u64)>>,
     events: Mutex<Vec<Event>>,
     /// Where units are marked.
     pub witness: Option<Arc<Witness>>,
@@ -65,21 +67,38 @@ struct Sent {
 }
 
 impl Record {
-    /// `clients` have names; the clock shows `now`.
-    pub fn new(clients: usize, now: u64, marked: bool) -> Self {
+    /// `clients` have names.
+    pub fn new(clients: usize, timeline: Arc<Timeline>, marked: bool) -> Self {
         let ticks = Ticks::default();
-        let moves = Mutex::new(vec![Move { before: 0, after: 0, shown: now }]);
+        let shown = Mutex::new(vec![(0, timeline.now())]);
         let witness = marked.then(|| Arc::new(Witness::new(ticks.clone())));
         let (names, units) = (AtomicUsize::new(clients), AtomicUsize::new(0));
-        Record { ticks, names, units, moves, events: Mutex::default(), witness }
+        let (watching, marked) = (AtomicUsize::new(WATCHING), AtomicUsize::new(WATCHING));
+        Record { ticks, names, units, watching, marked, timeline, shown, events: Mutex::default(), witness }
     }
 
-    /// Moves the clock.
-    pub fn advance(&self, clock: &Clock, by: Duration) {
-        let before = self.ticks.next();
-        clock.advance(by);
-        let shown = clock.now_ms();
-        self.moves.lock().unwrap().push(Move { before, after: self.ticks.next(), shown });
+    /// Makes the marks of those of `steps` steps that WATCH, about: a watched mark must be a key, or it would get a ghost, and jobs that
+    /// see to ghosts would look like the unit. To be called before the store is observed.
+    pub async fn prepare(&self, exec: &Executor, steps: usize, groups: &[Group]) {
+        let share = groups.iter().filter(|group| **group == Group::Watched).count();
+        let steps = 50 + steps * share / groups.len();
+        let all: Vec<usize> = (WATCHING..WATCHING + 2 * steps).collect();
+        for units in all.chunks(MARKS).filter(|_| self.witness.is_some()) {
+            let pairs = units.iter().flat_map(|unit| [mark(*unit), "mark".to_owned()]);
+            let argv: Vec<String> = std::iter::once("MSET".to_owned()).chain(pairs).collect();
+            let client = ClientState::new(Arc::default(), true);
+            let unit = Unit { calls: vec![call(&argv)], client, watches: Vec::new(), exec: false, id: None };
+            assert_eq!(exec.run(unit).await.replies, Some(vec![Reply::Ok]));
+        }
+        self.marked.store(WATCHING + 2 * steps, SeqCst);
+    }
+
+    /// The next tick, which has the time of now.
+    fn tick(&self) -> u64 {
+        let mut shown = self.shown.lock().unwrap();
+        let tick = self.ticks.next();
+        shown.push((tick, self.timeline.now()));
+        tick
     }
 
     /// A client's next step on a server. Gives its name afterwards: another one where it gave up.
@@ -105,9 +124,14 @@ impl Record {
         mut until: Until,
     ) -> bool {
         let read = self.sent(vec![vec!["GET".to_owned(), key.clone()]], false);
-        let mut sent = self.sent(lines, true);
+        let own = self.watching.fetch_add(2, SeqCst);
+        let mut sent = Sent { lines, exec: true, unit: own + 1, watches: Vec::new() };
+        assert!(
+            self.witness.is_none() || sent.unit < self.marked.load(SeqCst),
+            "more marks are to be prepared"
+        );
         let watch = async {
-            self.watch(name, exec, &key, &mut sent).await;
+            self.watch(name, exec, &key, own, &mut sent).await;
             self.send(name, exec, read, Box::pin(std::future::pending())).await
         };
         tokio::select! {
@@ -119,16 +143,16 @@ impl Record {
     }
 
     /// The mark of WATCH's own transaction stands before the key, that of the EXEC is compared first.
-    async fn watch(&self, name: usize, exec: &Executor, key: &str, sent: &mut Sent) {
-        let own = self.units.fetch_add(1, SeqCst);
+    async fn watch(&self, name: usize, exec: &Executor, key: &str, own: usize, sent: &mut Sent) {
         let mut keys = vec![Bytes::copy_from_slice(key.as_bytes())];
-        if self.witness.is_some() {
+        if let Some(witness) = &self.witness {
+            witness.is_watch(own);
             keys.splice(0..0, [mark_bytes(own), mark_bytes(sent.unit)]);
         }
-        let called = self.ticks.next();
+        let called = self.tick();
         let Ok(mut watched) = exec.watch(0, &keys).await else { return };
         sent.watches = watched.split_off(keys.len().saturating_sub(2).min(1));
-        let (returned, op) = (self.ticks.next(), Op::Watch(key.to_owned()));
+        let (returned, op) = (self.tick(), Op::Watch(key.to_owned()));
         let answer = Some(Answer::Ok);
         self.note(Event {
             client: name,
@@ -138,7 +162,7 @@ impl Record {
             returned,
             after: None,
             unit: own,
-            clocks: Vec::new(),
+            clocks: 0..=0,
         });
     }
 
@@ -156,14 +180,14 @@ impl Record {
             calls.push(call(&["EXISTS".to_owned(), mark(unit)]));
         }
         let client = ClientState::new(Arc::default(), true);
-        let called = self.ticks.next();
+        let called = self.tick();
         let run = exec.run(Unit { calls, client, watches, exec: multi, id: None });
         let done = tokio::select! {
             biased;
             done = run => Some(done.replies),
             () = until => None,
         };
-        let returned = self.ticks.next();
+        let returned = self.tick();
         let answers = done.and_then(|replies| answers(replies, lines.len()));
         let known = answers.is_some();
         let ops = if multi { vec![Op::Exec(lines)] } else { lines.into_iter().map(Op::One).collect() };
@@ -175,7 +199,7 @@ impl Record {
         let returned = if known { returned } else { NEVER };
         let mut after = None;
         for (op, answer) in ops.into_iter().zip(answers) {
-            let event = Event { client: name, op, answer, called, returned, after, unit, clocks: Vec::new() };
+            let event = Event { client: name, op, answer, called, returned, after, unit, clocks: 0..=0 };
             after = Some(self.note(event));
         }
         known
@@ -183,12 +207,11 @@ impl Record {
 
     /// The history, with the times that each operation may have seen. To be called once nothing is under way.
     pub fn finish(&self) -> History {
-        let moves = self.moves.lock().unwrap();
-        let clocks = |from: u64, to: u64| -> Vec<u64> {
-            // The first that was not yet replaced at `from`, up to the last that began before `to`.
-            let first = moves.partition_point(|m| m.after <= from).saturating_sub(1);
-            let end = moves.partition_point(|m| m.before < to);
-            moves.get(first..end).unwrap_or_default().iter().map(|m| m.shown).collect()
+        let shown = self.shown.lock().unwrap();
+        let clocks = |from: u64, to: u64| {
+            let first = shown.partition_point(|(tick, _)| *tick <= from).saturating_sub(1);
+            let last = shown.partition_point(|(tick, _)| *tick < to).min(shown.len() - 1);
+            shown[first].1..=shown[last].1
         };
         let mut events = std::mem::take(&mut *self.events.lock().unwrap());
         let seen = self.witness.as_ref().map(|w| w.last_seen());
@@ -207,7 +230,7 @@ impl Record {
             .filter(|e| e.answer.as_ref().is_some_and(|a| !a.is_refused()))
             .map(|e| e.unit)
             .collect();
-        let trace = self.witness.as_ref().map(|w| w.trace(&answered, clocks));
+        let trace = self.witness.as_ref().map(|w| w.trace(&answered));
         History { events, trace }
     }
 }

@@ -224,7 +224,14 @@ impl Replay<'_> {
         let ids = transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
         let mut keys = ids.flat_map(|id| self.events[*id].op.keys());
         let times = if keys.any(|key| self.expiring.contains(key)) { transaction.clocks.len() } else { 1 };
+        let ids = || transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
+        let mut before = None;
         for now in transaction.clocks.iter().take(times) {
+            let same = |before| ids().all(|id| !state.turns(&self.events[*id].op, before, *now));
+            if before.is_some_and(same) {
+                continue;
+            }
+            before = Some(*now);
             let mut states = vec![state.clone()];
             for unit in &transaction.units {
                 let answers = self.answering.get(unit) == Some(&n);

@@ -8,7 +8,7 @@ use super::witness::{Trace, Transaction};
 
 fn one(unit: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
     let op = Op::One(line.split(' ').map(str::to_owned).collect());
-    Event { client: unit, op, answer, called, returned, after: None, unit, clocks: vec![0] }
+    Event { client: unit, op, answer, called, returned, after: None, unit, clocks: 0..=0 }
 }
 
 fn wrote(version: u64, units: &[usize]) -> Transaction {
@@ -125,16 +125,23 @@ fn nothing_is_decided_where_an_engine_does_not_know() {
     assert_eq!(replay(&History { trace: None, ..history }), None);
 }
 
-/// A key that was absent at WATCH may have come and gone: whether the EXEC ran only its client would have heard.
+/// A key that was absent at WATCH and came and went since aborts the EXEC, whoever was told.
 #[test]
-fn an_open_exec_that_watched_an_absent_key_ran_or_not() {
+fn an_exec_whose_absent_key_came_and_went_is_aborted() {
     let watch = Event { op: Op::Watch("k".into()), ..one(0, "GET k", OK, 1, 2) };
     let calls = vec!["SET k 1".split(' ').map(str::to_owned).collect()];
-    let exec = Event { client: 0, op: Op::Exec(calls), ..one(1, "GET k", None, 3, NEVER) };
-    let reader = |answer| one(2, "GET k", answer, 5, 6);
-    for answer in [NIL, text("1")] {
-        let events = [watch.clone(), exec.clone(), reader(answer)];
-        assert!(is_good(&events, &[read(3, &[0]), wrote(4, &[1]), read(4, &[2])]));
-    }
-    assert!(!is_good(&[watch, exec, reader(text("2"))], &[read(3, &[0]), wrote(4, &[1]), read(4, &[2])]));
+    let exec = |answer| Event { client: 0, op: Op::Exec(calls.clone()), ..one(1, "GET k", answer, 9, 10) };
+    let reader = |answer| one(2, "GET k", answer, 11, 12);
+    let (set, del) = (one(3, "SET k 2", OK, 3, 4), one(4, "DEL k", Some(Answer::Int(1)), 5, 6));
+    let (ran, aborted) = (Some(Answer::All(vec![Answer::Ok])), Some(Answer::Aborted));
+    let quiet = [wrote(3, &[0]), wrote(6, &[1]), read(6, &[2])];
+    assert!(is_good(&[watch.clone(), exec(ran.clone()), reader(text("1"))], &quiet));
+    assert!(!is_good(&[watch.clone(), exec(aborted.clone()), reader(NIL)], &quiet), "aborted for nothing");
+    let between = [wrote(3, &[0]), wrote(4, &[3]), wrote(5, &[4]), wrote(6, &[1]), read(6, &[2])];
+    let all = |exec, seen| [watch.clone(), exec, reader(seen), set.clone(), del.clone()];
+    assert!(is_good(&all(exec(aborted), NIL), &between));
+    assert!(!is_good(&all(exec(ran), text("1")), &between), "it came and went");
+    let open = |seen| all(Event { returned: NEVER, ..exec(None) }, seen);
+    assert!(is_good(&open(NIL), &between));
+    assert!(!is_good(&open(text("1")), &between), "whoever was told");
 }

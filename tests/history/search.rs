@@ -10,6 +10,7 @@ use super::model::{Answer, Op, State};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 /// Return time of an operation whose outcome is not known.
@@ -30,8 +31,8 @@ pub struct Event {
     pub unit: usize,
     /// It comes after that event of the same client, though it was sent with it.
     pub after: Option<usize>,
-    /// What clocks said meanwhile: ms, each once.
-    pub clocks: Vec<u64>,
+    /// Times that it may have seen, ms.
+    pub clocks: RangeInclusive<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
 /// Where nothing expires, time does not matter.
 fn at_one_time(mut part: Vec<Event>) -> Vec<Event> {
     if !part.iter().any(|e| e.op.expires()) {
-        part.iter_mut().for_each(|e| e.clocks.truncate(1));
+        part.iter_mut().for_each(|e| e.clocks = *e.clocks.start()..=*e.clocks.start());
     }
     part
 }
@@ -156,10 +157,15 @@ impl Search {
         let events = self.events.clone();
         for n in candidates {
             let event = &events[n];
-            self.steps += event.clocks.len() as u64;
             let mut nexts: Vec<State> = Vec::new();
-            for now in &event.clocks {
-                for next in state.step(event.client, &event.op, event.answer.as_ref(), *now) {
+            let mut before = None;
+            for now in event.clocks.clone() {
+                if before.is_some_and(|before| !state.turns(&event.op, before, now)) {
+                    continue;
+                }
+                before = Some(now);
+                self.steps += 1;
+                for next in state.step(event.client, &event.op, event.answer.as_ref(), now) {
                     if !nexts.contains(&next) {
                         nexts.push(next);
                     }

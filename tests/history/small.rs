@@ -5,7 +5,7 @@ use super::search::{Event, NEVER, Verdict, judge_parts, parts};
 
 fn one(client: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
     let op = Op::One(line.split(' ').map(str::to_owned).collect());
-    Event { client, op, answer, called, returned, after: None, unit: 0, clocks: vec![0] }
+    Event { client, op, answer, called, returned, after: None, unit: 0, clocks: 0..=0 }
 }
 
 fn text(value: &str) -> Option<Answer> {
@@ -87,13 +87,37 @@ fn an_exec_is_one_step_and_watch_guards_it() {
 #[test]
 fn expiry_goes_by_the_clock_of_the_operation() {
     let set = one(0, "SET k 1 PX 10", OK, 1, 2);
-    let at = |clocks: &[u64], answer| Event { clocks: clocks.to_vec(), ..one(1, "GET k", answer, 3, 4) };
-    assert!(is_good(&[set.clone(), at(&[9], text("1"))]));
-    assert!(!is_good(&[set.clone(), at(&[9], Some(Answer::Nil))]), "gone too early");
-    assert!(!is_good(&[set.clone(), at(&[10], text("1"))]), "there too long");
-    assert!(
-        is_good(&[set.clone(), at(&[9, 10], text("1"))]) && is_good(&[set, at(&[9, 10], Some(Answer::Nil))])
-    );
+    let at = |clocks, answer| Event { clocks, ..one(1, "GET k", answer, 3, 4) };
+    assert!(is_good(&[set.clone(), at(9..=9, text("1"))]));
+    assert!(!is_good(&[set.clone(), at(9..=9, Some(Answer::Nil))]), "gone too early");
+    assert!(!is_good(&[set.clone(), at(10..=10, text("1"))]), "there too long");
+    assert!(is_good(&[set.clone(), at(9..=10, text("1"))]) && is_good(&[set, at(9..=10, Some(Answer::Nil))]));
+}
+
+/// A client has heard that the key has expired; an operation that began before that, and looked at an earlier time, may not find it alive.
+#[test]
+fn time_does_not_run_backwards() {
+    let set = one(0, "SET k 1 PX 10", OK, 1, 2);
+    let reader = |clocks, answer| Event { clocks, ..one(1, "GET k", answer, 4, 5) };
+    for (line, answer) in [("PERSIST k", Answer::Int(1)), ("GETEX k PX 90", Answer::Text("1".into()))] {
+        let late = Event { clocks: 9..=9, ..one(2, line, Some(answer), 3, 6) };
+        assert!(is_good(&[set.clone(), reader(9..=9, text("1")), late.clone()]), "{line}");
+        assert!(is_good(&[set.clone(), reader(11..=11, text("1")), late.clone()]), "{line}: it lives on");
+        assert!(!is_good(&[set.clone(), reader(11..=11, Some(Answer::Nil)), late]), "{line}");
+    }
+    // Another key's end shows the time as well.
+    let other = one(0, "SET j 1 PX 5", OK, 1, 2);
+    let exec = |clocks, answer| Event {
+        op: Op::Exec(vec![vec!["EXISTS".into(), "j".into()], vec!["EXISTS".into(), "k".into()]]),
+        clocks,
+        ..one(3, "GET j", Some(answer), 7, 8)
+    };
+    let counts = |j, k| Answer::All(vec![Answer::Int(j), Answer::Int(k)]);
+    let all = |clocks, answer| {
+        [set.clone(), other.clone(), reader(11..=11, Some(Answer::Nil)), exec(clocks, answer)]
+    };
+    assert!(is_good(&all(4..=11, counts(0, 0))));
+    assert!(!is_good(&all(4..=11, counts(1, 0))), "the first is over since before the second");
 }
 
 #[test]

@@ -15,7 +15,7 @@ const SLOW: Duration = Duration::from_secs(2);
 /// Larger parts are left to the replay.
 const SEARCHED: usize = 1500;
 /// Times that an operation may have seen, beyond which its part is left to the replay too.
-const CLOCKS: usize = 40;
+const CLOCKS: u64 = 40;
 
 /// How often the second opinion was no and yes.
 pub static OPINIONS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
@@ -61,7 +61,7 @@ fn agreed(history: &History, twice: bool) -> Verdicts {
 }
 
 fn is_small(part: &[Event]) -> bool {
-    part.len() <= SEARCHED && part.iter().all(|e| e.clocks.len() <= CLOCKS)
+    part.len() <= SEARCHED && part.iter().all(|e| e.clocks.end() - e.clocks.start() < CLOCKS)
 }
 
 fn ask_the_tester(part: &[Event]) {

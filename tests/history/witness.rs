@@ -41,7 +41,7 @@ pub struct Transaction {
     pub wrote: bool,
     /// In the order in which they ran.
     pub units: Vec<usize>,
-    /// What clocks said while it ran, ms.
+    /// When its commands ran, ms; several where that is not known.
     pub clocks: Vec<u64>,
 }
 
@@ -57,6 +57,7 @@ pub struct Trace {
 #[derive(Default)]
 struct Seen {
     begun: u64,
+    now: u64,
     read: u64,
     version: Version,
     units: Vec<usize>,
@@ -66,6 +67,8 @@ struct Seen {
 pub struct Witness {
     ticks: Ticks,
     seen: Mutex<BTreeMap<u64, Seen>>,
+    /// Units that are a WATCH.
+    watching: Mutex<BTreeSet<usize>>,
     under_way: AtomicUsize,
 }
 
@@ -73,6 +76,9 @@ impl Observer for Witness {
     fn begins(&self, tx: u64) {
         let seen = Seen { begun: self.ticks.next(), ..Seen::default() };
         self.seen.lock().unwrap().insert(tx, seen);
+    }
+    fn runs_at(&self, tx: u64, now: u64) {
+        self.seen.lock().unwrap().get_mut(&tx).unwrap().now = now;
     }
     fn wants(&self, key: &[u8]) -> bool {
         unit_of(key).is_some()
@@ -97,7 +103,13 @@ impl Observer for Witness {
 
 impl Witness {
     pub fn new(ticks: Ticks) -> Self {
-        Witness { ticks, seen: Mutex::default(), under_way: AtomicUsize::new(0) }
+        Witness { ticks, seen: Mutex::default(), watching: Mutex::default(), under_way: AtomicUsize::new(0) }
+    }
+
+    /// `unit` is a WATCH. It changes nothing that a client sees, so it may be committed twice: what it remembers is what its last
+    /// transaction read.
+    pub fn is_watch(&self, unit: usize) {
+        self.watching.lock().unwrap().insert(unit);
     }
 
     /// Waits for the commits that are under way.
@@ -112,17 +124,19 @@ impl Witness {
         panic!("a commit takes longer than {PATIENCE:?}");
     }
 
-    /// `answered`: units of which the client heard an answer. `clocks`: what they said between two ticks.
-    pub fn trace(&self, answered: &BTreeSet<usize>, clocks: impl Fn(u64, u64) -> Vec<u64>) -> Trace {
+    /// `answered`: units of which the client heard an answer.
+    pub fn trace(&self, answered: &BTreeSet<usize>) -> Trace {
         let all = self.seen.lock().unwrap();
+        let watching = self.watching.lock().unwrap();
+        let watch = |seen: &Seen| seen.units.iter().find(|unit| watching.contains(unit)).copied();
         let mut trace = Trace::default();
         let mut placed = BTreeSet::new();
         let mut found: Vec<(Version, bool, u64, Vec<usize>, u64)> = Vec::new();
-        for seen in all.values() {
+        for seen in all.values().filter(|seen| watch(seen).is_none()) {
             match seen.commit {
                 Some(Ok(version)) if !seen.units.is_empty() => {
                     placed.extend(seen.units.iter().copied());
-                    found.push((version, true, seen.begun, seen.units.clone(), seen.read));
+                    found.push((version, true, seen.begun, seen.units.clone(), seen.now));
                 }
                 Some(Err(StoreError::Unknown)) => trace.doubtful.extend(&seen.units),
                 _ => {}
@@ -133,6 +147,16 @@ impl Witness {
             last.extend(seen.units.iter().map(|unit| (*unit, *tx)));
         }
         for (tx, seen) in all.iter() {
+            if let Some(unit) = watch(seen) {
+                if last[&unit] == *tx && answered.contains(&unit) {
+                    let (version, wrote) = match seen.commit {
+                        Some(Ok(version)) => (version, true),
+                        _ => (seen.version, false),
+                    };
+                    found.push((version, wrote, seen.begun, vec![unit], seen.now));
+                }
+                continue;
+            }
             let stands = |unit: &&usize| {
                 last[unit] == *tx
                     && answered.contains(unit)
@@ -141,16 +165,11 @@ impl Witness {
             };
             let units: Vec<usize> = seen.units.iter().filter(stands).copied().collect();
             if !units.is_empty() {
-                found.push((seen.version, false, seen.begun, units, seen.read));
+                found.push((seen.version, false, seen.begun, units, seen.now));
             }
         }
         found.sort_by_key(|(version, wrote, begun, ..)| (*version, !*wrote, *begun));
-        let of = |(version, wrote, begun, units, read)| Transaction {
-            version,
-            wrote,
-            units,
-            clocks: clocks(begun, read),
-        };
+        let of = |(version, wrote, _, units, now)| Transaction { version, wrote, units, clocks: vec![now] };
         trace.transactions = found.into_iter().map(of).collect();
         trace
     }

@@ -8,7 +8,7 @@ use crate::support::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tern::env::Env;
+use tern::env::{Env, Timeline};
 use tern::store::faulty::FaultRates;
 use tern::store::observe::Observer;
 use tern::store::tamper::Tamper;
@@ -30,6 +30,8 @@ pub struct Plan {
     /// One call in so many is given up; 0: none.
     pub give_up: usize,
     pub tamper: Option<Arc<dyn Tamper>>,
+    /// Servers do not know what the others rely on, nor what they have shown as over.
+    pub own_times: bool,
     pub sweep: Sweep,
     /// On the embedded engine whatever the tests run on: the breach needs versions that are pinned in `begin`.
     pub embedded: bool,
@@ -53,11 +55,17 @@ pub async fn history(plan: Plan, seed: u64) -> History {
     };
     let env = Env::seeded(START, seed);
     for _ in 0..plan.servers {
-        cluster.join(env.clone()).await;
+        let mut env = env.clone();
+        if plan.own_times {
+            env.timeline = Arc::new(Timeline::new(env.clock.clone()));
+        }
+        cluster.join(env).await;
     }
-    let record = Record::new(plan.clients, START, plan.marked);
+    let record = Record::new(plan.clients, env.timeline.clone(), plan.marked);
     let world = Arc::new(World { cluster: Arc::new(cluster), record, plan });
     let faulty = &world.cluster.faulty;
+    let (exec, steps) = (&world.cluster.members[0].exec, world.plan.clients * world.plan.steps);
+    world.record.prepare(exec, steps, world.plan.groups).await;
     faulty.set_observer(world.record.witness.clone().map(|w| w as Arc<dyn Observer>));
     world.fill().await;
     faulty.set_rates(world.plan.rates);
@@ -96,10 +104,10 @@ impl World {
     async fn time(self: Arc<Self>, stop: Arc<AtomicBool>, seed: u64) {
         let mut rng = Rng::new(seed ^ 0x7171);
         while !stop.load(SeqCst) {
-            tokio::time::sleep(Duration::from_micros(300 + rng.below(1000) as u64)).await;
+            tokio::time::sleep(Duration::from_micros(1500 + rng.below(3000) as u64)).await;
             if self.plan.groups.contains(&Group::Expiring) {
                 let by = Duration::from_millis(1 + rng.below(6) as u64);
-                self.record.advance(&self.cluster.members[0].server.env.clock, by);
+                self.cluster.members[0].server.env.clock.advance(by);
                 let (n, key) = (rng.below(self.plan.servers), format!("e{}", rng.below(2)));
                 let shard = tern::keyspace::keys::shard(tern::keyspace::keys::hash(key.as_bytes()));
                 (self.plan.sweep)(self.cluster.clone(), n, shard).await;

@@ -186,3 +186,109 @@ fn more_clients_than_descriptors_do_not_starve_the_store() {
     std::thread::sleep(Duration::from_millis(300));
     assert_unharmed(&tern);
 }
+
+/// Those who ask for metrics are strangers: their connections must take no descriptor from clients and the store.
+#[test]
+fn a_crowd_at_the_metrics_port_starves_nobody() {
+    if program("sh").is_none() {
+        return skipped("a crowd at the metrics port: no sh", "apt-get install dash");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (port, metrics) = (free_port(), free_port());
+    let mut command = Command::new("sh");
+    let line = "ulimit -n 800; exec \"$0\" --port \"$1\" --metrics-port \"$2\" --dir \"$3\" \
+                --store-write-buffer-size 64kb --tcp-backlog 2000";
+    command.args(["-c", line, env!("CARGO_BIN_EXE_tern"), &port.to_string(), &metrics.to_string()]);
+    let tern = tern_on(command.arg(home.path().join("data")), port);
+    let before = descriptors(&tern);
+    let witness = Witness::start(&tern);
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], metrics));
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    let crowd: Vec<TcpStream> = (0..1000).filter_map(|_| connect()).collect();
+    assert!(crowd.len() > 200, "only {} are there", crowd.len());
+    std::thread::sleep(Duration::from_millis(300));
+    let taken = descriptors(&tern).saturating_sub(before);
+    assert!(taken <= 40, "{taken} descriptors for {} silent connections", crowd.len());
+    // Clients come, and the store writes and opens tables.
+    let mut clients: Vec<Client> = (0..20).map(|_| tern.client()).collect();
+    let value = "x".repeat(10_000);
+    for n in 0..200 {
+        let reply = clients[n % 20].line(&format!("SET filler:{n} {value}"));
+        assert_eq!(reply, Value::Simple(b"OK".to_vec()), "{}", tern.log());
+    }
+    witness.was_served("1000 silent connections at the metrics port and 800 descriptors");
+    assert_eq!(lines_with(&tern, "accept failed"), 0, "{}", tern.log());
+    drop(crowd);
+    let mut scrape = TcpStream::connect(address).unwrap();
+    scrape.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    scrape.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    scrape.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    assert_unharmed(&tern);
+}
+
+/// Before it has logged in nobody has a claim to memory.
+#[test]
+fn strangers_take_little_memory() {
+    let tern = tern(&["--requirepass", "secret"]);
+    let mut admin = tern.client();
+    admin.line("AUTH secret");
+    let argument = [&b"$16384\r\n"[..], &[b'x'; 16384], b"\r\n"].concat();
+    let auth = |n: usize| {
+        let head = format!("*{}\r\n$4\r\nAUTH\r\n", n + 1).into_bytes();
+        let mut request = [head, argument.repeat(n)].concat();
+        request.truncate(request.len() - 3);
+        request
+    };
+    let errors = b"no_such_command_whatever_it_is_that_somebody_tries_here and some arguments of it\r\n";
+    for (what, request) in [
+        ("a long password", auth(2)),
+        ("nine long arguments", auth(9)),
+        ("a long line", vec![b'x'; 60_000]),
+        ("errors", errors.repeat(300)),
+    ] {
+        let witness = Witness::with({
+            let mut c = tern.client();
+            c.line("AUTH secret");
+            c
+        });
+        let before = tern.resident();
+        let mut strangers: Vec<TcpStream> = (0..200).map(|_| connect(&tern)).collect();
+        for stream in &mut strangers {
+            stream.set_nonblocking(true).unwrap();
+            // In pieces, as it comes over a network; the server may have closed it.
+            for piece in request.chunks(16_000) {
+                let _ = stream.write(piece);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(700));
+        let each = tern.resident().saturating_sub(before) / strangers.len();
+        say(&format!("{what}, not logged in: {each} bytes of memory each"));
+        assert!(each < 96 << 10, "{what}: {each} bytes a connection");
+        witness.was_served(what);
+    }
+    let mut last = connect(&tern);
+    let name = [&b"*3\r\n$4\r\nAUTH\r\n"[..], &argument, &argument].concat();
+    last.write_all(&name).unwrap();
+    let mut answer = [0; 10];
+    last.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"-WRONGPASS", "a long name and a long password are read");
+}
+
+#[test]
+fn who_is_silent_at_the_metrics_port_is_closed_within_seconds() {
+    let metrics = free_port();
+    let tern = tern(&["--metrics-port", &metrics.to_string()]);
+    for request in [&b""[..], b"GET /metrics HTTP/1.1\r\nHost:", &[b'x'; 9000]] {
+        let since = Instant::now();
+        let mut stream = TcpStream::connect(("127.0.0.1", metrics)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        stream.write_all(request).ok();
+        let mut answer = Vec::new();
+        let ended = stream.read_to_end(&mut answer);
+        assert!(!matches!(ended, Err(e) if e.kind() == std::io::ErrorKind::WouldBlock), "still open");
+        assert!(answer.is_empty() && since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    }
+    assert_unharmed(&tern);
+}

@@ -7,7 +7,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod crowd;
+mod files;
 mod flood;
+mod globs;
 #[path = "../support/mod.rs"]
 mod support;
 mod witness;

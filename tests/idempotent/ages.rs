@@ -4,7 +4,7 @@
 use crate::support::resp::Value;
 use crate::world::{START, World};
 use std::time::{Duration, Instant};
-use tern::keyspace::keys::SHARDS;
+use tern::keyspace::keys::{SHARDS, root};
 use tern::store::{RangeOptions, Read};
 use tern::types::receipt::{Mark, Swept, sweep};
 
@@ -17,8 +17,11 @@ fn use_id(world: &World, id: &str) -> Value {
 /// Rows of receipts and of their index.
 fn rows(world: &World) -> usize {
     world.runtime.block_on(async {
-        let tx = world.store.begin();
-        tx.get_range(b"t", b"v", RangeOptions::default(), Read::Snapshot).await.unwrap().pairs.len()
+        let (tx, opts) = (world.store.begin(), RangeOptions::default());
+        let (begin, end) = root::owned_receipts();
+        let receipts = tx.get_range(&begin, &end, opts, Read::Snapshot).await.unwrap().pairs.len();
+        let ages = tx.get_range(b"u", b"v", opts, Read::Snapshot).await.unwrap().pairs.len();
+        receipts + ages
     })
 }
 

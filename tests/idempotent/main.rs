@@ -8,4 +8,5 @@ mod support;
 mod ages;
 mod answers;
 mod retries;
+mod users;
 mod world;

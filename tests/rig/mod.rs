@@ -21,6 +21,7 @@ use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
+use tern::types::string::walk::Stretch;
 
 /// Where the manual clock starts, in ms since the epoch.
 pub const START: u64 = 1_700_000_000_000;
@@ -85,6 +86,16 @@ impl Rig {
         self.run_bytes(argv).await
     }
 
+    /// Runs one command, whose words stand between spaces, under an id.
+    pub async fn under_id(&self, id: &str, line: &str) -> Reply {
+        let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+        let calls = vec![Call { row, argv, names, id: Some(Bytes::copy_from_slice(id.as_bytes())) }];
+        let client = self.client.clone();
+        let unit = Unit { calls, client, watches: Vec::new(), exec: false, id: None };
+        self.exec.run(unit).await.replies.unwrap().remove(0)
+    }
+
     /// Runs one command whose words stand between spaces.
     pub async fn line(&mut self, line: &str) -> Reply {
         self.run(&line.split(' ').collect::<Vec<_>>()).await
@@ -118,7 +129,11 @@ impl Rig {
         let unit = Unit { calls, client: self.client.clone(), watches: Vec::new(), exec: false, id: None };
         let done = self.exec.run(unit).await;
         self.client = done.client;
-        done.replies.unwrap()
+        let mut replies = Vec::new();
+        for reply in done.replies.unwrap() {
+            replies.push(whole(reply).await);
+        }
+        replies
     }
 
     /// Moves the clock.
@@ -158,8 +173,41 @@ impl Rig {
             round: self.round().await,
             space: self.space(),
             outbox: None,
+            life: Default::default(),
         }
     }
+}
+
+/// A reply with its long strings as a client gets them.
+pub async fn whole(reply: Reply) -> Reply {
+    let mut bytes = Vec::new();
+    let mut add = |stretch| match stretch {
+        Stretch::Bytes(some) => bytes.extend_from_slice(&some),
+        Stretch::Zeroes(n) => bytes.resize(bytes.len() + n as usize, 0),
+    };
+    match reply {
+        Reply::Long(mut long) => {
+            while let Some(stretch) = long.next().await.unwrap() {
+                add(stretch);
+            }
+            assert_eq!(bytes.len() as u64, long.len());
+        }
+        Reply::Dumped(mut payload) => {
+            while let Some(stretch) = payload.next().await.unwrap() {
+                add(stretch);
+            }
+            assert_eq!(bytes.len() as u64, payload.len());
+        }
+        Reply::Array(items) => {
+            let mut all = Vec::new();
+            for item in items {
+                all.push(Box::pin(whole(item)).await);
+            }
+            return Reply::Array(all);
+        }
+        other => return other,
+    }
+    Reply::Bulk(bytes.into())
 }
 
 /// A bulk string.

@@ -61,7 +61,7 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     loads.iter().for_each(|load| load.abort());
     let (swept, took) = (now.swept, begun.elapsed());
     println!("{swept} swept in {took:?}, {made} made meanwhile");
-    let lag = 4 * BACKLOG * 5 * took.as_millis() as u64 / swept;
+    let lag = 6 * BACKLOG * 5 * took.as_millis() as u64 / swept;
     assert!(made <= swept / 2 + lag, "{made} members were made while {swept} were swept in {took:?}");
     for n in [1, 2] {
         assert!(c.space(n).brake.delayed.load(Ordering::Relaxed) > 0, "server {n} has slowed nobody");
@@ -142,7 +142,7 @@ async fn a_dictionary_that_has_grown_is_collected_before_it_is_time() {
         let tx = c.store.begin();
         tx.set(&root::collector(), &State { live, ..before }.encode()).unwrap();
         tx.commit().await.unwrap();
-        c.space(0).ids.take(blocks << 16).await.unwrap();
+        c.space(0).ids.take(&c.store.begin(), blocks << 16).await.unwrap();
         c.advance(Duration::from_secs(11));
         tokio::time::sleep(Duration::from_millis(2500)).await;
         let cycles = state(&c).await.cycles - before.cycles;

@@ -73,7 +73,7 @@ async fn collect(c: Arc<Cluster>, n: usize, seed: u64, until: Instant) -> Result
         let patience = Duration::from_millis(if rng.below(3) == 0 { rng.below(30) } else { 100_000 });
         let step = async {
             let state = collector.state().await?;
-            waiting.look(c.space(n), &pace(), &state).await?;
+            waiting.look(c.space(n), &pace(), &c.store.begin(), &state).await?;
             if state.phase == Phase::Idle {
                 collector.begin().await?;
             }
@@ -108,7 +108,7 @@ fn waiting(c: &Cluster) -> Vec<Waiting> {
 async fn look(c: &Cluster, waiting: &mut [Waiting]) {
     let now = state(c).await;
     for (n, waiting) in waiting.iter_mut().enumerate() {
-        waiting.look(c.space(n), &pace(), &now).await.unwrap();
+        waiting.look(c.space(n), &pace(), &c.store.begin(), &now).await.unwrap();
     }
 }
 
@@ -139,7 +139,7 @@ async fn cycles(c: &Cluster, n_cycles: u64) {
             if now != last {
                 (last, since) = (now, Instant::now());
             }
-            let _ = waiting.look(c.space(n), &pace(), &now).await;
+            let _ = waiting.look(c.space(n), &pace(), &c.store.begin(), &now).await;
             let collector = Collector::new(c.space(n), pace());
             if now.phase == Phase::Idle {
                 let _ = collector.begin().await;
@@ -256,7 +256,7 @@ async fn keep_up(c: Arc<Cluster>, until: Instant) {
     while Instant::now() < until {
         let now = state(&c).await;
         for (n, waiting) in waiting.iter_mut().enumerate() {
-            let _ = waiting.look(c.space(n), &pace(), &now).await;
+            let _ = waiting.look(c.space(n), &pace(), &c.store.begin(), &now).await;
         }
         let pace = Pace { grace: pace().grace, ..Pace::default() }.hurried(&now);
         let collector = Collector::new(c.space(0), pace);

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use tern::commands::reply::Reply;
 use tern::error::{Error, StoreError};
 use tern::keyspace::Scope;
-use tern::keyspace::collector::{Phase, decode_candidates, encode_candidates};
+use tern::keyspace::collector::{Phase, Round, decode_candidates, encode_candidates};
 use tern::keyspace::ids::{BLOCK, ids_of_row};
 use tern::keyspace::keys::root;
 use tern::store::{RangeOptions, Read};
@@ -241,7 +241,7 @@ async fn a_reply_that_is_being_sent_keeps_its_members() {
     }
     assert_eq!(c.keys(b"e\x03", b"e\x04").await.len(), 2, "two have no such reply");
     assert_eq!(members_of(&c, 1, reply).await.unwrap(), BTreeSet::from_iter(words));
-    waiting[1].look(c.space(1), &pace(), &state(&c).await).await.unwrap();
+    waiting[1].look(c.space(1), &pace(), &c.store.begin(), &state(&c).await).await.unwrap();
     assert_eq!(step(&c, 0).await, Step::Worked);
     assert_eq!(state(&c).await.phase, Phase::Sweep);
     cycles(&c, 1).await;
@@ -347,24 +347,37 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
     use tern::types::set::stage;
     let c = cluster().await;
     let words = many(0, 600);
-    let ahead = stage::intern(c.space(0), &words).await.unwrap().unwrap();
-    let found = stage::find(c.space(0), &words).await.unwrap().unwrap();
-    let epoch = state(&c).await.epoch;
-    assert!(ahead.hold_in(epoch) && found.hold_in(epoch));
+    let ahead = stage::intern(c.space(0), &[&words]).await.unwrap().remove(0);
+    let found = stage::find(c.space(0), &[&words]).await.unwrap().remove(0);
+    let round = async || c.space(0).catalog.load(&c.store.begin()).await.unwrap().round;
+    let before = round().await;
+    assert!(ahead.hold_in(before) && found.hold_in(before));
+    let lossy = Round { generation: before.generation + 1, ..before };
+    assert!(!ahead.hold_in(lossy) && !found.hold_in(lossy), "the store may have lost them");
     cycles(&c, 1).await;
     let s = state(&c).await;
     assert_eq!(s.collected, 600, "no set holds them yet");
-    assert!(!ahead.hold_in(s.epoch) && !found.hold_in(s.epoch));
+    let after = round().await;
+    assert!(!ahead.hold_in(after) && !found.hold_in(after));
     c.run(0, argv("SADD a", words.clone())).await;
     let tx = c.store.begin();
     let catalog = c.space(0).catalog.load(&tx).await.unwrap();
     let (db, round) = (catalog.prefixes[0], catalog.round);
-    let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0), outbox: None };
+    let s = Scope {
+        tx: &tx,
+        db,
+        number: 0,
+        now: 1_000,
+        round,
+        space: c.space(0),
+        outbox: None,
+        life: Default::default(),
+    };
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
     let conflict = Err(Error::Store(StoreError::Conflict));
-    assert_eq!(set::add_ids(&s, &mut slot, &ahead).await, conflict);
+    assert_eq!(set::add_ids(&s, &mut slot, &words, &ahead).await, conflict);
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, conflict);
-    let again = stage::find(c.space(0), &words).await.unwrap().unwrap();
+    let again = stage::find(c.space(0), &[&words]).await.unwrap().remove(0);
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &again).await, Ok(600));
 }
 
@@ -380,7 +393,16 @@ async fn what_was_built_in_another_epoch_is_not_swapped_in() {
     for fits in [true, false] {
         let tx = c.store.begin();
         let round = c.space(0).catalog.load(&tx).await.unwrap().round;
-        let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0), outbox: None };
+        let s = Scope {
+            tx: &tx,
+            db,
+            number: 0,
+            now: 1_000,
+            round,
+            space: c.space(0),
+            outbox: None,
+            life: Default::default(),
+        };
         assert_eq!(built.try_take(&s, &s).await, Ok(fits));
         cycles(&c, 1).await;
     }
@@ -395,7 +417,7 @@ async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
     c.run(0, argv("SADD a", words.clone())).await;
     c.run(0, argv("SREM a", words[..300].to_vec())).await;
     begin(&c, 0).await;
-    let found = stage::find(c.space(0), &words).await.unwrap().unwrap();
+    let found = stage::find(c.space(0), &[&words]).await.unwrap().remove(0);
     let epoch = state(&c).await.epoch;
     until(&c, pace(), |now| now.phase == Phase::Idle).await;
     assert_eq!((state(&c).await.collected, state(&c).await.epoch), (300, epoch));
@@ -403,7 +425,16 @@ async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
     let tx = c.store.begin();
     let catalog = c.space(0).catalog.load(&tx).await.unwrap();
     let (db, round) = (catalog.prefixes[0], catalog.round);
-    let s = Scope { tx: &tx, db, number: 0, now: 1_000, round, space: c.space(0), outbox: None };
+    let s = Scope {
+        tx: &tx,
+        db,
+        number: 0,
+        now: 1_000,
+        round,
+        space: c.space(0),
+        outbox: None,
+        life: Default::default(),
+    };
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, Ok(600), "by their new ids too");
 }

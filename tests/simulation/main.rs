@@ -171,11 +171,12 @@ fn the_same_seed_is_the_same_history() {
 fn breaches_are_found() {
     let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
     let delays = FaultRates { delay: 0.2, ..FaultRates::default() };
-    let breaches: [Breach; 6] = [
+    let breaches: [Breach; 7] = [
         ("a read conflict is dropped", &[Group::Counters], delays, Arc::new(breaches::NoReadConflict)),
         ("versions before snapshots", &[Group::Counters], delays, Arc::new(breaches::VersionBeforeSnapshot)),
         ("the lane key is skipped", &[Group::Counters], unknown, Arc::new(breaches::LaneKeySkipped)),
         ("WATCH without revision", &[Group::Watched], delays, Arc::new(breaches::WatchWithoutRevision)),
+        ("an absent key comes and goes", &[Group::Watched], delays, Arc::new(breaches::GhostsForEver)),
         ("stale read versions", &[Group::Registers], delays, Arc::new(breaches::StaleReadVersion)),
         ("early answers", &[Group::Registers], delays, Arc::new(breaches::AnswerBeforeSync)),
     ];

@@ -83,6 +83,11 @@ impl Plan {
         }
     }
 
+    /// Of all clients, at most about.
+    fn steps(&self) -> usize {
+        self.time.as_millis() as usize * self.clients / (self.think.as_millis() as usize).max(1)
+    }
+
     /// In seconds.
     pub fn client_time(&self) -> u64 {
         self.time.as_secs() * self.clients as u64
@@ -160,7 +165,7 @@ impl World {
         let shared = Faulty::new(local, seed, FaultRates::default());
         let world = Arc::new(World {
             seats: (0..plan.servers).map(|_| watch::Sender::new(None)).collect(),
-            record: Record::new(plan.clients, START, plan.marked),
+            record: Record::new(plan.clients, env.timeline.clone(), plan.marked),
             store: Store::Faulty(shared.clone()),
             stop: watch::Sender::new(false),
             crashes: AtomicU64::new(0),
@@ -170,10 +175,13 @@ impl World {
             env,
             shared,
         });
-        world.shared.set_observer(world.record.witness.clone().map(|w| w as Arc<dyn Observer>));
         for n in 0..world.plan.servers {
             world.start(n, seed + n as u64).await;
         }
+        let first = world.seats[0].borrow().clone().unwrap();
+        world.record.prepare(&first.exec, world.plan.steps(), world.plan.groups).await;
+        drop(first);
+        world.shared.set_observer(world.record.witness.clone().map(|w| w as Arc<dyn Observer>));
         world.shared.set_tamper(world.plan.tamper.clone());
         world.live(seed).await;
         world.end().await
@@ -221,7 +229,7 @@ impl World {
         loop {
             let by = Duration::from_millis(1 + rng.below(8) as u64);
             tokio::time::sleep(by).await;
-            self.record.advance(&self.env.clock, by);
+            self.env.clock.advance(by);
         }
     }
 

@@ -238,3 +238,88 @@ async fn watches_fire_when_the_store_is_reopened() {
     doubtful.await.unwrap().unwrap();
     tokio::time::timeout(Duration::from_secs(5), watch).await.unwrap().unwrap();
 }
+
+/// What was read, leased or built before may not be there: whoever kept it asks for the generation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_lost_what_it_had_acknowledged_is_of_another_generation() {
+    let h = harness(Fsync::Always);
+    h.disk.forget_unsynced();
+    for (fsync, lost) in [(Fsync::Always, 0), (Fsync::No, 1), (Fsync::Always, 0), (Fsync::No, 1)] {
+        let before = h.begin().generation().await.unwrap();
+        h.store.set_fsync(Fsync::Always);
+        h.put(&[("kept", "1")]).await;
+        h.store.set_fsync(fsync);
+        h.put(&[("acknowledged", "1")]).await;
+        let told = tokio::spawn({
+            let store = h.store.clone();
+            async move { store.lost(before).await }
+        });
+        h.disk.fail_next_write();
+        let doubtful = start(&h.store, "doubtful");
+        until_read_only(&h.store, true).await;
+        let stale = h.begin();
+        assert_eq!(stale.generation().await, Ok(before));
+        stale.set(b"stale", b"1").unwrap();
+        h.disk.heal();
+        let stale = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            drop(stale)
+        };
+        let (verdict, ()) = tokio::join!(doubtful, stale);
+        assert!(matches!(verdict.unwrap(), Err(StoreError::ReadOnly(_))));
+        until_read_only(&h.store, false).await;
+        assert_eq!(h.begin().generation().await, Ok(before + lost));
+        assert_eq!(h.value("acknowledged").await.is_none(), lost == 1);
+        assert_eq!(h.value("kept").await.as_deref(), Some("1"));
+        if lost == 1 {
+            let told = tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
+            assert_eq!(told.unwrap(), before + 1);
+        } else {
+            assert!(!told.is_finished());
+            told.abort();
+        }
+        let tx = h.begin();
+        tx.clear(b"acknowledged").unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+/// It may have been empty, or just opened: then there was nothing to lose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_had_nothing_to_lose_stays_of_its_generation() {
+    let h = harness(Fsync::No);
+    h.disk.forget_unsynced();
+    for _ in 0..2 {
+        h.disk.fail_next_write();
+        let doubtful = start(&h.store, "doubtful");
+        until_read_only(&h.store, true).await;
+        h.disk.heal();
+        doubtful.await.unwrap().unwrap_err();
+        until_read_only(&h.store, false).await;
+        assert_eq!(h.begin().generation().await, Ok(0));
+    }
+}
+
+/// No transaction lives through a reopening, for its snapshot keeps the old database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_begins_while_the_store_is_away_is_of_the_generation_that_comes_back() {
+    let h = harness(Fsync::No);
+    h.disk.forget_unsynced();
+    h.put(&[("acknowledged", "1")]).await;
+    h.disk.fail_next_write();
+    let doubtful = start(&h.store, "doubtful");
+    until_read_only(&h.store, true).await;
+    let late = loop {
+        let tx = h.begin();
+        h.disk.heal();
+        let generation = tokio::time::timeout(Duration::from_millis(1), tx.generation()).await;
+        if generation != Ok(Ok(0)) {
+            break tx;
+        }
+    };
+    assert_eq!(late.generation().await, Ok(1));
+    late.set(b"late", b"1").unwrap();
+    doubtful.await.unwrap().unwrap_err();
+    late.commit().await.unwrap();
+    assert_eq!(h.all().await, "late=1");
+}

@@ -212,6 +212,37 @@ fn a_renewed_certificate_comes_into_force_and_a_broken_one_does_not() {
 }
 
 /// A start that must fail: what it says.
+/// What is no file never ends: the server must not wait for it.
+#[test]
+fn only_files_are_read() {
+    let Some(world) = world("TLS: odd files") else { return };
+    let (tern, _) = world.start(&["--tls-auth-clients", "no"]);
+    let (mut admin, mut other) = (tern.client(), tern.client());
+    admin.set_timeout(Duration::from_secs(5));
+    let fifo = world.home.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let large = world.home.path().join("large");
+    std::fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    let fifo = fifo.to_str().unwrap();
+    for (file, why) in [
+        (fifo, "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        ("/dev/tty", "not a regular file"),
+        (large.to_str().unwrap(), "longer than 1048576 bytes"),
+    ] {
+        for option in ["tls-ca-cert-file", "tls-cert-file", "tls-key-file"] {
+            let set = ["CONFIG", "SET", option, file, "tls-auth-clients", "optional"];
+            let Value::Error(said) = admin.run(&set).value else { panic!("{option} {file}") };
+            let said = String::from_utf8_lossy(&said);
+            assert!(said.contains(why), "{said}");
+        }
+    }
+    // In a directory there may be anything.
+    let dir = world.home.path().to_str().unwrap();
+    assert!(admin.run(&["CONFIG", "SET", "tls-ca-cert-dir", dir]).value == Value::Simple(b"OK".to_vec()));
+    assert_eq!(other.line("PING"), Value::Simple(b"PONG".to_vec()));
+}
+
 fn refused(world: &World, change: &[&str]) -> String {
     let mut options = world.options(free_port());
     options.extend(change.iter().map(|s| (*s).to_owned()));

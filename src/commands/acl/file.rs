@@ -3,7 +3,7 @@
 use super::user::{DEFAULT, User, joined};
 use super::{Acl, RuleError, Users};
 use crate::commands::args::quoted;
-use crate::config::Settings;
+use crate::config::{Settings, file};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,7 +24,8 @@ impl Acl {
         if !settings.users.is_empty() {
             return Err(BOTH.into());
         }
-        self.load_file(settings).map(drop)
+        self.replace(Self::read_file(settings)?);
+        Ok(())
     }
 
     fn load_lines(&self, settings: &Settings) -> Result<(), String> {
@@ -43,11 +44,11 @@ impl Acl {
         Ok(())
     }
 
-    /// Reads `aclfile`, and puts its users in the place of all. Returns the names of those that are no more.
-    pub fn load_file(&self, settings: &Settings) -> Result<Vec<Bytes>, String> {
+    /// The users of `aclfile`. The file may be long, or its disk slow: not to be called where others wait.
+    pub fn read_file(settings: &Settings) -> Result<Users, String> {
         let name = &settings.aclfile;
-        let text =
-            std::fs::read(name).map_err(|e| format!("Error loading ACLs, opening file '{name}': {e}"))?;
+        let text = file::read(Path::new(name), file::TEXT)
+            .map_err(|e| format!("Error loading ACLs, opening file '{name}': {e}"))?;
         let (mut new, mut errors) = (BTreeMap::new(), String::new());
         for (n, line) in text.split(|b| *b == b'\n').enumerate() {
             let split = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -68,14 +69,19 @@ impl Acl {
             return Err(errors + UNCHANGED);
         }
         new.entry(DEFAULT).or_insert_with(|| Arc::new(User::open()));
-        Ok(self.change(|users| {
-            let old = std::mem::replace(users, new);
-            old.into_keys().filter(|name| !users.contains_key(name)).collect()
-        }))
+        Ok(new)
     }
 
-    /// Writes all users into `file`. A crash leaves the old file or the new one.
-    pub fn save_file(&self, file: &Path) -> std::io::Result<()> {
+    /// Puts these users in the place of all. Returns the names of those that are no more.
+    pub fn replace(&self, new: Users) -> Vec<Bytes> {
+        self.change(|users| {
+            let old = std::mem::replace(users, new);
+            old.into_keys().filter(|name| !users.contains_key(name)).collect()
+        })
+    }
+
+    /// Writes the lines of users into `file`. A crash leaves the old file or the new one. Waits for the disk.
+    pub fn save_file(file: &Path, lines: &[Vec<u8>]) -> std::io::Result<()> {
         let mut name = file.file_name().unwrap_or_default().to_owned();
         name.push(".rewrite");
         let new = file.with_file_name(name);
@@ -83,8 +89,8 @@ impl Acl {
         if let Ok(old) = std::fs::metadata(file) {
             out.set_permissions(old.permissions())?;
         }
-        for line in self.lines() {
-            out.write_all(&[&*line, b"\n"].concat())?;
+        for line in lines {
+            out.write_all(&[line, &b"\n"[..]].concat())?;
         }
         out.sync_all()?;
         std::fs::rename(&new, file)

@@ -24,7 +24,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-type Users = BTreeMap<Bytes, Arc<User>>;
+/// By name.
+pub type Users = BTreeMap<Bytes, Arc<User>>;
 
 /// The users of a server.
 #[derive(Debug)]

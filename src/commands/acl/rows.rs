@@ -1,5 +1,6 @@
 //! ACL's subcommands. None shares its window with others: what follows one is asked under the rules that it made.
 
+use super::Acl;
 use super::log::Refusal;
 use super::selector::{Denied, Selector, word};
 use super::user::{DEFAULT, User};
@@ -7,6 +8,7 @@ use crate::commands::args::{Args, MAX_QUOTED, quoted, quoted_up_to};
 use crate::commands::command::find;
 use crate::commands::command_info::{CATEGORIES, categories};
 use crate::commands::cx::{AfterReply, Cx};
+use crate::commands::pace::beside;
 use crate::commands::reply::Reply;
 use crate::commands::subscribers::Kind;
 use crate::commands::table::{self, Flags, Group, PREFIX, Row, Run};
@@ -231,21 +233,22 @@ async fn load(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     if settings.aclfile.is_empty() {
         return Err(NO_FILE.into());
     }
-    let gone = cx.server.acl.load_file(&settings).map_err(|why| ReplyError::of(format!("ERR {why}")))?;
+    let read = beside(move || Acl::read_file(&settings)).await?;
+    let gone = cx.server.acl.replace(read.map_err(|why| ReplyError::of(format!("ERR {why}")))?);
     close_connections(cx, &gone);
     close_subscribers(cx);
     Ok(Reply::Ok)
 }
 
 async fn save(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    let settings = cx.server.config.get();
-    if settings.aclfile.is_empty() {
+    let (file, lines) = (cx.server.config.get().aclfile.clone(), cx.server.acl.lines());
+    if file.is_empty() {
         return Err(NO_FILE.into());
     }
-    cx.server.acl.save_file(Path::new(&settings.aclfile)).map_err(|error| {
-        tracing::warn!(%error, file = settings.aclfile, "ACL SAVE");
-        NOT_SAVED
-    })?;
+    let saved = beside(move || {
+        Acl::save_file(Path::new(&file), &lines).inspect_err(|error| tracing::warn!(%error, file, "ACL SAVE"))
+    });
+    saved.await?.map_err(|_| NOT_SAVED)?;
     Ok(Reply::Ok)
 }
 
@@ -286,9 +289,11 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let name = quoted(name);
         return Err(ReplyError::of(format!("ERR User '{name}' not found")).into());
     };
-    let argv = match table::resolve(args.rest()) {
-        Some(Ok((row, 1))) if matches!(row.run, Run::Prefix) => args.rest().get(PREFIX..).unwrap_or_default(),
-        _ => args.rest(),
+    let (prefix, argv) = match table::resolve(args.rest()) {
+        Some(Ok((row, 1))) if matches!(row.run, Run::Prefix) => {
+            (Some(row), args.rest().get(PREFIX..).unwrap_or_default())
+        }
+        _ => (None, args.rest()),
     };
     let found = match (table::resolve(argv), argv) {
         // A container alone has too few arguments.
@@ -302,6 +307,11 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let label = argv.get(..names).and_then(|n| find(&n.join(&b'|'))).map_or_else(String::new, |(l, _)| l);
     if !row.accepts(argv.len()) {
         return Err(ReplyError::of(format!("ERR wrong number of arguments for '{label}' command")).into());
+    }
+    if let Some(prefix) = prefix
+        && user.check(prefix, args.rest(), 1).is_err()
+    {
+        return Ok(verdict(&user, prefix, args.rest(), 1, prefix.name));
     }
     Ok(verdict(&user, row, argv, names, &label))
 }

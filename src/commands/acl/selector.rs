@@ -8,10 +8,15 @@
 use super::elsewhere;
 use crate::commands::command;
 use crate::commands::command_info::{CATEGORIES, categories};
-use crate::commands::glob;
+use crate::commands::glob::{Case, Glob};
 use crate::commands::key_flags::key_flags;
 use crate::commands::table::{self, Flags, KeySpec, Row};
+use crate::keyspace::keys::MAX_REDIS_KEY;
 use bytes::Bytes;
+
+/// Steps that a pattern may take for a key or channel: some 100 µs. One that takes more allows nothing, so that nobody holds the
+/// server with a long name that somebody's pattern has to be tried on at every byte.
+const STEPS: usize = 1 << 16;
 
 /// Why a rule was refused. The texts are Redis'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +33,8 @@ pub enum RuleError {
     NoSuchPassword,
     /// Not a SHA-256.
     NoHash,
+    /// A password of more than `MAX_PASSWORD` bytes.
+    LongPassword,
     /// A first argument of a subcommand.
     FirstArgument,
 }
@@ -50,6 +57,7 @@ impl RuleError {
             RuleError::NoHash => {
                 "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
             }
+            RuleError::LongPassword => "A password has at most 16384 bytes",
             RuleError::FirstArgument => "Allowing first-arg of a subcommand is not supported",
         }
     }
@@ -74,8 +82,24 @@ struct Access {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct KeyPattern {
-    pattern: Bytes,
+    name: Name,
     access: Access,
+}
+
+/// A pattern of names, as it is written and as it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Name {
+    pattern: Bytes,
+    glob: Glob,
+}
+
+impl Name {
+    fn new(pattern: Bytes, longest: usize) -> Self {
+        Name { glob: Glob::new(&pattern, Case::Exact, longest), pattern }
+    }
+    fn matches(&self, text: &[u8]) -> bool {
+        self.glob.matches_within(text, STEPS)
+    }
 }
 
 impl KeyPattern {
@@ -85,12 +109,12 @@ impl KeyPattern {
     /// Behind `~*` as a rule nothing may come: beside others it is `%RW~*`, though Redis shows what it does not read again.
     fn show(&self, alone: bool) -> Vec<u8> {
         let prefix: &[u8] = match self.access {
-            Access { read: true, write: true } if !alone && self.pattern == "*" => b"%RW~",
+            Access { read: true, write: true } if !alone && self.name.pattern == "*" => b"%RW~",
             Access { read: true, write: true } => b"~",
             Access { read: true, .. } => b"%R~",
             _ => b"%W~",
         };
-        [prefix, &self.pattern].concat()
+        [prefix, &self.name.pattern].concat()
     }
 }
 
@@ -104,7 +128,7 @@ pub struct Selector {
     all_keys: bool,
     keys: Vec<KeyPattern>,
     all_channels: bool,
-    channels: Vec<Bytes>,
+    channels: Vec<Name>,
 }
 
 impl Selector {
@@ -179,12 +203,12 @@ impl Selector {
             return Err(RuleError::AllKeys);
         }
         let pattern = word(pattern)?;
-        match self.keys.iter_mut().find(|k| k.pattern == pattern) {
+        match self.keys.iter_mut().find(|k| k.name.pattern == pattern) {
             Some(known) => {
                 known.access.read |= access.read;
                 known.access.write |= access.write;
             }
-            None => self.keys.push(KeyPattern { pattern, access }),
+            None => self.keys.push(KeyPattern { name: Name::new(pattern, MAX_REDIS_KEY), access }),
         }
         Ok(())
     }
@@ -194,8 +218,8 @@ impl Selector {
             return Err(RuleError::AllChannels);
         }
         let pattern = word(pattern)?;
-        if !self.channels.contains(&pattern) {
-            self.channels.push(pattern);
+        if !self.channels.iter().any(|known| known.pattern == pattern) {
+            self.channels.push(Name::new(pattern, usize::MAX));
         }
         Ok(())
     }
@@ -316,19 +340,19 @@ impl Selector {
     }
 
     fn allows_key(&self, key: &[u8], wanted: Access) -> bool {
-        self.keys.iter().any(|k| k.allows(wanted) && glob::matches(&k.pattern, key, false))
+        self.keys.iter().any(|k| k.allows(wanted) && k.name.matches(key))
     }
 
     /// Whether a channel may be used. A pattern that is subscribed to must be one of the selector's own.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
-        let same = |own: &Bytes| if is_pattern { own == channel } else { glob::matches(own, channel, false) };
+        let same = |own: &Name| if is_pattern { own.pattern == channel } else { own.matches(channel) };
         self.all_channels || self.channels.iter().any(same)
     }
 
     /// Whether the row may be run and every key be read.
     pub fn reads_all_keys(&self, row: &'static Row, names: usize) -> bool {
         let read = Access { read: true, write: false };
-        let all = self.all_keys || self.keys.iter().any(|k| k.allows(read) && k.pattern == "*");
+        let all = self.all_keys || self.keys.iter().any(|k| k.allows(read) && k.name.pattern == "*");
         all && self.allows_command(row, &[], names)
     }
 
@@ -351,7 +375,7 @@ impl Selector {
         if self.all_channels {
             return b"&*".to_vec();
         }
-        let show = |c: &Bytes| [b"&", c.as_ref()].concat();
+        let show = |c: &Name| [b"&", c.pattern.as_ref()].concat();
         self.channels.iter().map(show).collect::<Vec<_>>().join(&b' ')
     }
 

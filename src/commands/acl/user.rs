@@ -2,12 +2,16 @@
 
 use super::selector::{Denied, RuleError, Selector};
 use crate::commands::table::Row;
+use crate::config::MAX_PASSWORD;
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
-use subtle::ConstantTimeEq;
+use subtle::{Choice, ConstantTimeEq};
 
 /// The user that connections have at first.
 pub const DEFAULT: Bytes = Bytes::from_static(b"default");
+
+/// As long as the sum of a password, and of none: it is no hexadecimal number.
+const NOBODYS: &str = "----------------------------------------------------------------";
 
 /// One user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +68,10 @@ impl User {
 
     fn apply_other(&mut self, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
         match rule {
+            [b'>', password @ ..] if password.len() > MAX_PASSWORD => return Err(RuleError::LongPassword),
             [b'>', password @ ..] => self.add_password(hash(password)),
             [b'#', hash @ ..] => self.add_password(checked(hash)?),
+            [b'<', password @ ..] if password.len() > MAX_PASSWORD => return Err(RuleError::NoSuchPassword),
             [b'<', password @ ..] => return self.remove_password(&hash(password)),
             [b'!', hash @ ..] => return self.remove_password(&checked(hash)?),
             [b'(', rules @ .., b')'] => {
@@ -97,11 +103,19 @@ impl User {
         if self.passwords.len() < before { Ok(()) } else { Err(RuleError::NoSuchPassword) }
     }
 
-    /// Whether somebody with this password may log in. The time it takes does not depend on the password.
-    pub fn accepts(&self, password: &[u8]) -> bool {
-        let hash = hash(password);
-        let known = |p: &String| bool::from(p.as_bytes().ct_eq(hash.as_bytes()));
-        self.enabled && (self.nopass || self.passwords.iter().any(known))
+    /// Whether somebody with this password may log in as `user`; nobody may where there is none. The time it takes does not depend on
+    /// whether there is one, may log in, or has this password: each password is summed up once, but for what is too long to be one.
+    pub fn accepts(user: Option<&User>, password: &[u8]) -> bool {
+        if password.len() > MAX_PASSWORD {
+            return false;
+        }
+        let (hash, nobody) = (hash(password), [NOBODYS.to_owned()]);
+        let passwords = user.map(|user| user.passwords.as_slice()).filter(|known| !known.is_empty());
+        let mut found = Choice::from(0);
+        for known in passwords.unwrap_or(&nobody) {
+            found |= known.as_bytes().ct_eq(hash.as_bytes());
+        }
+        user.is_some_and(|user| user.enabled && (user.nopass || bool::from(found)))
     }
 
     /// What is forbidden of a call whose row is known; `names` of its arguments are names. Of several selectors the one that

@@ -21,8 +21,14 @@
 //!
 //! `tests/tracking_caches.rs` has caches, writers on two servers, and compares in the end.
 //!
-//! **Limits.** `tracking-table-max-keys` names are remembered on a server; who has one more evicted is told that it is stale. A reader
-//! locks one table. Where nobody tracks, a command costs a load and a branch, and a change one more; on a cluster where somebody does, each commit that
+//! **REDIRECT** goes to connections of the same user only, as long as both are: where either logs in as another one, the redirection is
+//! broken, as it is where the other connection has left. What waits there counts against who asked for it: where that exceeds
+//! `client-output-buffer-limit pubsub`, the client that tracks is closed, and not the one to which it redirects. What that one has in a
+//! cache for it is then as stale as after any end of the connection that has read it.
+//!
+//! **Limits.** `tracking-table-max-keys` names are remembered on a server, of [`EACH`] bytes each on the average; who has one more evicted
+//! is told that it is stale. What is too long for a key is not remembered: nobody can ever change it. A reader
+//! locks one table, for [`PAGE`] names at a time: a command of a million names, or a change of as many, pauses between them. Where nobody tracks, a command costs a load and a branch, and a change one more; on a cluster where somebody does, each commit that
 //! changes keys writes a row with their names, and each server with such clients reads it.
 
 mod options;
@@ -32,15 +38,25 @@ pub use options::{Options, check_caching};
 
 use super::cx::Server;
 use super::mailbox::Mailbox;
+use super::pace::Pace;
 use super::reply::Reply;
+use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::keyspace::messages::{Message, Origin};
 use crate::store::Version;
+use crate::telemetry::clients::ClientHandle;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use table::Table;
+
+/// Bytes of memory that a name has, with those who have read it, on the average of the table. Most have 150.
+const EACH: usize = 512;
+/// Names that are looked up, or changes that are told, before the table is let go, and the steps of work ([`Pace`]) of each.
+const PAGE: usize = 256;
+const STEPS: usize = 1 << 8;
 
 /// Which of its reads a client wants to be remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,12 +124,37 @@ impl Tracker {
     }
 }
 
+/// Who has which prefix.
+type Prefixes = BTreeMap<Bytes, BTreeSet<u64>>;
+
+/// Prefixes, each with the places of the changes that begin with it.
+type Found = BTreeMap<Bytes, Vec<usize>>;
+
 #[derive(Debug, Default)]
 struct Hub {
     trackers: HashMap<u64, Tracker>,
     table: Table,
-    /// Who has which prefix.
-    prefixes: BTreeMap<Bytes, BTreeSet<u64>>,
+    prefixes: Prefixes,
+}
+
+/// Those of `prefixes` that `key` begins with, the longest first. Looks up one more than it finds and those that nearly are, so many
+/// prefixes cost a change little.
+fn prefixes_of(prefixes: &Prefixes, key: &[u8]) -> Vec<Bytes> {
+    let (mut found, mut most) = (Vec::new(), Some(key.len()));
+    while let Some(len) = most {
+        let upper = key.get(..len).unwrap_or_default();
+        let Some((last, _)) = prefixes.range::<[u8], _>((Unbounded, Included(upper))).next_back() else {
+            break;
+        };
+        most = if key.starts_with(last) {
+            found.push(last.clone());
+            last.len().checked_sub(1)
+        } else {
+            // What is longer than what both have would stand between them.
+            Some(last.iter().zip(key).take_while(|(a, b)| a == b).count())
+        };
+    }
+    found
 }
 
 /// See the module.
@@ -124,8 +165,9 @@ pub struct Tracking {
     hub: Mutex<Hub>,
     /// Whether there are trackers.
     on: AtomicBool,
-    /// Names in the table.
+    /// Names in the table, and its bytes.
     keys: AtomicUsize,
+    bytes: AtomicUsize,
     doubt: AtomicBool,
     /// A version that every transaction sees that begins now.
     committed: AtomicU64,
@@ -164,9 +206,15 @@ impl Tracking {
         self.mailboxes.write().remove(&id);
     }
 
-    /// Whether this client is connected.
-    pub fn is_there(&self, id: u64) -> bool {
-        self.mailboxes.read().contains_key(&id)
+    /// The connection that `by` may redirect to under this id: one of the same user. To nobody else it is told whether there is one.
+    fn target(&self, id: u64, by: &ClientHandle) -> Option<Arc<Mailbox>> {
+        let mailbox = self.mailboxes.read().get(&id).cloned()?;
+        (by.id == id || mailbox.client().is_of_user_of(by)).then_some(mailbox)
+    }
+
+    /// Whether `by` may redirect to this client.
+    pub fn may_redirect(&self, id: u64, by: &ClientHandle) -> bool {
+        self.target(id, by).is_some()
     }
 
     /// What is known of a client that tracks.
@@ -216,34 +264,55 @@ impl Tracking {
             hub.table = Table::default();
         }
         self.on.store(!hub.trackers.is_empty(), Ordering::SeqCst);
-        self.keys.store(hub.table.len(), Ordering::Relaxed);
+        self.count(&hub.table);
     }
 
     /// Remembers that a client reads `keys`. To be called before the transaction begins that reads them.
-    pub fn remember<'k>(&self, id: u64, keys: impl IntoIterator<Item = &'k Bytes>) {
+    pub async fn remember(&self, id: u64, keys: &[&Bytes]) {
+        let mut pace = Pace::default();
+        for page in keys.chunks(PAGE) {
+            self.remember_page(id, page);
+            pace.spend(page.len() * STEPS).await;
+        }
+    }
+
+    fn remember_page(&self, id: u64, keys: &[&Bytes]) {
         let mut guard = self.hub.lock();
         let Hub { trackers, table, .. } = &mut *guard;
         let seen = self.committed.load(Ordering::SeqCst);
         if trackers.contains_key(&id) {
-            keys.into_iter().for_each(|key| table.add(key, (id, seen), |id| trackers.contains_key(&id)));
+            let possible = keys.iter().filter(|key| key.len() <= MAX_REDIS_KEY);
+            possible.for_each(|key| table.add(key, (id, seen), |id| trackers.contains_key(&id)));
         }
+        self.count(table);
+    }
+
+    fn count(&self, table: &Table) {
         self.keys.store(table.len(), Ordering::Relaxed);
+        self.bytes.store(table.bytes(), Ordering::Relaxed);
     }
 
     /// Forgets what exceeds `tracking-table-max-keys`, and tells those who have it.
-    pub fn trim(&self, server: &Server) {
+    pub async fn trim(&self, server: &Server) {
         let most = server.config.get().tracking_table_max_keys;
-        if most == 0 || self.keys.load(Ordering::Relaxed) <= most {
-            return;
+        let exceeds = |keys: usize, bytes: usize| keys > most || bytes > most.saturating_mul(EACH);
+        let is_full = || exceeds(self.keys.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let mut pace = Pace::default();
+        while most > 0 && is_full() {
+            {
+                let mut hub = self.hub.lock();
+                for _ in 0..PAGE {
+                    if !exceeds(hub.table.len(), hub.table.bytes()) {
+                        break;
+                    }
+                    let Some((key, ids)) = hub.table.pop() else { break };
+                    let told = ids.keys().filter_map(|id| hub.trackers.get(id)).filter(|t| !t.mode.bcast);
+                    told.for_each(|tracker| self.send(server, tracker, &Reply::bulks([key.clone()])));
+                }
+                self.count(&hub.table);
+            }
+            pace.spend(PAGE * STEPS).await;
         }
-        let mut hub = self.hub.lock();
-        while hub.table.len() > most
-            && let Some((key, ids)) = hub.table.pop()
-        {
-            let told = ids.keys().filter_map(|id| hub.trackers.get(id)).filter(|t| !t.mode.bcast);
-            told.for_each(|tracker| self.send(server, tracker, &Reply::bulks([key.clone()])));
-        }
-        self.keys.store(hub.table.len(), Ordering::Relaxed);
     }
 
     /// Something was committed at `version`: who begins to read now has no need to hear of it.
@@ -259,19 +328,19 @@ impl Tracking {
     }
 
     /// The store takes writes: where there was a doubt, all that track are told that all may have changed.
-    pub fn settle(&self, server: &Server) {
+    pub async fn settle(&self, server: &Server) {
         if self.doubt.swap(false, Ordering::SeqCst) {
-            server.invalidate(&[(0, &Message::Flushed(Origin::default()))]);
+            server.invalidate(&[(0, &Message::Flushed(Origin::default()))]).await;
         }
     }
 
     /// Closes the connections of those who track, and of those to whom they redirect: something was missed.
     pub fn part(&self) -> usize {
         let hub = self.hub.lock();
-        let mailboxes = self.mailboxes.read();
         for tracker in hub.trackers.values() {
-            tracker.mailbox.client().kill();
-            mailboxes.get(&tracker.redirect).into_iter().for_each(|mailbox| mailbox.client().kill());
+            let client = tracker.mailbox.client();
+            client.kill();
+            self.target(tracker.redirect, client).into_iter().for_each(|mailbox| mailbox.client().kill());
         }
         hub.trackers.len()
     }
@@ -287,10 +356,13 @@ impl Tracking {
     /// Sends a tracker, or to whom it redirects, `what` is stale: an array of names, or null.
     fn send(&self, server: &Server, tracker: &Tracker, what: &Reply) {
         let word = Reply::bulk_static;
+        let by = tracker.mailbox.client();
         let to = match tracker.redirect {
+            // What it is not told any more, it will not have in a cache: it is being closed.
+            _ if by.is_killed() => return,
             0 => tracker.mailbox.clone(),
-            id => match self.mailboxes.read().get(&id) {
-                Some(mailbox) => mailbox.clone(),
+            id => match self.target(id, by) {
+                Some(mailbox) => mailbox,
                 None => return broken(server, tracker),
             },
         };
@@ -302,11 +374,15 @@ impl Tracking {
         } else {
             return;
         };
-        server.post(&to, Reply::Push(message));
+        if client.id == by.id {
+            server.post(&to, Reply::Push(message));
+        } else {
+            server.post_for(by, &to, Reply::Push(message));
+        }
     }
 }
 
-/// To whom it redirects has left.
+/// To whom it redirects has left, or is another user than it is.
 fn broken(server: &Server, tracker: &Tracker) {
     let client = tracker.mailbox.client();
     client.set_broken();
@@ -318,28 +394,26 @@ fn broken(server: &Server, tracker: &Tracker) {
 
 impl Server {
     /// Brings changes to this server's clients that track, each with the version that it was committed at.
-    pub fn invalidate(&self, changes: &[(Version, &Message)]) {
+    pub async fn invalidate(&self, changes: &[(Version, &Message)]) {
         let tracking = &self.tracking;
         if changes.is_empty() || !tracking.is_on() {
             return;
         }
-        let mut hub = tracking.hub.lock();
-        for (version, message) in changes {
-            tracking.committed(*version);
-            match message {
-                Message::Changed(by, key) => tracking.changed(self, &mut hub, *version, *by, key),
-                Message::Flushed(_) => {
-                    hub.table = Table::default();
-                    hub.trackers.values().for_each(|tracker| tracking.send(self, tracker, &Reply::Nil));
-                }
-                _ => {}
-            }
+        let mut pace = Pace::default();
+        for page in changes.chunks(PAGE) {
+            tracking.tell_readers(self, page);
+            pace.spend(page.len() * STEPS).await;
         }
-        for (prefix, ids) in &hub.prefixes {
-            let trackers = ids.iter().filter_map(|id| hub.trackers.get(id));
-            tracking.broadcast(self, prefix, trackers, changes);
+        let mut found = Found::new();
+        for from in (0..changes.len()).step_by(PAGE) {
+            tracking.prefixes_of(changes, from, &mut found);
+            pace.spend(PAGE * STEPS).await;
         }
-        tracking.keys.store(hub.table.len(), Ordering::Relaxed);
+        for (prefix, at) in found {
+            let of: Vec<_> = at.iter().filter_map(|at| changes.get(*at).copied()).collect();
+            tracking.tell_listeners(self, &prefix, &of);
+            pace.spend(of.len() * STEPS).await;
+        }
     }
 
     /// Whether a change comes from this client.
@@ -349,6 +423,43 @@ impl Server {
 }
 
 impl Tracking {
+    /// To those who have read what has changed.
+    fn tell_readers(&self, server: &Server, changes: &[(Version, &Message)]) {
+        let mut hub = self.hub.lock();
+        for (version, message) in changes {
+            self.committed(*version);
+            match message {
+                Message::Changed(by, key) => self.changed(server, &mut hub, *version, *by, key),
+                Message::Flushed(_) => {
+                    hub.table = Table::default();
+                    hub.trackers.values().for_each(|tracker| self.send(server, tracker, &Reply::Nil));
+                }
+                _ => {}
+            }
+        }
+        self.count(&hub.table);
+    }
+
+    /// The prefixes that somebody has of the keys that have changed, each with the places of those changes.
+    fn prefixes_of(&self, changes: &[(Version, &Message)], from: usize, found: &mut Found) {
+        let hub = self.hub.lock();
+        for (at, (_, message)) in changes.iter().enumerate().skip(from).take(PAGE) {
+            if let Message::Changed(_, key) = message {
+                for prefix in prefixes_of(&hub.prefixes, key) {
+                    found.entry(prefix).or_default().push(at);
+                }
+            }
+        }
+    }
+
+    /// To those who have a prefix.
+    fn tell_listeners(&self, server: &Server, prefix: &Bytes, changes: &[(Version, &Message)]) {
+        let hub = self.hub.lock();
+        let ids = hub.prefixes.get(prefix).into_iter().flatten();
+        let trackers = ids.filter_map(|id| hub.trackers.get(id));
+        self.broadcast(server, trackers, changes);
+    }
+
     /// To those who have read it.
     fn changed(&self, server: &Server, hub: &mut Hub, version: Version, by: Origin, key: &Bytes) {
         let Some(mut ids) = hub.table.take(key) else { return };
@@ -372,12 +483,11 @@ impl Tracking {
     fn broadcast<'t>(
         &self,
         server: &Server,
-        prefix: &Bytes,
         trackers: impl Iterator<Item = &'t Tracker>,
         changes: &[(Version, &Message)],
     ) {
         let begins = |(version, message): &(Version, &Message)| match message {
-            Message::Changed(by, key) if key.starts_with(prefix) => Some((*version, *by, key.clone())),
+            Message::Changed(by, key) => Some((*version, *by, key.clone())),
             _ => None,
         };
         let changes: Vec<(Version, Origin, Bytes)> = changes.iter().filter_map(begins).collect();
@@ -390,6 +500,25 @@ impl Tracking {
                 let names = names.into_iter().map(|name| Bytes::copy_from_slice(name));
                 self.send(server, tracker, &Reply::bulks(names));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn prefixes_are_found_as_if_each_was_tried(
+            prefixes in proptest::collection::btree_set("[ab]{0,4}", 0..12),
+            key in "[abc]{0,6}",
+        ) {
+            let map: Prefixes = prefixes.iter().map(|p| (Bytes::from(p.clone()), BTreeSet::new())).collect();
+            let mut wanted: Vec<&String> = prefixes.iter().filter(|p| key.starts_with(p.as_str())).collect();
+            wanted.sort_by_key(|p| std::cmp::Reverse(p.len()));
+            prop_assert_eq!(prefixes_of(&map, key.as_bytes()), wanted);
         }
     }
 }

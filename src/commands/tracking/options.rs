@@ -39,7 +39,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads them. `there`: whether a client is connected.
+    /// Reads them. `there`: whether a client is connected to which this one may redirect.
     pub fn parse(args: &[Bytes], there: impl Fn(u64) -> bool) -> Result<Self, ReplyError> {
         let (switch, mut rest) = args.split_first().ok_or(SYNTAX)?;
         let mut options = Options::default();
@@ -103,11 +103,18 @@ impl Options {
         }
     }
 
+    /// But for an empty one, `existing` do not overlap among themselves.
     fn overlap(&self, existing: &BTreeSet<Bytes>) -> Result<(), ReplyError> {
+        let again = self.first_again();
         for (n, prefix) in self.prefixes.iter().enumerate() {
             let overlaps = |other: &&Bytes| prefix.starts_with(other) || other.starts_with(prefix);
-            let (what, other) = match existing.iter().find(overlaps) {
+            // Without PREFIX there is the empty one beside others, and everything begins with it.
+            let all = existing.first().filter(|first| first.is_empty());
+            let before = existing.range::<Bytes, _>(..=prefix).next_back();
+            let behind = existing.range::<Bytes, _>(prefix..).next();
+            let (what, other) = match all.into_iter().chain(before).chain(behind).find(overlaps) {
                 Some(other) => ("an existing prefix", other),
+                None if again != Some(n) => continue,
                 None => match self.prefixes.iter().skip(n + 1).find(overlaps) {
                     Some(other) => ("another provided prefix", other),
                     None => continue,
@@ -119,6 +126,24 @@ impl Options {
             )));
         }
         Ok(())
+    }
+
+    /// The first of the provided prefixes that overlaps with a later one. In order, what a text begins with stands before it, and
+    /// between them only what begins with it too: so a stack of them suffices, and nobody waits for many prefixes.
+    fn first_again(&self) -> Option<usize> {
+        let mut sorted: Vec<(&Bytes, usize)> = self.prefixes.iter().zip(0..).collect();
+        sorted.sort();
+        let (mut open, mut first): (Vec<(&Bytes, usize)>, Option<usize>) = (Vec::new(), None);
+        for (prefix, n) in sorted {
+            while open.last().is_some_and(|(outer, _)| !prefix.starts_with(outer)) {
+                open.pop();
+            }
+            // Each on the stack has overlapped with the one below it already.
+            let outer = open.last().map(|(_, outer)| *outer);
+            first = outer.map(|outer| outer.min(n)).into_iter().chain(first).min();
+            open.push((prefix, n));
+        }
+        first
     }
 }
 
@@ -134,5 +159,51 @@ pub fn check_caching(args: &[Bytes], now: Mode) -> Result<(), ReplyError> {
         b"no" if now.choice == Choice::OptOut => Ok(()),
         b"no" => Err(CACHING_NO),
         _ => Err(SYNTAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Each with each, as Redis does.
+    fn plain(provided: &[Bytes], existing: &BTreeSet<Bytes>) -> Option<(Bytes, bool, Bytes)> {
+        let overlap = |a: &Bytes, b: &Bytes| a.starts_with(b) || b.starts_with(a);
+        for (n, prefix) in provided.iter().enumerate() {
+            if let Some(other) = existing.iter().find(|other| overlap(prefix, other)) {
+                return Some((prefix.clone(), true, other.clone()));
+            }
+            if let Some(other) = provided[n + 1..].iter().find(|other| overlap(prefix, other)) {
+                return Some((prefix.clone(), false, other.clone()));
+            }
+        }
+        None
+    }
+
+    proptest! {
+        #[test]
+        fn overlaps_are_found_as_if_each_was_compared_with_each(
+            provided in proptest::collection::vec("[ab]{1,4}", 0..6),
+            before in proptest::collection::vec("[ab]{1,4}", 0..6),
+            all: bool,
+        ) {
+            let mut existing: BTreeSet<Bytes> = BTreeSet::new();
+            for text in before.into_iter().map(Bytes::from) {
+                if !existing.iter().any(|other| text.starts_with(other) || other.starts_with(&text)) {
+                    existing.insert(text);
+                }
+            }
+            existing.extend(all.then(Bytes::new));
+            let prefixes: Vec<Bytes> = provided.into_iter().map(Bytes::from).collect();
+            let options = Options { prefixes: prefixes.clone(), ..Options::default() };
+            let said = options.overlap(&existing).err().map(|e| e.0.into_owned());
+            let wanted = plain(&prefixes, &existing).map(|(prefix, old, other)| {
+                let what = if old { "an existing prefix" } else { "another provided prefix" };
+                let [prefix, other] = [prefix, other].map(|text| quoted(&text).into_owned());
+                format!("ERR Prefix '{prefix}' overlaps with {what} '{other}'. Prefixes for a single client must not overlap.")
+            });
+            prop_assert_eq!(said, wanted);
+        }
     }
 }

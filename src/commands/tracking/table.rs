@@ -5,6 +5,10 @@ use crate::store::Version;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
+/// Bytes that a name costs beside its own, and a client that has read it.
+const NAME: usize = 96;
+const READER: usize = 32;
+
 /// Clients of one name from which on it is looked whether some have left.
 const CROWD: usize = 64;
 
@@ -16,6 +20,8 @@ pub(super) type Readers = BTreeMap<u64, Version>;
 pub(super) struct Table {
     keys: BTreeMap<(u64, Bytes), Readers>,
     items: usize,
+    /// Of the names themselves.
+    text: usize,
     /// Where to evict next.
     next: u64,
 }
@@ -31,13 +37,21 @@ impl Table {
         self.items
     }
 
+    /// Bytes of memory, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.text + self.keys.len() * NAME + self.items * READER
+    }
+
     /// Client `id` reads `key`, at `version` or later. Where a name has many clients, those go that are not `there` any more.
     pub(super) fn add(&mut self, key: &Bytes, (id, version): (u64, Version), there: impl Fn(u64) -> bool) {
         let at = (hash(key), key.clone());
         let ids = match self.keys.get_mut(&at) {
             Some(ids) => ids,
             // The name may be a slice of a buffer.
-            None => self.keys.entry((at.0, Bytes::copy_from_slice(key))).or_default(),
+            None => {
+                self.text += key.len();
+                self.keys.entry((at.0, Bytes::copy_from_slice(key))).or_default()
+            }
         };
         // What it has read before it may still have.
         let before = ids.len();
@@ -54,6 +68,7 @@ impl Table {
     pub(super) fn take(&mut self, key: &Bytes) -> Option<Readers> {
         let ids = self.keys.remove(&(hash(key), key.clone()))?;
         self.items -= ids.len();
+        self.text -= key.len();
         Some(ids)
     }
 
@@ -61,6 +76,7 @@ impl Table {
     pub(super) fn put_back(&mut self, key: &Bytes, ids: Readers) {
         if !ids.is_empty() {
             self.items += ids.len();
+            self.text += key.len();
             self.keys.insert((hash(key), Bytes::copy_from_slice(key)), ids);
         }
     }
@@ -91,6 +107,7 @@ mod tests {
             table.add(&name(n % 5), (n, 20 + n), |_| true);
         }
         assert_eq!((table.len(), table.items()), (5, 10));
+        assert_eq!(table.bytes(), 5 * "key:0".len() + 5 * NAME + 10 * READER);
         assert_eq!(table.take(&name(3)), Some([(3, 13), (8, 18)].into()));
         assert_eq!(table.take(&name(3)), None);
         assert_eq!((table.len(), table.items()), (4, 8));
@@ -99,7 +116,7 @@ mod tests {
         let popped: std::collections::BTreeSet<Bytes> =
             std::iter::from_fn(|| table.pop()).map(|(key, _)| key).collect();
         assert_eq!(popped, (0..5).map(name).collect());
-        assert_eq!((table.len(), table.items()), (0, 0));
+        assert_eq!((table.len(), table.items(), table.bytes()), (0, 0, 0));
     }
 
     #[test]

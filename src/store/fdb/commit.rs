@@ -116,6 +116,7 @@ pub(super) fn watch(
         tokio::spawn(async move {
             let mut sender = sender;
             let changed = tokio::select! {
+                biased;
                 changed = changed => changed.is_ok(),
                 () = sender.closed() => false,
             };

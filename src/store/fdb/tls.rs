@@ -4,6 +4,7 @@
 //! not let this client in is one that is silent. So files are looked at before it gets them, and a silence names TLS.
 
 use super::errors::unavailable;
+use crate::config::file;
 use crate::error::{StoreError, StoreResult};
 use foundationdb::api::NetworkBuilder;
 use foundationdb::options::NetworkOption;
@@ -40,11 +41,11 @@ impl FdbTls {
     }
 
     fn check_files(&self) -> StoreResult<()> {
-        for file in [&self.certificate, &self.key, &self.authorities] {
-            if !file.is_empty()
-                && let Err(e) = std::fs::File::open(file)
+        for name in [&self.certificate, &self.key, &self.authorities] {
+            if !name.is_empty()
+                && let Err(e) = file::read(Path::new(name), file::PEM)
             {
-                return Err(StoreError::Unavailable(format!("cannot read {file} for TLS: {e}")));
+                return Err(StoreError::Unavailable(format!("cannot read {name} for TLS: {e}")));
             }
         }
         Ok(())

@@ -60,6 +60,13 @@ impl FdbTx {
         }
     }
 
+    /// Another one at the same version.
+    pub(in crate::store) async fn again(&self) -> StoreResult<Self> {
+        let again = FdbTx::new(self.core.clone());
+        again.read_at(self.read_version().await?);
+        Ok(again)
+    }
+
     /// The library's transaction, for a read.
     pub(super) fn reading(&self) -> StoreResult<&Transaction> {
         self.check()?;

@@ -19,6 +19,8 @@
 //! a log's record  sequence number u64 | operations u32 | ...                 the next one's number is the sum of both
 //! a manifest's    tagged fields; tag 2 is the first log that is not flushed, tag 4 the last sequence number
 //! ```
+//! A log that is not there, where the list of the logs says that there must be one, is missed before anything else (`logs.rs`).
+//!
 //! A log that is being written to looks like one with a torn end, so a directory in use is refused later, by its lock.
 
 use crate::error::{StoreError, StoreResult};
@@ -64,6 +66,10 @@ pub(super) fn audit(dir: &Path) -> StoreResult<Option<String>> {
         Some(Damage { at, .. }) => return Err(refusal(&manifest, at, "a checksum does not match", None)),
         None => None,
     };
+    let listed = known.map_or(Ok(()), |known| super::logs::check(dir, known.log));
+    if damage.is_none() {
+        listed.clone()?;
+    }
     // A log is removed when the manifest says on the disk that it is flushed.
     if let Some((known, first)) = known.zip(first_sequence(&logs)?)
         && first > known.sequence.saturating_add(1)
@@ -71,6 +77,8 @@ pub(super) fn audit(dir: &Path) -> StoreResult<Option<String>> {
         let at = damage.map_or(bytes.len(), |damage| damage.at);
         return Err(refusal(&manifest, at, "something is missing there, for the logs begin later", None));
     }
+    // A manifest without its end may not know that a log is flushed.
+    listed?;
     // A log that is written to meanwhile can look odd once.
     audit_logs(&logs).or_else(|_| audit_logs(&logs))?;
     Ok(ends)
@@ -165,7 +173,7 @@ fn refusal(path: &Path, at: usize, what: &str, cut: Option<&PathBuf>) -> StoreEr
         ),
         Some(_) => format!(
             "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, \
-             move the logs with higher numbers away, then run tern check."
+             move the logs with higher numbers away, and the file TERN-LOGS, then run tern check."
         ),
     };
     StoreError::Corrupt(format!("{file} is damaged at byte {at}: {what}. {advice}"))

@@ -68,6 +68,9 @@ pub(super) struct Committer {
     pub(super) engine: Arc<Engine>,
     pub(super) version: Version,
     pub(super) metadata_version: Version,
+    pub(super) generation: u64,
+    /// The version of the last batch that is in the database. `version` may be ahead of it since the store was opened.
+    pub(super) written: Version,
     conflicts: Conflicts,
     pub(super) watches: Watches,
     retired: VecDeque<Retired>,
@@ -113,8 +116,9 @@ pub(super) fn run_here(core: &Core) -> bool {
 }
 
 impl Committer {
-    pub(super) fn new(core: Arc<Core>, engine: Arc<Engine>) -> Self {
-        let Published { version, metadata_version, .. } = **core.published.load();
+    /// On a database whose last batch was of version `written`.
+    pub(super) fn new(core: Arc<Core>, engine: Arc<Engine>, written: Version) -> Self {
+        let Published { version, metadata_version, generation, .. } = **core.published.load();
         let conflicts = Conflicts::new(version);
         let (watches, retired) = Default::default();
         Committer {
@@ -122,6 +126,8 @@ impl Committer {
             engine,
             version,
             metadata_version,
+            generation,
+            written,
             conflicts,
             watches,
             retired,
@@ -243,6 +249,7 @@ impl Committer {
     /// Publishes a written batch and answers.
     fn finish(&mut self, batch: Batch) {
         self.version = batch.last();
+        self.written = self.version;
         self.metadata_version = batch.metadata().unwrap_or(self.metadata_version);
         self.core.counters.commits.fetch_add(batch.admitted.len() as u64, Ordering::Relaxed);
         batch.admitted.iter().for_each(|admitted| self.enter(admitted));
@@ -282,8 +289,9 @@ impl Committer {
 
     /// Makes the committer's version what new transactions read.
     pub(super) fn publish(&mut self, view: Result<View, Offline>) {
-        let (version, metadata_version) = (self.version, self.metadata_version);
-        let old = self.core.published.swap(Arc::new(Published { version, metadata_version, view }));
+        let (version, metadata_version, generation) = (self.version, self.metadata_version, self.generation);
+        let published = Published { version, metadata_version, generation, view };
+        let old = self.core.published.swap(Arc::new(published));
         let readers = Arc::downgrade(&old);
         self.retired.push_back(Retired { version: old.version, at: self.core.now(), readers });
     }

@@ -9,6 +9,7 @@
 
 use super::LocalOptions;
 use super::layout::{self, FORMAT, FORMAT_VALUE, METADATA, VERSION};
+use super::logs::{self, Logs};
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use bytes::Bytes;
@@ -27,6 +28,7 @@ pub(super) struct Engine {
     newest: ReadOptions,
     gone: Gone,
     cache: BlockCache,
+    logs: Logs,
 }
 
 /// Rows in a row of a table, and removals among them from which on the table is compacted soon. Range reads walk over removals: where
@@ -85,7 +87,10 @@ impl Engine {
         let cache = BlockCache::new(options.block_cache);
         let db = database_options(options, &cache.cache)?;
         let db = DB::open(&db, dir).map_err(|e| open_error(dir, manifest, &e))?;
-        let engine = Engine { db, newest: ReadOptions::default(), gone: Gone(Arc::default()), cache };
+        let logs = Logs::open(dir).map_err(|e| {
+            StoreError::Unavailable(format!("cannot list the logs of {}: {e}", dir.display()))
+        })?;
+        let engine = Engine { db, newest: ReadOptions::default(), gone: Gone(Arc::default()), cache, logs };
         engine.check_format(dir)?;
         let recovered =
             Recovered { version: engine.number(VERSION)?, metadata_version: engine.number(METADATA)? };
@@ -155,12 +160,21 @@ impl Engine {
 
     /// Writes a batch to the log and the memtable, without waiting for the disk.
     pub(super) fn write(&self, batch: WriteBatch) -> Result<(), rocksdb::Error> {
-        self.db.write_opt(batch, &WriteOptions::default())
+        self.db.write_opt(batch, &WriteOptions::default())?;
+        let tables = self.db.property_int_value(property::CURRENT_SUPER_VERSION_NUMBER).ok().flatten();
+        self.logs.wrote(tables.unwrap_or_default());
+        Ok(())
     }
 
     /// Everything written so far is on disk afterwards.
-    pub(super) fn sync(&self) -> Result<(), rocksdb::Error> {
-        self.db.flush_wal(true)
+    pub(super) fn sync(&self) -> Result<(), String> {
+        self.db.flush_wal(true).map_err(rocksdb::Error::into_string)?;
+        self.list_logs()
+    }
+
+    /// A log that has begun is missed from now on where it is removed.
+    pub(super) fn list_logs(&self) -> Result<(), String> {
+        self.logs.note().map_err(|e| format!("cannot list the logs: {e}"))
     }
 
     /// Memtables, their pinned predecessors, block cache and open tables, in bytes.
@@ -210,7 +224,8 @@ fn refuse_headless(dir: &Path) -> StoreResult<()> {
     if dir.exists() && !dir.is_dir() {
         return Err(StoreError::Unavailable(format!("{} is not a directory", dir.display())));
     }
-    if dir.join("CURRENT").exists() || !names(dir).any(|n| is_numbered(&n, "sst") || is_numbered(&n, "log")) {
+    let is_ours = |name: String| name == logs::NAME || is_numbered(&name, "sst") || is_numbered(&name, "log");
+    if dir.join("CURRENT").exists() || !names(dir).any(is_ours) {
         return Ok(());
     }
     Err(StoreError::Corrupt(format!("{} holds a database that lost its file CURRENT", dir.display())))

@@ -1,32 +1,48 @@
 //! A disk that fails on command: the seam through which tests reach what follows a failed write or sync.
 //!
-//! A failed write leaves nothing of its batch in the log; a failed sync leaves all of it there, unsynced. After either
+//! A failed write leaves nothing of its batch in the log; a failed sync leaves all of it there, unsynced, or nothing of it
+//! ([`DiskFaults::forget_unsynced`]), as a kernel may that drops pages it could not write. After either
 //! the disk stays broken, so the engine cannot reopen, until [`DiskFaults::heal`].
 
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 const HEALTHY: u8 = 0;
 const FAIL_WRITE: u8 = 1;
 const FAIL_SYNC: u8 = 2;
 const BROKEN: u8 = 3;
 
+/// The lengths of logs in bytes, by file name.
+pub(super) type Lengths = BTreeMap<String, u64>;
+
 /// See the module. Healthy until told otherwise.
 #[derive(Debug, Default)]
-pub struct DiskFaults(AtomicU8);
+pub struct DiskFaults {
+    stage: AtomicU8,
+    forgets: AtomicBool,
+    /// What is surely on the disk of each log.
+    synced: Mutex<Lengths>,
+}
 
 impl DiskFaults {
     /// The next batch is not written.
     pub fn fail_next_write(&self) {
-        self.0.store(FAIL_WRITE, Ordering::Release);
+        self.stage.store(FAIL_WRITE, Ordering::Release);
     }
     /// The next sync of the log fails.
     pub fn fail_next_sync(&self) {
-        self.0.store(FAIL_SYNC, Ordering::Release);
+        self.stage.store(FAIL_SYNC, Ordering::Release);
+    }
+    /// Whenever the store is reopened after a failure, the log has lost what was written behind its last sync.
+    pub fn forget_unsynced(&self) {
+        self.forgets.store(true, Ordering::Release);
     }
     /// The disk works again.
     pub fn heal(&self) {
-        self.0.store(HEALTHY, Ordering::Release);
+        self.stage.store(HEALTHY, Ordering::Release);
     }
     pub(super) fn on_write(&self) -> io::Result<()> {
         self.on(FAIL_WRITE)
@@ -38,11 +54,37 @@ impl DiskFaults {
     pub(super) fn probe(&self) -> io::Result<()> {
         self.on(BROKEN)
     }
+    /// A sync of logs that had these lengths before it has succeeded.
+    pub(super) fn synced(&self, lengths: Lengths) {
+        let mut synced = self.synced.lock();
+        for (name, length) in lengths {
+            let known = synced.entry(name).or_default();
+            *known = length.max(*known);
+        }
+    }
+    /// The database in `dir` is closed, and going to be opened again.
+    pub(super) fn on_reopen(&self, dir: &Path) -> io::Result<()> {
+        let mut synced = self.synced.lock();
+        if self.forgets.load(Ordering::Acquire) {
+            for name in lengths(dir).into_keys() {
+                let log = std::fs::File::options().write(true).open(dir.join(&name))?;
+                log.set_len(synced.get(&name).copied().unwrap_or_default())?;
+            }
+        }
+        synced.clear();
+        Ok(())
+    }
     fn on(&self, stage: u8) -> io::Result<()> {
-        let broken = self.0.compare_exchange(stage, BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if broken || self.0.load(Ordering::Acquire) == BROKEN {
+        let broken = self.stage.compare_exchange(stage, BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if broken || self.stage.load(Ordering::Acquire) == BROKEN {
             return Err(io::Error::other("injected: no space left on device"));
         }
         Ok(())
     }
+}
+
+/// The lengths of the logs in `dir`.
+pub(super) fn lengths(dir: &Path) -> Lengths {
+    let logs = super::engine::names(dir).filter(|name| name.ends_with(".log"));
+    logs.filter_map(|name| Some((name.clone(), std::fs::metadata(dir.join(name)).ok()?.len()))).collect()
 }

@@ -5,7 +5,7 @@
 //!    | Request                                 queue
 //! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
 //!    | View (snapshot)                         one atomic pointer: version + RocksDB snapshot
-//! Engine (engine, layout, audit)               the database; reopen: after a failed write
+//! Engine (engine, layout, audit, logs)         the database; reopen: after a failed write
 //! Recent (recent)                              values lately written or read, in front of the view
 //! ```
 //! Why not RocksDB's own transactions: they validate written keys and chosen points only, no ranges.
@@ -20,6 +20,7 @@ mod conflicts;
 mod engine;
 mod faults;
 mod layout;
+mod logs;
 mod reads;
 mod recent;
 mod reopen;
@@ -135,6 +136,8 @@ struct Core {
 #[derive(Default)]
 struct Queue {
     requests: Vec<Request>,
+    /// The committer's thread is asked to see to `requests`. Otherwise whoever queued one does.
+    called: bool,
     failure: Option<String>,
     /// A failure on another thread than the committer's, which deals with it.
     broken: Option<Broken>,
@@ -175,10 +178,11 @@ impl Local {
         let published = Published {
             version: recovered.version + VERSION_GAP,
             metadata_version: recovered.metadata_version,
+            generation: 0,
             view: Ok(View::newest(engine.clone())),
         };
         let core = Arc::new(Core::new(dir, options, published));
-        *core.committer.lock() = Some(Committer::new(core.clone(), engine));
+        *core.committer.lock() = Some(Committer::new(core.clone(), engine, recovered.version));
         let committer = core.clone();
         let handle = Handle { core: core.clone(), threads: Mutex::default() };
         let threads = [
@@ -203,6 +207,18 @@ impl Local {
     /// Changes the sync policy.
     pub fn set_fsync(&self, fsync: Fsync) {
         self.0.core.fsync.store(fsync_code(fsync), Ordering::Release);
+    }
+    /// Waits for a later generation than `generation`.
+    pub(super) async fn lost(&self, generation: u64) -> u64 {
+        let core = &self.0.core;
+        loop {
+            let told = core.online.notified();
+            let now = core.published.load().generation;
+            if now > generation {
+                return now;
+            }
+            told.await;
+        }
     }
     /// Commits what is queued, syncs and closes the database; waits up to 5 s for running transactions to let go of it.
     pub async fn close(&self) -> StoreResult<()> {
@@ -273,27 +289,33 @@ impl Core {
         queue.requests.push(request);
         drop(queue);
         if !here || !committer::run_here(self) {
+            self.queue.lock().called = true;
             self.wake.notify_one();
         }
         Ok(())
     }
 
-    /// Waits for work; false once the store is closing and there is none.
+    /// Waits for work; false once the store is closing and there is none. What a caller has queued and is about to do itself is none:
+    /// else chance would decide which thread a commit of a simulation runs on.
     fn wait_for_work(&self) -> bool {
         let mut queue = self.queue.lock();
-        while queue.requests.is_empty() && queue.failure.is_none() && queue.broken.is_none() {
+        loop {
+            let asked = queue.called || queue.failure.is_some() || queue.broken.is_some();
+            if asked || queue.closing && !queue.requests.is_empty() {
+                return true;
+            }
             if queue.closing {
                 return false;
             }
             self.wake.wait(&mut queue);
         }
-        true
     }
 
     /// What there is to do.
     fn take_work(&self) -> Work {
         let mut queue = self.queue.lock();
         let requests = std::mem::take(&mut queue.requests);
+        queue.called = false;
         Work { requests, failure: queue.failure.take(), broken: queue.broken.take() }
     }
 
@@ -329,9 +351,9 @@ impl Core {
         queue.closing = true;
         queue.requests.clear();
         drop(queue);
-        let Published { version, metadata_version, .. } = **self.published.load();
+        let Published { version, metadata_version, generation, .. } = **self.published.load();
         let view = Err(Offline::Closed);
-        self.published.store(Arc::new(Published { version, metadata_version, view }));
+        self.published.store(Arc::new(Published { version, metadata_version, generation, view }));
         self.online.notify_waiters();
     }
 
@@ -385,7 +407,11 @@ impl Core {
         let start = self.now();
         self.unsynced.store(false, Ordering::Release);
         self.disk(DiskFaults::on_sync)?;
-        engine.sync().map_err(rocksdb::Error::into_string)?;
+        let faults = self.options.faults.as_deref().map(|faults| (faults, faults::lengths(&self.dir)));
+        engine.sync()?;
+        if let Some((faults, lengths)) = faults {
+            faults.synced(lengths);
+        }
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         add_micros(&self.counters.sync_micros, self.now().saturating_sub(start));
         Ok(())
@@ -405,11 +431,11 @@ impl Core {
         let mut queue = self.queue.lock();
         while !queue.closing {
             self.stop_syncing.wait_for(&mut queue, SYNC_INTERVAL);
-            if queue.closing || !self.unsynced.load(Ordering::Acquire) {
+            if queue.closing {
                 continue;
             }
             drop(queue);
-            let outcome = self.sync_published();
+            let outcome = self.every_second();
             queue = self.queue.lock();
             if let Err(reason) = outcome {
                 queue.failure = Some(reason);
@@ -418,12 +444,12 @@ impl Core {
         }
     }
 
-    fn sync_published(&self) -> Result<(), String> {
+    fn every_second(&self) -> Result<(), String> {
         let engine = match &self.published.load().view {
             Ok(view) => view.engine().clone(),
             Err(_) => return Ok(()),
         };
-        self.sync(&engine)
+        if self.unsynced.load(Ordering::Acquire) { self.sync(&engine) } else { engine.list_logs() }
     }
 
     fn stats(&self) -> StoreStats {

@@ -10,6 +10,12 @@
 //!
 //! Who waits longer than 5 s for that verdict gets `Unknown`. Versions go on behind the lost ones, and transactions
 //! that began before are too old to write.
+//!
+//! **Generations.** Without [`Fsync::Always`](crate::store::Fsync::Always) the database may come back with less than was published: the log's
+//! last second is gone. What somebody holds in memory of those commits (a lease, an object under construction, ids that were looked up) then
+//! names rows that are gone, and that others may be given again. So the store begins a new generation, which is published together with the version
+//! ([`Tx::generation`](crate::store::Tx::generation)): whoever keeps such a thing keeps the generation of the transaction that made it, and compares it in the
+//! transaction that uses it. That is exact: a transaction of an earlier generation cannot commit, and within one generation nothing is lost.
 
 use super::batch::{Admitted, Batch};
 use super::committer::{Committer, Request};
@@ -58,7 +64,8 @@ impl Committer {
             "a write to the store failed: it refuses writes until reopened"
         );
         let core = self.core.clone();
-        let (acknowledged, last) = (self.version, broken.last.max(self.version));
+        let (published, last) = (self.written, broken.last.max(self.version));
+        let generation = self.generation;
         let mut pending = Pending::new(core.clone(), broken);
         while let Err(e) = core.probe(self.engine.memory_bytes()) {
             if !pending.pause(RETRY, Some(e)) {
@@ -75,6 +82,9 @@ impl Committer {
                 return closed(&core);
             }
         }
+        if let Err(e) = core.disk(|faults| faults.on_reopen(&core.dir)) {
+            tracing::error!(e, "the log was not cut as a test wants it");
+        }
         let (engine, recovered) = loop {
             match Engine::open(&core.dir, &core.options) {
                 Ok(opened) => break opened,
@@ -82,11 +92,12 @@ impl Committer {
                 Err(_) => {}
             }
         };
-        if recovered.version < acknowledged {
-            let lost = acknowledged - recovered.version;
+        let lost = published.saturating_sub(recovered.version);
+        if lost > 0 {
             tracing::error!(lost, "commits that were acknowledged before their sync are gone");
         }
-        Some(pending.finish(engine, recovered, last))
+        let generation = generation + u64::from(lost > 0);
+        Some(pending.finish(engine, recovered, (last, generation)))
     }
 }
 
@@ -126,13 +137,19 @@ impl Pending {
         open
     }
 
-    fn finish(mut self, engine: Engine, recovered: Recovered, last: Version) -> Committer {
+    fn finish(
+        mut self,
+        engine: Engine,
+        recovered: Recovered,
+        (last, generation): (Version, u64),
+    ) -> Committer {
         let core = self.core.clone();
         let version = recovered.version.max(last) + VERSION_GAP;
         let engine = Arc::new(engine);
-        let mut committer = Committer::new(core.clone(), engine.clone());
+        let mut committer = Committer::new(core.clone(), engine.clone(), recovered.version);
         // What was read under the last metadata version may have been lost: nobody goes by it any more.
         (committer.version, committer.metadata_version) = (version, version);
+        committer.generation = generation;
         committer.forget_before(version);
         core.recent.forget(version); // what was published without a sync may be gone
         core.accept();

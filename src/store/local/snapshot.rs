@@ -91,6 +91,8 @@ pub(super) struct Published {
     pub(super) version: Version,
     /// Version of the last transaction that bumped the metadata version.
     pub(super) metadata_version: Version,
+    /// How often published commits have been lost since the store was opened.
+    pub(super) generation: u64,
     /// The data.
     pub(super) view: Result<View, Offline>,
 }

@@ -57,6 +57,13 @@ impl LocalTx {
         }
     }
 
+    /// Another one at the same version; as old as this one.
+    pub(in crate::store) fn again(&self) -> Self {
+        let (begun, late) = (self.begun.clone(), self.late.clone());
+        let core = self.core.clone();
+        LocalTx { begun, late, started: self.started, ..LocalTx::new(core) }
+    }
+
     pub(in crate::store) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         let view = self.view().await?;
         with_stored(key, |key| self.get_stored(view, key, read))
@@ -264,6 +271,10 @@ impl LocalTx {
     pub(in crate::store) async fn read_version(&self) -> StoreResult<Version> {
         self.view().await?;
         Ok(self.read().version)
+    }
+    pub(in crate::store) async fn generation(&self) -> StoreResult<u64> {
+        self.view().await?;
+        Ok(self.read().generation)
     }
     pub(in crate::store) fn is_write(&self) -> bool {
         !self.state.lock().writes.is_empty()

@@ -6,8 +6,9 @@ use super::view::View;
 use super::{ATTEMPTS, Checker, PAGE, Problem, Verdict};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
-use crate::keyspace::record::{Record, SetRep, Str, Value};
+use crate::keyspace::record::{Record, SetRep, Stored, Str, Value};
 use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::types::object::GHOST_INDEXED;
 use crate::types::set::audit::{self, KnownIds};
 use crate::types::string::{INLINE_MAX, PIECE};
 use bytes::Bytes;
@@ -23,6 +24,9 @@ pub(super) async fn walk(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<(
     let mut owners = Owners::from(Oid(0));
     let mut counts = [0u64; SHARDS as usize];
     let mut seen = |key: &Bytes, value: &Bytes| {
+        if is_ghost(value) {
+            return "marks of absent keys";
+        }
         if let Some((hash, _)) = db.decode_record(key)
             && let Some(count) = counts.get_mut(usize::from(shard(hash)))
         {
@@ -48,10 +52,26 @@ async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, v
     let Some((stored, name)) = db.decode_record(key) else {
         return Ok(vec![Problem::new(key, "not the row of a key")]);
     };
-    let record = match Record::decode(value) {
-        Ok(record) => record,
+    let row = match Stored::decode(value) {
+        Ok(row) => row,
         Err(e) => return Ok(vec![Problem::new(key, e.to_string())]),
     };
+    let mut problems = match &row {
+        Stored::Record(record) => of_value(view, known, db, key, record).await?,
+        Stored::Ghost(_) => Vec::new(),
+    };
+    if stored != hash(&name) || name.len() > MAX_REDIS_KEY {
+        problems.push(Problem::new(key, "nobody finds this key: its hash is of another one"));
+    }
+    if let Some(ms) = row.expire_at()
+        && view.get(&db.expiry(ms, &name)).await?.is_none()
+    {
+        problems.push(Problem::new(key, format!("the expiry index does not have the key's expiry at {ms}")));
+    }
+    Ok(problems)
+}
+
+async fn of_value(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, record: &Record) -> Verdict {
     let mut problems = match &record.value {
         Value::Str(Str::Inline(b) | Str::Made { bytes: b, .. }) if b.len() > INLINE_MAX => {
             vec![Problem::new(key, "a string in the record is too long for it")]
@@ -61,20 +81,16 @@ async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, v
         Value::Set(rep) => audit::small(rep).map(|what| Problem::new(key, what)).into_iter().collect(),
         Value::Str(_) => Vec::new(),
     };
-    if stored != hash(&name) || name.len() > MAX_REDIS_KEY {
-        problems.push(Problem::new(key, "nobody finds this key: its hash is of another one"));
-    }
-    if let Some(ms) = record.expire_at
-        && view.get(&db.expiry(ms, &name)).await?.is_none()
-    {
-        problems.push(Problem::new(key, format!("the expiry index does not have the key's expiry at {ms}")));
-    }
     if let Some(oid) = record.value.oid()
         && is_garbage(view, db, oid).await?
     {
         problems.push(Problem::new(key, "the key's object is garbage, its rows will be removed"));
     }
     Ok(problems)
+}
+
+fn is_ghost(raw: &Bytes) -> bool {
+    matches!(Stored::decode(raw), Ok(Stored::Ghost(_)))
 }
 
 /// Whether a garbage row names the object.
@@ -109,12 +125,12 @@ async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Verdict {
     let Some((ms, name)) = db.decode_expiry(row).filter(|(ms, name)| db.expiry(*ms, name) == row[..]) else {
         return Ok(vec![Problem::new(row, "not a row of the expiry index")]);
     };
-    let record = view.get(&db.record(&name)).await?.and_then(|raw| Record::decode(&raw).ok());
-    let confirmed = record.is_some_and(|record| record.expire_at == Some(ms));
-    let what = match (confirmed, value.is_empty()) {
-        (false, _) => "a row of the expiry index that no record confirms",
-        (true, false) => "a row of the expiry index with a value",
-        (true, true) => return Ok(Vec::new()),
+    let stored = view.get(&db.record(&name)).await?.and_then(|raw| Stored::decode(&raw).ok());
+    let what = match stored.filter(|stored| stored.expire_at() == Some(ms)) {
+        None => "a row of the expiry index that no record confirms",
+        Some(Stored::Record(_)) if value.is_empty() => return Ok(Vec::new()),
+        Some(Stored::Ghost(_)) if value == GHOST_INDEXED => return Ok(Vec::new()),
+        Some(_) => "a row of the expiry index with a value that is not its own",
     };
     Ok(vec![Problem::new(row, what)])
 }
@@ -159,7 +175,7 @@ async fn compare(view: &View, db: Prefix, shard: u8) -> StoreResult<Option<Strin
     loop {
         let page =
             view.page(&begin, &end, RangeOptions { bytes: 1 << 20, ..RangeOptions::default() }).await?;
-        count += page.pairs.len() as i64;
+        count += page.pairs.iter().filter(|(_, raw)| !is_ghost(raw)).count() as i64;
         match page.pairs.last() {
             Some((row, _)) if page.more => begin = key_after(row),
             _ => break,

@@ -17,6 +17,7 @@
 
 pub mod database;
 pub mod objects;
+mod receipts;
 pub mod root;
 pub mod view;
 

@@ -12,7 +12,7 @@ use super::view::View;
 use super::{Checker, PAGE, Problem};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::keyspace::record::Record;
+use crate::keyspace::record::Stored;
 use crate::store::{RangeOptions, key_after, prefix_end};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl Owners {
 
     /// Notes a record's object.
     pub(super) fn note(&mut self, record: &Bytes) {
-        let object = Record::decode(record).ok().as_ref().and_then(object_of);
+        let object = Stored::decode(record).ok().and_then(Stored::into_record).as_ref().and_then(object_of);
         let Some((oid, kind)) =
             object.filter(|(oid, _)| *oid >= self.from && self.to.is_none_or(|to| *oid < to))
         else {
@@ -165,7 +165,8 @@ async fn convict(
     for scan in 1..=SCANS {
         let mut owned: BTreeMap<Oid, Vec<Kind>> = BTreeMap::new();
         let mut note = |record: &Bytes| {
-            let object = Record::decode(record).ok().as_ref().and_then(object_of);
+            let object =
+                Stored::decode(record).ok().and_then(Stored::into_record).as_ref().and_then(object_of);
             if let Some((oid, kind)) = object.filter(|(oid, _)| suspects.contains_key(oid)) {
                 owned.entry(oid).or_default().push(kind);
             }
@@ -217,7 +218,7 @@ async fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::record::{SetRep, Value};
+    use crate::keyspace::record::{Record, SetRep, Value};
 
     fn record(oid: u128) -> Bytes {
         let value = Value::Set(SetRep::Chunked(Oid(oid)));

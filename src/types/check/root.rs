@@ -1,14 +1,15 @@
 //! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, receipts.
 
+use super::receipts::{self, Sizes};
 use super::view::View;
 use super::{Checker, Database, Problem, Verdict};
 use crate::error::StoreResult;
 use crate::keyspace::collector::{self, State};
 use crate::keyspace::ids::{self, BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
 use crate::keyspace::instances::Instance;
-use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, hash, root, root::Garbage, shard};
+use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, root, root::Garbage};
 use crate::keyspace::members;
-use crate::keyspace::receipt::{PIECE, Receipt};
+use crate::keyspace::secret::Secret;
 use crate::store::{RangeOptions, key_after, prefix_end};
 use crate::types::set::audit::KnownIds;
 use bytes::Bytes;
@@ -21,16 +22,21 @@ const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
 
 /// All rows in front of the databases'.
 pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
-    let mut name = |key: &Bytes, _: &Bytes| match key.first() {
+    let mut sizes = Sizes::default();
+    let mut name = |key: &Bytes, value: &Bytes| match key.first() {
         Some(b'b') => "rows of ids",
         Some(b'e') => "rows of the dictionary's collector",
         Some(b'f') => "members",
         Some(b'g') => "garbage rows",
         Some(b't') => "receipts and their pieces",
-        Some(b'u') => "ages of receipts",
+        Some(b'u') => {
+            sizes.add(key, value);
+            "ages of receipts"
+        }
         _ => "other rows",
     };
-    checker.judge((Vec::new(), vec![0x80]), &mut name, row).await
+    checker.judge((Vec::new(), vec![0x80]), &mut name, row).await?;
+    receipts::sizes(checker, sizes).await
 }
 
 /// Databases as a view has them.
@@ -75,9 +81,12 @@ async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -
         Some(b'm') if key[..] == root::half_copied() => {
             Some("a `tern copy` into this store was not finished".into())
         }
+        Some(b'm') if key[..] == root::secret() => {
+            Secret::decode(value).is_none().then(|| "the store's secret does not decode".into())
+        }
         Some(b'p') => (!is_message_row(key, value)).then(|| "not a row about messages".into()),
-        Some(b't') => return receipt(view, key, value).await,
-        Some(b'u') => age(view, key, value).await?,
+        Some(b't') => receipts::row(view, key, value).await?,
+        Some(b'u') => receipts::age(view, key, value).await?,
         _ => Some("an unknown kind of row".to_owned()),
     };
     Ok(problem.map(|what| Problem::new(key, what)).into_iter().collect())
@@ -88,6 +97,8 @@ fn is_message_row(key: &[u8], value: &[u8]) -> bool {
         Some(0) => key.len() == 10 && value.len() == 1,
         Some(1) => key == root::bell() && value.len() == 8,
         Some(2) => key == root::collected() && root::decode_message(value).is_some(),
+        Some(4) => key == root::fence_bell() && value.len() == 8,
+        Some(5) => key.len() == 12 && !value.is_empty() && value.len().is_multiple_of(8),
         _ => root::decode_message(key).is_some() && !value.is_empty(),
     }
 }
@@ -221,64 +232,4 @@ async fn garbage(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<S
 fn instance(key: &[u8], value: &[u8]) -> Option<String> {
     let fits = key.len() == 9 && Instance::decode(value).is_ok();
     (!fits).then(|| "a server's row does not decode".into())
-}
-
-/// Id and number of the piece of a receipt's row.
-fn parse_receipt(key: &[u8]) -> Option<(&[u8], Option<u16>)> {
-    let (len, rest) = key.get(1..)?.split_first()?;
-    let (id, tail) = rest.split_at_checked(usize::from(*len))?;
-    match tail {
-        [] => Some((id, None)),
-        [hi, lo] => Some((id, Some(u16::from_be_bytes([*hi, *lo])))),
-        _ => None,
-    }
-}
-
-async fn receipt(view: &View, key: &Bytes, value: &Bytes) -> Verdict {
-    let problem = match parse_receipt(key) {
-        None => Some("not the row of a receipt".into()),
-        Some((id, None)) => receipt_head(view, id, value).await?,
-        Some((id, Some(n))) => receipt_piece(view, id, n, value).await?,
-    };
-    Ok(problem.map(|what| Problem::new(key, what)).into_iter().collect())
-}
-
-async fn receipt_head(view: &View, id: &[u8], value: &Bytes) -> StoreResult<Option<String>> {
-    let Ok(receipt) = Receipt::decode(value) else { return Ok(Some("a receipt does not decode".into())) };
-    let age = view.get(&root::receipt_age(receipt.at, id)).await?;
-    if age.is_none_or(|age| age.is_empty() == receipt.has_pieces()) {
-        return Ok(Some(
-            "a receipt that the age index does not know as it is: it is never forgotten whole".into(),
-        ));
-    }
-    if !receipt.has_pieces() {
-        return Ok(None);
-    }
-    let (begin, end) = (root::receipt_piece(id, 0), root::receipt_pieces_end(id));
-    let pieces = view.page(&begin, &end, ALL).await?.pairs;
-    let len: usize = pieces.iter().map(|(_, piece)| piece.len()).sum();
-    Ok((len != receipt.len as usize)
-        .then(|| format!("a reply of {} bytes has {len} in its pieces", receipt.len)))
-}
-
-async fn receipt_piece(view: &View, id: &[u8], n: u16, piece: &[u8]) -> StoreResult<Option<String>> {
-    let head = view.get(&root::receipt(id)).await?;
-    let receipt = head.and_then(|raw| Receipt::decode(&raw).ok()).filter(Receipt::has_pieces);
-    let Some(receipt) = receipt else { return Ok(Some("a piece of a reply that no receipt has".into())) };
-    let expected = (receipt.len as usize).saturating_sub(usize::from(n) * PIECE).min(PIECE);
-    Ok((piece.len() != expected)
-        .then(|| format!("a piece of a reply has {} bytes, not {expected}", piece.len())))
-}
-
-async fn age(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
-    let Some((ms, id)) = root::decode_receipt_age(key) else {
-        return Ok(Some("not a row of the age index".into()));
-    };
-    if key.get(1) != Some(&shard(hash(&id))) {
-        return Ok(Some("a row of the age index in a wrong shard".into()));
-    }
-    let head = view.get(&root::receipt(&id)).await?;
-    let receipt = head.and_then(|raw| Receipt::decode(&raw).ok());
-    let fits = receipt.is_some_and(|r| r.at == ms && value == if r.has_pieces() { &[1][..] } else { &[] });
-    Ok((!fits).then(|| "a row of the age index that no receipt confirms".into()))
 }

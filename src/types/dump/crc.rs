@@ -1,40 +1,86 @@
-//! The checksum of a payload: CRC-64 with Jones' polynomial, bits reflected, begun with 0.
+//! The checksum of a payload: CRC-64 with Jones' polynomial, bits reflected, begun with 0. Computed with the processor's carry-less
+//! multiplication (crate `crc-fast`): 10 GB a second and more, where a table of bytes gives 0.4.
 
-/// The polynomial, its lowest power at the top.
-const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
+use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
+use tokio::task::coop::consume_budget;
 
-const TABLE: [u64; 256] = table();
+const JONES: CrcAlgorithm = CrcAlgorithm::Crc64Redis;
+/// Bytes that are summed before others may come: less than 100 us.
+const STEP: usize = 256 << 10;
 
-#[expect(clippy::indexing_slicing, reason = "runs while compiling")]
-const fn table() -> [u64; 256] {
-    let mut table = [0; 256];
-    let mut n = 0;
-    while n < 256 {
-        let mut crc = n as u64;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
-            bit += 1;
-        }
-        table[n] = crc;
-        n += 1;
+/// The checksum of what was added so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Crc(u64);
+
+impl Crc {
+    /// Adds bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        let mut digest = Digest::new_with_init_state(JONES, self.0);
+        digest.update(bytes);
+        self.0 = digest.finalize();
     }
-    table
+
+    /// Adds `n` zeroes, whose own checksum is 0: a few multiplications, however many they are.
+    pub fn add_zeroes(&mut self, n: u64) {
+        self.0 = checksum_combine(JONES, self.0, 0, n);
+    }
+
+    /// The sum.
+    pub fn sum(self) -> u64 {
+        self.0
+    }
 }
 
-/// The checksum.
+/// The checksum of bytes that are few.
 pub(super) fn crc64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |crc: u64, byte| {
-        let entry = TABLE.get(usize::from(crc as u8 ^ byte)).copied().unwrap_or(0);
-        entry ^ crc >> 8
-    })
+    let mut crc = Crc::default();
+    crc.add(bytes);
+    crc.sum()
+}
+
+/// The checksum of any number of bytes.
+pub(super) async fn of(bytes: &[u8]) -> u64 {
+    let mut crc = Crc::default();
+    for part in bytes.chunks(STEP) {
+        crc.add(part);
+        consume_budget().await;
+    }
+    crc.sum()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     /// The polynomial's published check value.
     #[test]
     fn check_value() {
-        assert_eq!(super::crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+        assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+    }
+
+    /// Bit by bit.
+    fn slow(bytes: &[u8]) -> u64 {
+        bytes.iter().fold(0, |crc, byte| {
+            (0..8).fold(crc ^ u64::from(*byte), |crc, _| {
+                if crc & 1 == 1 { crc >> 1 ^ 0x95ac_9329_ac4b_c9b5 } else { crc >> 1 }
+            })
+        })
+    }
+
+    #[test]
+    fn parts_and_zeroes_add_up() {
+        let mut rng = crate::env::Env::seeded(0, 11).rng();
+        for _ in 0..50 {
+            let (mut crc, mut all) = (Crc::default(), Vec::new());
+            for _ in 0..rng.below(5) {
+                let bytes: Vec<u8> = (0..rng.below(300)).map(|_| rng.u64() as u8).collect();
+                let zeroes = rng.below(1000);
+                crc.add(&bytes);
+                crc.add_zeroes(zeroes);
+                all.extend(bytes);
+                all.resize(all.len() + zeroes as usize, 0);
+            }
+            assert_eq!(crc.sum(), slow(&all), "{} bytes", all.len());
+        }
     }
 }

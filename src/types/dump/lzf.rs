@@ -1,4 +1,5 @@
-//! Decompression of LZF, the format of Marc Lehmann's liblzf.
+//! Decompression of LZF, the format of Marc Lehmann's liblzf, in steps: what is made is handed on, and only what a reference can
+//! reach back to is kept.
 //!
 //! ```text
 //! 000LLLLL                    L+1 bytes follow
@@ -6,54 +7,116 @@
 //! 111ooooo LLLLLLLL oooooooo  L+9 bytes from o+1 bytes back
 //! ```
 
-/// The `length` bytes that `raw` stands for. None where it stands for more, fewer, or nothing.
-pub(super) fn decompress(raw: &[u8], length: usize) -> Option<Vec<u8>> {
-    // A reference of three bytes makes at most 264: no length reserves more than the input can fill.
-    let mut out = Vec::with_capacity(length.min(raw.len().saturating_mul(88)));
-    let mut raw = raw.iter().copied();
-    while let Some(control) = raw.next() {
-        let count = match control >> 5 {
-            0 => {
-                let before = out.len();
-                let literals = usize::from(control) + 1;
-                out.extend(raw.by_ref().take(literals));
-                if out.len() - before != literals || out.len() > length {
-                    return None;
-                }
-                continue;
-            }
-            7 => usize::from(raw.next()?) + 9,
-            short => usize::from(short) + 2,
-        };
-        let back = (usize::from(control & 0x1f) << 8 | usize::from(raw.next()?)) + 1;
-        if out.len() + count > length {
-            return None;
-        }
-        copy_back(&mut out, back, count)?;
-    }
-    (out.len() == length).then_some(out)
+/// How far back a reference reaches.
+const WINDOW: usize = 1 << 13;
+
+/// Bytes on their way out of a compressed string.
+pub(super) struct Unpacker<'a> {
+    raw: &'a [u8],
+    /// Bytes that are still to be made.
+    left: usize,
+    /// What was made last.
+    out: Vec<u8>,
+    /// How much of that was handed on.
+    given: usize,
 }
 
-/// Appends `count` bytes that begin `back` bytes before the end; they may reach into what is appended.
-fn copy_back(out: &mut Vec<u8>, back: usize, count: usize) -> Option<()> {
-    let from = out.len().checked_sub(back)?;
-    for at in from..from + count {
-        let byte = *out.get(at)?;
-        out.push(byte);
+impl<'a> Unpacker<'a> {
+    /// Of `raw`, which stands for `length` bytes.
+    pub(super) fn new(raw: &'a [u8], length: usize) -> Self {
+        Unpacker { raw, left: length, out: Vec::new(), given: 0 }
     }
-    Some(())
+
+    /// The next bytes, about `step` of them; empty at the end. None where `raw` stands for more than was said, for fewer, or for
+    /// nothing.
+    pub(super) fn next(&mut self, step: usize) -> Option<&[u8]> {
+        self.out.drain(..self.given.saturating_sub(WINDOW));
+        self.given = self.out.len();
+        while self.out.len() - self.given < step && !self.raw.is_empty() {
+            self.instruction()?;
+        }
+        let made = self.out.get(self.given..)?;
+        self.given = self.out.len();
+        (!made.is_empty() || self.left == 0).then_some(made)
+    }
+
+    fn instruction(&mut self) -> Option<()> {
+        let control = self.byte()?;
+        let count = match control >> 5 {
+            0 => {
+                let (literals, rest) = self.raw.split_at_checked(usize::from(control) + 1)?;
+                self.raw = rest;
+                self.left = self.left.checked_sub(literals.len())?;
+                self.out.extend_from_slice(literals);
+                return Some(());
+            }
+            7 => usize::from(self.byte()?) + 9,
+            short => usize::from(short) + 2,
+        };
+        let back = (usize::from(control & 0x1f) << 8 | usize::from(self.byte()?)) + 1;
+        self.left = self.left.checked_sub(count)?;
+        self.copy_back(back, count)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.raw.split_first()?;
+        self.raw = rest;
+        Some(*byte)
+    }
+
+    /// Appends `count` bytes that begin `back` bytes before the end; they may reach into what is appended.
+    fn copy_back(&mut self, back: usize, count: usize) -> Option<()> {
+        let from = self.out.len().checked_sub(back)?;
+        let mut left = count;
+        while left > 0 {
+            // What was appended goes on as what it was copied from does.
+            let some = left.min(self.out.len() - from);
+            self.out.extend_from_within(from..from + some);
+            left -= some;
+        }
+        Some(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn decompress(raw: &[u8], length: usize, step: usize) -> Option<Vec<u8>> {
+        let (mut unpacker, mut out) = (Unpacker::new(raw, length), Vec::new());
+        loop {
+            match unpacker.next(step)? {
+                [] => return Some(out),
+                made => out.extend_from_slice(made),
+            }
+        }
+    }
+
     #[test]
     fn literals_and_references() {
-        assert_eq!(decompress(&[2, b'a', b'b', b'c'], 3).unwrap(), b"abc");
-        assert_eq!(decompress(&[0, b'a', 0x20, 0], 4).unwrap(), b"aaaa");
-        assert_eq!(decompress(&[1, b'a', b'b', 0xe0, 1, 1], 12).unwrap(), b"abababababab");
-        assert_eq!(decompress(&[], 0).unwrap(), b"");
+        for step in [1, 5, 100] {
+            assert_eq!(decompress(&[2, b'a', b'b', b'c'], 3, step).unwrap(), b"abc");
+            assert_eq!(decompress(&[0, b'a', 0x20, 0], 4, step).unwrap(), b"aaaa");
+            assert_eq!(decompress(&[1, b'a', b'b', 0xe0, 1, 1], 12, step).unwrap(), b"abababababab");
+            assert_eq!(decompress(&[], 0, step).unwrap(), b"");
+        }
+    }
+
+    #[test]
+    fn references_reach_back_over_what_was_given() {
+        // `b`, `a` up to 8192 bytes, then three bytes from there: the whole window back.
+        let mut raw = vec![0, b'b'];
+        raw.extend([0, b'a']);
+        let mut made = 2;
+        while made + 264 <= 8192 {
+            raw.extend([0xe0, 255, 0]);
+            made += 264;
+        }
+        let rest = 8192 - made;
+        raw.extend((0..rest).flat_map(|_| [0, b'a']));
+        raw.extend([0x20 | 0x1f, 0xff]);
+        let out = decompress(&raw, 8195, 7).unwrap();
+        assert_eq!((out.len(), out[0], &out[8190..]), (8195, b'b', &b"aabaa"[..]));
     }
 
     #[test]
@@ -68,7 +131,7 @@ mod tests {
             (&[0, b'a', 0xe0], 10),
             (&[0, b'a', 0x20, 0], 3),
         ] {
-            assert_eq!(decompress(raw, length), None, "{raw:?}");
+            assert_eq!(decompress(raw, length, 100), None, "{raw:?}");
         }
     }
 }

@@ -8,15 +8,18 @@
 //! Redis 2.6. Strings are written as they are; compressed ones are read.
 //!
 //! A payload is written by anybody. Nothing in it is trusted: no length reserves memory, and what a string
-//! decompresses to is bounded by what is asked for.
+//! decompresses to is bounded by what is asked for. A long string is never there as a whole: it is made as it is sent ([`Payload`]),
+//! and written as it is decompressed ([`stage`]).
 
 mod crc;
 mod lzf;
 mod read;
 mod stage;
+mod stream;
 
-pub use read::{Dumped, Refused, decode, type_of};
+pub use read::{Dumped, Refused, decode, is_string, scan, weight};
 pub use stage::stage;
+pub use stream::Payload;
 
 use bytes::{BufMut, Bytes};
 
@@ -128,6 +131,11 @@ fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
+
+    fn decoded(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
+        decode(payload, longest).now_or_never().unwrap()
+    }
 
     const LONGEST: usize = 1 << 20;
 
@@ -150,24 +158,24 @@ mod tests {
         assert_eq!(of_set(&members(&["a"])), b"\x02\x01\x01a\x0a\x00b\x96\xe9~D\xd2\x1am");
         let eight: &[u8] = b"\x0b\xc3$0\x04\x08\x00\x00\x00\x05 \x03\x01\xfb\xff\x80\x00\x00\x01 \x0b@\x00\x00,\xa0\x08\x01p\x11\xa0\x08\x02\xf2\x05* \x09\x00\x00\x0a\x00x\xa7\x9f\x8d \xcd\x9e\x8b";
         let wide = members(&["-5", "1", "300", "70000", "5000000000"]);
-        assert_eq!(decode(eight, LONGEST), Ok(Dumped::Set(wide.clone())), "compressed");
-        assert_eq!(decode(&of_integers(&wide), LONGEST), Ok(Dumped::Set(wide)));
+        assert_eq!(decoded(eight, LONGEST), Ok(Dumped::Set(wide.clone())), "compressed");
+        assert_eq!(decoded(&of_integers(&wide), LONGEST), Ok(Dumped::Set(wide)));
     }
 
     #[test]
     fn round_trips() {
         for length in [0, 1, 63, 64, 16_383, 16_384, 70_000] {
             let bytes = vec![b'x'; length];
-            assert_eq!(decode(&of_string(&bytes), LONGEST), Ok(Dumped::Str(bytes.into())));
+            assert_eq!(decoded(&of_string(&bytes), LONGEST), Ok(Dumped::Str(bytes.into())));
         }
         for n in [0i64, -1, 127, 128, -129, 32_767, 32_768, -32_769, i64::from(i32::MIN), 1 << 31, i64::MAX] {
             let text = Bytes::from(n.to_string());
-            assert_eq!(decode(&of_string(&text), LONGEST), Ok(Dumped::Str(text.clone())));
+            assert_eq!(decoded(&of_string(&text), LONGEST), Ok(Dumped::Str(text.clone())));
             let members = vec![text, Bytes::from_static(b"a")];
-            assert_eq!(decode(&of_set(&members), LONGEST), Ok(Dumped::Set(members)));
+            assert_eq!(decoded(&of_set(&members), LONGEST), Ok(Dumped::Set(members)));
         }
         for text in ["01", "+1", "-0", "1 ", "", "2147483648"] {
-            assert_eq!(decode(&of_string(text.as_bytes()), LONGEST), Ok(Dumped::Str(text.into())));
+            assert_eq!(decoded(&of_string(text.as_bytes()), LONGEST), Ok(Dumped::Str(text.into())));
         }
     }
 

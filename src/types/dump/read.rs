@@ -1,11 +1,22 @@
 //! Reads payloads. Every step may find that nothing is left, or nonsense: then there is no value.
 
+use super::crc;
+use super::lzf::Unpacker;
 use super::{
     ENCODED, FOOTER, INT8, INT16, INT32, INTSET, LENGTH32, LENGTH64, LZF, NEWEST, SET, SET_LISTPACK, STRING,
 };
-use super::{crc, lzf};
 use bytes::Bytes;
 use std::collections::HashSet;
+use tokio::task::coop::consume_budget;
+
+/// Bytes of a string that are made before others may come.
+pub(super) const STEP: usize = 256 << 10;
+/// Longest intset or listpack, in bytes. Redis makes them of a few hundred members; those of a million still are shorter.
+const LONGEST_BLOB: usize = 16 << 20;
+/// Members that are read before others may come.
+const AT_ONCE: usize = 256;
+/// Members for which there is room before they are read.
+const MOST_RESERVED: usize = 1 << 16;
 
 /// A value out of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,38 +38,114 @@ pub enum Refused {
     Format,
 }
 
-/// The type's number. None where version or checksum are wrong.
-pub fn type_of(payload: &[u8]) -> Option<u8> {
-    body(payload).and_then(|body| body.first().copied())
-}
-
-fn body(payload: &[u8]) -> Option<&[u8]> {
-    let (body, footer) = payload.split_at_checked(payload.len().checked_sub(FOOTER)?)?;
-    let (version, checksum) = footer.split_first_chunk::<2>()?;
-    let (summed, _) = payload.split_at_checked(payload.len() - checksum.len())?;
-    let right = u64::from_le_bytes(checksum.try_into().ok()?) == crc::crc64(summed);
-    (right && u16::from_le_bytes(*version) <= NEWEST).then_some(body)
-}
-
-/// The value; no string in it is longer than `longest` bytes.
-pub fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
-    let (kind, rest) = body(payload).ok_or(Refused::Checksum)?.split_first().ok_or(Refused::Format)?;
-    let mut reader = Reader { rest, longest };
-    let value = match *kind {
-        STRING => reader.string().map(Dumped::Str),
-        SET => reader.members().and_then(set),
-        INTSET => reader.string().and_then(|blob| intset(&blob)).and_then(set),
-        SET_LISTPACK => reader.string().and_then(|blob| listpack(&blob)).and_then(set),
+/// The value; no string in it is longer than `longest` bytes, nor are the members of a set together.
+pub async fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
+    let (kind, mut reader) = open(payload, longest).await?;
+    let value = match kind {
+        STRING => reader.string().await.map(Dumped::Str),
+        SET => match reader.members().await {
+            Some(members) => set(members).await,
+            None => None,
+        },
+        INTSET | SET_LISTPACK => {
+            let blob = reader.blob().await;
+            let members = blob.and_then(|blob| if kind == INTSET { intset(&blob) } else { listpack(&blob) });
+            match members {
+                Some(members) => set(members).await,
+                None => None,
+            }
+        }
         other => return Err(Refused::Type(other)),
     };
     value.filter(|_| reader.rest.is_empty()).ok_or(Refused::Format)
 }
 
+/// Whether a payload is a string's. It need not be sound.
+pub fn is_string(payload: &[u8]) -> bool {
+    payload.first() == Some(&STRING)
+}
+
+/// Bytes that a payload is worked through for: its own, or those of the string that it says to be. It need not be sound.
+pub fn weight(payload: &[u8]) -> u64 {
+    let string = || {
+        let (STRING, rest) = payload.split_first().map(|(kind, rest)| (*kind, rest))? else { return None };
+        let mut reader = Reader { rest, longest: usize::MAX };
+        match reader.length()? {
+            Length::Encoded(LZF) => reader.plain_length().and_then(|_| reader.plain_length()),
+            Length::Bytes(_) | Length::Encoded(_) => None,
+        }
+    };
+    payload.len().max(string().unwrap_or(0)) as u64
+}
+
+/// The bytes of a string, made as they are asked for.
+pub(super) enum Parts<'a> {
+    Plain(&'a [u8]),
+    Packed(Unpacker<'a>),
+}
+
+impl Parts<'_> {
+    /// The next bytes, about `step` of them; empty at the end. None: not the form of a string.
+    pub(super) fn next(&mut self, step: usize) -> Option<&[u8]> {
+        match self {
+            Parts::Plain(bytes) => {
+                let (part, rest) = bytes.split_at(step.min(bytes.len()));
+                *bytes = rest;
+                Some(part)
+            }
+            Parts::Packed(unpacker) => unpacker.next(step),
+        }
+    }
+}
+
+/// The string of at most `longest` bytes in a payload, and its length. None: a value of another kind, or a number.
+pub(super) async fn parts(payload: &[u8], longest: usize) -> Result<Option<(Parts<'_>, usize)>, Refused> {
+    let (kind, mut reader) = open(payload, longest).await?;
+    if kind != STRING {
+        return Ok(None);
+    }
+    let parts = reader.parts().ok_or(Refused::Format)?;
+    if reader.rest.is_empty() { Ok(parts) } else { Err(Refused::Format) }
+}
+
+/// Finds out whether a payload holds a string, without keeping it.
+pub async fn scan(payload: &[u8], longest: usize) -> Result<(), Refused> {
+    let Some((mut parts, _)) = parts(payload, longest).await? else { return Ok(()) };
+    while !parts.next(STEP).ok_or(Refused::Format)?.is_empty() {
+        consume_budget().await;
+    }
+    Ok(())
+}
+
+/// The type's number and what follows it. [`Refused::Checksum`] where version or checksum are wrong.
+async fn open(payload: &[u8], longest: usize) -> Result<(u8, Reader<'_>), Refused> {
+    let body = body(payload).await.ok_or(Refused::Checksum)?;
+    let (kind, rest) = body.split_first().ok_or(Refused::Format)?;
+    Ok((*kind, Reader { rest, longest }))
+}
+
+async fn body(payload: &[u8]) -> Option<&[u8]> {
+    let (body, footer) = payload.split_at_checked(payload.len().checked_sub(FOOTER)?)?;
+    let (version, checksum) = footer.split_first_chunk::<2>()?;
+    let (summed, _) = payload.split_at_checked(payload.len() - checksum.len())?;
+    if u16::from_le_bytes(*version) > NEWEST {
+        return None;
+    }
+    let right = u64::from_le_bytes(checksum.try_into().ok()?) == crc::of(summed).await;
+    right.then_some(body)
+}
+
 /// No member may be there twice.
-fn set(members: Vec<Bytes>) -> Option<Dumped> {
-    let different: HashSet<&Bytes> = members.iter().collect();
-    let sound = !members.is_empty() && different.len() == members.len();
-    sound.then_some(Dumped::Set(members))
+async fn set(members: Vec<Bytes>) -> Option<Dumped> {
+    let mut different: HashSet<&Bytes> = HashSet::with_capacity(members.len());
+    for some in members.chunks(AT_ONCE) {
+        if !some.iter().all(|member| different.insert(member)) {
+            return None;
+        }
+        consume_budget().await;
+    }
+    (!members.is_empty()).then_some(())?;
+    Some(Dumped::Set(members))
 }
 
 struct Reader<'a> {
@@ -105,31 +192,69 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn string(&mut self) -> Option<Bytes> {
-        let text = |n: i32| Bytes::from(n.to_string());
-        Some(match self.length()? {
+    /// The bytes of a string that is not a number. None within: it is one, and nothing of it was read.
+    fn parts(&mut self) -> Option<Option<(Parts<'a>, usize)>> {
+        let before = self.rest;
+        Some(Some(match self.length()? {
             Length::Bytes(n) => {
                 let n = usize::try_from(n).ok().filter(|n| *n <= self.longest)?;
-                Bytes::copy_from_slice(self.take(n)?)
+                (Parts::Plain(self.take(n)?), n)
             }
-            Length::Encoded(INT8) => text(i8::from_le_bytes(self.array()?).into()),
-            Length::Encoded(INT16) => text(i16::from_le_bytes(self.array()?).into()),
-            Length::Encoded(INT32) => text(i32::from_le_bytes(self.array()?)),
             Length::Encoded(LZF) => {
                 let (packed, length) = (self.plain_length()?, self.plain_length()?);
-                let packed = self.take(packed)?;
-                lzf::decompress(packed, Some(length).filter(|n| *n <= self.longest)?)?.into()
+                let length = Some(length).filter(|n| *n <= self.longest)?;
+                (Parts::Packed(Unpacker::new(self.take(packed)?, length)), length)
             }
-            Length::Encoded(_) => return None,
+            Length::Encoded(_) => {
+                self.rest = before;
+                return Some(None);
+            }
+        }))
+    }
+
+    fn number(&mut self) -> Option<i32> {
+        Some(match self.length()? {
+            Length::Encoded(INT8) => i8::from_le_bytes(self.array()?).into(),
+            Length::Encoded(INT16) => i16::from_le_bytes(self.array()?).into(),
+            Length::Encoded(INT32) => i32::from_le_bytes(self.array()?),
+            Length::Bytes(_) | Length::Encoded(_) => return None,
         })
     }
 
-    fn members(&mut self) -> Option<Vec<Bytes>> {
+    async fn string(&mut self) -> Option<Bytes> {
+        let Some((mut parts, length)) = self.parts()? else {
+            return self.number().map(|n| Bytes::from(n.to_string()));
+        };
+        // What is compressed makes at most 88 times its bytes: no length reserves more than the input can fill.
+        let mut out = Vec::with_capacity(length.min(STEP));
+        loop {
+            match parts.next(STEP)? {
+                [] => return Some(out.into()),
+                part => out.extend_from_slice(part),
+            }
+            if length > STEP {
+                consume_budget().await;
+            }
+        }
+    }
+
+    /// A string that holds a whole set.
+    async fn blob(&mut self) -> Option<Bytes> {
+        self.longest = self.longest.min(LONGEST_BLOB);
+        self.string().await
+    }
+
+    async fn members(&mut self) -> Option<Vec<Bytes>> {
         let count = self.plain_length()?;
         // A member has a byte at least.
-        let mut members = Vec::with_capacity(count.min(self.rest.len()));
-        for _ in 0..count {
-            members.push(self.string()?);
+        let mut members = Vec::with_capacity(count.min(self.rest.len()).min(MOST_RESERVED));
+        for n in 0..count {
+            let member = self.string().await?;
+            self.longest = self.longest.checked_sub(member.len())?;
+            members.push(member);
+            if n % AT_ONCE == 0 {
+                consume_budget().await;
+            }
         }
         Some(members)
     }
@@ -221,6 +346,11 @@ fn back_length(size: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
+
+    fn decoded(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
+        decode(payload, longest).now_or_never().unwrap()
+    }
 
     fn pack(entries: &[&[u8]]) -> Vec<u8> {
         let mut body = Vec::new();
@@ -283,7 +413,7 @@ mod tests {
             payload.truncate(payload.len() - rng.below(8).saturating_sub(5) as usize);
             payload.extend(10u16.to_le_bytes());
             payload.extend(crc::crc64(&payload).to_le_bytes());
-            match decode(&payload, 1000) {
+            match decoded(&payload, 1000) {
                 Ok(Dumped::Str(s)) => assert!(s.len() <= 1000),
                 Ok(Dumped::Set(members)) => assert!(!members.is_empty()),
                 Err(_) => continue,
@@ -311,14 +441,14 @@ mod tests {
             (&[2, 2, 1, b'a', 1, b'a'], Refused::Format),
             (&[2, 0x80, 0xff, 0xff, 0xff, 0xff], Refused::Format),
         ] {
-            assert_eq!(decode(&sealed(body, 10), 1000), Err(why), "{body:?}");
+            assert_eq!(decoded(&sealed(body, 10), 1000), Err(why), "{body:?}");
         }
-        assert_eq!(decode(&sealed(&[0, 1, b'a'], 81), 1000), Err(Refused::Checksum));
-        assert!(decode(&sealed(&[0, 1, b'a'], 12), 1000).is_ok(), "a newer Redis");
-        assert_eq!(decode(&sealed(&[0, 2, b'a', b'b'], 10), 1), Err(Refused::Format), "too long");
+        assert_eq!(decoded(&sealed(&[0, 1, b'a'], 81), 1000), Err(Refused::Checksum));
+        assert!(decoded(&sealed(&[0, 1, b'a'], 12), 1000).is_ok(), "a newer Redis");
+        assert_eq!(decoded(&sealed(&[0, 2, b'a', b'b'], 10), 1), Err(Refused::Format), "too long");
         let mut broken = sealed(&[0, 1, b'a'], 10);
         broken[2] = b'b';
-        assert_eq!(decode(&broken, 1000), Err(Refused::Checksum));
-        assert_eq!(decode(b"short", 1000), Err(Refused::Checksum));
+        assert_eq!(decoded(&broken, 1000), Err(Refused::Checksum));
+        assert_eq!(decoded(b"short", 1000), Err(Refused::Checksum));
     }
 }

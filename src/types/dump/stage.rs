@@ -1,12 +1,15 @@
-//! A restored value larger than a transaction, built as [`crate::types::staged`] says.
+//! A restored value larger than a transaction, built as [`crate::types::staged`] says. A string is written as it is decompressed,
+//! without its zeroes: what is held of it is a few MB.
 
+use super::read::{STEP, parts};
 use super::{Dumped, decode};
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::keys::Prefix;
 use crate::types::set::stage as sets;
-use crate::types::staged::{Object, Staged};
+use crate::types::staged::{self, Object};
 use crate::types::string;
+use tokio::task::yield_now;
 
 /// Builds, in `db`, what RESTORE of `payload` leaves. None where it fits into a record, or is no value: let the command
 /// answer that. `longest`: as for [`decode`]; `lease_ms`: as for staged values.
@@ -17,14 +20,28 @@ pub async fn stage(
     longest: usize,
     lease_ms: u64,
 ) -> Result<Option<Object>> {
-    match decode(payload, longest) {
-        Ok(Dumped::Str(bytes)) if bytes.len() > string::INLINE_MAX => {
-            match string::stage(space, db, &bytes, lease_ms).await? {
-                Staged::Argument(_, object) | Staged::Result(object) => Ok(Some(object)),
-                Staged::Ids(_) => Ok(None),
-            }
-        }
-        Ok(Dumped::Set(members)) => sets::whole(space, db, &members, lease_ms).await,
-        _ => Ok(None),
+    if !super::is_string(payload) {
+        return match decode(payload, longest).await {
+            Ok(Dumped::Set(members)) => sets::whole(space, db, &members, lease_ms).await,
+            Ok(Dumped::Str(_)) | Err(_) => Ok(None),
+        };
     }
+    let Ok(Some((mut parts, length))) = parts(payload, longest).await else { return Ok(None) };
+    if length <= string::INLINE_MAX {
+        return Ok(None);
+    }
+    let mut writing = string::Writing::new(space, db, lease_ms);
+    let sound = loop {
+        match parts.next(STEP) {
+            Some([]) => break true,
+            Some(part) => writing.push(part).await?,
+            None => break false,
+        }
+        yield_now().await;
+    };
+    let object = writing.done().await?;
+    if !sound {
+        staged::abandon(space, &object).await?;
+    }
+    Ok(sound.then_some(object))
 }

@@ -22,9 +22,13 @@ use sparse::{Marks, Raised};
 pub const REGISTERS: usize = 1 << 14;
 
 const MAGIC: &[u8; 4] = b"HYLL";
-const HEADER: usize = 16;
+/// Bytes before the registers.
+pub const HEADER: usize = 16;
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
+/// Longest string that is taken for one, in bytes. Sparse registers that decode take two bytes each at most; behind those of a string
+/// of Redis there may be garbage.
+pub const LONGEST: u64 = 1 << 20;
 /// In the last byte of the cardinality: it is out of date.
 const STALE: u8 = 1 << 7;
 
@@ -79,10 +83,15 @@ impl HyperLogLog {
 
     /// The one in a string. None where the string is none by its header and length.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let (header, body) = bytes.split_first_chunk::<HEADER>()?;
-        let hll = HyperLogLog { header: *header, body: body.to_vec() };
+        let begin = HyperLogLog::begin(bytes, bytes.len() as u64)?;
+        Some(HyperLogLog { body: bytes.get(HEADER..)?.to_vec(), ..begin })
+    }
+
+    /// The one that a string of `len` bytes begins with, without its registers. None as from [`HyperLogLog::parse`].
+    pub fn begin(header: &[u8], len: u64) -> Option<Self> {
+        let hll = HyperLogLog { header: *header.first_chunk()?, body: Vec::new() };
         let sized = match hll.encoding() {
-            DENSE => body.len() == dense::SIZE,
+            DENSE => len == (HEADER + dense::SIZE) as u64,
             encoding => encoding == SPARSE,
         };
         (header.starts_with(MAGIC) && sized).then_some(hll)

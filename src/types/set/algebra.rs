@@ -15,12 +15,12 @@ use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small, is_intset, rebuild};
 use super::stream::Members;
 use super::{Set, contains_many, rows, sparse};
 use crate::error::{Result, StoreError};
+use crate::keyspace::Scope;
 use crate::keyspace::ids::{Known, integer_id};
 use crate::keyspace::keys::Oid;
 use crate::keyspace::packed::Packed;
 use crate::keyspace::record::{SetRep, Value};
 use crate::keyspace::resolve::resolve_some;
-use crate::keyspace::{Keyspace, Scope};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
@@ -96,8 +96,9 @@ impl Found {
         Ok(members)
     }
     /// The members, to be read later. The transaction that found them must not be older than it may be.
-    pub fn stream(self, space: &Keyspace) -> Members {
-        Members::new(space.streams.begin(), self.ids, self.raw)
+    pub async fn stream(self, s: &Scope<'_>) -> Result<Members> {
+        let generation = s.tx.generation().await?;
+        Ok(Members::new(s.space.streams.begin(), generation, self.ids, self.raw))
     }
 }
 

@@ -45,6 +45,8 @@ const AT_ONCE: usize = 64;
 const DELTA_BYTES: usize = 176;
 /// Neighbouring ids whose deltas are read as a range.
 const DENSE: usize = 16;
+/// Between steps over so many ids others have their turn.
+const BREATHE: usize = 4096;
 /// Looking for so many ids costs more than building the chunk.
 const BUILD: usize = 64;
 
@@ -103,10 +105,15 @@ pub async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Result<u6
 /// Removes the members among `ids` from the set that `slot` holds; the key goes with the last one. Returns how many
 /// were there.
 pub async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]) -> Result<u64> {
-    let ids: BTreeSet<u64> = ids.iter().copied().collect();
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
     check_room(estimate(ids.iter().copied()))?;
-    let mut states = look(s, oid, &Vec::from_iter(ids), Read::Serializable).await?;
+    let mut states = look(s, oid, &ids, Read::Serializable).await?;
     states.retain(|_, seen| seen.member);
+    if ids.len() >= BREATHE {
+        tokio::task::yield_now().await;
+    }
     let gone = states.len() as u64;
     let left = object::count(s, oid, Read::Snapshot).await?.cardinality().saturating_sub(gone);
     if gone > 0 && (left <= SMALL || left <= gone) {
@@ -123,6 +130,9 @@ pub async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]) -> Re
 /// whoever changes one of the ids. Chunks are always read as snapshots.
 pub async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, Seen>> {
     let deltas = look_deltas(s, oid, ids, read).await?;
+    if ids.len() >= BREATHE {
+        tokio::task::yield_now().await;
+    }
     let open: Vec<u64> = ids.iter().copied().filter(|id| !deltas.contains_key(id)).collect();
     let in_chunks = look_chunks(s, oid, &open).await?;
     let state = |id: &u64| match deltas.get(id) {
@@ -255,6 +265,8 @@ async fn change_many(
             let old: Vec<u64> = under().filter(|(_, seen)| seen.delta).map(|(id, _)| *id).collect();
             let seen = Fold::Of(&old).deltas(s, oid, &row).await?;
             rewrite(s, oid, &row, &changes, seen).await?;
+            // It took about a millisecond.
+            tokio::task::yield_now().await;
         } else {
             write_deltas(s, oid, under(), adds, due)?;
         }

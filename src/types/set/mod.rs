@@ -89,14 +89,21 @@ pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u6
     Ok((after - before) as u64)
 }
 
-/// As [`add`], of members whose ids are known. Where the set may still be small, there are more than fit into its record.
-pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, ids: &stage::Ids) -> Result<u64> {
+/// As [`add`], of members whose ids are known.
+pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &stage::Ids) -> Result<u64> {
     ids.check(s)?;
     object::check_name(&slot.key)?;
-    let before = match Set::of(slot.set()?)? {
-        Set::Chunked(oid) => return chunked::add_ids(s, oid, &ids.known).await,
-        Set::Small(small) => small.members(),
+    let set = match slot.set()? {
+        Some(SetRep::Chunked(oid)) => return chunked::add_ids(s, *oid, &ids.known).await,
+        Some(rep) => Small::decode(rep)?,
+        None => None,
     };
+    if small::may_be_small(members.len(), members)
+        && matches!(small::grow(set.clone(), members), Grown::Small(_))
+    {
+        return add(s, slot, members).await;
+    }
+    let before = set.as_ref().map(Small::members).unwrap_or_default();
     let interned = s.space.ids.intern(s.tx, s.round, &before).await?;
     let all = interned.iter().map(|i| i.id).chain(&ids.known).collect();
     let (rep, after) = chunked::create_from_ids(s, all)?;

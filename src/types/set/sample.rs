@@ -19,14 +19,17 @@ use super::chunk::Row;
 use super::chunked::{self, look};
 use super::rows::{self, BUCKETS, SLACK};
 use super::small::Small;
+use super::stream::Members;
 use super::{Set, put_small};
 use crate::env::Rng;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::hints::Weights;
 use crate::keyspace::keys::{Oid, Prefix};
+use crate::keyspace::packed::Packed;
 use crate::keyspace::reads::get_many;
 use crate::keyspace::record::SetRep;
+use crate::keyspace::resolve::resolve_some;
 use crate::store::{RangeOptions, Read, key_after};
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
@@ -38,41 +41,171 @@ use std::sync::Arc;
 const PATIENCE: u32 = 1024;
 /// A sample of more than one in so many members reads the set whole.
 const LARGE_SHARE: u64 = 4;
+/// So many members are not looked for one by one.
+const MANY: usize = 1024;
+/// Short steps between two moments at which others may come first: a fraction of a millisecond.
+const STEPS: u64 = 8192;
+
+/// Members that were drawn. They share what they were drawn from: nothing is copied before they are sent.
+#[derive(Debug)]
+pub enum Drawn {
+    /// Members at hand.
+    Members(Vec<Bytes>),
+    /// Of these members those at these places.
+    Picked(Vec<Bytes>, Vec<u16>),
+    /// By their ids.
+    Ids {
+        /// In the order that they were drawn in.
+        ids: Vec<u64>,
+        /// Whether the answer is a set: then none comes twice.
+        as_set: bool,
+    },
+}
+
+impl Drawn {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Drawn::Members(members) => members.len(),
+            Drawn::Picked(_, places) => places.len(),
+            Drawn::Ids { ids, .. } => ids.len(),
+        }
+    }
+
+    /// True where there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them.
+    pub async fn members(self, s: &Scope<'_>) -> Result<Vec<Bytes>> {
+        self.members_within(s, usize::MAX / 2).await
+    }
+
+    /// All, where they make up at most `bytes`; else [`StoreError::ReplyTooLarge`].
+    pub async fn members_within(self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
+        let (ids, mut members) = match self {
+            Drawn::Members(members) => (Vec::new(), members),
+            Drawn::Picked(from, places) => {
+                let picked = || places.iter().filter_map(|place| from.get(usize::from(*place)));
+                let size = picked().map(Bytes::len).sum::<usize>();
+                if size > bytes {
+                    return Err(StoreError::ReplyTooLarge(size).into());
+                }
+                (Vec::new(), picked().cloned().collect())
+            }
+            Drawn::Ids { ids, .. } => (ids, Vec::new()),
+        };
+        let mut held = members.iter().map(Bytes::len).sum::<usize>();
+        let mut some = Packed::default();
+        let mut rest = ids.as_slice();
+        while !rest.is_empty() && held <= bytes {
+            some.clear();
+            resolve_some(s.tx, rest, (bytes - held + 1).min(rows::PAGE), &mut some).await?;
+            held += some.size();
+            rest = rest.get(some.len()..).unwrap_or_default();
+            while let Some(member) = some.take() {
+                members.push(Bytes::copy_from_slice(member));
+            }
+        }
+        if held > bytes { Err(StoreError::ReplyTooLarge(held).into()) } else { Ok(members) }
+    }
+
+    /// To be read while they are sent; the members themselves where they are at hand. The transaction that drew them must not be
+    /// older than it may be.
+    pub async fn stream(self, s: &Scope<'_>) -> Result<std::result::Result<Members, Vec<Bytes>>> {
+        let running = || s.space.streams.begin();
+        Ok(match self {
+            Drawn::Members(members) => Err(members),
+            Drawn::Picked(from, places) => Ok(Members::picked(running(), from, places)),
+            Drawn::Ids { ids, as_set } => {
+                Ok(Members::drawn(running(), s.tx.generation().await?, ids, as_set))
+            }
+        })
+    }
+}
 
 /// Up to `count` distinct random members.
-pub async fn distinct(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut Rng) -> Result<Vec<Bytes>> {
+pub async fn distinct(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut Rng) -> Result<Drawn> {
     match Set::of(rep)? {
-        Set::Small(small) => Ok(choose_small(&small, count, rng)),
+        Set::Small(small) => Ok(Drawn::Members(choose_small(&small, count, rng))),
         Set::Chunked(oid) => {
             let ids = draw_distinct(s, oid, count, rng).await?;
-            look(s, oid, &sorted(&ids), Read::Serializable).await?;
-            s.space.ids.resolve(s.tx, &ids).await
+            rely_on(s, oid, &ids).await?;
+            Ok(Drawn::Ids { ids, as_set: false })
         }
     }
 }
 
 /// Exactly `count` random members, with repetitions; none of an empty set.
-pub async fn repeated(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut Rng) -> Result<Vec<Bytes>> {
+pub async fn repeated(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut Rng) -> Result<Drawn> {
     match Set::of(rep)? {
         Set::Small(small) => {
-            let len = small.len() as u64;
-            let times = if len == 0 { 0 } else { count };
-            Ok((0..times).filter_map(|_| small.nth(rng.below(len))).collect())
+            let members = small.members();
+            let times = if members.is_empty() { 0 } else { count };
+            let mut places = Vec::new();
+            for n in 0..times {
+                places.push(rng.below(members.len() as u64) as u16);
+                breathe(n).await;
+            }
+            Ok(Drawn::Picked(members, places))
         }
         Set::Chunked(oid) => {
-            let mut sampler = Sampler::open(s, oid).await?;
-            let mut ids = Vec::new();
-            for _ in 0..count {
-                ids.extend(sampler.draw(rng).await?);
-            }
-            look(s, oid, &sorted(&ids), Read::Serializable).await?;
-            s.space.ids.resolve(s.tx, &ids).await
+            let ids = draw_repeated(s, oid, count, rng).await?;
+            rely_on(s, oid, &ids).await?;
+            Ok(Drawn::Ids { ids, as_set: false })
         }
     }
 }
 
+/// Lets others have their turn now and then in a loop of short steps, of which this is number `n`.
+async fn breathe(n: u64) {
+    if n % STEPS == STEPS - 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Conflicts with who takes one of the members away. Of many members with every change of the set: to look for each of them takes
+/// longer than to draw them.
+async fn rely_on(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<()> {
+    if ids.len() > MANY {
+        object::count(s, oid, Read::Serializable).await?;
+    } else {
+        look(s, oid, &sorted(ids), Read::Serializable).await?;
+    }
+    Ok(())
+}
+
+async fn draw_repeated(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng) -> Result<Vec<u64>> {
+    let len = object::count(s, oid, Read::Snapshot).await?.cardinality();
+    let mut drawn = Vec::new();
+    if count > MANY as u64 && count > len / LARGE_SHARE {
+        let all = ascending(&rows::load(s, oid, 0, None).await?).await;
+        let times = if all.is_empty() { 0 } else { count };
+        for n in 0..times {
+            drawn.extend(all.get(rng.below(all.len() as u64) as usize));
+            breathe(n).await;
+        }
+        return Ok(drawn);
+    }
+    let mut sampler = Sampler::open(s, oid).await?;
+    for _ in 0..count {
+        drawn.extend(sampler.draw(rng).await?);
+    }
+    Ok(drawn)
+}
+
+async fn ascending(ids: &RoaringTreemap) -> Vec<u64> {
+    let mut all = Vec::with_capacity(ids.len() as usize);
+    for (n, id) in (0..).zip(ids) {
+        all.push(id);
+        breathe(n).await;
+    }
+    all
+}
+
 /// Removes and returns up to `count` random members; the key goes with the last one.
-pub async fn pop(s: &Scope<'_>, slot: &mut Slot, count: u64, rng: &mut Rng) -> Result<Vec<Bytes>> {
+pub async fn pop(s: &Scope<'_>, slot: &mut Slot, count: u64, rng: &mut Rng) -> Result<Drawn> {
     match Set::of(slot.set()?)? {
         Set::Small(mut small) => {
             let popped = choose_small(&small, count, rng);
@@ -82,13 +215,12 @@ pub async fn pop(s: &Scope<'_>, slot: &mut Slot, count: u64, rng: &mut Rng) -> R
             if !popped.is_empty() {
                 put_small(s, slot, &small)?;
             }
-            Ok(popped)
+            Ok(Drawn::Members(popped))
         }
         Set::Chunked(oid) => {
             let ids = draw_distinct(s, oid, count, rng).await?;
-            let members = s.space.ids.resolve(s.tx, &ids).await?;
             chunked::remove(s, slot, oid, &ids).await?;
-            Ok(members)
+            Ok(Drawn::Ids { ids, as_set: true })
         }
     }
 }
@@ -116,10 +248,17 @@ fn choose<T>(mut items: Vec<T>, count: u64, rng: &mut Rng) -> Vec<T> {
 async fn draw_distinct(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng) -> Result<Vec<u64>> {
     let len = object::count(s, oid, Read::Snapshot).await?.cardinality();
     if count >= len {
-        return Ok(Vec::from_iter(chunked::all(s, oid).await?));
+        return Ok(ascending(&chunked::all(s, oid).await?).await);
     }
     if count > len / LARGE_SHARE {
-        return Ok(choose(Vec::from_iter(rows::load(s, oid, 0, None).await?), count, rng));
+        let mut all = ascending(&rows::load(s, oid, 0, None).await?).await;
+        let len = all.len() as u64;
+        for n in 0..count.min(len) {
+            all.swap(n as usize, (n + rng.below(len - n)) as usize);
+            breathe(n).await;
+        }
+        all.truncate(count as usize);
+        return Ok(all);
     }
     let mut sampler = Sampler::open(s, oid).await?;
     let mut taken = BTreeSet::new();

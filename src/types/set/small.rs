@@ -131,6 +131,11 @@ impl Small {
     }
 }
 
+/// Whether [`grow`] may leave a set small that gets `n` members, which are like `members`. It does not where this says no.
+pub fn may_be_small<'a>(n: usize, members: impl IntoIterator<Item = &'a Bytes>) -> bool {
+    n <= MAX_INTS && members.into_iter().all(|m| m.len() <= MAX_RAW_LEN)
+}
+
 /// Adds `members` to a set (None: a new one).
 pub fn grow(set: Option<Small>, members: &[Bytes]) -> Grown {
     let too_many = match &set {

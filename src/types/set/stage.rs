@@ -2,7 +2,7 @@
 //!
 //! Members that a command names get their ids in blocks, each in a transaction of its own ([`intern`]): an id never changes,
 //! so nothing of that need be checked again in the same epoch of the dictionary's collection, and ids that stay unused are its
-//! garbage. In another epoch they are interned again ([`Ids::check`]). What is left for the
+//! garbage. In another epoch, or where the store may have lost them, they are interned again ([`Ids::check`]). What is left for the
 //! command is bitmaps, which are a hundred times smaller; mostly they fit its transaction, which then conflicts
 //! on members alone. Only what does not fit is built whole and swapped in.
 //!
@@ -11,9 +11,10 @@
 //! built, after the version that the last transaction verifies.
 
 use super::algebra::{self, Op};
-use super::small::MAX_INTS;
+use super::small::{MAX_INTS, may_be_small};
 use super::{Set, chunked, rows};
 use crate::error::{Error, Result, StoreError};
+use crate::keyspace::collector::Round;
 use crate::keyspace::ids::Known;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::record::{SetRep, Value};
@@ -32,6 +33,8 @@ const BLOCK: usize = 3_000_000;
 const AT_ONCE: usize = 4;
 /// Attempts for one of them: others intern the same members.
 const ATTEMPTS: usize = 20;
+/// Ids that are taken into a bitmap before others have their turn.
+const AT_A_TIME: usize = 8192;
 
 /// Ids of the members that a command names.
 #[derive(Debug, Clone, Default)]
@@ -39,67 +42,102 @@ pub struct Ids {
     pub(super) known: RoaringTreemap,
     /// Members that had none when they were looked up, or a condemned one.
     pub(super) unknown: Vec<Bytes>,
-    epoch: u64,
+    /// When the search began.
+    round: Round,
 }
 
 impl Ids {
-    /// Whether they still hold in `epoch`.
-    pub fn hold_in(&self, epoch: u64) -> bool {
-        self.epoch == epoch
+    /// Number of members.
+    pub fn len(&self) -> u64 {
+        self.known.len() + self.unknown.len() as u64
+    }
+
+    /// True without members.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether they still hold in `round`.
+    pub fn hold_in(&self, round: Round) -> bool {
+        (self.round.epoch, self.round.generation) == (round.epoch, round.generation)
     }
 
     /// [`StoreError::Conflict`] where they may not hold any more: find them anew, then run again.
     pub fn check(&self, s: &Scope<'_>) -> Result<()> {
-        if self.hold_in(s.round.epoch) { Ok(()) } else { Err(StoreError::Conflict.into()) }
+        if self.hold_in(s.round) { Ok(()) } else { Err(StoreError::Conflict.into()) }
     }
 }
 
-/// The epoch of the dictionary's collection now.
-async fn epoch(space: &Keyspace) -> Result<u64> {
+/// Where the dictionary's collection stands now.
+async fn round(space: &Keyspace) -> Result<Round> {
     let mut last = StoreError::TooOld;
     for _ in 0..ATTEMPTS {
         match space.catalog.load(&space.store.begin()).await {
             Err(Error::Store(e)) if e.is_retryable() => last = e,
-            catalog => return Ok(catalog?.round.epoch),
+            catalog => return Ok(catalog?.round),
         }
     }
     Err(last.into())
 }
 
-/// The ids of `members`, which are more than fit into a record.
-pub async fn intern(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> {
-    if members.len() <= MAX_INTS {
-        return Ok(None);
+/// The ids of the members of each call; members that have none get one.
+pub async fn intern(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
+    let (members, round) = (joined(calls), round(space).await?);
+    let mut all = Vec::with_capacity(members.len());
+    for some in blocks(&members).chunks(AT_ONCE) {
+        let found = try_join_all(some.iter().map(|block| intern_block(space, block))).await?;
+        all.extend(found.into_iter().flatten());
     }
-    let (mut known, epoch) = (RoaringTreemap::new(), epoch(space).await?);
-    let blocks = blocks(members);
-    for some in blocks.chunks(AT_ONCE) {
-        for mut ids in try_join_all(some.iter().map(|block| intern_block(space, block))).await? {
-            ids.sort_unstable();
-            known.extend(ids);
+    let mut rest = all.as_mut_slice();
+    let mut out = Vec::with_capacity(calls.len());
+    for call in calls {
+        let (own, others) = rest.split_at_mut_checked(call.len()).unwrap_or_default();
+        rest = others;
+        let mut known = RoaringTreemap::new();
+        for some in own.chunks_mut(AT_A_TIME) {
+            some.sort_unstable();
+            known.extend(some.iter().copied());
+            tokio::task::yield_now().await;
         }
+        out.push(Ids { known, unknown: Vec::new(), round });
     }
-    Ok(Some(Ids { known, unknown: Vec::new(), epoch }))
+    Ok(out)
 }
 
-/// The ids of `members` that have one, and the others. None where there are so few that the command does better.
-pub async fn find(space: &Keyspace, members: &[Bytes]) -> Result<Option<Ids>> {
-    if members.len() <= MAX_INTS {
-        return Ok(None);
-    }
-    let mut ids = Ids { epoch: epoch(space).await?, ..Ids::default() };
-    for some in blocks(members).chunks(AT_ONCE) {
+/// The ids of the members of each call that have one, and the others.
+pub async fn find(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
+    let (members, round) = (joined(calls), round(space).await?);
+    let mut all = Vec::with_capacity(members.len());
+    for some in blocks(&members).chunks(AT_ONCE) {
         let found = try_join_all(some.iter().map(|block| find_block(space, block))).await?;
-        for (member, id) in some.iter().copied().flatten().zip(found.into_iter().flatten()) {
+        all.extend(found.into_iter().flatten());
+    }
+    let mut rest = members.iter().zip(all);
+    let mut out = Vec::with_capacity(calls.len());
+    for call in calls {
+        let mut ids = Ids { round, ..Ids::default() };
+        for (n, (member, id)) in rest.by_ref().take(call.len()).enumerate() {
             match id {
                 Some(Known { id, condemned: false }) => {
                     ids.known.insert(id);
                 }
                 _ => ids.unknown.push(member.clone()),
             }
+            if n % AT_A_TIME == AT_A_TIME - 1 {
+                tokio::task::yield_now().await;
+            }
         }
+        out.push(ids);
     }
-    Ok(Some(ids))
+    Ok(out)
+}
+
+/// The members of all calls, so that the transactions that look for them are few.
+fn joined<'a>(calls: &[&'a [Bytes]]) -> Cow<'a, [Bytes]> {
+    match calls {
+        [one] => Cow::Borrowed(*one),
+        calls => Cow::Owned(calls.concat()),
+    }
 }
 
 async fn find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
@@ -190,28 +228,26 @@ pub async fn combination(
     if found.len() <= MAX_INTS as u64 {
         return Ok(None);
     }
-    let raw = intern(space, &found.raw).await?;
-    found.ids |= match raw {
-        Some(ids) => ids.known,
-        None => intern_block(space, &found.raw).await?.into_iter().collect(),
-    };
+    found.ids |= intern_all(space, &found.raw).await?.known;
     let pardoned = intern_block(space, &found.condemned).await?;
     if pardoned.iter().any(|id| !found.ids.contains(*id)) {
         // Removed since they were found.
         return Err(StoreError::Conflict.into());
     }
-    build(space, db, found.ids, sources, Some(round.epoch), lease_ms).await.map(Some)
+    build(space, db, found.ids, sources, Some(round), lease_ms).await.map(Some)
 }
 
 /// Builds the set of `members` in `db`. None where they fit into a record.
 pub async fn whole(space: &Keyspace, db: Prefix, members: &[Bytes], lease_ms: u64) -> Result<Option<Object>> {
-    match intern(space, members).await? {
-        Some(ids) => {
-            let Ids { known, epoch, .. } = ids;
-            build(space, db, known, Vec::new(), Some(epoch), lease_ms).await.map(Some)
-        }
-        None => Ok(None),
+    if may_be_small(members.len(), members) {
+        return Ok(None);
     }
+    let Ids { known, round, .. } = intern_all(space, members).await?;
+    build(space, db, known, Vec::new(), Some(round), lease_ms).await.map(Some)
+}
+
+async fn intern_all(space: &Keyspace, members: &[Bytes]) -> Result<Ids> {
+    Ok(intern(space, &[members]).await?.pop().unwrap_or_default())
 }
 
 /// The set under `key` before it is changed, as a source. None where the key holds another type.
@@ -237,7 +273,7 @@ pub async fn addition(
         Set::Small(small) => intern_block(space, &small.members()).await?.into_iter().collect(),
     };
     all |= &ids.known;
-    build(space, db, all, sources, Some(ids.epoch), lease_ms).await.map(Some)
+    build(space, db, all, sources, Some(ids.round), lease_ms).await.map(Some)
 }
 
 /// Builds what SREM of `ids` leaves of the set under `key`, if only an empty object. None where the key holds a small set or
@@ -261,7 +297,7 @@ pub async fn removal(
             left.remove(known.id);
         }
     }
-    build(space, db, left, sources, Some(ids.epoch), lease_ms).await.map(Some)
+    build(space, db, left, sources, Some(ids.round), lease_ms).await.map(Some)
 }
 
 /// Makes the key hold the set that was built for it, whatever it held, without expiry. Returns how many members it has.
@@ -288,19 +324,19 @@ async fn swap_in(s: &Scope<'_>, slot: &mut Slot, built: &Object, expire_at: Opti
     object::put(s, slot, Value::Set(SetRep::Chunked(built.oid())), expire_at)
 }
 
-/// Builds, in `to`, an object of these members. `epoch`: as for [`Builder::in_epoch`]; None where all are from `sources`.
+/// Builds, in `to`, an object of these members. `round`: as for [`Builder::in_round`]; None where all are from `sources`.
 pub(in crate::types) async fn build(
     space: &Keyspace,
     to: Prefix,
     ids: RoaringTreemap,
     sources: Vec<Source>,
-    epoch: Option<u64>,
+    round: Option<Round>,
     lease_ms: u64,
 ) -> Result<Object> {
     let len = ids.len();
     let mut builder = Builder::new(space, to, sources, lease_ms);
-    if let Some(epoch) = epoch {
-        builder = builder.in_epoch(epoch);
+    if let Some(round) = round {
+        builder = builder.in_round(round);
     }
     let (db, oid) = builder.place();
     let (mut step, mut bytes) = (Vec::new(), 0);

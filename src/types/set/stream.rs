@@ -2,7 +2,8 @@
 //!
 //! The command's transaction found the ids, all of one version; an id's member never changes. So a piece is read in a short
 //! transaction of its own, whenever the client has taken the one before: what is held is the bitmap and one piece, and
-//! a client that does not read pins no snapshot. That the rows stay as long is [`crate::keyspace::streams`].
+//! a client that does not read pins no snapshot. That the rows stay as long is [`crate::keyspace::streams`]. Where the store has lost commits
+//! meanwhile, an id may be another member's: such a reply is not ended.
 //!
 //! Over a network the next piece is read while the client takes one ([`Pieces`]): so the store, this server and the client
 //! work at once, and one piece more is held. Pieces of one moment are read at one version, which is asked for once.
@@ -32,40 +33,74 @@ const FIRST: usize = 1024;
 /// The task that reads ahead has panicked, or the runtime ends.
 const LOST: ReplyError = ReplyError::new("ERR internal error: the rest of a reply is lost");
 
+/// See the module: the client cannot be told in the middle of a reply.
+const ANOTHER_GENERATION: ReplyError =
+    ReplyError::new("ERR the store has lost its last commits, and with them members of this reply");
+/// What is to be read.
+#[derive(Debug, Clone, PartialEq)]
+enum Source {
+    /// These ids, ascending.
+    Ids(Arc<RoaringTreemap>),
+    /// These, in this order and as often as they are named.
+    Drawn(Arc<[u64]>),
+    /// Of these members those at these places.
+    Picked(Arc<[Bytes]>, Arc<[u16]>),
+}
+
 /// See the module. A clone begins where this one stands.
 #[derive(Debug, Clone)]
 pub struct Members {
-    ids: Arc<RoaringTreemap>,
-    /// Ids below it are done; None: all are.
+    source: Source,
+    /// Ids below it, or places before it, are done; None: all are.
     next: Option<u64>,
     raw: Vec<Bytes>,
     len: u64,
+    /// Whether the answer is a set: then no member comes twice.
+    as_set: bool,
     /// Ids to take for the next piece: about as many as it will hold.
     ahead: usize,
     /// What the last piece was read at, and when that was asked for.
     version: Option<(Version, Duration)>,
+    /// Of the store, when the ids were found.
+    generation: u64,
     running: Arc<Stream>,
 }
 
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
-        (&self.ids, self.next, &self.raw) == (&other.ids, other.next, &other.raw)
+        (&self.source, self.next, &self.raw) == (&other.source, other.next, &other.raw)
     }
 }
 
 impl Members {
-    /// The members of `ids`, and `raw`.
-    pub(super) fn new(running: Stream, ids: RoaringTreemap, raw: Vec<Bytes>) -> Self {
-        let len = ids.len() + raw.len() as u64;
-        Members {
-            next: ids.min(),
-            ids: Arc::new(ids),
-            raw,
-            len,
-            ahead: FIRST,
-            version: None,
-            running: Arc::new(running),
-        }
+    /// The members of `ids`, which were found in `generation` of the store, and `raw`.
+    pub(super) fn new(running: Stream, generation: u64, ids: RoaringTreemap, raw: Vec<Bytes>) -> Self {
+        let (len, next) = (ids.len() + raw.len() as u64, ids.min());
+        Members { raw, ..Self::of(running, generation, Source::Ids(Arc::new(ids)), next, len) }
+    }
+
+    /// The members of `ids`, in this order. `as_set`: the answer is a set, no id comes twice.
+    pub(super) fn drawn(running: Stream, generation: u64, ids: Vec<u64>, as_set: bool) -> Self {
+        let len = ids.len() as u64;
+        let next = (len > 0).then_some(0);
+        Members { as_set, ..Self::of(running, generation, Source::Drawn(ids.into()), next, len) }
+    }
+
+    /// Those of `members` that are at `places`.
+    pub(super) fn picked(running: Stream, members: Vec<Bytes>, places: Vec<u16>) -> Self {
+        let len = places.len() as u64;
+        let source = Source::Picked(members.into(), places.into());
+        Members { as_set: false, ..Self::of(running, 0, source, (len > 0).then_some(0), len) }
+    }
+
+    fn of(running: Stream, generation: u64, source: Source, next: Option<u64>, len: u64) -> Self {
+        let (ahead, version, running) = (FIRST, None, Arc::new(running));
+        Members { source, next, raw: Vec::new(), len, as_set: true, ahead, version, generation, running }
+    }
+
+    /// Whether the answer is a set.
+    pub fn is_set(&self) -> bool {
+        self.as_set
     }
 
     /// How many there were at the beginning.
@@ -85,13 +120,23 @@ impl Members {
 
     /// Bytes that are held.
     pub fn held(&self) -> usize {
-        self.ids.serialized_size() + self.raw.iter().map(|m| m.len() + 16).sum::<usize>()
+        let ids = match &self.source {
+            Source::Ids(ids) => ids.serialized_size(),
+            Source::Drawn(ids) => size_of_val(&ids[..]),
+            Source::Picked(members, places) => {
+                members.iter().map(Bytes::len).sum::<usize>() + size_of_val(&places[..])
+            }
+        };
+        ids + self.raw.iter().map(|m| m.len() + 16).sum::<usize>()
     }
 
     /// Reads the next piece into `out`, instead of what is there. Nothing is lost where it cannot be read.
     async fn read(&mut self, store: &Store, out: &mut Packed) -> Result<()> {
         out.clear();
         let bytes = if store.prefers_prefetch() { REMOTE_PIECE } else { PIECE };
+        if self.pick(bytes, out) {
+            return Ok(());
+        }
         let ids = self.ahead(self.ahead.min(bytes / SHORTEST));
         if ids.is_empty() {
             std::mem::take(&mut self.raw).iter().for_each(|member| out.push(member));
@@ -100,26 +145,57 @@ impl Members {
         let now = self.running.now();
         let version = self.version.take().filter(|(_, since)| now.saturating_sub(*since) < REFRESH);
         let tx = version.map_or_else(|| store.begin(), |(version, _)| store.begin_at(version));
+        if tx.generation().await? != self.generation {
+            return Err(ANOTHER_GENERATION.into());
+        }
         resolve_some(&tx, &ids, bytes, out).await?;
         self.version = Some((tx.read_version().await?, version.map_or(now, |(_, since)| since)));
         self.ahead = out.len() * 2;
-        self.next = ids.get(out.len()).copied().or_else(|| ids.last().and_then(|last| self.behind(*last)));
+        self.next = self.behind(&ids, out.len());
         Ok(())
+    }
+
+    /// Puts about `bytes` of members into `out` where they are at hand.
+    fn pick(&mut self, bytes: usize, out: &mut Packed) -> bool {
+        let (Source::Picked(members, places), Some(from)) = (&self.source, self.next) else { return false };
+        let rest = places.get(from as usize..).unwrap_or_default();
+        for member in rest.iter().filter_map(|place| members.get(usize::from(*place))) {
+            out.push(member);
+            if out.size() + out.len() * SHORTEST >= bytes {
+                break;
+            }
+        }
+        let next = from + out.len() as u64;
+        self.next = (next < places.len() as u64 && !out.is_empty()).then_some(next);
+        true
     }
 
     /// The next ids, at most `n`.
     fn ahead(&self, n: usize) -> Vec<u64> {
-        let Some(from) = self.next else { return Vec::new() };
-        let mut ids = self.ids.iter();
-        ids.advance_to(from);
-        ids.take(n).collect()
+        match (&self.source, self.next) {
+            (Source::Ids(ids), Some(from)) => {
+                let mut ids = ids.iter();
+                ids.advance_to(from);
+                ids.take(n).collect()
+            }
+            (Source::Drawn(ids), Some(from)) => {
+                ids.get(from as usize..).unwrap_or_default().iter().take(n).copied().collect()
+            }
+            (Source::Picked(..), _) | (_, None) => Vec::new(),
+        }
     }
 
-    /// The id that follows `id`.
-    fn behind(&self, id: u64) -> Option<u64> {
-        let mut ids = self.ids.iter();
-        ids.advance_to(id.checked_add(1)?);
-        ids.next()
+    /// Where to go on once the first `n` of `ids`, which were next, are done.
+    fn behind(&self, ids: &[u64], n: usize) -> Option<u64> {
+        match &self.source {
+            Source::Ids(all) => ids.get(n).copied().or_else(|| {
+                let mut all = all.iter();
+                all.advance_to(ids.last()?.checked_add(1)?);
+                all.next()
+            }),
+            Source::Drawn(all) => self.next.map(|from| from + n as u64).filter(|at| *at < all.len() as u64),
+            Source::Picked(..) => None,
+        }
     }
 }
 

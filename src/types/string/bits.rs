@@ -1,25 +1,13 @@
 //! Strings as arrays of bits: bit 0 is the most significant bit of byte 0. Whatever the length, only the bytes that an
 //! operation is about are read, and all others count as zeroes where there is no string.
-//!
-//! Limit: [`combine`] writes its result in the command's transaction, so more than about 10 MB that are not zero are
-//! [`StoreError::TooLarge`](crate::error::StoreError::TooLarge).
 
-use super::{INLINE_MAX, PIECE, cuts, len, read_range, set_range};
-use crate::error::{Result, StoreError};
+use super::walk::{Stretch, Walk};
+use super::{len, read_range, set_range};
+use crate::error::Result;
 use crate::keyspace::Scope;
-use crate::keyspace::record::{Str, Value};
-use crate::store::MAX_TRANSACTION;
-use crate::types::object::{self, Slot};
+use crate::keyspace::record::Str;
+use crate::types::object::Slot;
 use bytes::Bytes;
-
-/// Bytes read at once.
-const WINDOW: u64 = 1 << 20;
-
-/// Bytes `from..to` of a string, in parts of at most `window` bytes.
-fn windows(from: u64, to: u64, window: u64) -> impl Iterator<Item = (u64, u64)> {
-    let step = usize::try_from(window).unwrap_or(usize::MAX);
-    (from..to).step_by(step).map(move |at| (at, at.saturating_add(window).min(to)))
-}
 
 /// The first bytes of a string from byte `from` to `to`, at most 16, followed by zeroes.
 async fn word(s: &Scope<'_>, value: Option<&Str>, from: u64, to: u64) -> Result<u128> {
@@ -65,8 +53,11 @@ pub async fn count(s: &Scope<'_>, value: &Str, from: u64, to: u64) -> Result<u64
         return Ok(0);
     }
     let mut ones = 0;
-    for (at, end) in windows(from / 8, to.div_ceil(8), WINDOW) {
-        ones += ones_in(&read_range(s, value, at, end).await?);
+    let mut walk = Walk::new(s.db, value, from / 8, to.div_ceil(8));
+    while let Some(stretch) = walk.next(s.tx).await? {
+        if let Stretch::Bytes(bytes) = stretch {
+            ones += ones_in(&bytes);
+        }
     }
     // The first and the last byte may lie in the range in part.
     let (before, after) = ((from % 8) as u32, ((8 - to % 8) % 8) as u32);
@@ -86,17 +77,21 @@ fn ones_in(bytes: &[u8]) -> u64 {
 
 /// The first `bit` among the bits `from..to`, which must be inside the string. Reads no further than it.
 pub async fn position(s: &Scope<'_>, value: &Str, bit: bool, from: u64, to: u64) -> Result<Option<u64>> {
-    let (first, end) = (from / 8, to.div_ceil(8));
-    let near = first.saturating_add(PIECE as u64).min(end);
-    for (at, end) in windows(first, near, WINDOW).chain(windows(near, end, WINDOW)) {
-        let bytes = read_range(s, value, at, end).await?;
-        let skip = if at == first { (from % 8) as u32 } else { 0 };
-        if let Some(found) = first_in(&bytes, bit, skip) {
-            let found = at * 8 + found;
-            return Ok(Some(found).filter(|found| *found < to));
+    let mut walk = Walk::new(s.db, value, from / 8, to.div_ceil(8)).hopeful();
+    let mut skip = (from % 8) as u32;
+    loop {
+        let at = walk.at();
+        let found = match walk.next(s.tx).await? {
+            None => return Ok(None),
+            Some(Stretch::Bytes(bytes)) => first_in(&bytes, bit, skip),
+            Some(Stretch::Zeroes(_)) if bit => None,
+            Some(Stretch::Zeroes(_)) => Some(u64::from(skip)),
+        };
+        if let Some(found) = found {
+            return Ok(Some(at * 8 + found).filter(|found| *found < to));
         }
+        skip = 0;
     }
-    Ok(None)
 }
 
 /// The first `bit` in `bytes`, not among the first `skip` (0 to 7) bits.
@@ -113,76 +108,6 @@ fn first_in(bytes: &[u8], bit: bool, skip: u32) -> Option<u64> {
     let near = rest.get(far..)?.iter().position(|b| *b != flip)?;
     let byte = rest.get(far + near)? ^ flip;
     Some((1 + far + near) as u64 * 8 + u64::from(byte.leading_zeros()))
-}
-
-/// BITOP's operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BitOp {
-    /// Ones where all have ones.
-    And,
-    /// Ones where any has one.
-    Or,
-    /// Ones where an odd number have ones.
-    Xor,
-    /// Ones where the only source has zeroes.
-    Not,
-}
-
-/// Makes `target` the combination of `sources`, as long as the longest; shorter ones go on with zeroes. Without a byte
-/// the key is removed. Its expiry goes. Returns the length in bytes.
-pub async fn combine(s: &Scope<'_>, target: &mut Slot, op: BitOp, sources: &[Option<Str>]) -> Result<u64> {
-    let total = sources.iter().flatten().map(len).max().unwrap_or(0);
-    if total == 0 {
-        object::remove(s, target)?;
-        return Ok(0);
-    }
-    object::check_name(&target.key)?;
-    let value = if total <= INLINE_MAX as u64 {
-        Str::Made { bytes: combined(s, op, sources, 0, total).await?.into(), raw: true }
-    } else {
-        let oid = s.space.fresh.oid();
-        for (at, end) in windows(0, total, WINDOW) {
-            let bytes = combined(s, op, sources, at, end).await?;
-            // A missing piece is zeroes.
-            for (n, _, part) in cuts(at, &bytes).filter(|(.., part)| part.iter().any(|b| *b != 0)) {
-                s.tx.set(&s.db.piece(oid, n), part)?;
-            }
-            if s.tx.size() > MAX_TRANSACTION {
-                return Err(StoreError::TooLarge.into());
-            }
-        }
-        Str::Pieces { oid, len: total }
-    };
-    object::put(s, target, Value::Str(value), None)?;
-    Ok(total)
-}
-
-/// The bytes `from..to` of the combination.
-async fn combined(s: &Scope<'_>, op: BitOp, sources: &[Option<Str>], from: u64, to: u64) -> Result<Vec<u8>> {
-    let mut out: Option<Vec<u8>> = None;
-    for source in sources {
-        let mut bytes = match source {
-            Some(value) => read_range(s, value, from, to).await?.to_vec(),
-            None => Vec::new(),
-        };
-        bytes.resize((to - from) as usize, 0);
-        let Some(out) = &mut out else {
-            out = Some(bytes);
-            continue;
-        };
-        for (to, from) in out.iter_mut().zip(&bytes) {
-            match op {
-                BitOp::And => *to &= from,
-                BitOp::Or => *to |= from,
-                BitOp::Xor | BitOp::Not => *to ^= from,
-            }
-        }
-    }
-    let mut out = out.unwrap_or_default();
-    if op == BitOp::Not {
-        out.iter_mut().for_each(|b| *b = !*b);
-    }
-    Ok(out)
 }
 
 #[cfg(test)]

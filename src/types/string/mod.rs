@@ -11,21 +11,27 @@
 //! Every change goes through `object::put`, which writes the record. So whoever has read the record serializably needs
 //! no conflict on the pieces, and reads them as snapshot.
 //!
-//! A value too large for a transaction is built first, see [`stage`].
+//! A value too large for a transaction is built first, see [`stage`]. A long one is read in steps ([`walk`]) and sent as it is read
+//! ([`stream`]).
 
 pub mod bits;
+pub mod combine;
 mod stage;
+pub mod stream;
+pub mod walk;
 
-pub use stage::{stage, stage_change, stage_copy};
+pub use stage::{Writing, stage, stage_change, stage_copy};
 
 use super::object::{self, Slot};
 use super::staged::{Staged, overlay};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
-use crate::keyspace::keys::{Oid, Prefix};
+use crate::keyspace::keys::Oid;
 use crate::keyspace::record::{Str, Value};
-use crate::store::{RangeOptions, Read, key_after};
 use bytes::Bytes;
+use tokio::task::coop::consume_budget;
+use walk::{STEP, Stretch, Walk};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Longest string in the record, in bytes.
 pub const INLINE_MAX: usize = 16 * 1024;
@@ -33,8 +39,8 @@ pub const INLINE_MAX: usize = 16 * 1024;
 pub const PIECE: usize = 32 * 1024;
 /// Most bytes that one command writes without staging: leaves room for others in the transaction.
 pub const DIRECT_MAX: usize = 8_000_000;
-/// Bytes read at once.
-const READ_AHEAD: usize = 1 << 20;
+/// Zeroes to compare and to hash with.
+static ZEROES: [u8; STEP] = [0; STEP];
 
 /// Length in bytes.
 pub fn len(value: &Str) -> u64 {
@@ -59,45 +65,61 @@ pub async fn read(s: &Scope<'_>, value: &Str) -> Result<Bytes> {
 
 /// The bytes `start..end`, cut to the string's length. Reads only the pieces that hold them.
 pub async fn read_range(s: &Scope<'_>, value: &Str, start: u64, end: u64) -> Result<Bytes> {
-    let end = end.min(len(value));
-    let start = start.min(end);
-    match value {
-        Str::Inline(b) | Str::Made { bytes: b, .. } => Ok(b.slice(start as usize..end as usize)),
-        Str::Pieces { oid, .. } => read_pieces(s, *oid, start, end).await,
-    }
+    Ok(Walk::new(s.db, value, start, end).collect(s.tx).await?)
 }
 
-async fn read_pieces(s: &Scope<'_>, oid: Oid, start: u64, end: u64) -> Result<Bytes> {
-    let mut out = vec![0; (end - start) as usize];
-    let mut from = s.db.piece(oid, piece_of(start));
-    let to = s.db.piece(oid, piece_of(end.saturating_sub(1)) + 1);
-    let opts = RangeOptions { bytes: READ_AHEAD, ..RangeOptions::default() };
-    loop {
-        let page = s.tx.get_range(&from, &to, opts, Read::Snapshot).await?;
-        for (row, bytes) in &page.pairs {
-            let n = Prefix::decode_piece(row).ok_or_else(|| StoreError::Corrupt("row of a piece".into()))?;
-            place(&mut out, start, u64::from(n) * PIECE as u64, bytes);
+/// Whether the string is `bytes`. Reads it only where it is as long.
+pub async fn equals(s: &Scope<'_>, value: &Str, mut bytes: &[u8]) -> Result<bool> {
+    let mut walk = Walk::new(s.db, value, 0, len(value));
+    let mut equal = len(value) == bytes.len() as u64;
+    while equal && let Some(stretch) = walk.next(s.tx).await? {
+        let Some((head, rest)) = bytes.split_at_checked(stretch.len() as usize) else { return Ok(false) };
+        equal = match stretch {
+            Stretch::Bytes(stored) => *stored == *head,
+            Stretch::Zeroes(_) => are_zeroes(head).await,
+        };
+        bytes = rest;
+    }
+    Ok(equal)
+}
+
+/// Whether a piece, or less, has zeroes alone.
+fn is_zero(piece: &[u8]) -> bool {
+    ZEROES.starts_with(piece)
+}
+
+async fn are_zeroes(bytes: &[u8]) -> bool {
+    for part in bytes.chunks(ZEROES.len()) {
+        if !is_zero(part) {
+            return false;
         }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => from = key_after(row),
-            _ => return Ok(out.into()),
+        consume_budget().await;
+    }
+    true
+}
+
+/// The string's XXH3 with 64 bits.
+pub async fn digest(s: &Scope<'_>, value: &Str) -> Result<u64> {
+    let mut walk = Walk::new(s.db, value, 0, len(value));
+    let mut hash = Xxh3::new();
+    while let Some(stretch) = walk.next(s.tx).await? {
+        match stretch {
+            Stretch::Bytes(bytes) => hash.update(&bytes),
+            Stretch::Zeroes(mut n) => {
+                while n > 0 {
+                    let some = n.min(ZEROES.len() as u64);
+                    hash.update(ZEROES.get(..some as usize).unwrap_or_default());
+                    n -= some;
+                    consume_budget().await;
+                }
+            }
         }
     }
+    Ok(hash.digest())
 }
 
 fn piece_of(offset: u64) -> u32 {
     (offset / PIECE as u64) as u32
-}
-
-/// Copies the part of `bytes` (they stand at `at`) that lies in `out` (its first byte stands at `start`).
-fn place(out: &mut [u8], start: u64, at: u64, bytes: &[u8]) {
-    let skip = start.saturating_sub(at) as usize;
-    let to = at.saturating_sub(start) as usize;
-    let (Some(from), Some(into)) = (bytes.get(skip..), out.get_mut(to..)) else { return };
-    let n = from.len().min(into.len());
-    if let (Some(from), Some(into)) = (from.get(..n), into.get_mut(..n)) {
-        into.copy_from_slice(from);
-    }
 }
 
 /// Writes the whole string. A value that was staged is swapped in; another one over [`DIRECT_MAX`] is

@@ -1,6 +1,7 @@
 //! Strings too large for a transaction, built as [`crate::types::staged`] says.
 
-use super::{DIRECT_MAX, PIECE, cuts, len, read_range};
+use super::walk::{Stretch, Walk};
+use super::{DIRECT_MAX, PIECE, cuts, len};
 use crate::error::{Error, Result, StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::record::Str;
@@ -67,14 +68,85 @@ pub async fn stage_copy(
 
 /// Writes what the string in `db` has, as long as it is still the same: else nobody would take the object.
 async fn copy_old(space: &Keyspace, db: Prefix, builder: &mut Builder<'_>, old: &Str) -> Result<()> {
-    for at in (0..len(old)).step_by(STEP) {
+    let mut walk = Walk::new(db, old, 0, len(old));
+    while walk.left() > 0 {
         let tx = space.store.begin();
-        let s = space.scope(&tx, db);
-        builder.check(&s).await?;
-        let part = read_range(&s, old, at, at + STEP as u64).await?;
-        write(builder, at, &part).await?;
+        builder.check(&space.scope(&tx, db)).await?;
+        let (mut parts, mut held) = (Vec::new(), 0);
+        while held < STEP {
+            let at = walk.at();
+            match walk.next(&tx).await? {
+                None => break,
+                Some(Stretch::Zeroes(_)) => {}
+                Some(Stretch::Bytes(bytes)) => {
+                    held += bytes.len();
+                    parts.push((at, bytes));
+                }
+            }
+        }
+        let (db, oid) = builder.place();
+        let rows = parts.iter().flat_map(|(at, bytes)| cuts(*at, bytes));
+        builder.write(&Vec::from_iter(rows.map(|(n, at, bytes)| piece(db, oid, n, at, bytes)))).await?;
     }
     Ok(())
+}
+
+/// A string that is built from bytes as they come.
+pub struct Writing<'a> {
+    builder: Builder<'a>,
+    /// Bytes of whole pieces so far, and what comes behind them.
+    whole: u64,
+    part: Vec<u8>,
+    /// Pieces that are not written yet.
+    pieces: Vec<(u32, Vec<u8>)>,
+}
+
+impl<'a> Writing<'a> {
+    /// An empty one in database `db`. `lease_ms`: as for [`Builder::new`].
+    pub fn new(space: &'a Keyspace, db: Prefix, lease_ms: u64) -> Self {
+        let builder = Builder::new(space, db, Vec::new(), lease_ms);
+        Writing { builder, whole: 0, part: Vec::new(), pieces: Vec::new() }
+    }
+
+    /// Appends bytes.
+    pub async fn push(&mut self, mut bytes: &[u8]) -> StoreResult<()> {
+        while !bytes.is_empty() {
+            let (head, rest) = bytes.split_at((PIECE - self.part.len()).min(bytes.len()));
+            self.part.extend_from_slice(head);
+            bytes = rest;
+            if self.part.len() == PIECE {
+                self.end_piece();
+            }
+            if self.pieces.len() >= STEP / PIECE {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A piece of zeroes needs no row.
+    fn end_piece(&mut self) {
+        let piece = std::mem::take(&mut self.part);
+        let n = super::piece_of(self.whole);
+        self.whole += piece.len() as u64;
+        if !super::is_zero(&piece) {
+            self.pieces.push((n, piece));
+        }
+    }
+
+    async fn flush(&mut self) -> StoreResult<()> {
+        let (db, oid) = self.builder.place();
+        let pieces = std::mem::take(&mut self.pieces);
+        let row = |(n, piece): (u32, Vec<u8>)| Row { key: db.piece(oid, n), at: None, bytes: piece.into() };
+        self.builder.write(&Vec::from_iter(pieces.into_iter().map(row))).await
+    }
+
+    /// What was built.
+    pub async fn done(mut self) -> StoreResult<Object> {
+        self.end_piece();
+        self.flush().await?;
+        Ok(self.builder.done(self.whole))
+    }
 }
 
 async fn write(builder: &mut Builder<'_>, mut offset: u64, bytes: &[u8]) -> StoreResult<()> {

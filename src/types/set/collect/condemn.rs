@@ -1,6 +1,6 @@
 //! Mark and Settle: which ids seem to be in no set, and which of those are in none.
 
-use super::{Collector, Done, Halt, IDS_END, Step, guard};
+use super::{Collector, Done, Halt, IDS_END, Step};
 use crate::error::StoreError;
 use crate::keyspace::collector::{Phase, State, decode_candidates, encode_candidates};
 use crate::keyspace::ids::BLOCK;
@@ -122,7 +122,7 @@ impl Collector<'_> {
             return Ok(());
         }
         let tx = self.space.store.begin();
-        guard(&tx, mine).await?;
+        self.guard(&tx, mine).await?;
         for (first, ids) in blocks {
             if ids.is_empty() {
                 tx.clear(&root::candidates(*first))?;

@@ -7,41 +7,47 @@
 //! The collector goes on once every registered server has. A server that was taken for dead and comes back may find that a member is gone
 //! which a reply of it needs. It is told so as damage, and closes that connection; it never sends another member, because ids are not used twice.
 
-use super::{Collector, Done, Halt, Pace, Step, check};
+use super::{Collector, Done, Halt, Pace, Step};
 use crate::keyspace::collector::{Phase, State};
 use crate::keyspace::keys::root;
 use crate::keyspace::{Keyspace, instances};
-use crate::store::Read;
+use crate::store::{Read, Tx};
 use std::time::Duration;
+
+/// Epoch and generation of the store: an epoch that it has lost comes again.
+type Name = (u64, u64);
 
 /// What a server remembers of the Grace that it is in.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// Epoch, and when it was first seen by the monotonic clock.
-    since: Option<(u64, Duration)>,
-    done: Option<u64>,
+    /// Which, and when it was first seen by the monotonic clock.
+    since: Option<(Name, Duration)>,
+    done: Option<Name>,
 }
 
 impl Waiting {
     /// Says that this server's replies need nothing more, once that is so. To be called now and then; `state` is what was read
-    /// by a transaction that began before this call.
-    pub async fn look(&mut self, space: &Keyspace, pace: &Pace, state: &State) -> Done<()> {
-        if state.phase != Phase::Grace || self.done == Some(state.epoch) {
+    /// by `tx`, which began before this call.
+    pub async fn look(&mut self, space: &Keyspace, pace: &Pace, tx: &Tx, state: &State) -> Done<()> {
+        let name = (state.epoch, tx.generation().await?);
+        if state.phase != Phase::Grace || self.done == Some(name) {
             return Ok(());
         }
         let now = space.clock.monotonic();
         let since = match self.since {
-            Some((epoch, since)) if epoch == state.epoch => since,
-            _ => self.since.insert((state.epoch, now)).1,
+            Some((known, since)) if known == name => since,
+            _ => self.since.insert((name, now)).1,
         };
         let end = since + pace.grace;
         if now < end || space.streams.oldest().is_some_and(|oldest| oldest <= end) {
             return Ok(());
         }
         let tx = space.store.begin();
-        tx.set(&root::streamed(space.instances.id()), &state.epoch.to_le_bytes())?;
-        tx.commit().await?;
-        self.done = Some(state.epoch);
+        if tx.generation().await? == name.1 {
+            tx.set(&root::streamed(space.instances.id()), &state.epoch.to_le_bytes())?;
+            tx.commit().await?;
+            self.done = Some(name);
+        }
         Ok(())
     }
 }
@@ -64,7 +70,7 @@ impl Collector<'_> {
         if now == *next {
             return Ok(Step::Worked);
         }
-        check(&now, mine)?;
+        self.check(&tx, &now, mine).await?;
         for id in instances::registered(&tx).await? {
             let epoch = tx.get(&root::streamed(id), Read::Snapshot).await?;
             let epoch = epoch.and_then(|raw| raw[..].try_into().ok()).map(u64::from_le_bytes);

@@ -59,7 +59,9 @@
 //! Every transaction here reads `e 00` serializably and goes on only with the owner and turn that it began with. Each phase, and each time that Mark or Settle are
 //! begun again, takes a new turn: then nothing of the old one is applied, also not late. A phase that was broken off begins again
 //! from what is stored: Mark from nothing (what it wrote is removed with the new turn: else what another stretch left would
-//! be swept without having been settled), Settle from the rows of candidates, Sweep where it was. A dead owner is replaced once it is not registered any more;
+//! be swept without having been settled), Settle from the rows of candidates, Sweep where it was. So does a phase in which the store lost commits
+//! that it had acknowledged: a member that was removed may be in its set again, and a turn comes again. Therefore every transaction of a phase is of the
+//! [generation](Tx::generation) in which it was claimed. A dead owner is replaced once it is not registered any more;
 //! until then it waits for nobody else. Striking out too much only keeps a member until the next time.
 //!
 //! Damage stops it: of what cannot be read nobody knows whether it holds a member. The cycle is abandoned.
@@ -168,12 +170,14 @@ pub enum Step {
 pub struct Collector<'a> {
     space: &'a Keyspace,
     pace: Pace,
+    /// Of the store, when the phase under way was claimed.
+    generation: u64,
 }
 
 impl<'a> Collector<'a> {
     /// At `pace`.
     pub fn new(space: &'a Keyspace, pace: Pace) -> Self {
-        Collector { space, pace }
+        Collector { space, pace, generation: 0 }
     }
 
     /// The state as it is now.
@@ -200,32 +204,36 @@ impl<'a> Collector<'a> {
                 result => break result?,
             }
         };
-        let Some(state) = claimed else { return Ok(Step::Idle) };
+        let Some((state, generation)) = claimed else { return Ok(Step::Idle) };
+        let phase = Collector { generation, ..*self };
         match state.phase {
             Phase::Idle => Ok(Step::Idle),
-            Phase::Mark => self.mark(state).await,
-            Phase::Settle => self.settle(state).await,
-            Phase::Grace => self.end_grace(state).await,
-            Phase::Sweep => self.sweep(state).await,
+            Phase::Mark => phase.mark(state).await,
+            Phase::Settle => phase.settle(state).await,
+            Phase::Grace => phase.end_grace(state).await,
+            Phase::Sweep => phase.sweep(state).await,
         }
     }
 
     /// Gives up what this server has under way: marks stay, and mean nothing more until the next cycle.
     pub async fn abandon(&self) -> Done<()> {
-        let state = self.state().await?;
+        let tx = self.space.store.begin();
+        let (state, generation) = (State::read(&tx, Read::Snapshot).await?, tx.generation().await?);
         if state.phase == Phase::Idle || state.owner != self.space.instances.id() {
             return Ok(());
         }
-        self.flip(&state, State { phase: Phase::Idle, ..state }, |tx| {
+        let own = Collector { generation, ..*self };
+        own.flip(&state, State { phase: Phase::Idle, ..state }, |tx| {
             clear_all(tx)?;
             tx.bump_metadata_version()
         })
         .await
     }
 
-    /// The state, with a new turn where its phase begins again. None where it is another server's.
-    async fn try_claim(&self, begins: bool) -> Done<Option<State>> {
+    /// The state, with a new turn where its phase begins again, and the store's generation. None where it is another server's.
+    async fn try_claim(&self, begins: bool) -> Done<Option<(State, u64)>> {
         let tx = self.space.store.begin();
+        let generation = tx.generation().await?;
         let (own, state) = (self.space.instances.id(), State::read(&tx, Read::Serializable).await?);
         let mut next = State { owner: own, turn: state.turn + 1, ..state };
         match state.phase {
@@ -237,13 +245,13 @@ impl<'a> Collector<'a> {
             Phase::Idle => return Ok(None),
             _ if begins => return Ok(None),
             _ if state.owner != own && instances::is_registered(&tx, state.owner).await? => return Ok(None),
-            Phase::Grace | Phase::Sweep if state.owner == own => return Ok(Some(state)),
+            Phase::Grace | Phase::Sweep if state.owner == own => return Ok(Some((state, generation))),
             Phase::Mark => clear_all(&tx)?,
             _ => {}
         }
         tx.set(&root::collector(), &next.encode())?;
         tx.commit().await?;
-        Ok(Some(next))
+        Ok(Some((next, generation)))
     }
 
     /// From `mine` to `next`, which gets a turn of its own, with what `also` writes. Exactly once.
@@ -274,11 +282,24 @@ impl<'a> Collector<'a> {
             // An attempt whose result was unknown.
             return Ok(());
         }
-        check(&now, mine)?;
+        self.check(&tx, &now, mine).await?;
         also(&tx)?;
         tx.set(&root::collector(), &next.encode())?;
         tx.commit().await?;
         Ok(())
+    }
+
+    /// Refuses where somebody has taken up the work, or this server itself has begun it again, or what it saw may be lost.
+    async fn check(&self, tx: &Tx, now: &State, mine: &State) -> Done<()> {
+        let mine = (mine.owner, mine.turn, self.generation);
+        if (now.owner, now.turn, tx.generation().await?) == mine { Ok(()) } else { Err(Halt::Lost) }
+    }
+
+    /// The first thing that each transaction does: see the module.
+    async fn guard(&self, tx: &Tx, mine: &State) -> Done<State> {
+        let now = State::read(tx, Read::Serializable).await?;
+        self.check(tx, &now, mine).await?;
+        Ok(now)
     }
 
     /// The next epoch's Mark, or the end of the cycle.
@@ -309,18 +330,6 @@ impl<'a> Collector<'a> {
     fn now(&self) -> Duration {
         self.space.clock.monotonic()
     }
-}
-
-/// Refuses where somebody has taken up the work, or this server itself has begun it again.
-fn check(now: &State, mine: &State) -> Done<()> {
-    if (now.owner, now.turn) == (mine.owner, mine.turn) { Ok(()) } else { Err(Halt::Lost) }
-}
-
-/// The first thing that each transaction does: see the module.
-async fn guard(tx: &Tx, mine: &State) -> Done<State> {
-    let now = State::read(tx, Read::Serializable).await?;
-    check(&now, mine)?;
-    Ok(now)
 }
 
 /// Nothing is condemned any more, nor looked for.

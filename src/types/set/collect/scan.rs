@@ -1,6 +1,6 @@
 //! Reading what sets hold: all of them, and those that were made meanwhile.
 
-use super::{Collector, Done, Halt, guard};
+use super::{Collector, Done, Halt};
 use crate::error::StoreError;
 use crate::keyspace::Scope;
 use crate::keyspace::collector::State;
@@ -166,7 +166,7 @@ impl Collector<'_> {
 
     async fn try_forget(&self, mine: &State, made: &[(Bytes, Bytes)]) -> Done<()> {
         let tx = self.space.store.begin();
-        guard(&tx, mine).await?;
+        self.guard(&tx, mine).await?;
         made.iter().try_for_each(|(key, _)| tx.clear(key))?;
         tx.commit().await?;
         Ok(())

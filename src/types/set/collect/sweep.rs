@@ -1,6 +1,6 @@
 //! Sweep: what was not pardoned is removed.
 
-use super::{BATCH, Collector, Done, Halt, Step, check, guard};
+use super::{BATCH, Collector, Done, Halt, Step};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::collector::{State, decode_candidates, encode_candidates};
 use crate::keyspace::keys::root;
@@ -20,8 +20,8 @@ impl Collector<'_> {
             }
         };
         let Some(worked) = worked else {
-            let now = self.state().await?;
-            check(&now, &state)?;
+            let tx = self.space.store.begin();
+            let now = self.guard(&tx, &state).await?;
             return self.end_epoch(now).await;
         };
         self.rest(worked).await;
@@ -32,7 +32,7 @@ impl Collector<'_> {
     async fn try_sweep(&self, mine: &State) -> Done<Option<Duration>> {
         let start = self.now();
         let tx = self.space.store.begin();
-        let mut state = guard(&tx, mine).await?;
+        let mut state = self.guard(&tx, mine).await?;
         let (from, to) = root::all_candidates();
         let one = RangeOptions { limit: 1, ..RangeOptions::default() };
         let page = tx.get_range(&from, &to, one, Read::Serializable).await?;

@@ -1,0 +1,67 @@
+//! Strings as replies: short ones are read by their command, long ones while they are sent.
+
+use super::cx::Cx;
+use super::reply::Reply;
+use crate::error::{Result, StoreError};
+use crate::keyspace::Scope;
+use crate::keyspace::record::Str;
+use crate::types::dump::{self, Payload};
+use crate::types::object::Slot;
+use crate::types::receipt::MAX_REPLY;
+use crate::types::string;
+use crate::types::string::stream::Long;
+
+impl Cx<'_> {
+    /// The string under a key, or nil.
+    pub(super) async fn bulk(&self, s: &Scope<'_>, slot: &Slot) -> Result<Reply> {
+        match slot.string()? {
+            None => Ok(Reply::Nil),
+            Some(value) => self.bulk_range(s, slot, value, (0, string::len(value))).await,
+        }
+    }
+
+    /// The bytes `start..end` of `value`, which `slot` holds.
+    pub(super) async fn bulk_range(
+        &self,
+        s: &Scope<'_>,
+        slot: &Slot,
+        value: &Str,
+        range: (u64, u64),
+    ) -> Result<Reply> {
+        Ok(match self.long(s, slot, value, range).await? {
+            Some(long) => Reply::Long(long),
+            None => Reply::Bulk(string::read_range(s, value, range.0, range.1).await?),
+        })
+    }
+
+    /// What DUMP makes of `value`, which `slot` holds.
+    pub(super) async fn dumped(&self, s: &Scope<'_>, slot: &Slot, value: &Str) -> Result<Reply> {
+        Ok(match self.long(s, slot, value, (0, string::len(value))).await? {
+            Some(long) => Reply::Dumped(Payload::new(long)),
+            None => Reply::Bulk(dump::of_string(&string::read(s, value).await?).into()),
+        })
+    }
+
+    /// None where it is to be read now. What is kept under a client's id has to fit there.
+    async fn long(
+        &self,
+        s: &Scope<'_>,
+        slot: &Slot,
+        value: &Str,
+        (start, end): (u64, u64),
+    ) -> Result<Option<Long>> {
+        let bytes = end.min(string::len(value)).saturating_sub(start) as usize;
+        if string::inline(value).is_some() {
+            return Ok(None);
+        }
+        if !self.may_stream {
+            return if bytes > MAX_REPLY { Err(StoreError::ReplyTooLarge(bytes).into()) } else { Ok(None) };
+        }
+        if self.memo.may_hold(bytes) {
+            return Ok(None);
+        }
+        let hard = self.server.config.get().client_output_buffer_limit.normal.hard;
+        let most = if hard > 0 { hard } else { usize::MAX };
+        Ok(Some(self.memo.holder(s, most).await?.open(s, slot, value, (start, end)).await?))
+    }
+}

@@ -1,0 +1,71 @@
+//! Files that options name: only regular ones, of a bounded size.
+//!
+//! Who may set options may name any path. A FIFO would keep the reader waiting for ever, a device would never end or act on being
+//! opened, and either would be read while others wait. So what is no regular file is refused before it is opened, and once more after,
+//! for it may have been exchanged; opening waits for nobody.
+//!
+//! Even so a file may be slow, on a network's disk. While clients are served it is read where that holds no worker.
+
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Bytes of a file that holds text for people: options, users.
+pub const TEXT: u64 = 16 << 20;
+/// Bytes of a file of certificates or keys. All authorities of a system take a quarter of it.
+pub const PEM: u64 = 1 << 20;
+
+/// Linux: do not wait for the other end of a FIFO.
+const O_NONBLOCK: i32 = 0o4000;
+
+/// The bytes of a regular file of `most` bytes at most. Fails with the reason in the error's text.
+pub fn read(file: &Path, most: u64) -> io::Result<Vec<u8>> {
+    check(&fs::metadata(file)?, most)?;
+    let opened = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(file)?;
+    check(&opened.metadata()?, most)?;
+    let mut bytes = Vec::new();
+    opened.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(too_long(most)) } else { Ok(bytes) }
+}
+
+/// As [`read`], of UTF-8.
+pub fn read_text(file: &Path) -> io::Result<String> {
+    String::from_utf8(read(file, TEXT)?).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
+fn check(found: &Metadata, most: u64) -> io::Result<()> {
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if found.len() > most { Err(too_long(most)) } else { Ok(()) }
+}
+
+fn too_long(most: u64) -> io::Error {
+    io::Error::other(format!("it is longer than {most} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn only_regular_files_of_a_bounded_size_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, file) = (dir.path().join("fifo"), dir.path().join("file"));
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        for odd in [fifo.as_path(), dir.path(), Path::new("/dev/zero")] {
+            assert_eq!(read(odd, PEM).unwrap_err().to_string(), "it is not a regular file", "{odd:?}");
+        }
+        fs::write(&file, b"12345678").unwrap();
+        assert_eq!(read(&file, 8).unwrap(), b"12345678");
+        assert_eq!(read(&file, 7).unwrap_err().to_string(), "it is longer than 7 bytes");
+        // Such files say that they are empty.
+        assert_eq!(
+            read(Path::new("/proc/self/maps"), 7).unwrap_err().to_string(),
+            "it is longer than 7 bytes"
+        );
+        assert_eq!(read(&dir.path().join("none"), PEM).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,17 @@
+//! What other servers have fenced (`keyspace::fences`). An embedded store has one server, which knows its own.
+
+use crate::commands::cx::Server;
+use std::sync::Arc;
+
+/// Runs until the server stops.
+pub(super) async fn run(server: Arc<Server>) {
+    if !server.store.is_shared() {
+        return;
+    }
+    let mut stop = server.stop.subscribe();
+    tokio::select! {
+        biased;
+        () = server.space.fences.follow() => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}

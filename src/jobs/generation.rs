@@ -1,0 +1,22 @@
+//! After the store has lost commits that it had acknowledged: what is remembered of them is dropped, here and in clients' caches.
+//!
+//! No answer of this server depends on when that happens. What would be wrong in another generation of the store carries its own, and
+//! is refused by the transaction that uses it ([`Tx::generation`](crate::store::Tx::generation)).
+
+use crate::commands::cx::Server;
+use std::sync::Arc;
+
+/// Runs until the server stops.
+pub(super) async fn run(server: Arc<Server>) {
+    let (mut stop, mut generation) = (server.stop.subscribe(), 0);
+    loop {
+        generation = tokio::select! {
+            biased;
+            later = server.store.lost(generation) => later,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        server.space.forget();
+        server.tracking.doubt();
+        server.tracking.settle(&server).await;
+    }
+}

@@ -1,0 +1,30 @@
+//! Keeps the ghosts of absent keys that this server's clients WATCH: see `types::watched`.
+
+use super::pause;
+use crate::commands::cx::Server;
+use crate::types::watched;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two rounds: two may fail before a ghost's life ends.
+const ROUND: Duration = Duration::from_secs(15);
+/// Names that are taken from the list at once.
+const PIECE: usize = 1024;
+
+/// Runs until the server stops.
+pub(super) async fn run(server: Arc<Server>) {
+    while pause(&server, ROUND).await {
+        let mut last = None;
+        loop {
+            let names = server.space.absent.names(last.as_ref(), PIECE);
+            if names.is_empty() {
+                break;
+            }
+            if let Err(e) = watched::renew(&server.space, &names).await {
+                tracing::debug!(?e, "watched keys that are absent");
+                break;
+            }
+            last = names.into_iter().next_back();
+        }
+    }
+}

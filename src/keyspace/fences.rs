@@ -1,0 +1,274 @@
+//! Fences: a command that ran into the writers of its keys again and again is let through.
+//!
+//! Transactions are optimistic. One that reads what others change all the time, and takes longer than they leave between two
+//! changes, would never commit. After some conflicts its server **fences** its keys: units that write one of them wait before they
+//! begin, those under way end, and the next attempt meets nobody. The fence is lifted when the command is answered.
+//!
+//! * Fences make nothing correct, transactions do. A fence that is seen late costs another attempt. One that nobody lifts,
+//!   because its server is gone, holds each unit for [`LONGEST`] at most.
+//! * A unit that waits has begun nothing, and one that fences waits for nobody: no circle can come of it.
+//! * Keys are fenced by the hash of their name, whatever database they are in.
+//! * Where several servers live, a fence is also a row, and a bell which every server watches. A server alone writes nothing, and
+//!   where no fence stands a writer looks at one number in memory.
+//!
+//! ```text
+//! p 04                      -> i64 LE           changes with every fence
+//! p 05 <instance><slot u16> -> nonce, hashes    u64 LE each; no hashes: all keys
+//! ```
+//!
+//! Alternatives: a row of the store that every writer reads with its keys is seen at once, and costs each batch of writes a read
+//! for ever. To read the sources at one version and to apply to the result what changed since needs no fence, but is a way for set algebra alone
+//! (not for an EXEC, a COPY, an SPOP), and its last transaction must still find a gap between two writers.
+
+use super::instances::Instances;
+use super::keys::root;
+use crate::env::Clock;
+use crate::error::{StoreError, StoreResult};
+use crate::store::{RangeOptions, Read, Store, Tx, Watch, key_after, prefix_end};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a unit waits at fences. Longer than a command is tried that is built outside of its transaction.
+pub const LONGEST: Duration = Duration::from_secs(30);
+/// Most keys of a fence's row; one of more is of all keys.
+const MOST: usize = 10_000;
+/// Attempts at writing a row.
+const ATTEMPTS: usize = 5;
+/// How long one look may take where the store does not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks where the bell is silent: should a watch be lost.
+const BEAT: Duration = Duration::from_secs(5);
+/// After a look that failed.
+const AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// The fences that this server knows of.
+pub struct Fences {
+    store: Store,
+    clock: Clock,
+    instance: u64,
+    /// How many there are.
+    standing: AtomicUsize,
+    state: Mutex<State>,
+    lifted: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Keys that this server has fenced, and how often.
+    own: HashMap<u64, usize>,
+    /// Fences of other servers by their rows' keys.
+    others: HashMap<Bytes, Other>,
+}
+
+/// A fence of another server.
+struct Other {
+    raw: Bytes,
+    keys: HashSet<u64>,
+    /// When it was first seen.
+    since: Duration,
+}
+
+/// A fence around keys. It falls when this is dropped; [`Fence::lift`] tells other servers, too.
+pub struct Fence {
+    fences: Arc<Fences>,
+    keys: Vec<u64>,
+    /// Its row, where other servers were told.
+    row: Option<Vec<u8>>,
+}
+
+impl Fences {
+    /// Of the server `instance`.
+    pub fn new(store: &Store, clock: &Clock, instance: u64) -> Self {
+        Fences {
+            store: store.clone(),
+            clock: clock.clone(),
+            instance,
+            standing: AtomicUsize::new(0),
+            state: Mutex::default(),
+            lifted: Notify::new(),
+        }
+    }
+
+    /// Fences `keys`, which are hashes. `slot`: has no other fence. `nonce`: a number never used before. Other servers, where `instances` knows some,
+    /// hear of it as soon as they can.
+    pub async fn hold(
+        self: &Arc<Self>,
+        instances: &Instances,
+        slot: u16,
+        nonce: u64,
+        mut keys: Vec<u64>,
+    ) -> Fence {
+        keys.sort_unstable();
+        keys.dedup();
+        {
+            let mut state = self.state.lock();
+            keys.iter().for_each(|key| *state.own.entry(*key).or_default() += 1);
+            self.standing.fetch_add(1, Ordering::AcqRel);
+        }
+        let mut fence = Fence { fences: self.clone(), keys, row: None };
+        if instances.living() > 1 {
+            let row = root::fence(self.instance, slot);
+            let hashes = if fence.keys.len() > MOST { &[] } else { fence.keys.as_slice() };
+            let raw: Vec<u8> = std::iter::once(&nonce).chain(hashes).flat_map(|n| n.to_le_bytes()).collect();
+            match self.write(&row, Some(&raw)).await {
+                Ok(()) => fence.row = Some(row),
+                Err(e) => tracing::debug!(?e, "other servers do not hear of a fence"),
+            }
+        }
+        fence
+    }
+
+    async fn write(&self, row: &[u8], value: Option<&[u8]>) -> StoreResult<()> {
+        let mut last = StoreError::Conflict;
+        for _ in 0..ATTEMPTS {
+            let tx = self.store.begin();
+            tx.limit(PATIENCE);
+            match value {
+                Some(value) => tx.set(row, value)?,
+                None => tx.clear(row)?,
+            }
+            tx.add(&root::fence_bell(), &1u64.to_le_bytes())?;
+            match tx.commit().await {
+                Err(e) if e.is_retryable() || e == StoreError::Unknown => last = e,
+                done => return done.map(drop),
+            }
+        }
+        Err(last)
+    }
+
+    /// Waits until none of `keys` is fenced, for [`LONGEST`] at most. Whether it had to wait.
+    pub async fn pass(&self, keys: impl FnOnce() -> Vec<u64>) -> bool {
+        if self.standing.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let keys = keys();
+        if !self.stand_around(&keys) {
+            return false;
+        }
+        let open = async {
+            loop {
+                let lifted = self.lifted.notified();
+                tokio::pin!(lifted);
+                lifted.as_mut().enable();
+                if !self.stand_around(&keys) {
+                    return;
+                }
+                lifted.await;
+            }
+        };
+        let _ = tokio::time::timeout(LONGEST, open).await;
+        true
+    }
+
+    fn stand_around(&self, keys: &[u64]) -> bool {
+        let now = self.clock.monotonic();
+        let state = self.state.lock();
+        let around = |other: &Other| {
+            let young = now.saturating_sub(other.since) < LONGEST;
+            young && (other.keys.is_empty() || keys.iter().any(|key| other.keys.contains(key)))
+        };
+        keys.iter().any(|key| state.own.contains_key(key))
+            || !keys.is_empty() && state.others.values().any(around)
+    }
+
+    /// Looks at what other servers have fenced, again and again, for ever.
+    pub async fn follow(&self) {
+        loop {
+            match self.look().await {
+                Ok(changed) => {
+                    tokio::select! {
+                        biased;
+                        _ = changed => {}
+                        () = tokio::time::sleep(BEAT) => {}
+                    }
+                }
+                Err(e) => {
+                    tracing::debug!(?e, "looking for fences of other servers");
+                    tokio::time::sleep(AFTER_ERROR).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the fences of other servers. The watch resolves once there may be others.
+    async fn look(&self) -> StoreResult<Watch> {
+        let tx = self.store.begin();
+        tx.limit(PATIENCE);
+        let (mut from, end) = root::fences();
+        let mut rows = Vec::new();
+        loop {
+            let page = tx.get_range(&from, &end, RangeOptions::default(), Read::Snapshot).await?;
+            let last = page.pairs.last().filter(|_| page.more).map(|(key, _)| key_after(key));
+            rows.extend(page.pairs);
+            match last {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        let watch = tx.watch(&root::fence_bell())?;
+        tx.commit().await?;
+        let own = root::fences_of(self.instance);
+        self.replace(rows.into_iter().filter(|(key, _)| !key.starts_with(&own)));
+        Ok(watch)
+    }
+
+    fn replace(&self, rows: impl Iterator<Item = (Bytes, Bytes)>) {
+        let now = self.clock.monotonic();
+        let mut state = self.state.lock();
+        let mut before = std::mem::take(&mut state.others);
+        let count = before.len();
+        for (key, raw) in rows {
+            let known = before.remove(&key).filter(|known| known.raw == raw);
+            let other = known.unwrap_or_else(|| {
+                let hashes = raw.as_chunks::<8>().0.iter().skip(1).map(|hash| u64::from_le_bytes(*hash));
+                Other { keys: hashes.collect(), since: now, raw }
+            });
+            state.others.insert(key, other);
+        }
+        self.standing.fetch_add(state.others.len(), Ordering::AcqRel);
+        self.standing.fetch_sub(count, Ordering::AcqRel);
+        drop(state);
+        self.lifted.notify_waiters();
+    }
+}
+
+impl Fence {
+    /// Lifts it, and says so to those who were told.
+    pub async fn lift(mut self) {
+        let (fences, row) = (self.fences.clone(), self.row.take());
+        drop(self);
+        if let Some(row) = row
+            && let Err(e) = fences.write(&row, None).await
+        {
+            tracing::debug!(?e, "other servers hear late that a fence is lifted");
+        }
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        let mut state = self.fences.state.lock();
+        for key in &self.keys {
+            if let Some(times) = state.own.get_mut(key) {
+                *times -= 1;
+                if *times == 0 {
+                    state.own.remove(key);
+                }
+            }
+        }
+        self.fences.standing.fetch_sub(1, Ordering::AcqRel);
+        drop(state);
+        self.fences.lifted.notify_waiters();
+    }
+}
+
+/// Removes the rows of a server that is gone.
+pub(super) fn forget(tx: &Tx, instance: u64) -> StoreResult<()> {
+    let rows = root::fences_of(instance);
+    tx.clear_range(&rows, &prefix_end(&rows))
+}

@@ -1,0 +1,107 @@
+//! What a transaction may take for alive, and for how long.
+//!
+//! A transaction sees the time before it began ([`Lives::now`]) and the time when it knew its version ([`Lives::sure`]); both are the
+//! same where beginning is quick. A key whose expiry lies between them is neither: the transaction begins again. So
+//! * who finds a key expired did so at a time that had come when its snapshot was taken;
+//! * who finds it alive knows that until then nobody was told otherwise.
+//!
+//! A transaction that writes keeps the earliest expiry that it relied on, and claims the time before it while it commits
+//! ([`crate::env::Timeline::claim`]). What was refused runs again, at a later time.
+//!
+//! So on an embedded store, whose servers share a process, time does not run backwards along the order of transactions: once a client
+//! was told that a key has expired, no transaction that found it alive commits any more. **On a cluster** each server has a clock of
+//! its own. There a key may be taken for alive by one server after another one has called it expired, for as long as their clocks
+//! differ, and a commit lasts. An unknown commit that nobody could resolve within `store-timeout` is not held to it either.
+
+use crate::env::{Claim, Timeline};
+use crate::error::{StoreError, StoreResult};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of one transaction.
+#[derive(Debug)]
+pub struct Lives {
+    /// Milliseconds since the Unix epoch: what expires by then has expired.
+    pub now: u64,
+    sure: u64,
+    relied: AtomicU64,
+}
+
+impl Lives {
+    /// Of a transaction that began after `now` was read from the timeline, and whose version was fixed before `sure` was.
+    pub fn new(now: u64, sure: u64) -> Self {
+        Lives { now, sure, relied: AtomicU64::new(u64::MAX) }
+    }
+
+    /// For units that run beside each other on one transaction, which only read.
+    pub fn again(&self) -> Self {
+        Lives::new(self.now, self.sure)
+    }
+
+    /// For scopes.
+    pub fn life(&self) -> Life<'_> {
+        Life { sure: self.sure, relied: Some(&self.relied) }
+    }
+
+    /// To be held while the transaction is committed and as long as nobody knows whether it was. `Conflict` where something that it took
+    /// for alive has expired. `again`: an earlier attempt of it may have been applied, and has a claim that lives.
+    pub fn claim(&self, timeline: &Arc<Timeline>, again: bool) -> StoreResult<Option<Claim>> {
+        let claim = if again { Timeline::claim_again } else { Timeline::claim };
+        match self.relied.load(Ordering::Relaxed) {
+            u64::MAX => Ok(None),
+            until => claim(timeline, until).map(Some).ok_or(StoreError::Conflict),
+        }
+    }
+}
+
+/// What a scope needs of it. The default knows one time only, and keeps nothing: for what commits nothing that a client hears of.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Life<'a> {
+    sure: u64,
+    relied: Option<&'a AtomicU64>,
+}
+
+impl Life<'_> {
+    /// Whether what expires at `at` is alive at `now`. `Conflict` where that is uncertain.
+    pub fn is_alive(&self, at: u64, now: u64) -> StoreResult<bool> {
+        if at <= now {
+            return Ok(false);
+        }
+        if at <= self.sure {
+            return Err(StoreError::Conflict);
+        }
+        if let Some(relied) = self.relied {
+            relied.fetch_min(at, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Env;
+
+    #[test]
+    fn what_is_relied_on_is_claimed() {
+        let env = Env::seeded(100, 1);
+        let lives = Lives::new(100, 102);
+        assert!(lives.claim(&env.timeline, false).unwrap().is_none());
+        let life = lives.life();
+        assert_eq!((life.is_alive(100, 100), life.is_alive(110, 100)), (Ok(false), Ok(true)));
+        assert_eq!(
+            [101, 102].map(|at| life.is_alive(at, 100)),
+            [Err(StoreError::Conflict), Err(StoreError::Conflict)]
+        );
+        assert_eq!(life.is_alive(120, 100), Ok(true));
+        let claim = lives.claim(&env.timeline, false).unwrap();
+        env.clock.advance(std::time::Duration::from_millis(50));
+        assert_eq!(env.timeline.now(), 109);
+        // The wall clock is past it, but its own claim holds the time.
+        assert_eq!(lives.claim(&env.timeline, false).err(), Some(StoreError::Conflict));
+        assert!(lives.claim(&env.timeline, true).unwrap().is_some());
+        drop(claim);
+        assert_eq!(env.timeline.now(), 150);
+        assert_eq!(lives.claim(&env.timeline, true).err(), Some(StoreError::Conflict));
+    }
+}

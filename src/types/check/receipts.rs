@@ -1,0 +1,148 @@
+//! Receipts, their age index, and the counters of what they take.
+
+use super::view::View;
+use super::{ATTEMPTS, Checker, PAGE, Problem};
+use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::{Owner, ReceiptName, hash, root, shard};
+use crate::keyspace::receipt::{Age, PIECE, Receipt};
+use crate::store::{RangeOptions, key_after};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+const UNCONFIRMED: &str = "a row of the age index that no receipt confirms";
+const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
+
+/// What a row that begins with `t` is damaged by.
+pub(super) async fn row(view: &View, key: &Bytes, value: &Bytes) -> StoreResult<Option<String>> {
+    if key.get(1) == Some(&1) || key[..] == root::all_receipts_size() {
+        let fits = value.len() == 8 && (key.get(1) == Some(&2) || key.len() == 18);
+        return Ok((!fits).then(|| "not the size of a user's receipts".into()));
+    }
+    match root::decode_receipt(key) {
+        Some((of, [])) => head(view, of, value).await,
+        Some((of, [hi, lo])) => piece(view, of, u16::from_be_bytes([*hi, *lo]), value).await,
+        _ => Ok(Some("not the row of a receipt".into())),
+    }
+}
+
+async fn head(view: &View, of: ReceiptName<'_>, value: &Bytes) -> StoreResult<Option<String>> {
+    let receipt = Receipt::decode(value).ok().filter(|r| r.is_owned == of.owner.is_some());
+    let Some(receipt) = receipt else { return Ok(Some("a receipt does not decode".into())) };
+    let age = view.get(&root::receipt_age(receipt.at, of)).await?;
+    if age.and_then(|raw| Age::decode(&raw)) != Some(Age::new(&receipt, of.id.len())) {
+        return Ok(Some(
+            "a receipt that the age index does not know as it is: it is never forgotten whole".into(),
+        ));
+    }
+    if !receipt.has_pieces() {
+        return Ok(None);
+    }
+    let (begin, end) = (root::receipt_piece(of, 0), root::receipt_pieces_end(of));
+    let pieces = view.page(&begin, &end, ALL).await?.pairs;
+    let len: usize = pieces.iter().map(|(_, piece)| piece.len()).sum();
+    Ok((len != receipt.len as usize)
+        .then(|| format!("a reply of {} bytes has {len} in its pieces", receipt.len)))
+}
+
+async fn piece(view: &View, of: ReceiptName<'_>, n: u16, piece: &[u8]) -> StoreResult<Option<String>> {
+    let head = view.get(&root::receipt(of)).await?;
+    let receipt = head.and_then(|raw| Receipt::decode(&raw).ok()).filter(Receipt::has_pieces);
+    let Some(receipt) = receipt else { return Ok(Some("a piece of a reply that no receipt has".into())) };
+    let expected = (receipt.len as usize).saturating_sub(usize::from(n) * PIECE).min(PIECE);
+    Ok((piece.len() != expected)
+        .then(|| format!("a piece of a reply has {} bytes, not {expected}", piece.len())))
+}
+
+/// What a row of the age index is damaged by.
+pub(super) async fn age(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
+    let Some(age) = Age::decode(value) else { return Ok(Some(UNCONFIRMED.into())) };
+    let Some((ms, of)) = root::decode_receipt_age(key, age.size.is_some()) else {
+        return Ok(Some("not a row of the age index".into()));
+    };
+    if key.get(1) != Some(&shard(hash(of.id))) {
+        return Ok(Some("a row of the age index in a wrong shard".into()));
+    }
+    let head = view.get(&root::receipt(of)).await?;
+    let receipt = head.and_then(|raw| Receipt::decode(&raw).ok());
+    let fits = receipt.is_some_and(|r| r.at == ms && age == Age::new(&r, of.id.len()));
+    Ok((!fits).then(|| UNCONFIRMED.into()))
+}
+
+/// What the age index says of the size of each user's receipts.
+#[derive(Default, PartialEq, Eq)]
+pub(super) struct Sizes(BTreeMap<Owner, i64>);
+
+impl Sizes {
+    /// One row of the index.
+    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
+        if let Some(size) = Age::decode(value).and_then(|age| age.size)
+            && let Some((_, ReceiptName { owner: Some(owner), .. })) = root::decode_receipt_age(key, true)
+        {
+            *self.0.entry(owner).or_default() += i64::from(size);
+        }
+    }
+
+    /// What the counters say otherwise.
+    async fn compare(&self, view: &View) -> StoreResult<Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut accuse = |row: &[u8], said: i64, is: i64| {
+            let what = || format!("the counter says {said}, the receipts take {is} bytes");
+            problems.extend((said != is).then(|| Problem::new(row, what())));
+        };
+        let number = |raw: &[u8]| raw.try_into().map_or(-1, i64::from_le_bytes);
+        let mut left = self.0.clone();
+        let (mut begin, end) = (vec![b't', 1], root::all_receipts_size());
+        loop {
+            let page = view.page(&begin, &end, PAGE).await?;
+            for (row, value) in &page.pairs {
+                let owner = row.get(2..).and_then(|owner| owner.try_into().ok()).map(Owner);
+                accuse(row, number(value), owner.and_then(|owner| left.remove(&owner)).unwrap_or(0));
+            }
+            match page.pairs.last() {
+                Some((row, _)) if page.more => begin = key_after(row),
+                _ => break,
+            }
+        }
+        left.iter().for_each(|(owner, is)| accuse(&root::receipts_size(*owner), 0, *is));
+        let all = view.get(&root::all_receipts_size()).await?;
+        accuse(&root::all_receipts_size(), all.map_or(0, |raw| number(&raw)), self.0.values().sum());
+        if !self.0.is_empty() && view.get(&root::secret()).await?.is_none() {
+            problems
+                .push(Problem::new(&root::secret(), "the store's secret is gone: no receipt is ever found"));
+        }
+        Ok(problems)
+    }
+}
+
+/// Each user's counter is what the receipts take, and so is that of all. What was gathered over pages is a suspicion: then all is counted
+/// again at one version.
+pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreResult<()> {
+    let view = checker.view().await?;
+    if gathered.compare(&view).await?.is_empty() {
+        return Ok(());
+    }
+    for _ in 0..ATTEMPTS {
+        let view = checker.view().await?;
+        match again(&view).await {
+            Err(StoreError::TooOld) => {}
+            problems => {
+                checker.accuse(problems?);
+                return Ok(());
+            }
+        }
+    }
+    checker.report.unchecked.push(root::all_receipts_size().to_vec());
+    Ok(())
+}
+
+async fn again(view: &View) -> StoreResult<Vec<Problem>> {
+    let (mut begin, mut sizes) = (vec![b'u'], Sizes::default());
+    loop {
+        let page = view.page(&begin, b"v", PAGE).await?;
+        page.pairs.iter().for_each(|(key, value)| sizes.add(key, value));
+        match page.pairs.last() {
+            Some((row, _)) if page.more => begin = key_after(row),
+            _ => return sizes.compare(view).await,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The payload of a long string, made while it is sent.
+
+use super::crc::Crc;
+use super::{FOOTER, STRING, VERSION, put_length};
+use crate::error::Result;
+use crate::types::string::stream::Long;
+use crate::types::string::walk::Stretch;
+use bytes::{BufMut, Bytes};
+
+/// See the module. A clone goes on where this one stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Payload {
+    len: u64,
+    /// What stands before the string, until it was given.
+    head: Option<Bytes>,
+    body: Long,
+    crc: Crc,
+    /// Whether the footer was given.
+    ended: bool,
+}
+
+impl Payload {
+    /// Of a whole string longer than any integer.
+    pub fn new(body: Long) -> Self {
+        let mut head = vec![STRING];
+        put_length(&mut head, body.len());
+        let len = head.len() as u64 + body.len() + FOOTER as u64;
+        Payload { len, head: Some(head.into()), body, crc: Crc::default(), ended: false }
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Never: it has a footer.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What comes next; None at the end. Nothing is lost where it cannot be read now.
+    pub async fn next(&mut self) -> Result<Option<Stretch>> {
+        let next = match self.head.take() {
+            Some(head) => Some(Stretch::Bytes(head)),
+            None => self.body.next().await?,
+        };
+        match &next {
+            Some(Stretch::Bytes(bytes)) => self.crc.add(bytes),
+            Some(Stretch::Zeroes(n)) => self.crc.add_zeroes(*n),
+            None if self.ended => {}
+            None => return Ok(Some(Stretch::Bytes(self.footer()))),
+        }
+        Ok(next)
+    }
+
+    fn footer(&mut self) -> Bytes {
+        self.ended = true;
+        let version = VERSION.to_le_bytes();
+        self.crc.add(&version);
+        let mut footer = Vec::from(version);
+        footer.put_u64_le(self.crc.sum());
+        footer.into()
+    }
+}

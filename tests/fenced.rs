@@ -1,0 +1,170 @@
+//! Commands over keys that others write without a pause: they end, within about ten times what they take on a quiet server, on one
+//! server and where another server writes. What they store is one version of what they read.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::Cluster;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tern::commands::cx::ClientState;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::exec::{Call, Unit};
+
+const MEMBERS: usize = 60_000;
+const WRITERS: usize = 6;
+const BUSY: Duration = Duration::from_secs(2);
+/// What a short command may take in debug builds on a busy machine.
+const SLACK: Duration = Duration::from_millis(300);
+/// No command may take so much longer than ten times what it does alone, whatever the machine does meanwhile. Without fences they hear of a
+/// conflict after ten seconds.
+const LONGEST: Duration = Duration::from_secs(4);
+
+/// Sets `a` and `b` of members far from each other, that overlap by half, and `n` servers that hear of each other.
+async fn filled(n: usize) -> Arc<Cluster> {
+    let cluster = Arc::new(Cluster::on_system_clock(n).await);
+    for at in 0..n {
+        let cluster = cluster.clone();
+        // The job, which an embedded store does not need.
+        tokio::spawn(async move { cluster.space(at).fences.follow().await });
+    }
+    for (key, from) in [("a", 0), ("b", MEMBERS / 2)] {
+        for part in 0..6 {
+            let range = from + part * MEMBERS / 6..from + (part + 1) * MEMBERS / 6;
+            let argv = ["SADD".into(), key.into()].into_iter().chain(range.map(|n| (n * 7919).to_string()));
+            let added = cluster.run(0, argv.map(Bytes::from).collect()).await;
+            assert_eq!(added, Reply::Int(MEMBERS as i64 / 6));
+        }
+    }
+    cluster.line(0, "SADD a token").await;
+    cluster
+}
+
+fn call(line: &str) -> Call {
+    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+    Call { row, argv, names, id: None }
+}
+
+/// One unit on the first server, and how long it took.
+async fn timed(cluster: &Cluster, lines: &[&str]) -> (Vec<Reply>, Duration) {
+    let calls = lines.iter().map(|line| call(line)).collect();
+    let client = ClientState::new(Arc::default(), true);
+    let unit = Unit { calls, client, watches: Vec::new(), exec: lines.len() > 1, id: None };
+    let start = Instant::now();
+    let replies = cluster.members[0].exec.run(unit).await.replies.unwrap();
+    (replies, start.elapsed())
+}
+
+/// Clients of server `n` that change both sets until they are stopped.
+struct Writers {
+    stop: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Writers {
+    fn start(cluster: &Arc<Cluster>, n: usize) -> Self {
+        let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let task = |w: usize| {
+            let (cluster, stop, written) = (cluster.clone(), stop.clone(), written.clone());
+            tokio::spawn(async move {
+                for i in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let line = match (w, i % 4) {
+                        (0, 0 | 2) => "SMOVE a b token".into(),
+                        (0, _) => "SMOVE b a token".into(),
+                        (_, 0) => format!("SADD a new:{w}:{}", i % 99),
+                        (_, 1) => format!("SADD b new:{w}:{}", i % 98),
+                        (_, 2) => format!("SREM a new:{w}:{}", i % 97),
+                        (_, _) => format!("SREM b new:{w}:{}", i % 96),
+                    };
+                    let reply = cluster.line(n, &line).await;
+                    assert!(matches!(reply, Reply::Int(_)), "{line}: {reply:?}");
+                    written.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_micros(500)).await;
+                }
+            })
+        };
+        let tasks = (0..WRITERS).map(task).collect();
+        Writers { stop, written, tasks }
+    }
+
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    async fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
+const UNITS: &[&[&str]] = &[
+    &["SUNIONSTORE d a b"],
+    &["SINTERSTORE d a b"],
+    &["SDIFFSTORE d a b"],
+    &["COPY a d REPLACE"],
+    &["SCARD a", "SUNIONCARD 2 a b", "SET cards x"],
+];
+
+/// Each unit, on a quiet server and while clients of server `by` write.
+async fn beside_writers(servers: usize, by: usize) {
+    let cluster = filled(servers).await;
+    let mut quiet = Vec::new();
+    for lines in UNITS {
+        let mut times = Vec::new();
+        for _ in 0..3 {
+            times.push(timed(&cluster, lines).await.1);
+        }
+        times.sort();
+        quiet.push(times[1]);
+    }
+    let writers = Writers::start(&cluster, by);
+    for (lines, quiet) in UNITS.iter().zip(&quiet) {
+        let (start, mut times, before) = (Instant::now(), Vec::new(), writers.written());
+        while start.elapsed() < BUSY || times.len() < 3 {
+            let (replies, took) = timed(&cluster, lines).await;
+            assert!(!matches!(replies[0], Reply::Error(_)), "{lines:?} after {took:?}: {replies:?}");
+            times.push(took);
+            let token = cluster.line(0, "SISMEMBER d token").await;
+            match lines[0] {
+                "SUNIONSTORE d a b" => assert_eq!(token, Reply::Int(1), "in one of them always"),
+                "SINTERSTORE d a b" => assert_eq!(token, Reply::Int(0), "never in both"),
+                _ => {}
+            }
+        }
+        let rate = (writers.written() - before) as f64 / start.elapsed().as_secs_f64();
+        times.sort();
+        let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+        println!(
+            "{servers} servers, {lines:?}: alone {quiet:?}, beside {rate:.0} writes/s {median:?}, {longest:?}"
+        );
+        assert!(median < *quiet * 10 + SLACK, "{lines:?}: {median:?}, alone {quiet:?}");
+        assert!(longest < *quiet * 10 + LONGEST, "{lines:?}: {longest:?}, alone {quiet:?}");
+        assert!(rate > 50.0, "{lines:?}: the writers starve: {rate}");
+    }
+    writers.stop().await;
+    for at in 0..servers {
+        tokio::time::timeout(Duration::from_secs(5), cluster.line(at, "SADD a end")).await.unwrap();
+    }
+    cluster.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_ends_beside_writers_of_its_keys() {
+    beside_writers(1, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_ends_beside_writers_on_another_server() {
+    beside_writers(2, 1).await;
+}

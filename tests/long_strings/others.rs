@@ -1,0 +1,62 @@
+//! Three clients that are served while another one attacks.
+
+use crate::support::resp::{Client, Value};
+use crate::support::server::Server;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+pub struct Others {
+    stop: Arc<AtomicBool>,
+    asking: Vec<JoinHandle<Duration>>,
+    watching: JoinHandle<usize>,
+}
+
+impl Others {
+    /// PING, GET and SET, a client each, and an eye on the server's memory.
+    pub fn start(server: &Server) -> Others {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asking = ["PING", "GET quick", "SET quick here"];
+        server.client().line("SET quick here");
+        let asking = asking.map(|line| {
+            let (client, stop) = (server.client(), stop.clone());
+            std::thread::spawn(move || ask(client, line, &stop))
+        });
+        let (statm, told) = (format!("/proc/{}/statm", server.pid()), stop.clone());
+        let watching = std::thread::spawn(move || watch(&statm, &told));
+        Others { stop, asking: asking.into(), watching }
+    }
+
+    /// Their longest wait, and the largest resident memory of the server in bytes.
+    pub fn stop(self) -> (Duration, usize) {
+        self.stop.store(true, Ordering::Relaxed);
+        let waits = self.asking.into_iter().map(|asking| asking.join().unwrap());
+        (waits.max().unwrap(), self.watching.join().unwrap())
+    }
+}
+
+fn ask(mut client: Client, line: &str, stop: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    client.set_timeout(Duration::from_secs(120));
+    while !stop.load(Ordering::Relaxed) {
+        let since = Instant::now();
+        assert!(!matches!(client.line(line), Value::Error(_)), "{line}");
+        longest = longest.max(since.elapsed());
+        std::thread::sleep(PAUSE);
+    }
+    longest
+}
+
+fn watch(statm: &str, stop: &AtomicBool) -> usize {
+    let mut peak = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let text = std::fs::read_to_string(statm).unwrap_or_default();
+        let pages = text.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+        peak = peak.max(pages * 4096);
+        std::thread::sleep(PAUSE);
+    }
+    peak
+}

@@ -1,0 +1,355 @@
+//! Hazard: with `appendfsync everysec` and `no` a store that is opened again after a failed sync has lost its last commits, and the server goes
+//! on with what it holds in memory of them: ids that are given out twice show one key the members of another.
+//!
+//! The disk is made to lose, at each reopening, what was written to the log behind its last sync.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::{Cluster, START};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tern::commands::cx::ClientState;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::env::{Clock, Env};
+use tern::error::{Error, StoreError};
+use tern::exec::{Call, Unit};
+use tern::keyspace::collector::{Phase, State};
+use tern::keyspace::ids::BLOCK;
+use tern::keyspace::keys::{Prefix, root};
+use tern::keyspace::packed::Packed;
+use tern::keyspace::{Keyspace, Scope};
+use tern::store::faulty::FaultRates;
+use tern::store::local::{DiskFaults, Local, LocalOptions};
+use tern::store::{Fsync, Read, Store, Tx};
+use tern::types::object;
+use tern::types::set::collect::grace::Waiting;
+use tern::types::set::collect::{Collector, Halt, Pace};
+use tern::types::set::stream::Pieces;
+use tern::types::set::{self, stage};
+use tern::types::staged::{Builder, Row};
+
+const LEASE: u64 = 60_000;
+const SEED: u64 = 7;
+
+/// A seed whose server leases its first block of the same shard as that of `seed`.
+async fn like(seed: u64) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LocalOptions { fsync: Fsync::No, ..LocalOptions::new(Clock::System) };
+    let store = Store::Local(Local::open(dir.path(), options).unwrap());
+    let shard = async |seed| {
+        let space = Keyspace::open(store.clone(), &Env::seeded(START, seed), 1).await.unwrap();
+        space.ids.take(&store.begin(), 1).await.unwrap()[0] >> 54
+    };
+    let wanted = shard(seed).await;
+    for other in seed + 1.. {
+        if shard(other).await == wanted {
+            return other;
+        }
+    }
+    unreachable!()
+}
+
+/// A server on a store that syncs only when it is told to.
+struct World {
+    c: Cluster,
+    store: Store,
+    disk: Arc<DiskFaults>,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(DiskFaults::default());
+        disk.forget_unsynced();
+        let mut options = LocalOptions::new(Clock::System);
+        (options.fsync, options.faults) = (Fsync::No, Some(disk.clone()));
+        let store = Store::Local(Local::open(dir.path(), options).unwrap());
+        let mut c = Cluster::on(store.clone());
+        c.join(Env::seeded(START, SEED)).await;
+        let world = World { c, store, disk, _dir: dir };
+        world.sync().await;
+        world
+    }
+
+    /// A commit that `tern check` does not mind.
+    async fn put(&self, n: u64) -> Result<u64, StoreError> {
+        let tx = self.store.begin();
+        tx.set(&root::lane(u64::MAX, 0), &n.to_le_bytes()).unwrap();
+        tx.commit().await
+    }
+
+    /// What was committed so far is not lost.
+    async fn sync(&self) {
+        self.store.set_fsync(Fsync::Always);
+        self.put(1).await.unwrap();
+        self.store.set_fsync(Fsync::No);
+    }
+
+    /// The disk fails, and what was not synced is lost.
+    async fn lose(&self, policy: Fsync) {
+        match policy {
+            Fsync::EverySec => self.disk.fail_next_sync(),
+            _ => self.disk.fail_next_write(),
+        }
+        self.store.set_fsync(policy);
+        let _ = self
+            .put(2)
+            .await_while(async {
+                self.until_read_only(true).await;
+                self.disk.heal()
+            })
+            .await;
+        self.until_read_only(false).await;
+        self.store.set_fsync(Fsync::No);
+    }
+
+    async fn until_read_only(&self, expected: bool) {
+        let reached = async {
+            while self.store.stats().read_only != expected {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), reached).await.unwrap();
+    }
+
+    async fn scope<'a>(&'a self, tx: &'a Tx) -> Scope<'a> {
+        let catalog = self.c.space(0).catalog.load(tx).await.unwrap();
+        let (db, round) = (catalog.prefixes[0], catalog.round);
+        Scope {
+            tx,
+            db,
+            number: 0,
+            now: START,
+            round,
+            space: self.c.space(0),
+            outbox: None,
+            life: Default::default(),
+        }
+    }
+
+    async fn db(&self) -> Prefix {
+        self.scope(&self.store.begin()).await.db
+    }
+}
+
+trait AwaitWhile: Future + Sized {
+    async fn await_while(self, other: impl Future) -> Self::Output {
+        tokio::join!(self, other).0
+    }
+}
+impl<F: Future> AwaitWhile for F {}
+
+fn word(n: usize) -> Bytes {
+    Bytes::from(format!("member:{n}"))
+}
+
+fn words(from: usize, n: usize) -> Vec<Bytes> {
+    (from..from + n).map(word).collect()
+}
+
+fn argv(line: &str, members: &[Bytes]) -> Vec<Bytes> {
+    line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).chain(members.iter().cloned()).collect()
+}
+
+impl World {
+    async fn sadd(&self, n: usize, key: &str, members: &[Bytes]) {
+        let added = self.c.run(n, argv(&format!("SADD {key}"), members)).await;
+        assert_eq!(added, Reply::Int(members.len() as i64), "SADD {key}");
+    }
+
+    async fn smembers(&self, n: usize, key: &str) -> BTreeSet<Bytes> {
+        match self.c.line(n, &format!("SMEMBERS {key}")).await {
+            Reply::Set(items) => items
+                .into_iter()
+                .map(|item| {
+                    let Reply::Bulk(bytes) = item else { panic!("{item:?}") };
+                    bytes
+                })
+                .collect(),
+            Reply::Members(members) => {
+                let (mut pieces, mut piece, mut all) =
+                    (Pieces::new(members), Packed::default(), BTreeSet::new());
+                while !pieces.is_done() {
+                    pieces.next(&self.store, &mut piece).await.unwrap();
+                    while let Some(member) = piece.take() {
+                        all.insert(Bytes::copy_from_slice(member));
+                    }
+                }
+                all
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn members_of_another_key(policy: Fsync) {
+    let mut w = World::new().await;
+    w.sadd(0, "lost", &words(0, 200)).await;
+    w.lose(policy).await;
+    assert_eq!(w.smembers(0, "lost").await, BTreeSet::new(), "the disk loses what was not synced");
+    w.sadd(0, "a", &words(1000, 300)).await;
+    w.sadd(0, "b", &words(2000, 300)).await;
+    // Another server, which draws the same block for the first members that it makes.
+    w.c.join(Env::seeded(START, like(SEED).await)).await;
+    w.sadd(1, "c", &words(3000, 900)).await;
+    for (key, from, n) in [("a", 1000, 300), ("b", 2000, 300), ("c", 3000, 900)] {
+        assert_eq!(w.smembers(0, key).await, words(from, n).into_iter().collect(), "SMEMBERS {key}");
+    }
+    w.c.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_key_shows_the_members_of_another_after_a_failed_sync_every_second() {
+    members_of_another_key(Fsync::EverySec).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_key_shows_the_members_of_another_after_a_failed_write_without_syncs() {
+    members_of_another_key(Fsync::No).await;
+}
+
+/// The block of a lease that is lost is leased again: whoever has ids of it left must not use them, nor must a transaction from before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ids_of_a_lost_lease_are_not_given_out() {
+    let w = World::new().await;
+    let ids = &w.c.space(0).ids;
+    let first = ids.take(&w.store.begin(), 10).await.unwrap();
+    w.lose(Fsync::No).await;
+    let again = ids.take(&w.store.begin(), 10).await.unwrap();
+    let leased = w.store.begin().get(&root::lease((again[0] >> 54) as u8), Read::Snapshot).await;
+    let next = u64::from_le_bytes(leased.unwrap().unwrap()[..].try_into().unwrap());
+    assert!(next > again[0] / BLOCK % (1 << 38), "{again:?} after {first:?}");
+    // Nothing is lost here, so a lease holds.
+    w.sync().await;
+    w.lose(Fsync::No).await;
+    assert_eq!(ids.take(&w.store.begin(), 1).await.unwrap(), [again[9] + 1]);
+}
+
+/// Its `g` row was synced with the first step, its second step was not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_lost_rows_is_not_taken_over() {
+    let w = World::new().await;
+    let db = w.db().await;
+    let row = |builder: &Builder<'_>, n| {
+        let (db, oid) = builder.place();
+        [Row { key: db.piece(oid, n), at: None, bytes: vec![7; 1000].into() }]
+    };
+    for unsynced in [false, true] {
+        let mut builder = Builder::new(w.c.space(0), db, Vec::new(), LEASE);
+        builder.write(&row(&builder, 0)).await.unwrap();
+        w.sync().await;
+        if unsynced {
+            builder.write(&row(&builder, 1)).await.unwrap();
+        } else {
+            w.put(3).await.unwrap();
+        }
+        w.lose(Fsync::No).await;
+        if unsynced {
+            assert_eq!(builder.write(&row(&builder, 2)).await, Err(StoreError::Conflict));
+        }
+        let built = builder.done(3000);
+        let tx = w.store.begin();
+        let s = w.scope(&tx).await;
+        assert_eq!(built.try_take(&s, &s).await, Ok(false));
+    }
+}
+
+/// SADD of very many interns them ahead of its transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ids_that_were_interned_ahead_and_lost_are_not_added() {
+    let w = World::new().await;
+    let members = words(0, 600);
+    let ids = stage::intern(w.c.space(0), &[&members]).await.unwrap().remove(0);
+    w.lose(Fsync::No).await;
+    let tx = w.store.begin();
+    let s = w.scope(&tx).await;
+    let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
+    assert_eq!(set::add_ids(&s, &mut slot, &members, &ids).await, Err(Error::Store(StoreError::Conflict)));
+}
+
+/// N of a set counts its changes: the same count comes again with other members.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_what_was_lost_fails_its_transaction() {
+    let w = World::new().await;
+    w.sadd(0, "s", &words(0, 600)).await;
+    w.sync().await;
+    w.sadd(0, "s", &[word(1000)]).await;
+    let watches = w.c.members[0].exec.watch(0, &[Bytes::from("s")]).await.unwrap();
+    w.lose(Fsync::No).await;
+    w.sadd(0, "s", &[word(2000)]).await;
+    let argv = argv("SADD saw-1000 yes", &[]);
+    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+    let calls = vec![Call { row, argv, names, id: None }];
+    let client = ClientState::new(Arc::default(), true);
+    let done = w.c.members[0].exec.run(Unit { calls, client, watches, exec: true, id: None }).await;
+    assert_eq!(done.replies, None);
+}
+
+/// The ids of a reply on its way may be another member's by the time they are read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_was_on_its_way_is_not_ended_with_other_members() {
+    let w = World::new().await;
+    w.sadd(0, "s", &words(0, 20_000)).await;
+    let Reply::Members(members) = w.c.line(0, "SMEMBERS s").await else { panic!("not streamed") };
+    let (mut pieces, mut piece) = (Pieces::new(members), Packed::default());
+    pieces.next(&w.store, &mut piece).await.unwrap();
+    assert!(!pieces.is_done());
+    w.lose(Fsync::No).await;
+    let Err(Error::Reply(e)) = pieces.next(&w.store, &mut piece).await else { panic!("it goes on") };
+    assert!(e.0.contains("has lost its last commits"), "{}", e.0);
+}
+
+/// An epoch of the collector that is lost comes again, and servers wait for their replies again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_done_with_a_lost_epoch_is_not_done_with_the_next_of_its_number() {
+    let w = World::new().await;
+    let (space, pace) = (w.c.space(0), Pace { grace: Duration::from_secs(10), ..Pace::default() });
+    let state = State { phase: Phase::Grace, epoch: 3, ..State::default() };
+    let mut waiting = Waiting::default();
+    let streamed =
+        async || w.store.begin().get(&root::streamed(w.c.id(0)), Read::Snapshot).await.unwrap().is_some();
+    for _ in 0..2 {
+        waiting.look(space, &pace, &w.store.begin(), &state).await.unwrap();
+        assert!(!streamed().await, "its transactions may still read what is condemned");
+        w.c.advance(pace.grace * 2);
+        waiting.look(space, &pace, &w.store.begin(), &state).await.unwrap();
+        assert!(streamed().await);
+        w.lose(Fsync::No).await;
+    }
+}
+
+/// What a phase of the collector saw in sets may be lost, with the turn that it took: another phase of the same turn may come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_phase_of_the_collector_in_which_the_store_lost_something_begins_again() {
+    let w = World::new().await;
+    for n in 0..200 {
+        w.sadd(0, &format!("s{n}"), &words(n * 130, 130)).await;
+    }
+    let collector = Collector::new(w.c.space(0), Pace::default());
+    collector.begin().await.unwrap();
+    w.sync().await;
+    w.put(3).await.unwrap();
+    // Reads take their time: the phase has not ended when the store loses something.
+    w.c.faulty.set_rates(FaultRates { delay: 1.0, ..FaultRates::default() });
+    let phase = tokio::time::timeout(Duration::from_secs(60), collector.step());
+    let lose = async {
+        while State::read(&w.store.begin(), Read::Snapshot).await.unwrap().turn < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // Its claim stays.
+        w.sync().await;
+        w.put(4).await.unwrap();
+        w.lose(Fsync::No).await;
+    };
+    let ended = phase.await_while(lose).await.unwrap();
+    assert!(matches!(ended, Err(Halt::Lost)), "{ended:?}");
+    w.c.faulty.set_rates(FaultRates::default());
+    collector.step().await.unwrap();
+    w.c.assert_sound().await;
+}

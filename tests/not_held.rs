@@ -1,0 +1,147 @@
+//! How long one command keeps its worker thread from everybody else: the longest moment in which no other task of one thread
+//! comes first, while commands ask for much. Also what their answers hold.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod rig;
+
+use bytes::Bytes;
+use rig::Rig;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tern::commands::reply::Reply;
+
+/// Of a debug build: its code is about ten times slower.
+const LONGEST: Duration = Duration::from_millis(if cfg!(debug_assertions) { 700 } else { 50 });
+/// The shortest of so many runs counts: the machine may be busy with something else.
+const RUNS: usize = 3;
+/// Between two looks at the clock.
+const TICK: Duration = Duration::from_millis(1);
+
+fn argv(words: &[&str], members: impl Iterator<Item = String>) -> Vec<Bytes> {
+    words.iter().map(|w| w.to_string()).chain(members).map(Bytes::from).collect()
+}
+
+/// Runs a command, and says for how long nobody else came first.
+async fn held(rig: &mut Rig, argv: Vec<Bytes>) -> (Reply, Duration) {
+    let (stop, longest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let ticker = {
+        let (stop, longest) = (stop.clone(), longest.clone());
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                tokio::time::sleep(TICK).await;
+                longest.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+            }
+        })
+    };
+    tokio::task::yield_now().await;
+    let reply = rig.run_bytes(argv).await;
+    stop.store(true, Ordering::Relaxed);
+    ticker.await.unwrap();
+    (reply, Duration::from_micros(longest.load(Ordering::Relaxed)))
+}
+
+/// The shortest of a few measurements of what `argv` answers, which is checked by `answers`.
+async fn assert_not_held(rig: &mut Rig, line: &str, answers: impl Fn(&Reply) -> bool) {
+    let mut least = Duration::MAX;
+    for _ in 0..RUNS {
+        let (reply, longest) =
+            held(rig, argv(&line.split(' ').collect::<Vec<_>>(), std::iter::empty())).await;
+        assert!(
+            answers(&reply),
+            "{line}: {} in {} bytes, {:.100}",
+            count(&reply),
+            reply.weight(),
+            format!("{reply:?}")
+        );
+        least = least.min(longest);
+    }
+    println!("{line}: others wait {least:?}");
+    assert!(least < LONGEST, "{line}: others wait {least:?}");
+}
+
+fn count(reply: &Reply) -> usize {
+    match reply {
+        Reply::Members(members) => members.len() as usize,
+        Reply::Array(items) | Reply::Set(items) => items.len(),
+        _ => 0,
+    }
+}
+
+async fn filled(members: usize) -> Rig {
+    let mut rig = Rig::on_system_clock().await;
+    for from in (0..members).step_by(50_000) {
+        let some = (from..members.min(from + 50_000)).map(|n| format!("member:{}", n * 7_919 % members));
+        rig.run_bytes(argv(&["SADD", "s"], some)).await;
+    }
+    rig
+}
+
+#[tokio::test]
+async fn random_members_without_end() {
+    let mut rig = filled(200_000).await;
+    rig.line("SADD few a b c").await;
+    for (line, n) in [
+        ("SRANDMEMBER s -1000000", 1_000_000),
+        ("SRANDMEMBER few -1000000", 1_000_000),
+        ("SRANDMEMBER s 150000", 150_000),
+        ("SRANDMEMBER s 20000", 20_000),
+    ] {
+        assert_not_held(&mut rig, line, |reply| count(reply) == n && reply.weight() < 20 << 20).await;
+    }
+}
+
+#[tokio::test]
+async fn many_members_are_popped() {
+    let mut rig = filled(200_000).await;
+    assert_not_held(&mut rig, "SPOP s 50000", |reply| count(reply) == 50_000).await;
+    assert_eq!(rig.line("SCARD s").await, Reply::Int(50_000));
+}
+
+#[tokio::test]
+async fn many_members_are_sorted() {
+    let mut rig = filled(200_000).await;
+    assert_not_held(&mut rig, "SORT s ALPHA", |reply| count(reply) == 200_000).await;
+    assert_not_held(&mut rig, "SORT s ALPHA DESC LIMIT 0 10", |reply| count(reply) == 10).await;
+}
+
+#[tokio::test]
+async fn many_keys_are_listed_and_removed() {
+    let mut rig = Rig::on_system_clock().await;
+    let names = |from: usize| (from..from + 20_000).map(|n| format!("key:{n}"));
+    for from in (0..60_000).step_by(20_000) {
+        let pairs = names(from).flat_map(|name| [name, "v".into()]);
+        assert_eq!(rig.run_bytes(argv(&["MSET"], pairs)).await, Reply::Ok);
+    }
+    assert_not_held(&mut rig, "KEYS k*[0-9]*[0-9]*[0-9]*[0-9]?", |reply| count(reply) == 50_000).await;
+    let mut least = Duration::MAX;
+    for from in (0..60_000).step_by(20_000) {
+        let (reply, longest) = held(&mut rig, argv(&["DEL"], names(from))).await;
+        assert_eq!(reply, Reply::Int(20_000));
+        least = least.min(longest);
+    }
+    println!("DEL of 20000 keys: others wait {least:?}");
+    assert!(least < LONGEST, "{least:?}");
+}
+
+/// What no transaction holds is refused as soon as that is clear, not after all of it was tried.
+#[tokio::test]
+async fn too_many_keys_are_refused_at_once() {
+    let mut rig = Rig::on_system_clock().await;
+    let keys = |n: usize| argv(&["DEL", "here"], (0..n).map(|n| format!("no such key:{n:0>40}")));
+    rig.line("SET here v").await;
+    let (few, many) = (keys(30_000), keys(1_000_000));
+    let start = Instant::now();
+    let (some, _) = held(&mut rig, few).await;
+    let each = start.elapsed() / 30_000;
+    assert_eq!(some, Reply::Int(1));
+    rig.line("SET here v").await;
+    let start = Instant::now();
+    let (refused, longest) = held(&mut rig, many).await;
+    let took = start.elapsed();
+    assert!(rig::error(&refused).contains("10 MB"), "{refused:?}");
+    println!("{each:?} a key; a million refused after {took:?}, others wait {longest:?}");
+    assert!(took < each * 700_000, "{took:?} of {:?}", each * 1_000_000);
+}

@@ -1,0 +1,361 @@
+//! Hazard: who may not know something learns it: a value by a command that only writes, a password from the slow log, from MONITOR or
+//! the log, who there is by the time that a refused login takes, or all of it from the files.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use bytes::Bytes;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::resp::{Client, Value};
+use support::server::{Server, tern, tern_command, try_start};
+use tern::commands::acl::User;
+use tern::commands::table;
+use tern::config::MAX_PASSWORD;
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+fn text(value: &Value) -> String {
+    String::from_utf8_lossy(value.bytes().unwrap_or_else(|| panic!("not a string: {value:?}"))).into_owned()
+}
+
+fn logged_in(server: &Server, user: &str, password: &str) -> Client {
+    let mut c = server.client();
+    assert_eq!(c.line(&format!("AUTH {user} {password}")), ok());
+    c
+}
+
+/// Commands on keys, one of each row at least: `$A` is what the key holds once of two times, `$D` its digest.
+const LINES: &[&str] = &[
+    "APPEND k x",
+    "BITCOUNT k",
+    "BITFIELD k GET u8 0",
+    "BITFIELD k GET u8 8 SET u8 0 5",
+    "BITFIELD k INCRBY u8 8 1",
+    "BITFIELD k OVERFLOW FAIL INCRBY u8 8 200",
+    "BITFIELD_RO k GET u8 0",
+    "BITOP NOT d k",
+    "BITPOS k 1 1",
+    "COPY k d",
+    "DECR k",
+    "DECRBY k 1",
+    "DEL k",
+    "DELEX k",
+    "DELEX k IFEQ $A",
+    "DELEX k IFNE $A",
+    "DELEX k IFDEQ $D",
+    "DELEX k IFDNE $D",
+    "DELIFEQ k $A",
+    "DIGEST k",
+    "DUMP k",
+    "EXISTS k",
+    "EXPIRE k 100",
+    "EXPIRE k 100 GT",
+    "EXPIREAT k 9999999999",
+    "EXPIRETIME k",
+    "GET k",
+    "GETBIT k 15",
+    "GETDEL k",
+    "GETEX k",
+    "GETRANGE k 0 -1",
+    "GETSET k 1",
+    "INCR k",
+    "INCRBY k 1",
+    "INCRBYFLOAT k 1",
+    "INCREX k",
+    "INCREX k UBOUND 42 ENX",
+    "LCS k k",
+    "MEMORY USAGE k",
+    "MGET k",
+    "MOVE k 1",
+    "MSET k 1",
+    "MSETEX 1 k 1",
+    "MSETEX 1 k 1 NX",
+    "MSETNX k 1",
+    "OBJECT ENCODING k",
+    "OBJECT FREQ k",
+    "OBJECT IDLETIME k",
+    "OBJECT REFCOUNT k",
+    "PERSIST k",
+    "PEXPIRE k 1000000",
+    "PEXPIREAT k 99999999999999",
+    "PEXPIRETIME k",
+    "PFADD h b",
+    "PFCOUNT h",
+    "PFDEBUG GETREG h",
+    "PFMERGE d h",
+    "PSETEX k 1000000 1",
+    "PTTL k",
+    "RENAME k d",
+    "RENAMENX k d",
+    "RESTORE k 0 x REPLACE",
+    "RESTORE-ASKING k 0 x",
+    "SADD s b",
+    "SCARD s",
+    "SDIFF s",
+    "SDIFFCARD 1 s",
+    "SDIFFSTORE d s",
+    "SET k 1",
+    "SET k 1 GET",
+    "SET k 1 NX GET",
+    "SET k 1 IFEQ $A",
+    "SET k 1 IFNE $A",
+    "SET k 1 IFDEQ $D",
+    "SET k 1 IFDNE $D",
+    "SET k 1 EX 100 IFEQ $A",
+    "SETBIT k 15 1",
+    "SETEX k 100 1",
+    "SETNX k 1",
+    "SETRANGE k 0 x",
+    "SINTER s",
+    "SINTERCARD 1 s",
+    "SINTERSTORE d s",
+    "SISMEMBER s b",
+    "SMEMBERS s",
+    "SMISMEMBER s b",
+    "SMOVE s d b",
+    "SORT s ALPHA",
+    "SORT s ALPHA STORE d",
+    "SORT_RO s ALPHA",
+    "SPOP s",
+    "SRANDMEMBER s",
+    "SREM s b",
+    "SSCAN s 0",
+    "STRLEN k",
+    "SUBSTR k 0 -1",
+    "SUNION s",
+    "SUNIONCARD 1 s",
+    "SUNIONSTORE d s",
+    "TOUCH k",
+    "TTL k",
+    "TYPE k",
+    "UNLINK k",
+    "WATCH k",
+];
+
+/// What Redis tells of a value, too, where only the right to write it is given: whether a set has a member.
+const TOLD_BY_REDIS: &[&str] = &["PFADD h b", "SADD s b", "SISMEMBER s b", "SREM s b"];
+
+#[test]
+fn who_may_only_write_learns_no_value() {
+    let server = tern(&["--appendfsync", "no", "--enable-debug-command", "yes"]);
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on >pw %W~* +@all");
+    admin.line("SET k 41");
+    let digest = text(&admin.line("DIGEST k"));
+    let mut told = Vec::new();
+    for line in LINES {
+        let sent = line.replace("$A", "41").replace("$D", &digest);
+        let answers = [("41", "b"), ("42", "c")].map(|(value, member)| {
+            for made in [
+                "FLUSHALL",
+                &format!("SET k {value}"),
+                &format!("SADD s a {member}"),
+                &format!("PFADD h a {member}"),
+            ] {
+                assert!(!admin.line(made).is_error());
+            }
+            let mut bob = logged_in(&server, "bob", "pw");
+            bob.line(&sent)
+        });
+        if answers[0] != answers[1] {
+            told.push(*line);
+        }
+    }
+    assert_eq!(told, TOLD_BY_REDIS, "and no other one");
+    let words = |line: &&str| line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+    let lines: Vec<Vec<Bytes>> = LINES.iter().map(words).collect();
+    let mut missing = Vec::new();
+    for (label, row) in table::labelled() {
+        let sent = |argv: &Vec<Bytes>| {
+            table::resolve(argv).and_then(Result::ok).is_some_and(|(r, _)| std::ptr::eq(r, row))
+        };
+        let has_keys = row.keys.iter().any(table::KeySpec::is_keys);
+        let runs = !matches!(row.run, table::Run::Refuse(_));
+        if has_keys && runs && !lines.iter().any(sent) {
+            missing.push(label);
+        }
+    }
+    assert!(missing.is_empty(), "not tried: {missing:?}");
+}
+
+/// The least time that AUTH takes for each of `users`, who take turns.
+fn least<const N: usize>(server: &Server, users: [&str; N], password: &str) -> [Duration; N] {
+    let mut client = server.client();
+    let mut least = [Duration::MAX; N];
+    for _ in 0..25 {
+        for (user, least) in users.iter().zip(&mut least) {
+            let since = Instant::now();
+            assert!(client.run(&["AUTH", user, password]).value.is_error());
+            *least = since.elapsed().min(*least);
+        }
+    }
+    least
+}
+
+#[test]
+fn the_time_of_a_refusal_does_not_tell_who_there_is() {
+    let server = tern(&[]);
+    server.client().line("ACL SETUSER ann on >secret +@all");
+    server.client().line("ACL SETUSER off off >secret +@all");
+    server.client().line("ACL SETUSER none on +@all");
+    let long = "x".repeat(8 << 20);
+    // To sum up 8 MB takes longer than to send them. Others work here too: what is told is told each time.
+    let is_even = |_| {
+        let times = least(&server, ["ann", "off", "none", "eve"], &long);
+        support::say(&format!("secrets: refused logins take {times:?}"));
+        *times.iter().max().unwrap() < *times.iter().min().unwrap() * 3 / 2
+    };
+    assert!((0..4).any(is_even));
+}
+
+#[test]
+fn nobody_is_summed_up_as_often_as_anybody() {
+    let made = |rules: &[&str]| {
+        let mut user = User::new(false);
+        rules.iter().for_each(|rule| user.apply(rule.as_bytes(), false).unwrap());
+        user
+    };
+    let long = vec![b'x'; MAX_PASSWORD];
+    let right = [b">", &long[..]].concat();
+    let mut known = made(&["on", ">other"]);
+    known.apply(&right, false).unwrap();
+    let users =
+        [Some(known.clone()), Some(made(&["on", "nopass"])), Some(made(&["on"])), Some(made(&[">x"])), None];
+    let wrong = vec![b'y'; MAX_PASSWORD];
+    let time = |user: &Option<User>, password: &[u8]| {
+        let one = |_| {
+            let since = Instant::now();
+            let open = user.as_ref().is_some_and(|user| user.nopass);
+            assert_eq!(User::accepts(user.as_ref(), password), open && password.len() <= MAX_PASSWORD);
+            since.elapsed()
+        };
+        (0..500).map(one).min().unwrap()
+    };
+    let times = users.each_ref().map(|user| time(user, &wrong));
+    let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+    assert!(*most < *least * 2, "{times:?}");
+    let too_long = [&wrong[..], b"y"].concat();
+    let not_summed_up = users.each_ref().map(|user| time(user, &too_long));
+    assert!(not_summed_up.iter().all(|time| *time < *least / 2), "this measure tells: {not_summed_up:?}");
+    assert!(User::accepts(Some(&known), &long));
+    assert!(!User::accepts(Some(&known), &[&long[..], b"x"].concat()));
+    let refused = known.apply(&[&right[..], b"x"].concat(), false).unwrap_err();
+    assert_eq!(refused.text(), "A password has at most 16384 bytes");
+}
+
+#[test]
+fn a_password_that_nobody_can_have_is_refused() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    let long = "x".repeat(MAX_PASSWORD + 1);
+    assert!(text(&c.run(&["CONFIG", "SET", "requirepass", &long]).value).contains("at most 16384 bytes"));
+    assert!(
+        text(&c.run(&["ACL", "SETUSER", "ann", &format!(">{long}")]).value).contains("at most 16384 bytes")
+    );
+    assert_eq!(c.run(&["CONFIG", "SET", "requirepass", &long[1..]]).value, ok());
+    assert_eq!(server.client().run(&["AUTH", &long[1..]]).value, ok());
+    assert!(server.client().run(&["AUTH", &long]).value.is_error());
+    assert!(text(&server.client().line("PING")).starts_with("NOAUTH"));
+}
+
+#[test]
+fn secrets_are_seen_by_nobody() {
+    let server = tern(&["--slowlog-log-slower-than", "0"]);
+    let mut monitor = server.client();
+    monitor.line("MONITOR");
+    let mut c = server.client();
+    for line in [
+        "CONFIG SET store-tls-key-file-pass hunter2",
+        "CONFIG SET tls-key-file-pass hunter2",
+        "CONFIG SET nosuch-file-pass hunter2 store-tls-key-file-pass hunter2",
+        "CONFIG SET timeout 0 masterauth hunter2",
+        "ACL SETUSER ann on >hunter2 nosuchrule",
+        "ACL SETUSER ann on >hunter2 +@all ~*",
+        "ACL DRYRUN ann CONFIG SET requirepass hunter2",
+        "ACL DRYRUN ann AUTH ann hunter2",
+        "COMMAND GETKEYS AUTH hunter2",
+        "IDEMPOTENT 0123456789abcdef AUTH hunter2",
+        "IDEMPOTENT 0123456789abcdef CONFIG SET requirepass hunter2",
+        "AUTH ann hunter2",
+        "AUTH hunter2",
+        "HELLO 3 AUTH ann hunter2 SETNAME x",
+        "MIGRATE 127.0.0.1 1 k 0 1 AUTH2 ann hunter2",
+        "MULTI",
+        "CONFIG SET store-tls-key-file-pass hunter2",
+        "AUTH ann hunter2",
+        "EXEC",
+        "CONFIG SET requirepass hunter2",
+        "SET the end",
+    ] {
+        c.line(line);
+    }
+    let mut seen = String::new();
+    while !seen.contains("\"the\" \"end\"") {
+        seen += &format!("{}\n", text(&monitor.read().unwrap().value));
+    }
+    for line in ["SLOWLOG GET -1", "ACL LOG", "CLIENT LIST", "ACL LIST", "INFO everything", "COMMAND LIST"] {
+        seen += &format!("{:?}\n", c.run(&line.split(' ').collect::<Vec<_>>()).value);
+    }
+    seen += &server.whole_log();
+    let told: Vec<&str> = seen.lines().filter(|line| line.contains("hunter2")).collect();
+    assert!(told.is_empty(), "{told:#?}");
+    assert!(seen.contains("(redacted)") && seen.contains("auth"));
+}
+
+/// Modes of a directory and of all that is in it.
+fn modes(dir: &Path) -> Vec<(String, u32)> {
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let inside = files.map(|file| (file.file_name().unwrap().to_string_lossy().into_owned(), mode(&file)));
+    std::iter::once((".".to_owned(), mode(dir))).chain(inside).collect()
+}
+
+#[test]
+fn what_is_stored_is_nobody_elses_to_read() {
+    if support::fdb_cluster::wanted() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let (outer, dir) = (home.path().join("new"), home.path().join("new/data"));
+    let users = home.path().join("users.acl");
+    let start = |umask: &str, dir: &Path, more: &str| {
+        let tern = tern_command(dir, &["--logfile", &home.path().join("tern.log").to_string_lossy()]);
+        let args: Vec<String> = tern.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        let program = tern.get_program().to_string_lossy().into_owned();
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("umask {umask}; exec \"$0\" \"$@\" {more}")).arg(program).args(args);
+        try_start(command, &home.path().join("out")).unwrap_or_else(|e| panic!("{e:?}"))
+    };
+    let aclfile = format!("--aclfile {}", users.display());
+    std::fs::write(&users, "").unwrap();
+    std::fs::remove_file(home.path().join("tern.log")).ok();
+    let mut server = start("000", &dir, &aclfile);
+    let mut c = server.client();
+    for n in 0..100 {
+        c.run(&["SET", &format!("k{n}"), &"v".repeat(100_000)]);
+    }
+    assert!(server.terminate());
+    for (name, mode) in modes(&dir) {
+        assert_eq!(mode, if name == "." { 0o700 } else { 0o600 }, "{name}");
+    }
+    assert_eq!(modes(&outer)[0].1, 0o700, "what leads there too");
+    assert_eq!(modes(home.path()).iter().find(|(name, _)| name == "tern.log").unwrap().1, 0o600);
+    // One that the administrator has made stays as it is.
+    let own = home.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut server = start("022", &own, "");
+    server.client().line("SET k v");
+    assert!(server.terminate());
+    for (name, mode) in modes(&own) {
+        assert_eq!(mode, if name == "." { 0o755 } else { 0o600 }, "{name}");
+    }
+    let log = std::fs::read_to_string(home.path().join("tern.log")).unwrap();
+    assert!(log.contains("other users may read the data directory"), "{log}");
+}

@@ -1,0 +1,305 @@
+//! Hazard: an EXEC runs though a watched key has changed, because the key was absent at WATCH, came and went: a job is done twice.
+//!
+//! Nothing is left of such a key to compare but its ghost (`types::watched`). On one server and on several that share a store; nobody
+//! but WATCH and EXEC sees a ghost, and ghosts go when nobody watches any more.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod cluster;
+mod support;
+
+use bytes::Bytes;
+use cluster::Cluster;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use support::resp::{Client, Value};
+use support::server::{Server, redis, tern};
+use tern::commands::cx::ClientState;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::env::Env;
+use tern::exec::{Call, Unit, Watched};
+use tern::keyspace::keys::SHARDS;
+use tern::types::watched::{self, LIFE};
+
+fn key(name: &str) -> Bytes {
+    Bytes::copy_from_slice(name.as_bytes())
+}
+
+async fn watch(c: &Cluster, server: usize, name: &str) -> Vec<Watched> {
+    c.members[server].exec.watch(0, &[key(name)]).await.unwrap()
+}
+
+/// The replies of an EXEC; None where a watched key has changed.
+async fn exec(c: &Cluster, server: usize, watches: Vec<Watched>, line: &str) -> Option<Vec<Reply>> {
+    let argv: Vec<Bytes> = line.split(' ').map(key).collect();
+    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+    let calls = vec![Call { row, argv, names, id: None }];
+    let client = ClientState::new(std::sync::Arc::default(), true);
+    c.members[server].exec.run(Unit { calls, client, watches, exec: true, id: None }).await.replies
+}
+
+/// Two servers on one store, with one clock.
+async fn two() -> Cluster {
+    let mut c = Cluster::empty();
+    let env = Env::seeded(cluster::START, 7);
+    c.join(env.clone()).await;
+    c.join(env).await;
+    c
+}
+
+#[tokio::test]
+async fn a_key_that_came_and_went_aborts_whoever_changed_it() {
+    let c = two().await;
+    for by in 0..2 {
+        for lines in [
+            &["SET job 1", "DEL job"][..],
+            &["SADD job a", "SREM job a"],
+            &["SET job 1 PX 5", "advance"],
+            &["SET job 1 PXAT 1"],
+            &["SET other 1", "RENAME other job", "RENAME job other"],
+            &["SET other 1", "COPY other job", "GETDEL job"],
+            &["SET job 1", "FLUSHDB"],
+            &["SET job 1", "SWAPDB 0 1"],
+            &["SWAPDB 0 1", "SET job 1", "DEL job"],
+            &["SET job 1", "DEL job", "SWAPDB 0 1", "SWAPDB 0 1"],
+            &["SINTERSTORE s s", "SADD s 1", "SUNIONSTORE job s", "DEL job"],
+        ] {
+            c.line(0, "FLUSHALL").await;
+            let watches = watch(&c, 0, "job").await;
+            for line in lines {
+                match *line {
+                    "advance" => c.advance(Duration::from_millis(10)),
+                    line => assert!(!matches!(c.line(by, line).await, Reply::Error(_)), "{line}"),
+                }
+            }
+            assert_eq!(c.line(0, "EXISTS job").await, Reply::Int(0), "{lines:?}");
+            assert_eq!(exec(&c, 0, watches, "INCR n").await, None, "server {by}: {lines:?}");
+            c.assert_sound().await;
+        }
+    }
+}
+
+/// The server of the one who watches takes its ghosts along, and leaves none behind; others' swaps: the limit in `types::watched`.
+#[tokio::test]
+async fn a_database_that_comes_back_brings_no_ghost_back() {
+    let c = two().await;
+    let watches = watch(&c, 0, "job").await;
+    for line in ["SWAPDB 0 1", "SET job 1", "DEL job", "SWAPDB 0 1"] {
+        assert!(!matches!(c.line(0, line).await, Reply::Error(_)), "{line}");
+    }
+    assert_eq!(exec(&c, 0, watches, "INCR n").await, None);
+    c.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_does_not_create_the_key_does_not_abort() {
+    let c = two().await;
+    let nothing: &[&str] = &[];
+    for (by, lines) in [
+        (0, nothing),
+        (0, &["DEL job", "SET job 1 XX", "PERSIST job", "SREM job a", "GET job", "KEYS *", "EXISTS job"]),
+        (1, &["DEL job", "SET job 1 XX", "PERSIST job", "SREM job a", "GET job", "SET other 1", "DBSIZE"]),
+        (0, &["FLUSHDB"]),
+        (0, &["FLUSHALL"]),
+        (0, &["SWAPDB 0 1"]),
+        (0, &["SWAPDB 0 1", "SWAPDB 1 0", "FLUSHDB"]),
+    ] {
+        let watches = watch(&c, 0, "job").await;
+        let again = watch(&c, 1, "job").await;
+        for line in lines {
+            c.line(by, line).await;
+        }
+        assert!(exec(&c, 0, watches, "INCR n").await.is_some(), "server {by}: {lines:?}");
+        let flushed = lines.iter().any(|line| line.starts_with("FLUSH") || line.starts_with("SWAP"));
+        // The ghosts that others rely on stay behind.
+        assert!(exec(&c, 1, again, "INCR n").await.is_some() || flushed, "server {by}: {lines:?}");
+        c.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_past_its_time_is_watched_as_absent() {
+    let c = two().await;
+    for change in [None, Some("SET job 2"), Some("SETNX job 2")] {
+        c.line(0, "SET job 1 PX 5").await;
+        c.advance(Duration::from_millis(10));
+        let watches = watch(&c, 0, "job").await;
+        if let Some(line) = change {
+            c.line(1, line).await;
+            c.line(1, "DEL job").await;
+        }
+        let ran = exec(&c, 0, watches, "INCR n").await;
+        assert_eq!(ran.is_some(), change.is_none(), "{change:?}");
+    }
+    // And one that is there at WATCH and whose time is over at EXEC has changed, as in Redis.
+    c.line(0, "SET job 1 PX 5").await;
+    let watches = watch(&c, 0, "job").await;
+    c.advance(Duration::from_millis(10));
+    assert_eq!(exec(&c, 0, watches, "INCR n").await, None);
+    c.assert_sound().await;
+}
+
+#[tokio::test]
+async fn nobody_sees_a_ghost() {
+    let c = two().await;
+    let _watches = watch(&c, 0, "job").await;
+    for (line, reply) in [
+        ("EXISTS job", Reply::Int(0)),
+        ("GET job", Reply::Nil),
+        ("TTL job", Reply::Int(-2)),
+        ("DEL job", Reply::Int(0)),
+        ("DBSIZE", Reply::Int(0)),
+        ("RANDOMKEY", Reply::Nil),
+        ("KEYS *", Reply::Array(vec![])),
+        ("TYPE job", Reply::Simple("none".into())),
+        ("DUMP job", Reply::Nil),
+        ("RENAME job x", c.line(0, "RENAME nothing x").await),
+        ("COPY job x", Reply::Int(0)),
+        ("MOVE job 1", Reply::Int(0)),
+        ("SETNX job v", Reply::Int(1)),
+        ("DBSIZE", Reply::Int(1)),
+        ("TTL job", Reply::Int(-1)),
+    ] {
+        assert_eq!(c.line(1, line).await, reply, "{line}");
+        c.assert_sound().await;
+    }
+    let _other = watch(&c, 0, "other").await;
+    let Reply::Verbatim(info) = c.line(0, "INFO keyspace").await else { panic!() };
+    let info = String::from_utf8_lossy(&info).into_owned();
+    assert!(info.contains("db0:keys=1,expires=0"), "{info}");
+    let Reply::Array(page) = c.line(0, "SCAN 0").await else { panic!() };
+    assert_eq!(page[1], Reply::Array(vec![Reply::Bulk(key("job"))]));
+}
+
+/// Rows of the expiry index of database 0.
+async fn index_rows(c: &Cluster) -> usize {
+    let tx = c.store.begin();
+    let db = c.space(0).catalog.load(&tx).await.unwrap().prefixes[0];
+    c.keys(&db.expiry_from(0, 0), &db.expiry_from(SHARDS, 0)).await.len()
+}
+
+async fn sweep(c: &Cluster) {
+    for shard in 0..SHARDS {
+        let swept = tern::types::expire::sweep(c.space(1), 0, shard, 1000, &mut Default::default()).await;
+        assert_eq!(swept.unwrap().removed, 0, "a ghost is no key that expires");
+    }
+}
+
+#[tokio::test]
+async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
+    let c = two().await;
+    let watches = watch(&c, 0, "job").await;
+    let names = c.space(0).absent.names(None, 9);
+    assert_eq!(names, [(0, key("job"))]);
+    for _ in 0..5 {
+        c.advance(Duration::from_millis(LIFE / 2));
+        assert_eq!(watched::renew(c.space(0), &names).await, Ok(1));
+        assert_eq!(watched::renew(c.space(0), &names).await, Ok(0), "it was written a moment ago");
+        sweep(&c).await;
+    }
+    assert!(exec(&c, 0, watches, "INCR n").await.is_some());
+    assert_eq!(c.space(0).absent.names(None, 9), []);
+    assert_eq!(index_rows(&c).await, 1);
+    c.advance(Duration::from_millis(LIFE + 1));
+    sweep(&c).await;
+    assert_eq!(index_rows(&c).await, 0);
+    // One that went too early aborts; and a later one is another one.
+    let watches = watch(&c, 0, "job").await;
+    c.advance(Duration::from_millis(LIFE + 1));
+    sweep(&c).await;
+    let _later = watch(&c, 1, "job").await;
+    assert_eq!(exec(&c, 0, watches, "INCR n").await, None);
+    c.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_name_that_no_key_can_have_is_watched_for_nothing() {
+    let c = two().await;
+    let long = "k".repeat(9000);
+    let watches = watch(&c, 0, &long).await;
+    assert_eq!(index_rows(&c).await, 0);
+    assert!(exec(&c, 0, watches, "INCR n").await.is_some());
+}
+
+/// A write that waits for its sync when WATCH runs is none that WATCH may miss.
+fn jobs_done_twice(server: &Server, seconds: u64) -> (u64, u64) {
+    let (stop, puts, done) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let number = |value: Value| match value {
+        Value::Int(n) => n as u64,
+        other => panic!("{other:?}"),
+    };
+    let consume = || {
+        let mut client: Client = server.client();
+        while !stop.load(SeqCst) {
+            client.line("WATCH slot");
+            if matches!(client.line("GET slot"), Value::Nil(_))
+                && client.line("UNWATCH") == Value::Simple(b"OK".to_vec())
+            {
+                continue;
+            }
+            client.line("MULTI");
+            client.line("INCR done");
+            client.line("DEL slot");
+            if let Value::Array(_) = client.line("EXEC") {
+                done.fetch_add(1, SeqCst);
+            }
+        }
+    };
+    let produce = || {
+        let mut client: Client = server.client();
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(seconds) {
+            if number(client.line("SETNX slot job")) == 1 {
+                puts.fetch_add(1, SeqCst);
+            }
+        }
+        while number(client.line("EXISTS slot")) == 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, SeqCst);
+    };
+    std::thread::scope(|s| {
+        s.spawn(consume);
+        s.spawn(consume);
+        s.spawn(produce);
+    });
+    (puts.into_inner(), done.into_inner())
+}
+
+#[test]
+fn no_job_is_done_twice() {
+    let control = redis("jobs behind WATCH").map(|redis| jobs_done_twice(&redis, 2));
+    let tern = tern(&["--appendfsync", "always"]);
+    let (puts, done) = jobs_done_twice(&tern, 4);
+    support::say(&format!("watch: {done} of {puts} jobs done; redis-server {control:?}"));
+    assert!(puts > 50 && control.is_none_or(|(puts, done)| puts == done));
+    assert_eq!(done, puts, "a job was done twice");
+}
+
+/// The time that `n` WATCHes of one connection take, each of a key that is there.
+fn watches(client: &mut Client, n: usize) -> Duration {
+    let since = Instant::now();
+    let lines: Vec<String> = (0..n).map(|n| format!("WATCH k{n}\r\n")).collect();
+    client.send_raw(lines.concat().as_bytes()).unwrap();
+    for _ in 0..n {
+        assert_eq!(client.read().unwrap().value, Value::Simple(b"OK".to_vec()));
+    }
+    client.line("UNWATCH");
+    since.elapsed()
+}
+
+#[test]
+fn many_watches_take_their_number_of_steps() {
+    let tern = tern(&[]);
+    let mut client = tern.client();
+    let sets: Vec<String> = (0..8000).map(|n| format!("SET k{n} v\r\n")).collect();
+    client.send_raw(sets.concat().as_bytes()).unwrap();
+    for _ in 0..8000 {
+        client.read().unwrap();
+    }
+    watches(&mut client, 1000);
+    let (few, many) = (watches(&mut client, 1000), watches(&mut client, 8000));
+    support::say(&format!("watch: 1000 WATCHes {few:?}, 8000 {many:?}"));
+    assert!(many < few * 8 * 3 + Duration::from_secs(1), "1000 in {few:?}, 8000 in {many:?}");
+}
