@@ -10,6 +10,8 @@ mod descriptors;
 mod directory;
 #[path = "main/ping.rs"]
 mod ping;
+#[path = "main/waiting.rs"]
+mod waiting;
 
 use anyhow::{Context, Result, bail};
 use std::num::NonZeroUsize;
@@ -113,11 +115,8 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
         .with_context(|| format!("cannot open the log file '{}'", settings.logfile))?;
     let room = descriptors::room_for(settings.maxclients);
     let listener = tern::net::listen_for_clients(&settings).await.context("cannot listen")?.with_room(room);
-    let (store, place) = open_store(&settings, &env).await?;
-    let config = ConfigStore::from_file(settings, file);
-    let mut server = Server::open(store.clone(), env.clone(), config)
-        .await
-        .map_err(|e| anyhow::anyhow!("cannot read the data in {}: {}", place.display(), e.into_reply().0))?;
+    let (mut server, place) = listener.while_opening(open_server(settings, file, &env)).await?;
+    let store = server.store.clone();
     server.telemetry.log = log;
     let users = server.acl.load_configured(&server.config.get());
     users.map_err(|why| anyhow::anyhow!("bad users: {why}"))?;
@@ -141,12 +140,35 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     Ok(())
 }
 
+/// Opens the store, and reads what a server must know of it. Waits for a cluster that does not answer.
+async fn open_server(settings: Settings, file: Option<PathBuf>, env: &Env) -> Result<(Server, PathBuf)> {
+    let (store, place) = open_store(&settings, env, Away::Wait).await?;
+    let open = async || {
+        let config = ConfigStore::from_file(settings.clone(), file.clone());
+        Server::open(store.clone(), env.clone(), config).await
+    };
+    let server = match store.is_shared() {
+        true => waiting::until_it_answers(&env.clock, &place, open).await,
+        false => open().await,
+    };
+    let server = server
+        .map_err(|e| anyhow::anyhow!("cannot read the data in {}: {}", place.display(), e.into_reply().0))?;
+    Ok((server, place))
+}
+
+/// What is done where a cluster does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Away {
+    Wait,
+    Fail,
+}
+
 /// Opens what `store` names: `local` in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>`.
-async fn open_store(settings: &Settings, env: &Env) -> Result<(Store, PathBuf)> {
+async fn open_store(settings: &Settings, env: &Env, away: Away) -> Result<(Store, PathBuf)> {
     match settings.store.split_once(':') {
         None if settings.store == "local" => open_local(settings, env, Path::new(&settings.dir)).await,
         Some(("local", path)) if !path.is_empty() => open_local(settings, env, Path::new(path)).await,
-        Some(("fdb", file)) if !file.is_empty() => open_fdb(settings, env, Path::new(file)).await,
+        Some(("fdb", file)) if !file.is_empty() => open_fdb(settings, env, Path::new(file), away).await,
         _ => {
             bail!("unknown store '{}': there are local, local:<path> and fdb:<cluster file>", settings.store)
         }
@@ -154,7 +176,7 @@ async fn open_store(settings: &Settings, env: &Env) -> Result<(Store, PathBuf)> 
 }
 
 #[cfg(feature = "fdb")]
-async fn open_fdb(settings: &Settings, env: &Env, file: &Path) -> Result<(Store, PathBuf)> {
+async fn open_fdb(settings: &Settings, env: &Env, file: &Path, away: Away) -> Result<(Store, PathBuf)> {
     let options = tern::store::fdb::FdbOptions {
         cluster_file: file.to_owned(),
         namespace: settings.store_namespace.clone(),
@@ -168,13 +190,18 @@ async fn open_fdb(settings: &Settings, env: &Env, file: &Path) -> Result<(Store,
         },
         clock: env.clock.clone(),
     };
-    let opened = tern::store::fdb::Fdb::open(&options).await;
-    let fdb = opened.with_context(|| format!("cannot open the cluster of {}", file.display()))?;
+    let what = || format!("cannot open the cluster of {}", file.display());
+    let client = tern::store::fdb::FdbClient::new(options).with_context(what)?;
+    let opened = match away {
+        Away::Wait => waiting::until_it_answers(&env.clock, file, async || client.open().await).await,
+        Away::Fail => client.open().await,
+    };
+    let fdb = opened.with_context(what)?;
     Ok((Store::Fdb(fdb), file.to_owned()))
 }
 
 #[cfg(not(feature = "fdb"))]
-async fn open_fdb(_: &Settings, _: &Env, _: &Path) -> Result<(Store, PathBuf)> {
+async fn open_fdb(_: &Settings, _: &Env, _: &Path, _: Away) -> Result<(Store, PathBuf)> {
     bail!("this build is without FoundationDB: build it with --features fdb")
 }
 

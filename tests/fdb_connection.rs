@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use support::fdb_cluster::{self, Cluster, Layout, Tls};
 use support::resp::Value;
-use support::server::{assert_sound, tern_in};
+use support::server::{Server, assert_sound, tern_in, tern_that_says};
 
 /// `store-timeout` of servers that are not let in, in ms.
 const PATIENCE: u64 = 3000;
@@ -67,6 +67,47 @@ fn refused(dir: &Path, options: &[String]) -> (String, Duration) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{said}");
     (said, since.elapsed())
+}
+
+/// A server that waits for its cluster: it says `why` in its log, and what clients hear while it does. After how long.
+fn waits(options: &[&str], why: &str) -> (Server, Duration) {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
+    let port = support::server::free_port();
+    command.arg("--dir").arg(home.path()).args(options).args(["--port", &port.to_string()]);
+    let since = Instant::now();
+    let mut server = tern_that_says(&mut command, port, why);
+    let took = since.elapsed();
+    let Value::Error(line) = server.client().line("PING") else { panic!("it answers\n{}", server.log()) };
+    assert!(line.starts_with(b"LOADING "), "{}", line.escape_ascii());
+    let ping = Command::new(env!("CARGO_BIN_EXE_tern")).args(["ping", "--port", &port.to_string()]).output();
+    assert!(!ping.unwrap().status.success() && server.is_running(), "a health check");
+    (server, took)
+}
+
+/// The cluster is down when the server starts: it waits, whatever it was at, and serves once the cluster is there.
+#[test]
+fn a_server_waits_for_its_cluster() {
+    let Some(mut cluster) = Cluster::start(Layout::Single, "waiting for the cluster") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let store = format!("fdb:{}", cluster.cluster_file().display());
+    let options = ["--store", &store, "--store-timeout", "1000"];
+    let mut before = tern_in(&home.path().join("before"), &options);
+    assert_eq!(before.client().line("SET k v"), Value::Simple(b"OK".to_vec()));
+    assert!(before.terminate());
+    cluster.kill(0);
+    let (server, _) = waits(&options, "waiting for the cluster of");
+    let mut early = server.client();
+    assert!(matches!(early.line("GET k"), Value::Error(_)));
+    cluster.revive(0);
+    cluster.wait_until_available();
+    let since = Instant::now();
+    while !server.log().contains("is ready") {
+        assert!(since.elapsed() < Duration::from_secs(30), "{}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(early.try_run(&["PING"]).is_err(), "a connection of before is closed");
+    assert_eq!(server.client().line("GET k"), Value::Bulk(b"v".to_vec()));
 }
 
 /// Kills what does not end.
@@ -124,9 +165,10 @@ fn a_cluster_that_speaks_tls_is_reached_with_its_certificates_only() {
         ("an unmet condition", unmet),
         ("no certificate", plain),
     ];
-    for (what, options) in strangers {
-        let (said, took) = refused(&home.path().join("three"), &options);
-        assert!(said.contains("speaks TLS") && said.contains("store-tls-ca-cert-file"), "{what}: {said}");
+    for (what, mut options) in strangers {
+        options.extend(["--store-timeout".into(), PATIENCE.to_string()]);
+        let (server, took) = waits(&words(&options), "speaks TLS");
+        assert!(server.log().contains("store-tls-ca-cert-file"), "{what}: {}", server.log());
         let bounds = Duration::from_millis(PATIENCE * 9 / 10)..Duration::from_millis(PATIENCE * 5);
         assert!(bounds.contains(&took), "{what}: {took:?}");
     }

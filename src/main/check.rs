@@ -1,7 +1,7 @@
 //! `tern check [file.conf] [--store <store>] [--dir <path>] [--directive value ...]`: the command line around `types::check`.
 //! Progress on stderr, the report on stdout, the exit status says which of three.
 
-use crate::open_store;
+use crate::{Away, open_store};
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;
 use std::process::ExitCode;
@@ -50,7 +50,8 @@ async fn read(settings: Settings) -> Result<Report> {
         bail!("there is no store in {dir}");
     }
     let env = Env::system();
-    let (store, _) = open_store(&Settings { appendfsync: AppendFsync::No, ..settings }, &env).await?;
+    let settings = Settings { appendfsync: AppendFsync::No, ..settings };
+    let (store, _) = open_store(&settings, &env, Away::Fail).await?;
     let mut last = env.clock.monotonic();
     let mut progress = |what: &'static str, rows: u64| {
         let now = env.clock.monotonic();

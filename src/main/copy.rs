@@ -1,7 +1,7 @@
 //! `tern copy --from <store> --to <store> [--directive value ...]`: the command line around `keyspace::transfer`. Progress on stderr, the result on
 //! stdout, the exit status says whether the target is whole.
 
-use crate::open_store;
+use crate::{Away, open_store};
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;
 use std::time::Duration;
@@ -62,7 +62,7 @@ async fn run(from: &str, to: &str, settings: &Settings) -> Result<()> {
 async fn open(name: &str, settings: &Settings, env: &Env) -> Result<Store> {
     // Synced once, when it is closed.
     let settings = Settings { store: name.to_owned(), appendfsync: AppendFsync::No, ..settings.clone() };
-    Ok(open_store(&settings, env).await?.0)
+    Ok(open_store(&settings, env, Away::Fail).await?.0)
 }
 
 struct Progress {

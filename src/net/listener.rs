@@ -140,14 +140,21 @@ impl Listener {
 
     /// Accepts for ever. Every connection's task holds a copy of `alive`.
     pub(super) async fn accept_all(&self, executor: &Arc<Executor>, alive: &mpsc::Sender<()>) {
-        let plain = self.sockets.iter().map(|s| (s, None));
-        let secure =
-            self.secure.iter().flat_map(|secure| secure.sockets.iter().map(|s| (s, Some(&secure.tls))));
-        let doors = plain.chain(secure).map(|(socket, tls)| {
+        let doors = self.doors().map(|(socket, tls)| {
             let door = Door { tls, room: self.room, executor, alive };
             async move { door.accept(socket).await }
         });
         join_all(doors).await;
+    }
+}
+
+impl Listener {
+    /// Each socket, and what its clients speak.
+    pub(super) fn doors(&self) -> impl Iterator<Item = (&TcpListener, Option<&Arc<Tls>>)> {
+        let plain = self.sockets.iter().map(|s| (s, None));
+        let secure =
+            self.secure.iter().flat_map(|secure| secure.sockets.iter().map(|s| (s, Some(&secure.tls))));
+        plain.chain(secure)
     }
 }
 

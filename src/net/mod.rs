@@ -13,6 +13,7 @@ mod socket;
 mod stream;
 mod tls;
 mod tls_ping;
+mod waiting;
 
 pub use listener::{Listener, admits, listen, listen_for_clients};
 pub use tls_ping::tls_ping;

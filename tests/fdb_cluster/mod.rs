@@ -94,7 +94,7 @@ pub async fn open(
     let timeout = Duration::from_secs(10);
     let tls = tern::store::fdb::FdbTls::default();
     let options = tern::store::fdb::FdbOptions { cluster_file, namespace, timeout, tls, clock };
-    tern::store::fdb::Fdb::open(&options).await.map(tern::store::Store::Fdb)
+    tern::store::fdb::Fdb::open(options).await.map(tern::store::Store::Fdb)
 }
 
 /// A store of its own on the shared cluster.

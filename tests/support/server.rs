@@ -115,6 +115,11 @@ pub fn try_start(mut command: Command, log: &Path) -> Result<Server, Refused> {
 
 /// What `command` starts, once its log says that it is ready: `port` need not speak plain RESP.
 pub fn tern_on(command: &mut Command, port: u16) -> Server {
+    tern_that_says(command, port, "is ready")
+}
+
+/// What `command` starts, once its log says `what`.
+pub fn tern_that_says(command: &mut Command, port: u16, what: &str) -> Server {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("tern.log");
     let output = File::create(&log).unwrap();
@@ -122,8 +127,8 @@ pub fn tern_on(command: &mut Command, port: u16) -> Server {
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap();
     let mut server = Server { child, port, log, _home: Some(home) };
     let since = Instant::now();
-    while !server.log().contains("is ready") {
-        assert!(server.is_running() && since.elapsed() < START, "it does not listen:\n{}", server.log());
+    while !server.log().contains(what) {
+        assert!(server.is_running() && since.elapsed() < START, "no '{what}':\n{}", server.log());
         std::thread::sleep(Duration::from_millis(5));
     }
     server

@@ -70,7 +70,7 @@ pub struct FdbOptions {
 
 /// What transactions share.
 struct Core {
-    database: Database,
+    database: Arc<Database>,
     prefix: Vec<u8>,
     clock: Clock,
     closed: AtomicBool,
@@ -102,11 +102,16 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Fdb {
-    /// Opens the namespace, which is created where it is missing. [`StoreError::Unavailable`] where the cluster does not answer
-    /// within the timeout.
-    pub async fn open(options: &FdbOptions) -> StoreResult<Self> {
-        network::boot(options)?;
+/// A client of a cluster that has yet to answer.
+pub struct FdbClient {
+    database: Arc<Database>,
+    options: FdbOptions,
+}
+
+impl FdbClient {
+    /// Starts FoundationDB's client. Fails where the options cannot be used.
+    pub fn new(options: FdbOptions) -> StoreResult<Self> {
+        network::boot(&options)?;
         let file = options.cluster_file.to_str();
         let file =
             file.ok_or_else(|| StoreError::Unavailable("the cluster file's path is not UTF-8".into()))?;
@@ -115,14 +120,21 @@ impl Fdb {
         for option in [DatabaseOption::TransactionTimeout(millis), DatabaseOption::TransactionRetryLimit(0)] {
             database.set_option(option).map_err(unavailable)?;
         }
+        Ok(FdbClient { database: Arc::new(database), options })
+    }
+
+    /// Opens the namespace, which is created where it is missing. [`StoreError::Unavailable`] where the cluster does not answer
+    /// within the timeout: it may be tried again.
+    pub async fn open(&self) -> StoreResult<Fdb> {
+        let options = &self.options;
         let path = ["tern".to_owned(), options.namespace.clone()];
-        let opened = root(&database, &path).await;
+        let opened = root(&self.database, &path).await;
         let prefix = opened.map_err(|e| tls::explain(e, &options.cluster_file))?;
         if prefix.len() > MAX_PREFIX {
-            return Err(StoreError::Unavailable(format!("a prefix of {} bytes is too long", prefix.len())));
+            return Err(StoreError::Corrupt(format!("a prefix of {} bytes is too long", prefix.len())));
         }
         Ok(Fdb(Arc::new(Core {
-            database,
+            database: self.database.clone(),
             prefix,
             clock: options.clock.clone(),
             closed: AtomicBool::new(false),
@@ -131,6 +143,13 @@ impl Fdb {
             counters: Counters::default(),
             status: status::Cached::default(),
         })))
+    }
+}
+
+impl Fdb {
+    /// Opens a cluster's namespace: see [`FdbClient`].
+    pub async fn open(options: FdbOptions) -> StoreResult<Self> {
+        FdbClient::new(options)?.open().await
     }
 
     pub(super) fn begin(&self) -> FdbTx {
