@@ -7,9 +7,11 @@ mod cluster;
 mod support;
 
 use cluster::Cluster;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::resp::{Value, request};
-use support::server::{assert_sound, tern_in};
+use support::server::{assert_sound, tern, tern_in};
 use tern::commands::reply::Reply;
 use tern::env::Env;
 use tern::store::faulty::Outage;
@@ -199,4 +201,43 @@ fn sigterm_answers_what_was_begun_and_nothing_is_half_there() {
     assert_eq!(answered, (1..=kept).collect::<Vec<_>>(), "what was applied was answered, once each");
     drop(server);
     assert_sound(&dir, &[]);
+}
+
+/// A machine that was suspended: what was under way has become too old, and is done all the same.
+#[test]
+fn a_server_that_stood_still_does_what_was_under_way() {
+    let server = tern(&["--store-timeout", "5000", "--appendfsync", "no"]);
+    let signal = |name: &str| {
+        let pid = server.pid().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    let stop = AtomicBool::new(false);
+    // Many at once, so that a transaction is likely to be under way.
+    let batch = |n: usize| request(&["INCR", &format!("k{n}")]).repeat(500);
+    let count = |n: usize| {
+        let mut client = server.client();
+        client.set_timeout(Duration::from_secs(60));
+        let mut done = 0;
+        while !stop.load(Ordering::Relaxed) {
+            client.send_raw(&batch(n)).unwrap();
+            for _ in 0..500 {
+                done += 1;
+                assert_eq!(client.read().unwrap().value, Value::Int(done), "after a pause");
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        for n in 0..8 {
+            let count = &count;
+            s.spawn(move || count(n));
+        }
+        for _ in 0..2 {
+            std::thread::sleep(Duration::from_millis(300));
+            signal("-STOP");
+            std::thread::sleep(Duration::from_millis(6500));
+            signal("-CONT");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::Relaxed);
+    });
 }

@@ -7,7 +7,8 @@
 //! says so of every transaction that a recovery has overtaken, or for load. Its client hears that the store is unavailable.
 //!
 //! What only runs into others (conflicts, a transaction too old) has that time from its first attempt: a server that was itself
-//! stopped for a while still does what it finds in its queues.
+//! stopped for a while still does what it finds in its queues. What was under way then has become too old, and may have used up all of
+//! its time: it is tried once more.
 
 use crate::commands::cx::Server;
 use crate::env::Clock;
@@ -31,6 +32,8 @@ pub(super) struct Patience {
     attempt: Duration,
     /// An attempt was too old because it took so long.
     slow: bool,
+    /// An attempt took as long as a transaction may last.
+    long: bool,
 }
 
 impl Patience {
@@ -39,7 +42,7 @@ impl Patience {
         let clock = server.env.clock.clone();
         let began = clock.monotonic();
         let whole = server.config.get().patience();
-        Patience { clock, whole, began, since, attempt: began, slow: false }
+        Patience { clock, whole, began, since, attempt: began, slow: false, long: false }
     }
 
     /// Of a unit that has an answer without the store.
@@ -51,6 +54,9 @@ impl Patience {
     /// Whether there is no time for another attempt after one that failed with `e`.
     pub(super) fn is_over(&self, e: &StoreError) -> bool {
         let from = if unanswered(e) { self.since } else { self.began };
+        if e.is_retryable() && !self.long && self.was_long() {
+            return false;
+        }
         self.clock.monotonic() >= from + self.whole
     }
 
@@ -62,11 +68,15 @@ impl Patience {
     /// Another attempt follows one that failed with `e`.
     pub(super) fn goes_on(&mut self, e: &StoreError) {
         self.slow |= self.was_slow(e);
+        self.long |= self.was_long();
     }
 
     fn was_slow(&self, e: &StoreError) -> bool {
-        let age = self.clock.monotonic().saturating_sub(self.attempt);
-        *e == StoreError::TooOld && age >= MAX_AGE * 4 / 5
+        *e == StoreError::TooOld && self.was_long()
+    }
+
+    fn was_long(&self) -> bool {
+        self.clock.monotonic().saturating_sub(self.attempt) >= MAX_AGE * 4 / 5
     }
 
     /// What a client hears after the last attempt failed with `e`.
@@ -102,7 +112,7 @@ mod tests {
     fn patience() -> Patience {
         let (clock, zero) = (Clock::manual(0), Duration::ZERO);
         let whole = Duration::from_secs(10);
-        Patience { clock, whole, began: zero, since: zero, attempt: zero, slow: false }
+        Patience { clock, whole, began: zero, since: zero, attempt: zero, slow: false, long: false }
     }
 
     fn silent() -> StoreError {
@@ -119,6 +129,21 @@ mod tests {
         patience.goes_on(&StoreError::TooOld);
         assert_eq!(patience.verdict(silent()), StoreError::TooOld);
         assert_eq!(patience.verdict(StoreError::TooLarge), StoreError::TooLarge);
+    }
+
+    #[test]
+    fn what_was_under_way_while_the_server_stood_still_is_tried_once_more() {
+        let mut patience = patience();
+        patience.clock.advance(Duration::from_secs(30));
+        for e in [StoreError::TooOld, StoreError::Conflict] {
+            assert!(!patience.is_over(&e), "{e}");
+        }
+        assert!(patience.is_over(&silent()) && patience.is_over(&StoreError::Unknown));
+        patience.goes_on(&StoreError::TooOld);
+        patience.attempt = patience.clock.monotonic();
+        assert!(patience.is_over(&StoreError::Conflict) && patience.is_over(&StoreError::TooOld));
+        patience.clock.advance(MAX_AGE);
+        assert!(patience.is_over(&StoreError::TooOld), "a slow command");
     }
 
     #[test]
