@@ -10,7 +10,8 @@
 //! * **Who subscribes** hears what is committed behind the version that [`MessageLog::listen`] answers, nothing older, though
 //!   its server may still have to read that.
 //! * **Collected** are rows of about a minute ago, by a job. `p 02` says how far. A server that was away for longer, or that was
-//!   taken for dead, finds that out when it reads on ([`Heard::Missed`]), and parts with its subscribers.
+//!   taken for dead, finds that out when it reads on ([`Heard::Missed`]), and parts with its subscribers. While its row was gone
+//!   nobody wrote for it, so it never writes that row again without having looked whether it was still there.
 //!
 //! An embedded store has one server, which tells its own clients without any of this. But the metadata version moves there, too,
 //! when the first client wants to know of changes: so whoever is under way and would not tell it runs again.
@@ -22,7 +23,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::store::{RangeOptions, Read, Store, Tx, Version, Watch, key_after};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -93,6 +94,8 @@ pub struct MessageLog {
     interested: AtomicUsize,
     /// How often something was missed.
     missed: AtomicUsize,
+    /// Something was, and [`MessageLog::hear`] has yet to say so.
+    unsaid: AtomicBool,
     bell: Notify,
 }
 
@@ -115,6 +118,7 @@ impl MessageLog {
             wants: AtomicU8::new(0),
             interested: AtomicUsize::new(0),
             missed: AtomicUsize::new(0),
+            unsaid: AtomicBool::new(false),
             bell: Notify::new(),
         }
     }
@@ -154,7 +158,11 @@ impl MessageLog {
             let tx = self.store.begin();
             return tx.read_version().await;
         }
-        let version = self.register(wants).await?;
+        let version = self.change(&mut cursor, wants).await?;
+        let version = match version {
+            Some(version) => version,
+            None => self.register(wants).await?,
+        };
         self.wants.store(wants, Ordering::SeqCst);
         let from = root::messages_after(version);
         cursor.get_or_insert(Cursor { from, pieces: Vec::new(), stamp: Vec::new(), version });
@@ -177,18 +185,56 @@ impl MessageLog {
         Ok(0)
     }
 
+    /// Says to the others what this server listens to.
     async fn register(&self, wants: u8) -> StoreResult<Version> {
         loop {
-            let tx = self.store.begin();
-            if self.is_shared() {
-                tx.set(&root::listener(self.instance), &[wants])?;
+            match self.try_register(None, wants).await {
+                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+                other => return other.map(|version| version.unwrap_or_default()),
             }
-            tx.bump_metadata_version()?;
-            match tx.commit().await {
+        }
+    }
+
+    /// As [`MessageLog::register`], where this server listens already. None: it was taken for dead, and has missed something.
+    async fn change(&self, cursor: &mut Option<Cursor>, wants: u8) -> StoreResult<Option<Version>> {
+        let before = cursor.is_some().then(|| self.wants());
+        loop {
+            match self.try_register(before, wants).await {
+                Ok(None) => {
+                    self.lose(cursor);
+                    self.unsaid.store(true, Ordering::SeqCst);
+                    self.ring();
+                    return Ok(None);
+                }
                 Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
                 other => return other,
             }
         }
+    }
+
+    /// None where the row does not say what of `before` is still wanted.
+    async fn try_register(&self, before: Option<u8>, wants: u8) -> StoreResult<Option<Version>> {
+        let tx = self.store.begin();
+        if self.is_shared() {
+            let own = root::listener(self.instance);
+            if let Some(before) = before {
+                let row = tx.get(&own, Read::Serializable).await?;
+                // An attempt with an unknown result may have taken away what is not wanted any more.
+                if is_lost(row, before & wants) {
+                    return Ok(None);
+                }
+            }
+            tx.set(&own, &[wants])?;
+        }
+        tx.bump_metadata_version()?;
+        tx.commit().await.map(Some)
+    }
+
+    /// This server does not listen any more, for it has missed something.
+    fn lose(&self, cursor: &mut Option<Cursor>) {
+        *cursor = None;
+        self.wants.store(0, Ordering::SeqCst);
+        self.missed.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Listens no longer to what `wanted` does not say, unless somebody is interested. `wanted` must not be said by somebody who has
@@ -202,8 +248,9 @@ impl MessageLog {
         if !self.is_shared() {
             self.wants.store(wants, Ordering::SeqCst);
         } else if wants > 0 {
-            self.register(wants).await?;
-            self.wants.store(wants, Ordering::SeqCst);
+            if self.change(&mut cursor, wants).await?.is_some() {
+                self.wants.store(wants, Ordering::SeqCst);
+            }
         } else {
             let tx = self.store.begin();
             forget(&tx, self.instance).await?;
@@ -233,6 +280,10 @@ impl MessageLog {
     /// What was told since the last call, a piece at a time. After [`Heard::Missed`] this server does not listen.
     pub async fn hear(&self) -> StoreResult<Heard> {
         let mut guard = self.cursor.lock().await;
+        if self.unsaid.swap(false, Ordering::SeqCst) {
+            *guard = None;
+            self.wants.store(0, Ordering::SeqCst);
+        }
         let Some(cursor) = guard.as_mut() else { return Ok(Heard::Missed) };
         let tx = self.store.begin();
         tx.limit(PATIENCE);
@@ -243,12 +294,9 @@ impl MessageLog {
             tx.get(&collected, Read::Snapshot),
             tx.get_range(&cursor.from, &end, opts, Read::Snapshot),
         )?;
-        let wants = self.wants();
-        let lost = own.and_then(|bits| bits.first().copied()).is_none_or(|bits| bits & wants != wants);
+        let lost = is_lost(own, self.wants());
         if lost || collected.is_some_and(|last| last[..] >= cursor.from[..]) {
-            *guard = None;
-            self.wants.store(0, Ordering::SeqCst);
-            self.missed.fetch_add(1, Ordering::SeqCst);
+            self.lose(&mut guard);
             return Ok(Heard::Missed);
         }
         if page.pairs.is_empty() && cursor.pieces.is_empty() {
@@ -298,6 +346,11 @@ impl MessageLog {
         tx.clear_range(&root::messages(), &key_after(last))?;
         tx.commit().await.map(|_| ())
     }
+}
+
+/// Whether a listener's row does not say all that the listener wants.
+fn is_lost(row: Option<Bytes>, wants: u8) -> bool {
+    row.and_then(|bits| bits.first().copied()).is_none_or(|bits| bits & wants != wants)
 }
 
 impl Cursor {
