@@ -28,6 +28,8 @@ use tokio::task::yield_now;
 
 /// Bytes of replies that are written before more is encoded or run.
 const FULL: usize = 64 * 1024;
+/// The same for a client that has not logged in.
+const STRANGERS: usize = 4 * 1024;
 /// Largest buffer of replies that an idle connection keeps.
 const KEEP: usize = 16 * 1024;
 /// Bytes that are read while requests before them wait.
@@ -97,12 +99,14 @@ impl Connection {
             }
             self.deliver().await?;
             match ended {
-                Ended::Full if self.out.len() < FULL => {
-                    // Many may come who never log in: their errors are made between what others do.
-                    if !self.session.is_authenticated() {
-                        yield_now().await;
+                // Many may come who never log in: their errors are made between what others do, and few of them are held.
+                Ended::Full if !self.session.is_authenticated() => {
+                    if self.out.len() >= STRANGERS {
+                        self.flush().await?;
                     }
+                    yield_now().await;
                 }
+                Ended::Full if self.out.len() < FULL => {}
                 Ended::Full => self.flush().await?,
                 Ended::Garbage(error) => return self.part(&error).await,
                 Ended::NeedsBytes => {
