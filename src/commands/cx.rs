@@ -14,7 +14,7 @@ use super::tracking::{Mode, Tracking};
 use crate::config::{ConfigStore, Events};
 use crate::env::{Env, Rng};
 use crate::error::{Error, ReplyError, Result, StoreError};
-use crate::keyspace::catalog::Catalog;
+use crate::keyspace::catalog::{Catalog, Place};
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::life::Lives;
 use crate::keyspace::messages::Outbox;
@@ -364,9 +364,16 @@ impl Cx<'_> {
     }
     /// The prefix of database `db`.
     pub fn prefix(&self, db: u8) -> Result<Prefix> {
-        match self.catalog.prefixes.as_slice() {
-            [] => Err(StoreError::Unavailable("nobody knows its databases".into()).into()),
-            all => Ok(*all.get(usize::from(db)).ok_or(ReplyError::new("ERR DB index is out of range"))?),
+        Ok(self.place(db)?.prefix)
+    }
+    /// Where database `db` is.
+    pub fn place(&self, db: u8) -> Result<Place> {
+        match self.catalog.place(db) {
+            Some(place) => Ok(place),
+            None if self.catalog.prefixes.is_empty() => {
+                Err(StoreError::Unavailable("nobody knows its databases".into()).into())
+            }
+            None => Err(ReplyError::new("ERR DB index is out of range").into()),
         }
     }
 }

@@ -9,8 +9,10 @@ use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::catalog;
 use crate::keyspace::keys::SHARDS;
+use crate::keyspace::record::Ghost;
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read};
 use crate::types::{object, watched};
+use bytes::Bytes;
 
 /// Keys that are removed before others have their turn.
 const AT_A_TIME: usize = 256;
@@ -242,9 +244,14 @@ async fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 }
 
 async fn flush(cx: &mut Cx<'_>, db: u8) -> Result<()> {
-    let ghosts = watched::ghosts(cx.tx, &cx.server.space, db, cx.prefix(db)?).await?;
+    let ghosts = ghosts(cx, db).await?;
     cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, db).await?;
-    watched::carry(&cx.scope_of(db)?, ghosts).await
+    watched::carry(&cx.scope_of(db)?, cx.place(db)?.swaps, ghosts).await
+}
+
+/// What the watchers of absent keys rely on, to be taken along.
+async fn ghosts(cx: &Cx<'_>, db: u8) -> Result<Vec<(Bytes, Ghost)>> {
+    watched::ghosts(cx.tx, &cx.server.space, db, cx.place(db)?).await
 }
 
 /// ASYNC and SYNC are the same here: both take effect at once and leave the work to a job.
@@ -263,13 +270,11 @@ async fn swapdb(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     };
     let (a, b) = (index("first")?, index("second")?);
     let (a, b) = (moves::existing_database(cx, a)?, moves::existing_database(cx, b)?);
-    let ghosts = async |db| watched::ghosts(cx.tx, &cx.server.space, db, cx.prefix(db)?).await;
-    let (of_a, of_b) = (ghosts(a).await?, ghosts(b).await?);
-    watched::lift(&cx.scope_of(a)?, &of_a).await?;
-    watched::lift(&cx.scope_of(b)?, &of_b).await?;
+    let taken = [(a, ghosts(cx, a).await?), (b, ghosts(cx, b).await?)];
     cx.catalog = catalog::swap(cx.tx, &cx.catalog, a, b)?;
-    watched::carry(&cx.scope_of(a)?, of_a).await?;
-    watched::carry(&cx.scope_of(b)?, of_b).await?;
+    for (db, ghosts) in taken {
+        watched::carry(&cx.scope_of(db)?, cx.place(db)?.swaps, ghosts).await?;
+    }
     cx.outbox.flushed();
     Ok(Reply::Ok)
 }

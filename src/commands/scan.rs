@@ -25,7 +25,7 @@ const PAGE_BYTES: usize = 1 << 20;
 const AT_A_TIME: usize = 256;
 /// Bits of the hash below the cursor.
 const LOW_BITS: u32 = 16;
-/// Seeks of RANDOMKEY before it gives up on finding a key that is not past its expiry.
+/// Seeks of RANDOMKEY before it takes the first key that there is.
 const SEEKS: usize = 16;
 /// Records that RANDOMKEY looks at behind a seek.
 const SEEK_ROWS: usize = 32;
@@ -277,12 +277,27 @@ async fn randomkey(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
             }
         }
     }
-    Ok(Reply::Nil)
+    // Hardly any row is a key: the marks of watched keys, or keys that have expired, are in the way.
+    let s = cx.scope()?;
+    let (mut from, end) = (s.db.record_from(0), s.db.records_end());
+    loop {
+        let opts = RangeOptions { bytes: PAGE_BYTES, ..RangeOptions::default() };
+        let rows = s.tx.get_range(&from, &end, opts, Read::Snapshot).await?;
+        let next = rows.pairs.last().filter(|_| rows.more).map(|(last, _)| key_after(last));
+        match (first_of(&s, rows).await?, next) {
+            (Some(key), _) => return Ok(Reply::Bulk(key)),
+            (None, Some(next)) => from = next,
+            (None, None) => return Ok(Reply::Nil),
+        }
+    }
 }
 
 async fn first_live(s: &Scope<'_>, from: &[u8], to: &[u8]) -> Result<Option<Bytes>> {
     let opts = RangeOptions { limit: SEEK_ROWS, bytes: PAGE_BYTES, reverse: false };
-    let rows = s.tx.get_range(from, to, opts, Read::Snapshot).await?;
+    first_of(s, s.tx.get_range(from, to, opts, Read::Snapshot).await?).await
+}
+
+async fn first_of(s: &Scope<'_>, rows: Pairs) -> Result<Option<Bytes>> {
     for (key, record) in decode(s, rows)? {
         if object::is_live(s, &record, Read::Snapshot).await? {
             return Ok(Some(key));

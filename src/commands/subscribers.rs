@@ -282,13 +282,14 @@ impl Server {
     /// Brings messages to this server's clients, each with the version that it was committed at (0: in this process, right now).
     pub async fn deliver<'m>(&self, messages: impl Iterator<Item = (Version, &'m Message)>) {
         let (changes, others): (Vec<_>, Vec<_>) = messages.partition(|(_, message)| message.is_of_tracking());
+        // First: many subscribers take a while, and a cache is stale meanwhile.
+        self.invalidate(&changes).await;
         if !others.is_empty() && !self.subscribers.is_empty() {
             let _alone = self.subscribers.telling.lock().await;
             for (version, message) in others {
                 self.deliver_one(version, message).await;
             }
         }
-        self.invalidate(&changes).await;
     }
 
     async fn deliver_one(&self, version: Version, message: &Message) {

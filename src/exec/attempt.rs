@@ -25,7 +25,6 @@ use super::patience::Patience;
 use super::staging::{self, Prepared};
 use super::{Call, Done, Job};
 use crate::commands::cx::Server;
-use crate::commands::large;
 use crate::env::{Claim, Rng};
 use crate::error::{Error, StoreError};
 use crate::keyspace::brake;
@@ -42,10 +41,12 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// Bytes written by one batch, beyond which no further unit joins.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// Conflicts of a unit before it fences its keys, where its attempts are short, so that one soon finds a gap between two writers.
+/// Conflicts of a unit before it fences its keys.
+const FENCED_AFTER: u32 = 1;
+/// ... where its attempts take less than [`SHORT`]: one of them soon finds a gap between two writers.
 const SHORT_FENCED_AFTER: u32 = 6;
 const SHORT: Duration = Duration::from_millis(5);
-/// The same where they are so long that writers would wait noticeably.
+/// ... where they take [`LONG`] or more, so that writers would notice the fence.
 const LONG_FENCED_AFTER: u32 = 2;
 const LONG: Duration = Duration::from_millis(100);
 /// After a fence was put up, before the next attempt: as long as the last attempt took, at most so long.
@@ -366,6 +367,7 @@ impl Attempts {
                 }
             }
         }
+        drop(hold);
         server.told(&told).await;
         Ok(done)
     }
@@ -388,12 +390,12 @@ impl Attempts {
         Ok(Some((done, told)))
     }
 
-    /// Whether the job in front fences its keys, whose attempt number `tries` took so long and met a conflict. At once where what it stores
-    /// was built, which took longer.
+    /// Whether the job in front fences its keys: its attempt number `tries` met a conflict, and `took` so long. At once where what it
+    /// stores was built before, for that took longer than any attempt.
     fn is_to_fence(&self, tries: u32, took: Duration) -> bool {
         let patience = match took {
             _ if took < SHORT => SHORT_FENCED_AFTER,
-            _ if took < LONG => 1,
+            _ if took < LONG => FENCED_AFTER,
             _ => LONG_FENCED_AFTER,
         };
         self.fence.is_none() && (self.outcomes || tries >= patience)
@@ -410,7 +412,7 @@ impl Attempts {
 
 /// Before the commit of a transaction that tells something: on a store of several servers that is written, else it waits for
 /// its turn, which lasts until it has told it.
-async fn speak<'a>(
+pub(super) async fn speak<'a>(
     server: &'a Server,
     tx: &Tx,
     told: &[Message],
@@ -435,8 +437,7 @@ fn may_succeed(e: &StoreError) -> bool {
 /// Whether the job in front, which failed with `e`, needs more bytes or more time than a transaction has, and what it makes can
 /// be built outside of one.
 fn outgrows(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
-    let can_be_built = |call: &Call| large::outcome(call.row.name, &call.argv).is_some();
-    let may_build = |job: &Job| job.forced.may_build && job.unit.calls.iter().any(can_be_built);
+    let may_build = |job: &Job| job.forced.may_build && job.unit.calls.iter().any(Call::can_be_built);
     matches!(e, StoreError::TooLarge | StoreError::TooOld) && jobs.front().is_some_and(may_build)
 }
 

@@ -4,7 +4,6 @@ use super::staging::Prepared;
 use super::{Call, Done, Forced, Job, Unit, Watched};
 use crate::commands::args::Args;
 use crate::commands::cx::{AfterReply, ClientState, Cx, Server};
-use crate::commands::large;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Run};
 use crate::env::Rng;
@@ -208,13 +207,18 @@ impl<'a> Batch<'a> {
         self.may_stream = unit.id.is_none();
         let mut held = Held::new(unit, self.server);
         for (n, call) in unit.calls.iter().enumerate() {
+            let before = (self.lookups.seen(), self.outbox.len());
             let reply = match forced.call(n) {
                 Some(reply) => reply,
                 None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
                     Some(Ok(reply)) => reply,
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
-                    // What follows comes back as a unit of its own.
-                    Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec => break,
+                    // It and what follows come back as a unit of their own: what it has looked up is counted and told there.
+                    Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec => {
+                        self.lookups.back_to(before.0);
+                        self.outbox.back_to(before.1);
+                        break;
+                    }
                     Some(Err(Error::TooHeavy)) => return Err(Halt::TooHeavy),
                     Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
                     Some(Err(Error::Store(e @ StoreError::TooLarge))) if fails_all(unit, call, forced) => {
@@ -285,9 +289,9 @@ impl<'a> Batch<'a> {
             if w.generation != self.tx.generation().await? {
                 return Ok(false);
             }
-            let Some(db) = self.catalog.prefixes.get(usize::from(w.db)) else { return Ok(false) };
-            let scope = self.scope_at(*db, w.db);
-            if !watched::is_as(&scope, &w.key, w.seen).await.map_err(halt)? {
+            let Some(place) = self.catalog.place(w.db) else { return Ok(false) };
+            let scope = self.scope_at(place.prefix, w.db);
+            if !watched::is_as(&scope, place.swaps, &w.key, w.seen).await.map_err(halt)? {
                 return Ok(false);
             }
         }
@@ -339,7 +343,7 @@ fn members_of(call: &Call) -> Option<&[Bytes]> {
 /// Whether this attempt fails because `call` exceeds what is left of its transaction: where what it makes can still be built, and an
 /// EXEC. There a call that no transaction may hold is refused alone, where there are few of them: each costs another run of all.
 fn fails_all(unit: &Unit, call: &Call, forced: &Forced) -> bool {
-    let can_be_built = large::outcome(call.row.name, &call.argv).is_some();
+    let can_be_built = call.can_be_built();
     let alone = can_be_built && forced.calls.len() < MOST_REFUSED;
     forced.may_build && (can_be_built || unit.exec) || unit.exec && !alone
 }

@@ -80,6 +80,11 @@ impl Call {
         self.bytes() + self.argv.len() * ARGUMENT
     }
 
+    /// Whether what it makes can be built outside of a transaction.
+    pub fn can_be_built(&self) -> bool {
+        large::outcome(self.row.name, &self.argv).is_some()
+    }
+
     /// Whether nothing should queue behind it.
     pub fn is_heavy(&self) -> bool {
         self.row.flags.has(Flags::HEAVY)

@@ -50,11 +50,10 @@ struct Plan {
 impl Plan {
     fn of(calls: &[Call], outcomes: bool) -> Self {
         let members = calls.iter().flat_map(|c| large::members(c.row.name, &c.argv));
-        let may_build = |c: &Call| large::outcome(c.row.name, &c.argv).is_some();
         Plan {
             strings: calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
             members: ids::room(members) > DIRECT_MEMBERS,
-            outcomes: outcomes && calls.iter().any(may_build),
+            outcomes: outcomes && calls.iter().any(Call::can_be_built),
             restored: calls.iter().any(is_large_restore),
         }
     }

@@ -4,15 +4,14 @@
 //! between two of them is noticed as any other.
 
 use super::Executor;
+use super::attempt::speak;
 use super::patience::Patience;
 use super::reads;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::absent::AbsentGuard;
-use crate::keyspace::keys::Prefix;
 use crate::keyspace::life::Lives;
-use crate::types::expire;
-use crate::types::watched::{self, Fingerprint, Found};
+use crate::types::watched::{self, Fingerprint};
 use bytes::Bytes;
 
 /// Keys that one transaction reads.
@@ -33,14 +32,6 @@ pub struct Watched {
     _guard: Option<AbsentGuard>,
 }
 
-/// What came of an attempt.
-enum Attempt {
-    /// In the order of the keys, and the store's generation.
-    Seen(Vec<Fingerprint>, u64),
-    /// Keys are to be removed first, because their time is over: the database's prefix, the time, their rows in the expiry index.
-    Expired(Prefix, u64, Vec<Bytes>),
-}
-
 impl Executor {
     /// Reads what EXEC is to compare of `keys` in database `db`.
     pub async fn watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {
@@ -57,11 +48,7 @@ impl Executor {
         let mut patience = Patience::new(&self.server, self.server.env.clock.monotonic());
         let (seen, generation) = loop {
             match self.try_watch(db, keys, &mut patience).await {
-                Ok(Attempt::Seen(seen, generation)) => break (seen, generation),
-                Ok(Attempt::Expired(prefix, now, rows)) if !patience.is_over(&StoreError::Conflict) => {
-                    self.expire((db, prefix), now, &rows).await?;
-                }
-                Ok(Attempt::Expired(..)) => return Err(StoreError::Conflict.into()),
+                Ok(seen) => break seen,
                 Err(Error::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
                     patience.goes_on(&e);
@@ -80,42 +67,53 @@ impl Executor {
         Ok(())
     }
 
-    async fn try_watch(&self, db: u8, keys: &[Bytes], patience: &mut Patience) -> Result<Attempt> {
-        let now = self.server.env.timeline.now();
-        let tx = self.server.store.begin();
+    /// What is seen of the keys, in their order, and the store's generation. A key whose time is over is removed, and that is told.
+    async fn try_watch(
+        &self,
+        db: u8,
+        keys: &[Bytes],
+        patience: &mut Patience,
+    ) -> Result<(Vec<Fingerprint>, u64)> {
+        let server = &self.server;
+        let now = server.env.timeline.now();
+        let tx = server.store.begin();
         patience.begin(&tx);
-        let catalog = self.server.space.catalog.load(&tx).await?;
-        let prefix = catalog.prefixes.get(usize::from(db));
-        let prefix = *prefix.ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
-        let (round, space) = (catalog.round, &self.server.space);
-        let lives = Lives::new(now, self.server.env.timeline.now());
+        let catalog = server.space.catalog.load(&tx).await?;
+        let place = catalog.place(db).ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
+        let lives = Lives::new(now, server.env.timeline.now());
         tx.runs_at(now);
-        let scope =
-            Scope { tx: &tx, db: prefix, number: db, now, round, space, outbox: None, life: lives.life() };
+        let outbox = server.outbox(&catalog);
+        let scope = Scope {
+            tx: &tx,
+            db: place.prefix,
+            number: db,
+            now,
+            round: catalog.round,
+            space: &server.space,
+            outbox: Some(&outbox),
+            life: lives.life(),
+        };
         let generation = tx.generation().await?;
-        let (mut seen, mut expired) = (Vec::with_capacity(keys.len()), Vec::new());
+        let mut seen = Vec::with_capacity(keys.len());
         for key in keys {
-            match watched::watch(&scope, key).await? {
-                Found::Seen(print) => seen.push(print),
-                Found::Expired(row) => expired.push(row.into()),
-            }
-        }
-        if !expired.is_empty() {
-            return Ok(Attempt::Expired(prefix, now, expired));
+            seen.push(watched::watch(&scope, place.swaps, key).await?);
         }
         if tx.is_write() {
-            tx.commit().await?;
+            let told = outbox.take();
+            let _turn = speak(server, &tx, &told).await?;
+            match tx.commit().await {
+                // If it was committed, the next attempt finds nothing that it could tell, and who has the keys in a cache must hear.
+                Err(e @ StoreError::Unknown) => {
+                    if !told.is_empty() {
+                        server.tracking.doubt();
+                    }
+                    return Err(e.into());
+                }
+                committed => server.tracking.committed(committed?),
+            }
+            server.told(&told).await;
         }
-        Ok(Attempt::Seen(seen, generation))
-    }
-
-    /// Removes keys whose time is over, and tells so, as the expiry job does.
-    async fn expire(&self, db: (u8, Prefix), now: u64, rows: &[Bytes]) -> Result<()> {
-        let server = &self.server;
-        let (mut told, _turn) = server.expiring().await;
-        let swept = expire::sweep_rows(&server.space, db, now, rows, &mut told).await;
-        server.told(&told.messages).await;
-        swept
+        Ok((seen, generation))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Which prefix a database has now.
 //!
 //! Prefixes come from the allocator and are never used twice. So FLUSHDB is a new prefix and one garbage row, and
-//! SWAPDB exchanges two rows: both O(1). Every change bumps the store's metadata version, which every transaction
+//! SWAPDB exchanges two rows: both O(1). A row also counts the swaps of its number: two of them bring a prefix back, and whoever
+//! remembers what was below it (WATCH) must see that it has been elsewhere. Every change bumps the store's metadata version, which every transaction
 //! reads for free; a server thus learns of it with its next transaction.
 //!
 //! A transaction that flushes or swaps goes on with the [`Catalog`] that [`flush`] or [`swap`] returns. It must not
@@ -24,6 +25,8 @@ pub struct Catalog {
     pub version: u64,
     /// By database number.
     pub prefixes: Vec<Prefix>,
+    /// How often each number was swapped.
+    pub swaps: Vec<u64>,
     /// Where the collection of the dictionary stands: what matters to writers changes with the metadata version only.
     pub round: Round,
     /// What any server listens to: see [`super::message_log`].
@@ -31,9 +34,46 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// Of database `db`.
+    pub fn place(&self, db: u8) -> Option<Place> {
+        let db = usize::from(db);
+        Some(Place { prefix: *self.prefixes.get(db)?, swaps: *self.swaps.get(db)? })
+    }
+    fn put(&mut self, tx: &Tx, db: u8, place: Place) -> Result<()> {
+        let (prefix, swaps) = (self.prefixes.get_mut(usize::from(db)), self.swaps.get_mut(usize::from(db)));
+        (*prefix.ok_or(NO_DATABASE)?, *swaps.ok_or(NO_DATABASE)?) = (place.prefix, place.swaps);
+        Ok(tx.set(&root::database(db), &place.encode())?)
+    }
     /// For who has not read it.
     pub fn without_databases(&self) -> Arc<Catalog> {
-        Arc::new(Catalog { prefixes: Vec::new(), ..self.clone() })
+        Arc::new(Catalog { prefixes: Vec::new(), swaps: Vec::new(), ..self.clone() })
+    }
+}
+
+/// What is stored of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// What its rows begin with.
+    pub prefix: Prefix,
+    /// How often its number was swapped.
+    pub swaps: u64,
+}
+
+impl Place {
+    /// The stored bytes: the prefix, and the swaps (LE) where there were any.
+    pub fn encode(self) -> Vec<u8> {
+        let swaps = self.swaps.to_le_bytes();
+        let swaps = if self.swaps == 0 { &[][..] } else { &swaps };
+        [self.prefix.as_bytes(), swaps].concat()
+    }
+    /// From stored bytes.
+    pub fn decode(raw: &[u8]) -> Option<Self> {
+        let prefix = Prefix::of_row(raw)?;
+        let swaps = match raw.strip_prefix(prefix.as_bytes())? {
+            [] => 0,
+            more => Some(u64::from_le_bytes(more.try_into().ok()?)).filter(|swaps| *swaps > 0)?,
+        };
+        Some(Place { prefix, swaps })
     }
 }
 
@@ -88,9 +128,9 @@ impl CatalogCache {
 /// Empties database `db`: a new prefix, and the old one is garbage.
 pub async fn flush(tx: &Tx, rng: &mut Rng, catalog: &Catalog, db: u8) -> Result<Arc<Catalog>> {
     let mut next = catalog.clone();
-    let slot = next.prefixes.get_mut(usize::from(db)).ok_or(NO_DATABASE)?;
-    tx.set(&root::garbage(Garbage::Database(*slot)), &[])?;
-    *slot = assign(tx, rng, db).await?;
+    let before = catalog.place(db).ok_or(NO_DATABASE)?;
+    tx.set(&root::garbage(Garbage::Database(before.prefix)), &[])?;
+    next.put(tx, db, Place { prefix: allocate(tx, rng).await?, ..before })?;
     tx.bump_metadata_version()?;
     Ok(Arc::new(next))
 }
@@ -98,12 +138,9 @@ pub async fn flush(tx: &Tx, rng: &mut Rng, catalog: &Catalog, db: u8) -> Result<
 /// Exchanges the contents of two databases.
 pub fn swap(tx: &Tx, catalog: &Catalog, a: u8, b: u8) -> Result<Arc<Catalog>> {
     let mut next = catalog.clone();
-    let prefix = |db: u8| catalog.prefixes.get(usize::from(db)).copied().ok_or(NO_DATABASE);
-    for (db, prefix) in [(a, prefix(b)?), (b, prefix(a)?)] {
-        tx.set(&root::database(db), prefix.as_bytes())?;
-        if let Some(slot) = next.prefixes.get_mut(usize::from(db)) {
-            *slot = prefix;
-        }
+    let place = |db: u8| catalog.place(db).ok_or(NO_DATABASE);
+    for (db, from) in [(a, b), (b, a)] {
+        next.put(tx, db, Place { prefix: place(from)?.prefix, swaps: place(db)?.swaps.wrapping_add(1) })?;
     }
     tx.bump_metadata_version()?;
     Ok(Arc::new(next))
@@ -126,7 +163,8 @@ async fn fill(tx: &Tx, rng: &mut Rng, databases: u8) -> Result<()> {
     }
     for db in 0..databases {
         if tx.get(&root::database(db), Read::Serializable).await?.is_none() {
-            assign(tx, rng, db).await?;
+            let place = Place { prefix: allocate(tx, rng).await?, swaps: 0 };
+            tx.set(&root::database(db), &place.encode())?;
         }
     }
     if tx.is_write() {
@@ -135,10 +173,8 @@ async fn fill(tx: &Tx, rng: &mut Rng, databases: u8) -> Result<()> {
     Ok(())
 }
 
-async fn assign(tx: &Tx, rng: &mut Rng, db: u8) -> Result<Prefix> {
-    let prefix = Prefix::from_number(alloc::allocate(tx, rng).await?);
-    tx.set(&root::database(db), prefix.as_bytes())?;
-    Ok(prefix)
+async fn allocate(tx: &Tx, rng: &mut Rng) -> Result<Prefix> {
+    Ok(Prefix::from_number(alloc::allocate(tx, rng).await?))
 }
 
 /// In one round trip: on a cluster whoever moves the metadata version makes every server look here.
@@ -151,18 +187,20 @@ async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
         tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable),
     )?;
     let rows = rows.pairs;
-    let prefixes = (0..databases).map(|db| {
+    let places = (0..databases).map(|db| {
         let row = rows.iter().find(|(key, _)| key[..] == root::database(db));
-        let prefix = row.and_then(|(_, prefix)| Prefix::decode(prefix));
-        prefix.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")).into())
+        let place = row.and_then(|(_, raw)| Place::decode(raw));
+        place.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")).into())
     });
+    let places: Vec<Place> = places.collect::<Result<_>>()?;
     let collector = rows.last().filter(|(key, _)| key[..] == root::collector());
     let state = collector.map(|(_, raw)| State::decode(raw)).transpose()?.unwrap_or_default();
     let listening =
         listeners.pairs.iter().filter_map(|(_, bits)| bits.first()).fold(0, |all, bits| all | bits);
     Ok(Catalog {
         version,
-        prefixes: prefixes.collect::<Result<_>>()?,
+        prefixes: places.iter().map(|place| place.prefix).collect(),
+        swaps: places.iter().map(|place| place.swaps).collect(),
         round: state.round(version, tx.generation().await?),
         listening,
     })

@@ -209,6 +209,21 @@ impl Outbox {
         });
     }
 
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.messages.lock().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets those that were added since there were `len`.
+    pub fn back_to(&self, len: usize) {
+        self.messages.lock().truncate(len);
+    }
+
     /// What was added since the last call.
     pub fn take(&self) -> Vec<Message> {
         std::mem::take(&mut *self.messages.lock())

@@ -5,7 +5,7 @@
 //!   m 01                 -> where          `tern copy` into this store is not finished               transfer.rs
 //!   m 02                 -> 01 | bytes      the store's secret                                     secret.rs
 //!   a/r                                     high-contention allocator (prefixes of databases)      alloc.rs
-//!   d <db u8>            -> prefix          which prefix a database has now                        catalog.rs
+//!   d <db u8>            -> prefix, swaps   which prefix a database has now, how often it was swapped  catalog.rs
 //!   q <shard u8>         -> next block      member-id leases                                       ids.rs
 //!   f <member>           -> id              forward dictionary                                     ids.rs
 //!   b <id BE u64>        -> member          reverse dictionary                                     resolve.rs

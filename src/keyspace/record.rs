@@ -5,7 +5,7 @@
 //! tag 1 string inline: the bytes          tag 2 string in pieces: oid u128 BE, length u64 LE
 //! tag 6 and 7 string inline, raw and embstr where SET would make another of it
 //! tag 3 listpack set: (len u16 LE, bytes)*   tag 4 intset: serialized RoaringTreemap of ids   tag 5 chunked set: oid
-//! tag 8 a ghost: no payload, always with an expiry
+//! tag 8 a ghost, always with an expiry: swaps u64 LE
 //! ```
 //! The first byte is the format's version. Tags are never reused. A ghost is not a key: it marks that a key has been absent since
 //! somebody WATCHed it (`types::watched`).
@@ -120,6 +120,8 @@ pub struct Ghost {
     pub revision: u64,
     /// Milliseconds since the Unix epoch, from when on it may be removed.
     pub expire_at: u64,
+    /// How often its database's number had been swapped. One that a later swap has brought back is of no use.
+    pub swaps: u64,
 }
 
 impl Ghost {
@@ -128,13 +130,15 @@ impl Ghost {
         let mut out = vec![FORMAT, GHOST, HAS_EXPIRY];
         out.put_u64_le(self.revision);
         out.put_u64_le(self.expire_at);
+        out.put_u64_le(self.swaps);
         out
     }
     fn parse(raw: &[u8]) -> Option<Self> {
-        let rest = raw.strip_prefix(&[FORMAT, GHOST, HAS_EXPIRY])?;
-        let (revision, expire_at) = rest.split_first_chunk()?;
-        let expire_at = u64::from_le_bytes(expire_at.try_into().ok()?);
-        Some(Ghost { revision: u64::from_le_bytes(*revision), expire_at })
+        let rest: &[u8; 24] = raw.strip_prefix(&[FORMAT, GHOST, HAS_EXPIRY])?.try_into().ok()?;
+        let (numbers, _) = rest.as_chunks();
+        let [revision, expire_at, swaps] = *numbers else { return None };
+        let [revision, expire_at, swaps] = [revision, expire_at, swaps].map(u64::from_le_bytes);
+        Some(Ghost { revision, expire_at, swaps })
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_ghost_is_no_key() {
-        let ghost = Ghost { revision: 42, expire_at: 7 };
+        let ghost = Ghost { revision: 42, expire_at: 7, swaps: 3 };
         let row = Stored::decode(&ghost.encode().into()).unwrap();
         assert_eq!((row.expire_at(), row.clone()), (Some(7), Stored::Ghost(ghost)));
         assert_eq!(row.into_record(), None);
@@ -242,7 +246,7 @@ mod tests {
         {
             assert!(Stored::decode(&Bytes::from_static(raw)).is_err());
         }
-        let mut ghost = Ghost { revision: 42, expire_at: 7 }.encode();
+        let mut ghost = Ghost { revision: 42, expire_at: 7, swaps: 0 }.encode();
         ghost.push(0);
         assert!(Stored::decode(&Bytes::from(ghost)).is_err(), "a long ghost");
         assert!(Stored::decode(&Bytes::from_static(b"\x01\x08\x00aaaaaaaa")).is_err(), "a ghost for ever");

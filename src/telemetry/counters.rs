@@ -45,6 +45,14 @@ impl LookupTally {
         let cell = if found { &self.hits } else { &self.misses };
         cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
+    /// What was counted since [`LookupTally::take`].
+    pub fn seen(&self) -> Lookups {
+        Lookups { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
+    }
+    /// Forgets what was counted since `seen` was all.
+    pub fn back_to(&mut self, seen: Lookups) {
+        (*self.hits.get_mut(), *self.misses.get_mut()) = (seen.hits, seen.misses);
+    }
     /// What was counted since the last call.
     pub fn take(&mut self) -> Lookups {
         let mut take = |cell: fn(&mut Self) -> &mut AtomicU64| std::mem::take(cell(self).get_mut());

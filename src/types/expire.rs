@@ -120,18 +120,6 @@ async fn prefix(space: &Keyspace, tx: &Tx, db: u8) -> Result<Prefix> {
     Ok(prefix.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")))?)
 }
 
-/// Removes the keys of some rows of the expiry index that are past their expiry at `now`, as a sweep does. Keys where somebody is in the way
-/// stay.
-pub async fn sweep_rows(
-    space: &Keyspace,
-    db: (u8, Prefix),
-    now: u64,
-    rows: &[Bytes],
-    told: &mut Told,
-) -> Result<()> {
-    remove_or_split(space, db, now, rows, told).await.map(drop)
-}
-
 /// All rows in one transaction; where that conflicts, each in its own.
 async fn remove_or_split(
     space: &Keyspace,

@@ -219,8 +219,7 @@ fn clear_row(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
     Ok(())
 }
 
-/// Writes the mark of an absent key. What is left of a key that is gone goes; nobody is told, so a key past its expiry must have been
-/// removed before. `slot` must come from a serializable [`open`] in this transaction.
+/// Writes the mark of an absent key. What is left of a key that is gone goes. `slot` must come from a serializable [`open`] in this transaction.
 pub fn put_ghost(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<()> {
     remove(s, slot)?;
     move_expiry(s, slot, Some(ghost.expire_at), GHOST_INDEXED)?;
@@ -277,7 +276,7 @@ fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>, value: &[u8]) -> Res
     Ok(())
 }
 
-/// Revision of the record and `N` of a chunked set, neither of which comes back once changed. None: no such key.
+/// Revision of the record and `N` of a chunked set. Neither comes back under the same prefix once changed. None: no such key.
 pub async fn version(s: &Scope<'_>, slot: &Slot, read: Read) -> Result<Option<(u64, i128)>> {
     let Some(record) = slot.record() else { return Ok(None) };
     let n = match record.value {

@@ -9,6 +9,9 @@
 //! revision that WATCH saw, no transaction has created the key since the version at which WATCH read it, and EXEC reads the row
 //! serializably. Every other state of the row aborts.
 //!
+//! SWAPDB twice brings a database's rows back, revisions and ghosts too. So each number of a database counts its swaps
+//! ([`crate::keyspace::catalog`]): what WATCH saw holds as long as the count does, and a ghost holds under the count that it says.
+//!
 //! **What it costs.** A transaction with a commit for each WATCH of an absent key, unless a ghost is there already (several clients share
 //! one), two rows of about 30 bytes and twice the key's name, and nothing for anybody else. A ghost lives for [`LIFE`]; the server
 //! whose client watches it writes it again before that ends ([`renew`]), so a WATCH may last as long as its client likes. A ghost that
@@ -18,10 +21,6 @@
 //! FLUSHDB and SWAPDB give a database other rows. They take the ghosts of their own server's clients along ([`carry`]), up to
 //! [`MOST_CARRIED`] a database. The others' EXECs abort, where in Redis the EXEC of a key that stayed absent runs.
 //!
-//! **Limit.** Two SWAPDBs between WATCH and EXEC bring a database's rows back, and with them the revisions of its keys, and the ghosts that
-//! were not taken along. Such an EXEC runs though Redis would abort it; what it watches is as it was at WATCH, but may have been another
-//! database's in between.
-//!
 //! Alternatives weighed: counting creations in the server's memory misses those of other servers and those that are on their way; a
 //! counter of births in each shard aborts 95 of 100 EXECs at 10 000 creations a second; the store's own watches may miss a value
 //! that changes and changes back; the read version of WATCH as EXEC's is exact for five seconds only.
@@ -29,8 +28,9 @@
 use super::object::{self, Slot};
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::absent::Name;
+use crate::keyspace::catalog::Place;
 use crate::keyspace::collector::Round;
-use crate::keyspace::keys::{MAX_REDIS_KEY, Prefix};
+use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::keyspace::record::{Ghost, Stored};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};
@@ -49,60 +49,61 @@ const RENEWED_AT_ONCE: usize = 256;
 /// What WATCH remembers of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fingerprint {
-    /// Revision of the record, and `N` of a chunked set (else 0).
-    Present(u64, i128),
+    /// A key.
+    Present {
+        /// Of the record.
+        revision: u64,
+        /// `N` of a chunked set, else 0.
+        count: i128,
+        /// How often its database's number had been swapped.
+        swaps: u64,
+    },
     /// Revision of the ghost.
     Absent(u64),
     /// A name too long for any key.
     Impossible,
 }
 
-/// What [`watch`] finds.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It may be compared once the transaction is committed.
-    Seen(Fingerprint),
-    /// A key whose time is over, and its row in the expiry index: it is to be removed before it can be watched.
-    Expired(Vec<u8>),
-}
-
-/// Reads what WATCH is to remember, and writes a ghost where that takes one.
-pub async fn watch(s: &Scope<'_>, key: &Bytes) -> Result<Found> {
+/// Reads what WATCH is to remember of a key in a database whose number was swapped `swaps` times; writes a ghost where that takes one. It
+/// may be compared once the transaction is committed.
+pub async fn watch(s: &Scope<'_>, swaps: u64, key: &Bytes) -> Result<Fingerprint> {
     let mut slot = object::open(s, key, Read::Serializable).await?;
-    if let Some(print) = present(s, &slot).await? {
-        return Ok(Found::Seen(print));
+    if let Some(print) = print(s, swaps, &slot).await? {
+        if let Some(ghost) = slot.ghost().copied() {
+            keep(s, &mut slot, ghost)?;
+        }
+        return Ok(print);
     }
-    let revision = match (slot.ghost(), slot.stored_expiry()) {
-        (Some(ghost), _) => ghost.revision,
-        (None, Some(at)) if at <= s.now => return Ok(Found::Expired(s.db.expiry(at, key))),
-        (None, _) => s.space.fresh.revision(),
-    };
-    keep(s, &mut slot, revision)?;
-    Ok(Found::Seen(Fingerprint::Absent(revision)))
+    let revision = s.space.fresh.revision();
+    object::put_ghost(s, &mut slot, Ghost { revision, swaps, expire_at: s.now.saturating_add(LIFE) })?;
+    Ok(Fingerprint::Absent(revision))
 }
 
 /// Whether nobody has changed `key` since WATCH saw it so.
-pub async fn is_as(s: &Scope<'_>, key: &Bytes, seen: Fingerprint) -> Result<bool> {
+pub async fn is_as(s: &Scope<'_>, swaps: u64, key: &Bytes, seen: Fingerprint) -> Result<bool> {
     let slot = object::open(s, key, Read::Serializable).await?;
-    let now = present(s, &slot).await?;
-    Ok(now.or(slot.ghost().map(|ghost| Fingerprint::Absent(ghost.revision))) == Some(seen))
+    Ok(print(s, swaps, &slot).await? == Some(seen))
 }
 
-async fn present(s: &Scope<'_>, slot: &Slot) -> Result<Option<Fingerprint>> {
+/// None: an absent key without a ghost that is of use.
+async fn print(s: &Scope<'_>, swaps: u64, slot: &Slot) -> Result<Option<Fingerprint>> {
     if slot.key.len() > MAX_REDIS_KEY {
         return Ok(Some(Fingerprint::Impossible));
     }
-    let version = object::version(s, slot, Read::Serializable).await?;
-    Ok(version.map(|(revision, n)| Fingerprint::Present(revision, n)))
+    if let Some((revision, count)) = object::version(s, slot, Read::Serializable).await? {
+        return Ok(Some(Fingerprint::Present { revision, count, swaps }));
+    }
+    let ghost = slot.ghost().filter(|ghost| ghost.swaps == swaps);
+    Ok(ghost.map(|ghost| Fingerprint::Absent(ghost.revision)))
 }
 
-/// Writes the ghost, unless it has long to live.
-fn keep(s: &Scope<'_>, slot: &mut Slot, revision: u64) -> Result<()> {
-    let lives_on = |ghost: &Ghost| ghost.expire_at >= s.now.saturating_add(RENEWED_BELOW);
-    if slot.ghost().is_some_and(lives_on) {
-        return Ok(());
+/// Writes the ghost again, unless it has long to live. Whether it did.
+fn keep(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<bool> {
+    if ghost.expire_at >= s.now.saturating_add(RENEWED_BELOW) {
+        return Ok(false);
     }
-    object::put_ghost(s, slot, Ghost { revision, expire_at: s.now.saturating_add(LIFE) })
+    object::put_ghost(s, slot, Ghost { expire_at: s.now.saturating_add(LIFE), ..ghost })?;
+    Ok(true)
 }
 
 /// Writes again what ghosts there are under the names, in several transactions. Returns how many were written.
@@ -138,10 +139,10 @@ async fn renew_some(space: &Keyspace, names: &[Name]) -> Result<usize> {
     let catalog = space.catalog.load(&tx).await?;
     let mut renewed = 0;
     for (number, key) in names {
-        let Some(db) = catalog.prefixes.get(usize::from(*number)).copied() else { continue };
+        let Some(place) = catalog.place(*number) else { continue };
         let s = Scope {
             tx: &tx,
-            db,
+            db: place.prefix,
             number: *number,
             now,
             round: Round::default(),
@@ -150,10 +151,8 @@ async fn renew_some(space: &Keyspace, names: &[Name]) -> Result<usize> {
             life: Default::default(),
         };
         let mut slot = object::open(&s, key, Read::Serializable).await?;
-        if let Some(Ghost { revision, .. }) = slot.ghost().copied() {
-            let before = slot.stored_expiry();
-            keep(&s, &mut slot, revision)?;
-            renewed += usize::from(slot.stored_expiry() != before);
+        if let Some(ghost) = slot.ghost().copied().filter(|ghost| ghost.swaps == place.swaps) {
+            renewed += usize::from(keep(&s, &mut slot, ghost)?);
         }
     }
     if renewed > 0 {
@@ -162,31 +161,24 @@ async fn renew_some(space: &Keyspace, names: &[Name]) -> Result<usize> {
     Ok(renewed)
 }
 
-/// The ghosts that this server's clients rely on in database `db`, which has the prefix `from`.
-pub async fn ghosts(tx: &Tx, space: &Keyspace, db: u8, from: Prefix) -> Result<Vec<(Bytes, Ghost)>> {
+/// The ghosts that this server's clients rely on in database `db`, which is at `place`.
+pub async fn ghosts(tx: &Tx, space: &Keyspace, db: u8, place: Place) -> Result<Vec<(Bytes, Ghost)>> {
     let rows = space.absent.of(db, MOST_CARRIED).into_iter().map(async |key| {
-        let raw = tx.get(&from.record(&key), Read::Serializable).await?;
-        let stored = raw.as_ref().map(Stored::decode).transpose()?;
-        Result::Ok(if let Some(Stored::Ghost(ghost)) = stored { Some((key, ghost)) } else { None })
+        let raw = tx.get(&place.prefix.record(&key), Read::Serializable).await?;
+        Result::Ok(match raw.as_ref().map(Stored::decode).transpose()? {
+            Some(Stored::Ghost(ghost)) if ghost.swaps == place.swaps => Some((key, ghost)),
+            Some(Stored::Ghost(_) | Stored::Record(_)) | None => None,
+        })
     });
     join_all(rows).await.into_iter().filter_map(Result::transpose).collect()
 }
 
-/// Takes ghosts away from `s`, under which their database is not found any more: it may be found there again.
-pub async fn lift(s: &Scope<'_>, ghosts: &[(Bytes, Ghost)]) -> Result<()> {
-    for (key, _) in ghosts {
-        let mut slot = object::open(s, key, Read::Serializable).await?;
-        object::clear_ghost(s, &mut slot)?;
-    }
-    Ok(())
-}
-
 /// Takes ghosts along to `s`, under which their database is found from now on: a key that is absent there too has not changed.
-pub async fn carry(s: &Scope<'_>, ghosts: Vec<(Bytes, Ghost)>) -> Result<()> {
+pub async fn carry(s: &Scope<'_>, swaps: u64, ghosts: Vec<(Bytes, Ghost)>) -> Result<()> {
     for (key, ghost) in ghosts {
         let mut slot = object::open(s, &key, Read::Serializable).await?;
         if !slot.exists() {
-            object::put_ghost(s, &mut slot, ghost)?;
+            object::put_ghost(s, &mut slot, Ghost { swaps, ..ghost })?;
         }
     }
     Ok(())

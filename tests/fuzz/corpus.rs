@@ -5,6 +5,7 @@ use bytes::Bytes;
 use roaring::RoaringTreemap;
 use tern::commands::reply::Reply;
 use tern::commands::reply_codec;
+use tern::keyspace::catalog::Place;
 use tern::keyspace::collector::{State, encode_candidates};
 use tern::keyspace::ids::BLOCK;
 use tern::keyspace::instances::Instance;
@@ -84,7 +85,7 @@ pub fn records() -> Vec<Vec<u8>> {
     let record = |(n, value): (usize, Value)| {
         Record { revision: n as u64, expire_at: (n % 2 == 0).then_some(1 << 40), value }.encode()
     };
-    let ghost = Ghost { revision: 42, expire_at: 1 << 40 }.encode();
+    let ghost = Ghost { revision: 42, expire_at: 1 << 40, swaps: 1 }.encode();
     values.into_iter().enumerate().map(record).chain([ghost]).collect()
 }
 
@@ -154,7 +155,8 @@ pub fn forward_rows() -> Vec<Vec<u8>> {
 }
 
 pub fn catalog_rows() -> Vec<Vec<u8>> {
-    let prefixes = [0, 3, 255, 70_000, u32::MAX].map(|n| Prefix::from_number(n).as_bytes().to_vec());
+    let prefixes = [0, 3, 255, 70_000, u32::MAX]
+        .map(|n| Place { prefix: Prefix::from_number(n), swaps: u64::from(n) }.encode());
     let state = State { epoch: 3, owner: u64::MAX, to: 1 << 61, condemned: 9, ..State::default() };
     prefixes.into_iter().chain([state.encode(), State::default().encode()]).collect()
 }

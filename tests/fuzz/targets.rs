@@ -11,6 +11,7 @@ use tern::commands::reply_codec;
 use tern::commands::scan::parse_cursor;
 use tern::commands::table::rows as rows_of_commands;
 use tern::config::{Settings, from_text};
+use tern::keyspace::catalog::Place;
 use tern::keyspace::collector::{State, decode_candidates, encode_candidates};
 use tern::keyspace::instances::Instance;
 use tern::keyspace::keys::{Prefix, root};
@@ -190,9 +191,9 @@ fn forward_rows(row: &[u8]) {
 
 /// What every transaction looks at: the databases' prefixes, the state of the dictionary's collector.
 fn catalog_rows(input: &[u8]) {
-    if let Some(prefix) = Prefix::decode(input) {
-        assert_eq!(prefix.as_bytes(), input);
-        assert_eq!(Prefix::from_number(prefix.number()), prefix);
+    if let Some(place) = Place::decode(input) {
+        assert_eq!(place.encode(), input);
+        assert_eq!(Prefix::from_number(place.prefix.number()), place.prefix);
     }
     if let Ok(state) = State::decode(input) {
         assert_eq!(state.encode(), input);

@@ -60,7 +60,7 @@ impl Tamper for GhostsForEver {
         if tag(key) != b'K' || value.as_ref().is_some_and(|raw| !is_ghost(raw)) {
             return value;
         }
-        Some(Ghost { revision: 0, expire_at: u64::MAX }.encode().into())
+        Some(Ghost { revision: 0, expire_at: u64::MAX, swaps: 0 }.encode().into())
     }
 }
 

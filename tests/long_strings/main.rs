@@ -306,3 +306,16 @@ fn an_exec_answers_what_it_has_written() {
     assert_eq!((last.line.as_str(), last.bulks), ("*4", 2));
     assert_eq!(last.others, 4 + 1);
 }
+
+/// A call that a lane passes on has looked its key up there too: that does not count.
+#[test]
+fn what_is_passed_on_is_counted_once() {
+    let server = server();
+    let mut client = server.client();
+    client.line("CONFIG RESETSTAT");
+    let pipeline: [&[&str]; 2] = [&["SET", "quick", "v"], &["BITOP", "OR", "dst", "middle", "missing"]];
+    assert_eq!(ask(&server, &pipeline)[1].line, ":100000000");
+    let Value::Bulk(info) = client.line("INFO stats") else { panic!("no INFO") };
+    let info = String::from_utf8(info).unwrap();
+    assert!(info.contains("keyspace_hits:1\r\n") && info.contains("keyspace_misses:1\r\n"), "{info}");
+}

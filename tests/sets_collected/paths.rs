@@ -10,8 +10,8 @@ use tern::error::{Error, StoreError};
 use tern::keyspace::Scope;
 use tern::keyspace::collector::{Phase, Round, decode_candidates, encode_candidates};
 use tern::keyspace::ids::{BLOCK, ids_of_row};
-use tern::keyspace::keys::root;
-use tern::store::{RangeOptions, Read};
+use tern::keyspace::keys::{Prefix, root};
+use tern::store::{RangeOptions, Read, Tx};
 use tern::types::object;
 use tern::types::set;
 use tern::types::set::collect::{Collector, Pace, Step};
@@ -50,6 +50,11 @@ async fn is_condemned(c: &Cluster, member: &Bytes) -> bool {
 
 async fn smembers(c: &Cluster, key: &str) -> BTreeSet<Bytes> {
     members_of(c, 0, c.line(0, &format!("SMEMBERS {key}")).await).await.unwrap()
+}
+
+/// Database 0 as a transaction of server 0 has it that saw `round`.
+fn scope<'a>(c: &'a Cluster, tx: &'a Tx, db: Prefix, round: Round) -> Scope<'a> {
+    Scope { now: 1_000, round, ..c.space(0).scope(tx, db) }
 }
 
 #[tokio::test]
@@ -363,16 +368,7 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
     let tx = c.store.begin();
     let catalog = c.space(0).catalog.load(&tx).await.unwrap();
     let (db, round) = (catalog.prefixes[0], catalog.round);
-    let s = Scope {
-        tx: &tx,
-        db,
-        number: 0,
-        now: 1_000,
-        round,
-        space: c.space(0),
-        outbox: None,
-        life: Default::default(),
-    };
+    let s = scope(&c, &tx, db, round);
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
     let conflict = Err(Error::Store(StoreError::Conflict));
     assert_eq!(set::add_ids(&s, &mut slot, &words, &ahead).await, conflict);
@@ -393,16 +389,7 @@ async fn what_was_built_in_another_epoch_is_not_swapped_in() {
     for fits in [true, false] {
         let tx = c.store.begin();
         let round = c.space(0).catalog.load(&tx).await.unwrap().round;
-        let s = Scope {
-            tx: &tx,
-            db,
-            number: 0,
-            now: 1_000,
-            round,
-            space: c.space(0),
-            outbox: None,
-            life: Default::default(),
-        };
+        let s = scope(&c, &tx, db, round);
         assert_eq!(built.try_take(&s, &s).await, Ok(fits));
         cycles(&c, 1).await;
     }
@@ -425,16 +412,7 @@ async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
     let tx = c.store.begin();
     let catalog = c.space(0).catalog.load(&tx).await.unwrap();
     let (db, round) = (catalog.prefixes[0], catalog.round);
-    let s = Scope {
-        tx: &tx,
-        db,
-        number: 0,
-        now: 1_000,
-        round,
-        space: c.space(0),
-        outbox: None,
-        life: Default::default(),
-    };
+    let s = scope(&c, &tx, db, round);
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, Ok(600), "by their new ids too");
 }

@@ -4,6 +4,7 @@ use super::receipts::{self, Sizes};
 use super::view::View;
 use super::{Checker, Database, Problem, Verdict};
 use crate::error::StoreResult;
+use crate::keyspace::catalog::Place;
 use crate::keyspace::collector::{self, State};
 use crate::keyspace::ids::{self, BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
 use crate::keyspace::instances::Instance;
@@ -42,7 +43,7 @@ pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
 /// Databases as a view has them.
 pub(super) async fn databases(view: &View) -> StoreResult<Vec<Database>> {
     let rows = view.page(b"d", b"e", ALL).await?;
-    let one = |(key, value): &(Bytes, Bytes)| Some((*key.get(1)?, Prefix::decode(value)?));
+    let one = |(key, value): &(Bytes, Bytes)| Some((*key.get(1)?, Place::decode(value)?.prefix));
     Ok(rows.pairs.iter().filter_map(one).collect())
 }
 
@@ -110,7 +111,7 @@ fn sized(key: &[u8], key_len: usize, value: &[u8], len: usize, what: &str) -> Op
 
 /// A database's prefix is its own, the allocator cannot give it out again, and numbers of databases follow each other.
 async fn database(view: &View, key: &[u8], value: &[u8]) -> StoreResult<Option<String>> {
-    let Some(prefix) = Prefix::decode(value).filter(|_| key.len() == 2) else {
+    let Some(Place { prefix, .. }) = Place::decode(value).filter(|_| key.len() == 2) else {
         return Ok(Some("a database without a prefix".into()));
     };
     let number = prefix.number();

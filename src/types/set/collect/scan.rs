@@ -3,6 +3,7 @@
 use super::{Collector, Done, Halt};
 use crate::error::StoreError;
 use crate::keyspace::Scope;
+use crate::keyspace::catalog::Place;
 use crate::keyspace::collector::State;
 use crate::keyspace::keys::{Oid, Prefix, root};
 use crate::store::{RangeOptions, Read, Tx, key_after};
@@ -49,7 +50,7 @@ impl Collector<'_> {
     /// The prefixes of all databases.
     async fn databases(&self) -> Done<Vec<Prefix>> {
         let rows = self.page(&root::database(0), &root::collector()).await?;
-        let prefix = |(_, raw): &(Bytes, Bytes)| Prefix::decode(raw);
+        let prefix = |(_, raw): &(Bytes, Bytes)| Some(Place::decode(raw)?.prefix);
         let all: Option<Vec<Prefix>> = rows.iter().map(prefix).collect();
         all.ok_or_else(|| StoreError::Corrupt("prefix of a database".into()).into())
     }
