@@ -262,10 +262,14 @@ fn strangers_take_little_memory() {
                 let _ = stream.write(piece);
             }
         }
-        std::thread::sleep(Duration::from_millis(700));
-        let each = tern.resident().saturating_sub(before) / strangers.len();
+        // A debug build takes a second and more for the errors: the most that it held meanwhile counts.
+        let looks = (0..30).map(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            tern.resident()
+        });
+        let each = looks.max().unwrap().saturating_sub(before) / strangers.len();
         say(&format!("{what}, not logged in: {each} bytes of memory each"));
-        assert!(each < 96 << 10, "{what}: {each} bytes a connection");
+        assert!(each < 80 << 10, "{what}: {each} bytes a connection");
         witness.was_served(what);
     }
     let mut last = connect(&tern);
