@@ -4,6 +4,8 @@ use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -277,6 +279,13 @@ pub fn aside<T>(compute: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     let several = Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
     if several { tokio::task::block_in_place(compute) } else { compute() }
+}
+
+/// Runs what may compute for long between two waits, each stretch of it [`aside`]. A stretch ends where `work` waits for something: other
+/// tasks do not ask it to pause.
+pub async fn each_aside<F: Future>(work: F) -> F::Output {
+    let mut work = pin!(work);
+    poll_fn(|cx| aside(|| work.as_mut().poll(cx))).await
 }
 
 #[cfg(test)]

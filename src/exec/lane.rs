@@ -3,9 +3,9 @@
 
 use super::attempt::Attempts;
 use super::gather::Gather;
-use super::{Done, Forced, Job, Unit, reads};
+use super::{Done, Forced, Job, LARGE, Unit, reads};
 use crate::commands::cx::Server;
-use crate::env::Clock;
+use crate::env::{Clock, each_aside};
 use crate::error::StoreError;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -73,7 +73,9 @@ async fn drain(
     let mut jobs = VecDeque::new();
     while gather.collect(&mut *receiver.lock().await, &mut buffer).await {
         jobs.extend(buffer.drain(..));
-        if heavy {
+        if heavy && jobs.iter().any(|job| job.unit.weight() > LARGE) {
+            each_aside(worker.drain_heavy(&mut jobs)).await
+        } else if heavy {
             worker.drain_heavy(&mut jobs).await
         } else {
             worker.drain(&mut jobs).await

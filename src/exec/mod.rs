@@ -51,6 +51,8 @@ pub use watch::Watched;
 /// transaction can: interning a member writes up to six times its bytes.
 const HEAVY_CALL: usize = 1 << 19;
 const HEAVY_UNIT: usize = 5 << 18;
+/// Weight beyond which a unit's work is done aside: to look at each argument, or byte, takes longer than others should wait.
+pub const LARGE: usize = 1 << 20;
 /// What an argument weighs beside its bytes.
 const ARGUMENT: usize = 128;
 /// Heavy units that run at once.
@@ -141,9 +143,12 @@ impl Unit {
         writes.flat_map(|c| table::written_keys(c.row, &c.argv)).map(|key| hash(key)).collect()
     }
 
+    fn weight(&self) -> usize {
+        self.calls.iter().map(Call::weight).sum()
+    }
+
     fn is_heavy(&self) -> bool {
-        let weight = || self.calls.iter().map(Call::weight).sum::<usize>();
-        self.calls.iter().any(Call::is_heavy) || weight() > HEAVY_UNIT
+        self.calls.iter().any(Call::is_heavy) || self.weight() > HEAVY_UNIT
     }
 
     /// Where the unit queues: the hash of its first key (0 without one), so that writers of one key share a lane.

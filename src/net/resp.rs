@@ -18,7 +18,7 @@ use redis_protocol::resp2::types::RangeFrame;
 const MIN_READ: usize = 4 * 1024;
 /// Room for a read when much is expected. Also the size beyond which a buffer is not kept for small requests.
 const MAX_READ: usize = 64 * 1024;
-/// A request of more bytes is taken apart aside.
+/// A request of more bytes is moved and taken apart aside.
 const LONG: usize = 1 << 20;
 
 /// The bytes of one connection that are not yet requests.
@@ -93,6 +93,9 @@ impl Decoder {
             let mut grown = BytesMut::with_capacity(self.buf.len() + by);
             grown.extend_from_slice(&self.buf);
             self.buf = grown;
+        } else if self.buf.len() > LONG {
+            // All of it is copied.
+            aside(|| self.buf.reserve(by));
         } else {
             self.buf.reserve(by);
         }

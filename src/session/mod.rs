@@ -23,9 +23,9 @@ use crate::commands::monitor;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, PREFIX, Run, SessionOp};
 use crate::config::Allowed;
-use crate::env::aside;
+use crate::env::{aside, each_aside};
 use crate::error::ReplyError;
-use crate::exec::{Call, Done, Executor, Unit, slow};
+use crate::exec::{Call, Done, Executor, LARGE, Unit, slow};
 use crate::telemetry::Outcome;
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
@@ -45,7 +45,9 @@ const MAX_WINDOW_WEIGHT: usize = 3 << 18;
 const MUCH: usize = 1 << 20;
 const LITTLE: usize = 64 << 10;
 /// Arguments of a call that is checked aside: to look at each takes a while.
-const MANY_ARGUMENTS: usize = 100_000;
+const MANY_ARGUMENTS: usize = 10_000;
+/// Bytes of a call that is checked aside where names are held against a user's patterns.
+const LONG_NAMES: usize = 4 << 10;
 
 /// Whether a session can take further requests before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,9 +146,17 @@ impl Session {
     }
 
     /// Takes a request of at least one argument.
-    pub fn take(&mut self, mut argv: Vec<Bytes>) -> Room {
-        let server = self.executor.server();
-        server.acl.refresh(&mut self.rights, &self.client.user);
+    pub fn take(&mut self, argv: Vec<Bytes>) -> Room {
+        self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
+        let bytes = || argv.iter().map(Bytes::len).sum::<usize>();
+        if argv.len() > MANY_ARGUMENTS || self.rights.restricted().is_some() && bytes() > LONG_NAMES {
+            aside(|| self.judge(argv))
+        } else {
+            self.judge(argv)
+        }
+    }
+
+    fn judge(&mut self, mut argv: Vec<Bytes>) -> Room {
         let standing = Standing {
             authenticated: self.is_authenticated(),
             in_multi: self.multi.is_some(),
@@ -154,12 +164,7 @@ impl Session {
             rights: self.rights.restricted().map(|user| &**user),
             only_listens: self.client.protocol == Protocol::Resp2 && self.client.handle.is_subscribed(),
         };
-        let verdict = if argv.len() > MANY_ARGUMENTS {
-            aside(|| gate::check(&argv, standing))
-        } else {
-            gate::check(&argv, standing)
-        };
-        match verdict {
+        match gate::check(&argv, standing) {
             Verdict::Pass { row, names, under_id } => {
                 self.client.handle.on_command(table::index_of(row));
                 let id = if under_id { argv.drain(..PREFIX).next_back() } else { None };
@@ -191,6 +196,21 @@ impl Session {
     /// Runs the window, or what ended it where there is no window. The replies are then in [`Session::replies`], to be
     /// encoded before it runs again: what ends a window may change the protocol.
     pub async fn run(&mut self) {
+        if self.is_large() { each_aside(self.run_next()).await } else { self.run_next().await }
+    }
+
+    /// Whether what runs next is so much that others would wait while it is looked at.
+    fn is_large(&self) -> bool {
+        let next = match &self.next {
+            _ if self.window.len() > 0 => self.window.weight,
+            Some(Next::Op(SessionOp::Exec | SessionOp::Discard | SessionOp::Reset, _)) => self.queued(),
+            Some(Next::Op(_, call) | Next::Alone(call)) => call.weight(),
+            None => 0,
+        };
+        next > LARGE
+    }
+
+    async fn run_next(&mut self) {
         self.client.handle.set_argv(self.taken());
         let may_run = self.wait_out_pause().await;
         if self.window.len() > 0 {
