@@ -53,6 +53,9 @@ pub const ROWS: &[Row] = &[
 
 const NO_LISTS: ReplyError =
     ReplyError::new("ERR SORT with STORE makes a list: this server has strings and sets only");
+const TOO_MANY: ReplyError = ReplyError::new(
+    "ERR what GET names for all members would take more memory than proto-max-bulk-len: ask for fewer",
+);
 const TOO_MUCH: ReplyError =
     ReplyError::new("ERR the strings that BY names are longer together than proto-max-bulk-len");
 const NO_NUMBER: ReplyError = ReplyError::new("ERR One or more scores can't be converted into double");
@@ -141,11 +144,17 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
     if options.get.is_empty() {
         return Ok(Reply::bulks(members.iter().cloned()));
     }
-    let wanted = members.iter().flat_map(|member| options.get.iter().map(move |get| (*get, member)));
-    let wanted: Vec<_> = wanted.collect();
-    let mut found = Vec::with_capacity(wanted.len());
-    for some in wanted.chunks(AT_ONCE) {
-        found.extend(try_join_all(some.iter().map(|(pattern, member)| got(cx, &s, pattern, member))).await?);
+    let count = members.len().saturating_mul(options.get.len());
+    if count.saturating_mul(size_of::<Reply>()) > cx.server.config.get().proto_max_bulk_len {
+        return Err(TOO_MANY.into());
+    }
+    let mut found = Vec::with_capacity(count);
+    let gets = options.get.as_slice();
+    for some in members.chunks((AT_ONCE / gets.len()).max(1)) {
+        for gets in gets.chunks(AT_ONCE) {
+            let wanted: Vec<_> = some.iter().flat_map(|m| gets.iter().map(move |get| (*get, m))).collect();
+            found.extend(try_join_all(wanted.iter().map(|(pattern, m)| got(cx, &s, pattern, m))).await?);
+        }
     }
     Ok(Reply::Array(found))
 }
