@@ -371,7 +371,10 @@ async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Map(vec![
         (Reply::bulk_static("flags"), Reply::Set(set.collect())),
         (Reply::bulk_static("redirect"), Reply::Int(handle.redirect())),
-        (Reply::bulk_static("prefixes"), Reply::bulks(cx.server.tracking.prefixes(cx.client.id))),
+        (
+            Reply::bulk_static("prefixes"),
+            Reply::bulks(cx.server.tracking.prefixes(cx.client.id).iter().cloned()),
+        ),
     ]))
 }
 

@@ -40,6 +40,7 @@ use super::cx::Server;
 use super::mailbox::Mailbox;
 use super::pace::Pace;
 use super::reply::Reply;
+use crate::env::aside;
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::keyspace::messages::{Message, Origin};
 use crate::store::Version;
@@ -109,7 +110,7 @@ pub struct Tracker {
     mode: Mode,
     /// To whom its invalidations go; 0: to itself.
     redirect: u64,
-    prefixes: BTreeSet<Bytes>,
+    prefixes: Arc<BTreeSet<Bytes>>,
     /// It is told of what was committed after that.
     since: Version,
 }
@@ -223,7 +224,7 @@ impl Tracking {
     }
 
     /// The prefixes of a client.
-    pub fn prefixes(&self, id: u64) -> BTreeSet<Bytes> {
+    pub fn prefixes(&self, id: u64) -> Arc<BTreeSet<Bytes>> {
         self.get(id).map(|tracker| tracker.prefixes).unwrap_or_default()
     }
 
@@ -232,39 +233,67 @@ impl Tracking {
         let id = mailbox.client().id;
         let before = self.get(id);
         let since = before.as_ref().map_or(since, |before| before.since);
-        let mut prefixes = before.map(|before| before.prefixes).unwrap_or_default();
+        let mut prefixes = before.map(|before| BTreeSet::clone(&before.prefixes)).unwrap_or_default();
         if options.mode.bcast && options.prefixes.is_empty() {
             prefixes.insert(Bytes::new());
         }
         prefixes.extend(options.prefixes);
         let (mailbox, mode, redirect) = (mailbox.clone(), options.mode, options.redirect);
+        let prefixes = Arc::new(prefixes);
         self.set(id, Some(Tracker { mailbox, mode, redirect, prefixes, since }));
     }
 
     /// Makes a client track as `tracker` says, or not at all. What it has read stays in the table, until somebody changes it.
     pub fn set(&self, id: u64, tracker: Option<Tracker>) {
+        let (old, new) =
+            (self.prefixes(id), tracker.as_ref().map(|new| new.prefixes.clone()).unwrap_or_default());
+        if old.len() + new.len() > PAGE {
+            aside(|| self.replace(id, tracker, &old, &new));
+            aside(|| drop(old));
+        } else {
+            self.replace(id, tracker, &old, &new);
+        }
+    }
+
+    /// Prefixes of a client that does not track lead to nobody: they come before it does and go after it, a [`PAGE`] at a time.
+    fn replace(&self, id: u64, tracker: Option<Tracker>, old: &BTreeSet<Bytes>, new: &BTreeSet<Bytes>) {
+        self.each_prefix(new.difference(old), |prefixes, prefix| {
+            prefixes.entry(prefix.clone()).or_default().insert(id);
+        });
+        self.exchange(id, tracker);
+        self.each_prefix(old.difference(new), |prefixes, prefix| {
+            if let Some(ids) = prefixes.get_mut(prefix) {
+                ids.remove(&id);
+                if ids.is_empty() {
+                    prefixes.remove(prefix);
+                }
+            }
+        });
+    }
+
+    fn each_prefix<'p>(&self, of: impl Iterator<Item = &'p Bytes>, change: impl Fn(&mut Prefixes, &Bytes)) {
+        let of: Vec<&Bytes> = of.collect();
+        for page in of.chunks(PAGE) {
+            let mut hub = self.hub.lock();
+            page.iter().for_each(|prefix| change(&mut hub.prefixes, prefix));
+        }
+    }
+
+    fn exchange(&self, id: u64, tracker: Option<Tracker>) {
         let mut guard = self.hub.lock();
         let hub = &mut *guard;
         let old = hub.trackers.remove(&id);
-        for prefix in old.iter().flat_map(|old| &old.prefixes) {
-            if let Some(ids) = hub.prefixes.get_mut(prefix) {
-                ids.remove(&id);
-            }
-        }
-        for prefix in tracker.iter().flat_map(|new| &new.prefixes) {
-            hub.prefixes.entry(prefix.clone()).or_default().insert(id);
-        }
-        hub.prefixes.retain(|_, ids| !ids.is_empty());
         if let Some(shown) = tracker.as_ref().or(old.as_ref()) {
             let state = tracker.as_ref().map(|new| (new.mode.bcast, new.redirect));
             shown.mailbox.client().set_tracking(state);
         }
         hub.trackers.extend(tracker.map(|tracker| (id, tracker)));
-        if hub.trackers.is_empty() {
-            hub.table = Table::default();
-        }
+        let forgotten =
+            if hub.trackers.is_empty() { std::mem::take(&mut hub.table) } else { Table::default() };
         self.on.store(!hub.trackers.is_empty(), Ordering::SeqCst);
         self.count(&hub.table);
+        drop(guard);
+        forgotten.discard();
     }
 
     /// Remembers that a client reads `keys`. To be called before the transaction begins that reads them.
@@ -425,19 +454,24 @@ impl Server {
 impl Tracking {
     /// To those who have read what has changed.
     fn tell_readers(&self, server: &Server, changes: &[(Version, &Message)]) {
-        let mut hub = self.hub.lock();
+        let (mut hub, mut forgotten) = (self.hub.lock(), Table::default());
         for (version, message) in changes {
             self.committed(*version);
             match message {
                 Message::Changed(by, key) => self.changed(server, &mut hub, *version, *by, key),
                 Message::Flushed(_) => {
-                    hub.table = Table::default();
+                    let table = std::mem::take(&mut hub.table);
+                    if table.len() > 0 {
+                        forgotten = table;
+                    }
                     hub.trackers.values().for_each(|tracker| self.send(server, tracker, &Reply::Nil));
                 }
                 _ => {}
             }
         }
         self.count(&hub.table);
+        drop(hub);
+        forgotten.discard();
     }
 
     /// The prefixes that somebody has of the keys that have changed, each with the places of those changes.

@@ -1,5 +1,6 @@
 //! Who has read which keys. Ordered by the hash of the names, so that what is evicted in that order is evicted by chance.
 
+use crate::env::aside;
 use crate::keyspace::keys::hash;
 use crate::store::Version;
 use bytes::Bytes;
@@ -9,6 +10,8 @@ use std::collections::BTreeMap;
 const NAME: usize = 96;
 const READER: usize = 32;
 
+/// Names that take a while to be dropped.
+const MANY: usize = 1024;
 /// Clients of one name from which on it is looked whether some have left.
 const CROWD: usize = 64;
 
@@ -78,6 +81,13 @@ impl Table {
             self.items += ids.len();
             self.text += key.len();
             self.keys.insert((hash(key), Bytes::copy_from_slice(key)), ids);
+        }
+    }
+
+    /// Drops it, a large one aside.
+    pub(super) fn discard(self) {
+        if self.len() > MANY {
+            aside(|| drop(self));
         }
     }
 
