@@ -88,27 +88,63 @@ pub(super) fn find(name: &[u8]) -> Option<(String, &'static Row)> {
 }
 
 async fn all(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Array(table::rows().map(|row| info_of(row.name, row)).collect()))
+    let (mut all, mut pace) = (Vec::new(), Pace::default());
+    for row in table::rows() {
+        all.push(info_of(row.name, row));
+        described(&mut pace, row).await;
+    }
+    Ok(Reply::Array(all))
 }
 
 async fn count(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(table::rows().count() as i64))
 }
 
+/// Names that INFO and DOCS take: some times as many as there are. What is said of each is a hundred times as long as its name.
+const MOST_NAMES: usize = 1024;
+/// Steps of work ([`Pace`]) that the description of a row takes, with each of its subcommands.
+const DESCRIPTION: usize = 1 << 9;
+
+/// The rows of these names, in their order.
+fn named<'a>(names: &'a [Bytes]) -> Result<impl Iterator<Item = Option<(String, &'static Row)>> + 'a> {
+    if names.len() > MOST_NAMES {
+        return Err(ReplyError::of(format!("ERR at most {MOST_NAMES} names can be asked for at once")).into());
+    }
+    Ok(names.iter().map(|name| find(name)))
+}
+
+/// Lets others come first while rows are described.
+async fn described(pace: &mut Pace, row: &Row) {
+    pace.spend(DESCRIPTION * (1 + row.subs.len())).await;
+}
+
 async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if args.is_empty() {
         return all(cx, args).await;
     }
-    let one = |name: &Bytes| find(name).map_or(Reply::Nil, |(label, row)| info_of(&label, row));
-    Ok(Reply::Array(args.rest().iter().map(one).collect()))
+    let (mut all, mut pace) = (Vec::with_capacity(args.len().min(MOST_NAMES)), Pace::default());
+    for found in named(args.rest())? {
+        let Some((label, row)) = found else {
+            all.push(Reply::Nil);
+            continue;
+        };
+        all.push(info_of(&label, row));
+        described(&mut pace, row).await;
+    }
+    Ok(Reply::Array(all))
 }
 
 async fn docs(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let found: Vec<(String, &Row)> = match args.rest() {
         [] => table::rows().map(|row| (row.name.to_owned(), row)).collect(),
-        names => names.iter().filter_map(|name| find(name)).collect(),
+        names => named(names)?.flatten().collect(),
     };
-    Ok(Reply::Map(found.into_iter().map(|(label, row)| (Reply::text(label), docs_of(row))).collect()))
+    let (mut all, mut pace) = (Vec::with_capacity(found.len()), Pace::default());
+    for (label, row) in found {
+        all.push((Reply::text(label), docs_of(row)));
+        described(&mut pace, row).await;
+    }
+    Ok(Reply::Map(all))
 }
 
 async fn list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

@@ -9,6 +9,7 @@ use crate::telemetry::counters::CommandStats;
 use crate::telemetry::spikes::{Sample, Series};
 use crate::{handler, help};
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 const BASE: Row = Row {
@@ -88,12 +89,12 @@ fn number(n: u64) -> Reply {
 
 /// A container's name means its subcommands.
 async fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    let meant = |label: &str, name: &Bytes| {
+    let names: HashSet<Vec<u8>> = args.rest().iter().map(|name| name.to_ascii_lowercase()).collect();
+    let meant = |label: &str| {
         let container = label.split('|').next().unwrap_or_default();
-        name.eq_ignore_ascii_case(label.as_bytes()) || name.eq_ignore_ascii_case(container.as_bytes())
+        names.contains(label.as_bytes()) || names.contains(container.as_bytes())
     };
-    let named =
-        |stats: &&CommandStats| args.is_empty() || args.rest().iter().any(|name| meant(&stats.label, name));
+    let named = |stats: &&CommandStats| args.is_empty() || meant(&stats.label);
     let ran = cx.server.telemetry.commands.iter().filter(named).filter(|stats| stats.latency.count() > 0);
     Ok(Reply::Map(ran.map(|stats| (Reply::text(stats.label.clone()), distribution(stats))).collect()))
 }
