@@ -18,8 +18,9 @@ pub use selector::{Denied, RuleError};
 pub use user::{DEFAULT, User};
 
 use crate::commands::args::quoted;
+use crate::env::aside;
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,6 +32,8 @@ pub type Users = BTreeMap<Bytes, Arc<User>>;
 #[derive(Debug)]
 pub struct Acl {
     users: RwLock<Users>,
+    /// Of whoever changes users. Apart from the lock on them, which everybody needs: rules take their time.
+    turn: Mutex<()>,
     generation: AtomicU64,
     /// The default user needs no password.
     open: AtomicBool,
@@ -61,7 +64,12 @@ pub enum SetUserError {
     Rule(Bytes, RuleError),
     /// A parenthesis is missing.
     Open(Bytes),
+    /// More than `MOST_RULES`.
+    TooMany,
 }
+
+/// Rules of one change.
+const MOST_RULES: usize = 20_000;
 
 impl SetUserError {
     /// What a client reads, without a code.
@@ -74,6 +82,7 @@ impl SetUserError {
                 let first = quoted(first);
                 format!("Unmatched parenthesis in acl selector starting at '{first}'.")
             }
+            SetUserError::TooMany => format!("A user is given at most {MOST_RULES} rules at once"),
         }
     }
 }
@@ -83,6 +92,7 @@ impl Acl {
     pub fn new(requirepass: &str) -> Self {
         let acl = Acl {
             users: RwLock::new(BTreeMap::from([(DEFAULT, Arc::new(User::open()))])),
+            turn: Mutex::default(),
             generation: AtomicU64::new(1),
             open: AtomicBool::new(true),
             defined: AtomicBool::new(false),
@@ -104,7 +114,18 @@ impl Acl {
         });
     }
 
+    /// Nobody else changes users meanwhile. Whoever waits for that keeps no worker thread.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        aside(|| self.turn.lock())
+    }
+
     fn change<T>(&self, with: impl FnOnce(&mut Users) -> T) -> T {
+        let _turn = self.turn();
+        self.changed(with)
+    }
+
+    /// As [`Acl::change`], for whoever has the turn.
+    fn changed<T>(&self, with: impl FnOnce(&mut Users) -> T) -> T {
         let mut users = self.users.write();
         let out = with(&mut users);
         let open = users.get(&DEFAULT).is_some_and(|user| user.nopass && user.enabled);
@@ -147,16 +168,18 @@ impl Acl {
     /// Applies all rules to the user of this name, who is made where there is none, or none of them.
     pub fn set_user(&self, name: &Bytes, rules: &[Bytes], all_channels: bool) -> Result<(), SetUserError> {
         let rules = user::joined(rules).map_err(SetUserError::Open)?;
-        self.change(|users| {
-            let old = users.get(name).map(|user| User::clone(user));
-            let mut user = old.unwrap_or_else(|| User::new(all_channels));
-            for rule in &rules {
-                user.apply(rule, all_channels).map_err(|e| SetUserError::Rule(rule.clone(), e))?;
-            }
-            users.insert(name.clone(), Arc::new(user));
-            self.defined.store(true, Ordering::Release);
-            Ok(())
-        })
+        let words = |rule: &Bytes| rule.split(u8::is_ascii_whitespace).take(MOST_RULES + 1).count();
+        if rules.iter().map(words).sum::<usize>() > MOST_RULES {
+            return Err(SetUserError::TooMany);
+        }
+        let _turn = self.turn();
+        let mut user = self.get(name).map_or_else(|| User::new(all_channels), |user| User::clone(&user));
+        for rule in &rules {
+            user.apply(rule, all_channels).map_err(|e| SetUserError::Rule(rule.clone(), e))?;
+        }
+        self.changed(|users| users.insert(name.clone(), Arc::new(user)));
+        self.defined.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Removes users. Returns the names of those that there were.

@@ -2,7 +2,7 @@
 
 use super::Acl;
 use super::log::Refusal;
-use super::selector::{Denied, Selector, word};
+use super::selector::{Denied, RuleError, Selector, word};
 use super::user::{DEFAULT, User};
 use crate::commands::args::{Args, MAX_QUOTED, quoted, quoted_up_to};
 use crate::commands::command::find;
@@ -12,6 +12,7 @@ use crate::commands::pace::beside;
 use crate::commands::reply::Reply;
 use crate::commands::subscribers::Kind;
 use crate::commands::table::{self, Flags, Group, PREFIX, Row, Run};
+use crate::env::aside;
 use crate::error::{ReplyError, Result};
 use crate::{handler, help};
 use bytes::Bytes;
@@ -154,9 +155,12 @@ async fn cat(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 
 async fn setuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let name = args.next()?;
-    word(name).map_err(|_| ReplyError::new("ERR Usernames can't contain spaces or null characters"))?;
+    word(name).map_err(|e| match e {
+        RuleError::TooLong => ReplyError::of(format!("ERR {}", e.text())),
+        _ => ReplyError::new("ERR Usernames can't contain spaces or null characters"),
+    })?;
     let all_channels = cx.server.config.get().acl_pubsub_default;
-    let set = cx.server.acl.set_user(name, args.rest(), all_channels);
+    let set = aside(|| cx.server.acl.set_user(name, args.rest(), all_channels));
     set.map_err(|e| ReplyError::of(format!("ERR {}", e.text())))?;
     close_subscribers(cx);
     Ok(Reply::Ok)
@@ -321,7 +325,7 @@ fn verdict(user: &User, row: &'static Row, argv: &[Bytes], names: usize, label: 
         let name = quoted(name);
         Reply::text(format!("This user has no permissions to {what} the '{name}' {kind}"))
     };
-    match user.check(row, argv, names) {
+    match aside(|| user.check(row, argv, names)) {
         Ok(()) => Reply::Ok,
         Err(Denied::Command) => may_not("run", label.as_bytes(), "command"),
         Err(Denied::Key(key)) => may_not("access", &key, "key"),

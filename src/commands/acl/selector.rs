@@ -13,10 +13,17 @@ use crate::commands::key_flags::key_flags;
 use crate::commands::table::{self, Flags, KeySpec, Row};
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// Steps that a pattern may take for a key or channel: some 100 µs. One that takes more allows nothing, so that nobody holds the
 /// server with a long name that somebody's pattern has to be tried on at every byte.
 const STEPS: usize = 1 << 16;
+
+/// Patterns of keys that a selector has at most, of channels, rules about commands: each key is held against each pattern.
+pub(super) const MOST: usize = 4096;
+/// Bytes of a pattern, of a user's name, of an allowed first argument.
+const LONGEST: usize = 64 << 10;
 
 /// Why a rule was refused. The texts are Redis'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +44,10 @@ pub enum RuleError {
     LongPassword,
     /// A first argument of a subcommand.
     FirstArgument,
+    /// More of a kind than `MOST`.
+    TooMany,
+    /// Longer than `LONGEST`.
+    TooLong,
 }
 
 impl RuleError {
@@ -59,6 +70,8 @@ impl RuleError {
             }
             RuleError::LongPassword => "A password has at most 16384 bytes",
             RuleError::FirstArgument => "Allowing first-arg of a subcommand is not supported",
+            RuleError::TooMany => "A user has at most 4096 patterns, rules, passwords or selectors",
+            RuleError::TooLong => "A pattern or name has at most 65536 bytes",
         }
     }
 }
@@ -117,6 +130,15 @@ impl KeyPattern {
         [prefix, &self.name.pattern].concat()
     }
 }
+
+/// The rows of each category.
+static OF_CATEGORY: LazyLock<BTreeMap<&'static str, Vec<&'static Row>>> = LazyLock::new(|| {
+    let mut rows: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    for (label, row) in table::labelled() {
+        categories(&label, row).into_iter().for_each(|category| rows.entry(category).or_default().push(row));
+    }
+    rows
+});
 
 /// What is allowed together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,11 +225,13 @@ impl Selector {
             return Err(RuleError::AllKeys);
         }
         let pattern = word(pattern)?;
+        let full = self.keys.len() >= MOST;
         match self.keys.iter_mut().find(|k| k.name.pattern == pattern) {
             Some(known) => {
                 known.access.read |= access.read;
                 known.access.write |= access.write;
             }
+            None if full => return Err(RuleError::TooMany),
             None => self.keys.push(KeyPattern { name: Name::new(pattern, MAX_REDIS_KEY), access }),
         }
         Ok(())
@@ -218,19 +242,21 @@ impl Selector {
             return Err(RuleError::AllChannels);
         }
         let pattern = word(pattern)?;
-        if !self.channels.iter().any(|known| known.pattern == pattern) {
-            self.channels.push(Name::new(pattern, usize::MAX));
+        if self.channels.iter().any(|known| known.pattern == pattern) {
+            return Ok(());
         }
+        if self.channels.len() >= MOST {
+            return Err(RuleError::TooMany);
+        }
+        self.channels.push(Name::new(pattern, usize::MAX));
         Ok(())
     }
 
     fn change_category(&mut self, allow: bool, category: &[u8]) -> Result<(), RuleError> {
         let known = CATEGORIES.iter().find(|c| category.eq_ignore_ascii_case(c.as_bytes()));
         let known = *known.ok_or(RuleError::Unknown)?;
-        for (label, row) in table::labelled() {
-            if categories(&label, row).contains(&known) {
-                self.change(row, allow);
-            }
+        for row in OF_CATEGORY.get(known).into_iter().flatten() {
+            self.change(row, allow);
         }
         self.note(format!("@{known}").as_bytes(), allow);
         Ok(())
@@ -261,6 +287,9 @@ impl Selector {
         }
         if first.is_empty() || word(first).is_err() {
             return Err(RuleError::Syntax);
+        }
+        if self.rules.len() >= MOST {
+            return Err(RuleError::TooMany);
         }
         match row {
             Some(row) if row.subs.is_empty() => {
@@ -404,6 +433,9 @@ fn access(rest: &[u8]) -> Option<(Access, &[u8])> {
 /// A pattern, or a user's name, without spaces.
 pub(super) fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
     let bad = |b: &u8| matches!(b, b'\t'..=b'\r' | b' ' | 0);
+    if raw.len() > LONGEST {
+        return Err(RuleError::TooLong);
+    }
     if raw.iter().any(bad) { Err(RuleError::Syntax) } else { Ok(Bytes::copy_from_slice(raw)) }
 }
 

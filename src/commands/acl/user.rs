@@ -1,6 +1,6 @@
 //! A user: passwords, whether it may log in, and its selectors. Values are replaced as a whole, never changed in place.
 
-use super::selector::{Denied, RuleError, Selector};
+use super::selector::{Denied, MOST, RuleError, Selector};
 use crate::commands::table::Row;
 use crate::config::MAX_PASSWORD;
 use bytes::Bytes;
@@ -69,12 +69,15 @@ impl User {
     fn apply_other(&mut self, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
         match rule {
             [b'>', password @ ..] if password.len() > MAX_PASSWORD => return Err(RuleError::LongPassword),
-            [b'>', password @ ..] => self.add_password(hash(password)),
-            [b'#', hash @ ..] => self.add_password(checked(hash)?),
+            [b'>', password @ ..] => return self.add_password(hash(password)),
+            [b'#', hash @ ..] => return self.add_password(checked(hash)?),
             [b'<', password @ ..] if password.len() > MAX_PASSWORD => return Err(RuleError::NoSuchPassword),
             [b'<', password @ ..] => return self.remove_password(&hash(password)),
             [b'!', hash @ ..] => return self.remove_password(&checked(hash)?),
             [b'(', rules @ .., b')'] => {
+                if self.selectors.len() > MOST {
+                    return Err(RuleError::TooMany);
+                }
                 let mut selector = Selector::new(all_channels);
                 for rule in rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
                     // Shown, it would end the selector where it stands: Redis writes a file of users then that it refuses to read.
@@ -90,11 +93,14 @@ impl User {
         Ok(())
     }
 
-    fn add_password(&mut self, hash: String) {
-        self.nopass = false;
-        if !self.passwords.contains(&hash) {
-            self.passwords.push(hash);
+    fn add_password(&mut self, hash: String) -> Result<(), RuleError> {
+        let known = self.passwords.contains(&hash);
+        if !known && self.passwords.len() >= MOST {
+            return Err(RuleError::TooMany);
         }
+        self.nopass = false;
+        self.passwords.extend(Some(hash).filter(|_| !known));
+        Ok(())
     }
 
     fn remove_password(&mut self, hash: &str) -> Result<(), RuleError> {
