@@ -249,6 +249,8 @@ async fn densify(s: &Scope<'_>, slot: &mut Slot, hll: &mut HyperLogLog) -> Resul
 
 /// Elements of the self-test. Redis takes ten million, and stands still for seconds.
 const TESTED: u64 = 100_000;
+/// Elements of a self-test after which others come first.
+const TESTED_AT_ONCE: u64 = 1000;
 
 /// Sparse and dense must agree, and be as exact as they promise: a standard error of 1.04 / sqrt(registers).
 async fn pfselftest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
@@ -263,6 +265,9 @@ async fn pfselftest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
         if n == checkpoint {
             check_estimates(n, sparse.count()?, dense.count()?)?;
             checkpoint *= 10;
+        }
+        if n.is_multiple_of(TESTED_AT_ONCE) {
+            yield_now().await;
         }
     }
     Ok(Reply::Ok)
