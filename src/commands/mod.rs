@@ -9,6 +9,7 @@ pub mod mailbox;
 pub mod reply;
 pub mod reply_codec;
 pub mod subscribers;
+pub mod syntax;
 pub mod table;
 pub mod tracking;
 
@@ -18,7 +19,6 @@ pub mod pace;
 mod bitfield;
 mod bulk;
 mod float;
-mod syntax;
 
 pub mod bitmaps;
 pub mod client;

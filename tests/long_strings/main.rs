@@ -10,12 +10,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod others;
-
-use others::Others;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use support::others::Others;
 use support::resp::{Client, Value, request};
 use support::server::{Server, tern};
 use support::{env_number, say};

@@ -7,6 +7,7 @@
 #[allow(clippy::duplicate_mod, reason = "a test may use several of the rigs")]
 #[path = "../fdb_cluster/mod.rs"]
 pub mod fdb_cluster;
+pub mod others;
 pub mod resp;
 pub mod rng;
 pub mod server;

@@ -1,7 +1,7 @@
 //! Three clients that are served while another one attacks.
 
-use crate::support::resp::{Client, Value};
-use crate::support::server::Server;
+use super::resp::{Client, Value, text};
+use super::server::Server;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 pub struct Others {
     stop: Arc<AtomicBool>,
-    asking: Vec<JoinHandle<Duration>>,
+    asking: Vec<JoinHandle<Result<Duration, String>>>,
     watching: JoinHandle<usize>,
 }
 
@@ -32,22 +32,34 @@ impl Others {
 
     /// Their longest wait, and the largest resident memory of the server in bytes.
     pub fn stop(self) -> (Duration, usize) {
+        self.end().unwrap()
+    }
+
+    /// As `stop`. Err: one of them was not answered any more, or with an error.
+    pub fn end(self) -> Result<(Duration, usize), String> {
         self.stop.store(true, Ordering::Relaxed);
-        let waits = self.asking.into_iter().map(|asking| asking.join().unwrap());
-        (waits.max().unwrap(), self.watching.join().unwrap())
+        let waits: Result<Vec<Duration>, String> =
+            self.asking.into_iter().map(|asking| asking.join().unwrap()).collect();
+        let peak = self.watching.join().unwrap();
+        Ok((waits?.into_iter().max().unwrap(), peak))
     }
 }
 
-fn ask(mut client: Client, line: &str, stop: &AtomicBool) -> Duration {
+fn ask(mut client: Client, line: &str, stop: &AtomicBool) -> Result<Duration, String> {
     let mut longest = Duration::ZERO;
     client.set_timeout(Duration::from_secs(120));
     while !stop.load(Ordering::Relaxed) {
         let since = Instant::now();
-        assert!(!matches!(client.line(line), Value::Error(_)), "{line}");
+        let words: Vec<&str> = line.split(' ').collect();
+        match client.try_run(&words).map(|reply| reply.value) {
+            Ok(Value::Error(e)) => return Err(format!("{line}: {}", text(&e))),
+            Ok(_) => {}
+            Err(e) => return Err(format!("{line}: {e} after {:?}", since.elapsed())),
+        }
         longest = longest.max(since.elapsed());
         std::thread::sleep(PAUSE);
     }
-    longest
+    Ok(longest)
 }
 
 fn watch(statm: &str, stop: &AtomicBool) -> usize {

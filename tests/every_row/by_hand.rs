@@ -1,0 +1,357 @@
+//! Requests for rows whose worst does not follow from their syntax, and the rows that are not driven.
+
+use crate::script::{Arg, Call, Script, call, long, times, words};
+use crate::world::{MIB, Scale, World};
+
+/// Rows that are not driven, and why.
+pub const LEFT_OUT: &[(&str, &str)] = &[
+    ("shutdown", "ends the server, which is what it is for"),
+    ("client|pause", "makes all others wait, which is what it is for; the test of the measuring uses it"),
+];
+
+/// Rows whose syntax would harm others by design, so that only what stands here is sent.
+pub const BY_HAND_ALONE: &[(&str, &str)] = &[
+    ("client|kill", "TYPE NORMAL closes the connections of the others"),
+    ("config|set", "an option that is set to anything would change the limits of what is measured"),
+];
+
+type Made = fn(&World) -> Vec<Script>;
+
+/// What is worst of some rows.
+pub const BY_HAND: &[(&str, Made)] = &[
+    ("sort", sort),
+    ("sort_ro", |_| lines(&["SORT_RO set ALPHA", "SORT_RO ints BY nosort GET # GET key:* GET *"])),
+    ("srandmember", |_| {
+        lines(&["SRANDMEMBER set -1000000", "SRANDMEMBER ints -1000000", "SRANDMEMBER set 100000"])
+    }),
+    ("spop", |_| lines(&["SPOP set 50000", "SPOP set 9223372036854775807", "SPOP ints 100000"])),
+    ("smembers", |_| lines(&["SMEMBERS set", "SMEMBERS ints"])),
+    ("scan", scan),
+    ("sscan", scan_of_a_set),
+    ("keys", keys),
+    ("lcs", common),
+    ("bitop", bitop),
+    ("bitfield", bitfield),
+    ("restore", restore),
+    ("publish", publish),
+    ("psubscribe", psubscribe),
+    ("acl|setuser", set_user),
+    ("acl|dryrun", dry_run),
+    ("acl|getuser", |w| vec![many_patterns(w.scale).repeat(3, words("ACL GETUSER somebody"))]),
+    ("acl|list", |w| vec![many_patterns(w.scale).repeat(3, words("ACL LIST"))]),
+    ("auth", auth),
+    ("hello", hello),
+    ("command|info", |w| each_many(w.scale, "COMMAND INFO", &["get", "client", "nosuch{}", "client|kill"])),
+    ("command|docs", |w| each_many(w.scale, "COMMAND DOCS", &["get", "client", "nosuch{}", "set"])),
+    ("command|getkeys", |w| each_many(w.scale, "COMMAND GETKEYS", &["mget", "sort", "STORE"])),
+    ("command|getkeysandflags", |w| each_many(w.scale, "COMMAND GETKEYSANDFLAGS MGET", &["key:{}"])),
+    ("command|list", list),
+    ("client|list", |w| each_many(w.scale, "CLIENT LIST ID", &["9000{}", "{}"])),
+    ("client|kill", kill),
+    ("client|tracking", tracking),
+    ("config|get", |w| each_many(w.scale, "CONFIG GET", &["*", "*a*b*c*d*e*f", "nosuch{}", "maxclients"])),
+    ("config|set", |w| each_many(w.scale, "CONFIG SET", &["nosuch{} 1", "maxclients 200"])),
+    ("info", |w| each_many(w.scale, "INFO", &["everything", "nosuch{}", "commandstats"])),
+    ("latency|histogram", |w| each_many(w.scale, "LATENCY HISTOGRAM", &["nosuch{}", "get", "client"])),
+    ("exec", exec),
+    ("discard", |w| vec![queued(w.scale, "GET key:{}").then(words("DISCARD"))]),
+    ("multi", |w| vec![queued(w.scale, "INCR made")]),
+    ("watch", |w| {
+        vec![
+            Script::one(call("WATCH", [times(w.scale.many, "none:{}")]))
+                .repeat(1, words("MULTI"))
+                .then(words("EXEC")),
+        ]
+    }),
+    ("unwatch", |w| {
+        vec![Script::one(call("WATCH", [times(w.scale.many, "none:{}")])).then(words("UNWATCH"))]
+    }),
+    ("idempotent", idempotent),
+    ("sinterstore", |_| lines(&["SINTERSTORE made set set", "SINTERSTORE set set ints"])),
+    ("sunionstore", |_| lines(&["SUNIONSTORE made set ints", "SUNIONSTORE set set ints"])),
+    ("flushall", |_| lines(&["FLUSHALL SYNC"])),
+    ("swapdb", |_| vec![Script::one(words("SWAPDB 0 1")).then(words("SWAPDB 0 1"))]),
+];
+
+fn lines(lines: &[&str]) -> Vec<Script> {
+    lines.iter().map(|line| Script::one(words(line))).collect()
+}
+
+/// `line` and as many of each of these as there may be.
+fn each_many(scale: Scale, line: &str, of: &[&str]) -> Vec<Script> {
+    of.iter().map(|words| Script::one(call(line, [times(scale.many, words)]))).collect()
+}
+
+/// A pattern that has to be tried at every byte: stars, and what does not match behind them.
+fn stars(n: usize) -> String {
+    "*a".repeat(n) + "b"
+}
+
+fn sort(w: &World) -> Vec<Script> {
+    let mut scripts = lines(&[
+        "SORT set ALPHA",
+        "SORT set",
+        "SORT ints DESC",
+        "SORT set ALPHA STORE made",
+        "SORT ints BY nosort GET # GET key:* GET *",
+        "SORT ints BY key:* LIMIT 0 10",
+    ]);
+    scripts.push(Script::one(call("SORT ints BY nosort", [times(w.scale.many / 10, "GET #")])));
+    scripts.push(Script::one(call("SORT ints LIMIT 0 1 BY nosort", [times(w.scale.many, "GET nosuch{}*")])));
+    scripts.push(Script::one(call("SORT ints BY", [long("a*", w.scale.long)])));
+    scripts
+}
+
+fn scan(_: &World) -> Vec<Script> {
+    let hard = stars(50);
+    let mut scripts = lines(&["SCAN 0 COUNT 9223372036854775807", "SCAN 0 COUNT 1000000 TYPE set"]);
+    scripts.push(Script::one(words(&format!("SCAN 0 MATCH {hard} COUNT 9223372036854775807"))));
+    scripts
+}
+
+fn scan_of_a_set(w: &World) -> Vec<Script> {
+    let hard = stars(50);
+    let mut scripts = lines(&["SSCAN set 0 COUNT 9223372036854775807", "SSCAN ints 0 COUNT 1000000"]);
+    scripts.push(Script::one(words(&format!("SSCAN set 0 MATCH {hard} COUNT 9223372036854775807"))));
+    // A member of 90 kB that a pattern is tried on at every byte.
+    let add = call("SADD made", [long("a", 90_000)]);
+    let find = words(&format!("SSCAN made 0 MATCH *{}b COUNT 1000", "a".repeat(40_000)));
+    scripts.push(Script::one(add).then(find));
+    scripts.push(Script::one(call("SSCAN set 0 COUNT 100000 MATCH", [long("[a-y]*", w.scale.long)])));
+    scripts
+}
+
+fn keys(w: &World) -> Vec<Script> {
+    let mut scripts = lines(&["KEYS *", "KEYS k*e*y*:*1*2*", "KEYS nosuch*"]);
+    scripts.push(Script::one(words(&format!("KEYS {}", stars(200)))));
+    scripts.push(Script::one(call("KEYS", [long("[a-y]", w.scale.long)])));
+    scripts
+}
+
+fn common(w: &World) -> Vec<Script> {
+    let length = if w.scale.long > 16 * MIB { 20_000 } else { 3000 };
+    let set = |key: &str, word: &str| call(&format!("SET {key}"), [long(word, length)]);
+    let both = || Script::one(set("made:1", "abcab")).then(set("made:2", "bacca"));
+    vec![
+        both().then(words("LCS made:1 made:2")),
+        both().then(words("LCS made:1 made:2 IDX WITHMATCHLEN")),
+        Script::one(words("LCS dense dense LEN")),
+        Script::one(words("LCS dense counter LEN")),
+    ]
+}
+
+fn bitop(w: &World) -> Vec<Script> {
+    let mut scripts =
+        lines(&["BITOP NOT made dense", "BITOP XOR made sparse dense", "BITOP AND made sparse sparse"]);
+    for op in ["OR", "AND"] {
+        scripts.push(Script::one(call(&format!("BITOP {op} made"), [times(w.scale.many, "counter")])));
+        scripts.push(Script::one(call(&format!("BITOP {op} made"), [times(100, "sparse dense")])));
+    }
+    scripts
+}
+
+fn bitfield(w: &World) -> Vec<Script> {
+    let n = w.scale.many / 4;
+    let ops = [
+        "SET u8 #{} 255",
+        "GET u64 #{}",
+        "INCRBY u8 #{}000 1",
+        "OVERFLOW FAIL INCRBY u2 {}00 3",
+        "GET u1 {}999",
+    ];
+    let of = |key: &str, op: &str| Script::one(call(&format!("BITFIELD {key}"), [times(n, op)]));
+    ops.iter().flat_map(|op| [of("made", op), of("sparse", op)]).collect()
+}
+
+fn restore(w: &World) -> Vec<Script> {
+    let of = |key: &str| {
+        let payload = w.dumped(key);
+        Script::one(call("RESTORE made 0", [payload]).into_iter().chain(words("REPLACE")).collect::<Call>())
+    };
+    vec![of("set"), of("ints"), of("dense"), of("hll")]
+}
+
+/// To oneself, by many patterns.
+fn publish(w: &World) -> Vec<Script> {
+    let n = w.scale.many / 60;
+    let listen = || Script::one(words("HELLO 3")).then(call("PSUBSCRIBE", [times(n, "*a*a*a{}*b")]));
+    vec![
+        listen().then(call("PUBLISH", [long("a", 64 << 10)]).into_iter().chain(words("x")).collect()),
+        listen().then(call("PUBLISH a1b", [long("x", w.scale.long)])),
+        Script::one(words("HELLO 3")).then(words("PSUBSCRIBE *")).repeat(1000, words("PUBLISH {} x")),
+        Script::one(call("PUBLISH quiet", [long("x", w.scale.long)])),
+    ]
+}
+
+fn psubscribe(w: &World) -> Vec<Script> {
+    let mut scripts = each_many(w.scale, "PSUBSCRIBE", &["*a{}*", "same"]);
+    scripts.push(Script::one(call("PSUBSCRIBE", [long("[a-y]*", w.scale.long)])));
+    scripts
+}
+
+fn many_patterns(scale: Scale) -> Script {
+    Script::one(call("ACL SETUSER somebody on nopass +@all", [times(scale.many / 10, "~key{}:*")]))
+}
+
+fn set_user(w: &World) -> Vec<Script> {
+    let rules = [
+        "~key{}:*",
+        "&channel{}",
+        "+@all -@all",
+        "+get -get",
+        "+@read",
+        "+get|{}",
+        ">password{}",
+        "(~a{} +get)",
+        "+client|list",
+    ];
+    let mut scripts = each_many(w.scale, "ACL SETUSER somebody", &rules);
+    let mut with = |before, word: &str| {
+        let rule = Arg::Long(before, word.into(), w.scale.long);
+        scripts.push(Script::one(call("ACL SETUSER somebody", [rule])));
+    };
+    for word in ["[a-y]", "*a", "a", "?"] {
+        with("~", word);
+        with("&", word);
+    }
+    with("+get|", "a");
+    with("(~", "a");
+    with("(", "+get ");
+    with(">", "x");
+    scripts
+}
+
+/// Rules whose patterns are hard to tell.
+const HARD: &str = "on nopass +@all ~*a*a*a*a*a*b ~*a*a*aa*aa*c ~[a]*[a]*[a]*d &*a*a*a*b";
+
+fn dry_run(w: &World) -> Vec<Script> {
+    let user = |name: &str| Script::one(words(&format!("ACL SETUSER {name} {HARD}")));
+    let line = |line: &str| call(&format!("ACL DRYRUN somebody {line}"), []);
+    let keys = "a".repeat(5000);
+    vec![
+        user("somebody").then(call("ACL DRYRUN somebody MGET", [times(w.scale.many / 100, &keys)])),
+        user("somebody").then(call("ACL DRYRUN somebody MGET", [times(w.scale.many, "ab{}aab")])),
+        user("somebody").then(call("ACL DRYRUN somebody GET", [long("a", w.scale.long)])),
+        user("somebody").then(
+            call("ACL DRYRUN somebody PUBLISH", [long("a", w.scale.long)])
+                .into_iter()
+                .chain(words("x"))
+                .collect(),
+        ),
+        many_patterns(w.scale).then(call("ACL DRYRUN somebody MGET", [times(w.scale.many / 100, "key9:{}")])),
+        user("somebody").then(line("nosuch")),
+    ]
+}
+
+/// As a user whose every key has to be looked at.
+fn auth(w: &World) -> Vec<Script> {
+    let weak = || Script::one(words(&format!("ACL SETUSER weak {HARD}"))).then(words("AUTH weak x"));
+    let keys = "a".repeat(5000);
+    vec![
+        weak().then(call("MGET", [times(w.scale.many / 100, &(keys.clone() + "b"))])),
+        weak().then(call("MGET", [times(w.scale.many, "ab{}aab")])),
+        weak().repeat(300, words(&format!("GET {keys}"))),
+        weak().then(call("DEL", [long("a", w.scale.long)])),
+        weak().then(call("PUBLISH", [long("a", w.scale.long)]).into_iter().chain(words("x")).collect()),
+        many_patterns(w.scale).then(words("AUTH somebody x")).repeat(1000, words("GET key9")),
+        Script::default().repeat(300, words(&format!("AUTH default {}", "x".repeat(16_000)))),
+    ]
+}
+
+fn hello(w: &World) -> Vec<Script> {
+    let mut scripts = each_many(w.scale, "HELLO 3", &["SETNAME x", "AUTH default x"]);
+    scripts.push(Script::one(call("HELLO 3 SETNAME", [long("x", w.scale.long)])));
+    scripts.push(Script::one(call("HELLO 3 AUTH default", [long("x", w.scale.long)])));
+    scripts
+}
+
+fn list(w: &World) -> Vec<Script> {
+    let pattern = "COMMAND LIST FILTERBY PATTERN";
+    let mut scripts =
+        vec![Script::one(words(&format!("{pattern} {}", stars(100)))).repeat(100, words("COMMAND LIST"))];
+    scripts.push(Script::one(call(pattern, [long("[a-y]", w.scale.long)])));
+    scripts.push(Script::default().repeat(100, words("COMMAND LIST FILTERBY ACLCAT read")));
+    scripts
+}
+
+/// Nobody has such an id, address or name.
+fn kill(w: &World) -> Vec<Script> {
+    let mut scripts = each_many(w.scale, "CLIENT KILL ID", &["9000000000{}"]);
+    scripts.extend(each_many(
+        w.scale,
+        "CLIENT KILL",
+        &["ADDR nosuch{}", "USER default ADDR x", "ID 9000000000{} LADDR x"],
+    ));
+    scripts.push(Script::one(call("CLIENT KILL ADDR", [long("x", w.scale.long)])));
+    scripts
+}
+
+fn tracking(w: &World) -> Vec<Script> {
+    let resp3 = || Script::one(words("HELLO 3"));
+    let prefixes =
+        |prefix: &str| call("CLIENT TRACKING ON BCAST", [times(w.scale.many, &format!("PREFIX {prefix}"))]);
+    vec![
+        resp3().then(prefixes("p{}:")).repeat(100, words("SET p{}: x")),
+        resp3().then(prefixes("{}")),
+        resp3().then(call("CLIENT TRACKING ON BCAST PREFIX", [long("q", w.scale.long)])),
+        resp3()
+            .then(words("CLIENT TRACKING ON"))
+            .then(call("MGET", [times(w.scale.many, "key:{}")]))
+            .then(call("MSET", [times(w.scale.many / 20, "key:{} x")])),
+    ]
+}
+
+fn queued(scale: Scale, line: &str) -> Script {
+    Script::one(words("MULTI")).repeat(scale.many, words(line))
+}
+
+fn exec(w: &World) -> Vec<Script> {
+    let of = |n: usize, line: &str| Script::one(words("MULTI")).repeat(n, words(line)).then(words("EXEC"));
+    let n = w.scale.many;
+    let mut scripts: Vec<Script> = [
+        "SET made x",
+        "GET key:{}",
+        "INCR made",
+        "SET made:{} x",
+        "PING",
+        "SADD made {}",
+        "PUBLISH x y",
+        "TIME",
+        "GET none:{}",
+    ]
+    .iter()
+    .map(|line| of(n, line))
+    .collect();
+    scripts.extend([
+        of(20, "SMEMBERS set"),
+        of(5, "GET dense"),
+        of(50, "SRANDMEMBER set -100000"),
+        of(20, "KEYS *"),
+        of(20, "COMMAND DOCS"),
+        of(5, "SORT set ALPHA"),
+    ]);
+    scripts
+}
+
+fn idempotent(w: &World) -> Vec<Script> {
+    let of = |n: usize, line: &str| Script::one(words(&format!("IDEMPOTENT an-id-of-its-own:{n} {line}")));
+    let mut scripts: Vec<Script> = [
+        "SMEMBERS set",
+        "GET dense",
+        "GET sparse",
+        "KEYS *",
+        "SORT set ALPHA",
+        "SRANDMEMBER set -1000000",
+        "COMMAND DOCS",
+    ]
+    .iter()
+    .enumerate()
+    .map(|(n, line)| of(n, line))
+    .collect();
+    scripts.extend(each_many(w.scale, "IDEMPOTENT another-id-of-its-own MGET", &["key:{}"]));
+    scripts.push(Script::one(call("IDEMPOTENT a-third-id-of-its-own ECHO", [long("x", w.scale.long)])));
+    scripts.push(
+        Script::default().repeat(w.scale.many / 100, words("IDEMPOTENT this-id-is-number:{} INCR made")),
+    );
+    scripts
+}

@@ -1,0 +1,253 @@
+//! Hazard: one request of one client makes all others wait, or takes the server's memory.
+//!
+//! Each row of the table of commands is driven with the worst arguments that its syntax allows ([`shapes`]), and some with worse ones that
+//! only somebody who knows them finds ([`by_hand`]). A row that is new is driven by its syntax without anybody thinking of it.
+//! While a request runs, three other clients ask PING, GET and SET in turn: their longest wait is bounded, and so is the server's memory.
+//!
+//! `TERN_EVERY_ROW_SECONDS` is how long it may take. Every row is driven once, whatever it says; then again with other requests, until the time
+//! is over or nothing is left. From 300 on the requests are as large as they get. `TERN_SEED` repeats a run, `TERN_ROW` drives the rows
+//! whose label begins so, `TERN_BINARY` names another server, `TERN_LONGEST_WAIT_MS` another bound (100 for a release build).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attack;
+mod by_hand;
+mod script;
+mod shapes;
+mod world;
+
+use attack::{End, Patience, attack};
+use by_hand::{BY_HAND, BY_HAND_ALONE, LEFT_OUT};
+use script::Script;
+use shapes::Shape;
+use std::fmt;
+use std::time::{Duration, Instant};
+use support::others::Others;
+use support::rng::Rng;
+use support::{env_number, say};
+use tern::commands::table::{self, Row};
+use world::{MIB, Scale, World};
+
+/// What a debug build may make others wait, in ms.
+const WAIT_MS: u64 = 1000;
+/// Seconds of a short run.
+const SECONDS: u64 = 75;
+/// A machine that does something else may be slow once, a server that holds others is slow each time.
+const TRIES: usize = 3;
+/// What the server may take of memory beside what it has before a request: caches, and what streams hold.
+const MEMORY: usize = 192 * MIB;
+/// ... beside what it has at the beginning, with all its caches filled by then.
+const CACHES: usize = 1024 * MIB;
+/// ... for each byte of a request, and for each of its arguments: the decoder's buffer grows by doubling, and some commands copy.
+const A_BYTE: usize = 4;
+const AN_ARGUMENT: usize = 256;
+/// Lines of the report.
+const WORST: usize = 10;
+
+/// What a request did to others.
+#[derive(Clone)]
+struct Outcome {
+    label: String,
+    request: String,
+    waited: Duration,
+    /// Bytes more than before, and how many may be.
+    grown: usize,
+    allowed: usize,
+    /// Bytes more than at the beginning.
+    held: usize,
+    took: Duration,
+    end: Result<(End, usize), String>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (waited, grown, took) = (self.waited.as_millis(), self.grown / MIB, self.took);
+        let end = match &self.end {
+            Ok((end, bytes)) => format!("{end:?}, {} KiB", bytes >> 10),
+            Err(why) => why.clone(),
+        };
+        let held = self.held / MIB;
+        write!(
+            f,
+            "{waited:5} ms, {grown:4} of {held:4} MiB: {}: {} ({took:.1?}, {end})",
+            self.label, self.request
+        )
+    }
+}
+
+impl Outcome {
+    fn is_harmless(&self, longest: Duration) -> bool {
+        let is_small = self.grown < self.allowed && self.held < self.allowed + CACHES;
+        self.waited < longest && is_small && self.end.is_ok()
+    }
+}
+
+/// A row that is driven, and which of its requests are left.
+struct Driven {
+    label: String,
+    row: &'static Row,
+    left: Vec<usize>,
+}
+
+fn rows() -> Vec<(String, &'static Row)> {
+    let wanted = std::env::var("TERN_ROW").unwrap_or_default();
+    let is_driven =
+        |label: &str| LEFT_OUT.iter().all(|(name, _)| *name != label) && label.starts_with(&wanted);
+    table::labelled().filter(|(label, _)| is_driven(label)).collect()
+}
+
+fn requests(world: &World, label: &str, row: &Row) -> Vec<Script> {
+    let by_hand = BY_HAND.iter().filter(|(name, _)| *name == label).flat_map(|(_, made)| made(world));
+    let mut scripts: Vec<Script> = by_hand.collect();
+    if BY_HAND_ALONE.iter().all(|(name, _)| *name != label) {
+        scripts.extend(Shape::new(label, row, world.scale).scripts(row));
+    }
+    scripts
+}
+
+/// What a run is allowed.
+struct Run {
+    budget: Duration,
+    longest: Duration,
+    patience: Patience,
+    since: Instant,
+}
+
+impl Run {
+    fn of(seconds: u64) -> Run {
+        // A million patterns of CONFIG GET take a debug build a minute.
+        let (reading, silent) = if seconds < 300 { (2, 60) } else { (15, 180) };
+        let [reading, silent] = [reading, silent].map(Duration::from_secs);
+        Run {
+            budget: Duration::from_secs(seconds),
+            longest: Duration::from_millis(env_number("TERN_LONGEST_WAIT_MS").unwrap_or(WAIT_MS)),
+            patience: Patience { silent, reading },
+            since: Instant::now(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.since.elapsed() > self.budget
+    }
+
+    /// Drives a request; again where it may have been the machine's fault.
+    fn drive(&self, world: &mut World, label: &str, script: &Script) -> Outcome {
+        let bytes = script.bytes();
+        let mut outcome = self.once(world, label, script, &bytes);
+        for _ in 1..TRIES {
+            if outcome.is_harmless(self.longest) || outcome.end.is_err() {
+                break;
+            }
+            say(&format!("again: {outcome}"));
+            let again = self.once(world, label, script, &bytes);
+            if again.is_harmless(self.longest) || again.waited < outcome.waited {
+                outcome = again;
+            }
+        }
+        outcome
+    }
+
+    fn once(&self, world: &mut World, label: &str, script: &Script, bytes: &[u8]) -> Outcome {
+        let (others, before) = (Others::start(&world.server), world.server.resident());
+        let since = Instant::now();
+        let end = attack(world.server.port, bytes, self.patience);
+        let took = since.elapsed();
+        let (waited, peak, end) = match others.end() {
+            Ok((waited, peak)) => (waited, peak, end),
+            Err(why) => (took, 0, Err(format!("another client: {why}"))),
+        };
+        assert!(
+            world.server.is_running(),
+            "{label}: {}: the server has ended:\n{}",
+            script.show(),
+            world.server.log()
+        );
+        world.restore();
+        let allowed = MEMORY + bytes.len() * A_BYTE + script.arguments() * AN_ARGUMENT;
+        let (label, request) = (label.to_owned(), script.show());
+        let (grown, held) = (peak.saturating_sub(before), peak.saturating_sub(world.begin));
+        Outcome { label, request, waited, grown, allowed, held, took, end }
+    }
+}
+
+fn report(outcomes: &[Outcome]) {
+    let mut worst: Vec<&Outcome> = outcomes.iter().collect();
+    worst.sort_by_key(|o| std::cmp::Reverse(o.waited));
+    say(&format!("{} requests; the longest waits of others:", outcomes.len()));
+    worst.iter().take(WORST).for_each(|o| say(&format!("  {o}")));
+    worst.sort_by_key(|o| std::cmp::Reverse(o.grown));
+    say("the most memory:");
+    worst.iter().take(3).for_each(|o| say(&format!("  {o}")));
+}
+
+#[test]
+fn nobody_waits_and_memory_is_bounded() {
+    let seconds = env_number("TERN_EVERY_ROW_SECONDS").unwrap_or(SECONDS);
+    let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    say(&format!("TERN_SEED={seed} TERN_EVERY_ROW_SECONDS={seconds}"));
+    let (mut rng, mut run) = (Rng::new(seed), Run::of(seconds));
+    let mut world = World::new(Scale::of(run.budget));
+    say(&format!("the server is filled after {:.1?}: {} MiB", run.since.elapsed(), world.begin / MIB));
+    run.since = Instant::now();
+    let begin = |(label, row): (String, &'static Row)| {
+        let left = (0..requests(&world, &label, row).len()).collect();
+        Driven { label, row, left }
+    };
+    let mut driven: Vec<Driven> = rows().into_iter().map(begin).collect();
+    assert!(!driven.is_empty(), "no row is driven");
+    let (mut outcomes, mut rounds) = (Vec::new(), 0);
+    while driven.iter().any(|row| !row.left.is_empty()) && (rounds == 0 || !run.is_over()) {
+        for row in driven.iter_mut().filter(|row| !row.left.is_empty()) {
+            if rounds > 0 && run.is_over() {
+                break;
+            }
+            let n = row.left.swap_remove(rng.below(row.left.len()));
+            let script = requests(&world, &row.label, row.row).swap_remove(n);
+            let outcome = run.drive(&mut world, &row.label, &script);
+            if std::env::var_os("TERN_SHOW").is_some() {
+                say(&outcome.to_string());
+            }
+            outcomes.push(outcome);
+        }
+        rounds += 1;
+    }
+    report(&outcomes);
+    let left: usize = driven.iter().map(|row| row.left.len()).sum();
+    say(&format!("{} rows in {:.0?}, {left} requests were left", driven.len(), run.since.elapsed()));
+    let harm: Vec<String> =
+        outcomes.iter().filter(|o| !o.is_harmless(run.longest)).map(|o| o.to_string()).collect();
+    assert!(harm.is_empty(), "{} requests harm others (TERN_SEED={seed}):\n{}", harm.len(), harm.join("\n"));
+}
+
+#[test]
+fn the_lists_name_rows_of_the_table() {
+    let known = |name: &str| table::labelled().any(|(label, _)| label == name);
+    let reasons = LEFT_OUT.iter().chain(BY_HAND_ALONE);
+    assert!(reasons.clone().all(|(_, why)| why.len() > 10));
+    for name in reasons.map(|(name, _)| *name).chain(BY_HAND.iter().map(|(name, _)| *name)) {
+        assert!(known(name), "{name} is no row of the table");
+    }
+}
+
+/// What is measured is there: a pause is a wait of others, a request that stays in part is memory, silence is a failure.
+#[test]
+fn harm_is_seen() {
+    let world = World::new(Scale { long: MIB, many: 100, members: 20_000, keys: 10_000 });
+    let patience = Patience { silent: Duration::from_millis(700), reading: Duration::from_secs(1) };
+    let others = Others::start(&world.server);
+    let end =
+        attack(world.server.port, &Script::one(script::words("CLIENT PAUSE 400 ALL")).bytes(), patience);
+    let (waited, _) = others.stop();
+    assert_eq!(end.map(|(end, _)| end), Ok(End::Answered));
+    assert!(waited >= Duration::from_millis(300), "{waited:?}");
+
+    let others = Others::start(&world.server);
+    let part = [format!("*2\r\n$4\r\nECHO\r\n${}\r\n", 65 * MIB).into_bytes(), vec![b'x'; 64 * MIB]].concat();
+    let silence = attack(world.server.port, &part, patience);
+    let (_, peak) = others.stop();
+    assert!(silence.is_err(), "{silence:?}");
+    assert!(peak.saturating_sub(world.begin) > 48 * MIB, "{} of {}", peak, world.begin);
+}

@@ -1,0 +1,146 @@
+//! The server that is attacked, and what it holds: the worst values that there are, which are put back where a request has changed them.
+
+use crate::script::{Arg, Call, Script, call, long, times, times_from};
+use crate::support::env_number;
+use crate::support::resp::{Client, Value};
+use crate::support::server::{Server, tern};
+use std::time::Duration;
+
+pub const MIB: usize = 1 << 20;
+/// Keys beyond which what attacks have left is thrown away.
+const TOO_MANY: i64 = 3_000_000;
+/// Where copies of the values wait.
+const STORE: &str = "15";
+
+/// How much a request holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    /// Bytes of a long argument.
+    pub long: usize,
+    /// Arguments where there are many.
+    pub many: usize,
+    /// Members of the large set.
+    pub members: usize,
+    /// Keys in the database.
+    pub keys: usize,
+}
+
+impl Scale {
+    /// For a run of so many seconds.
+    pub fn of(budget: Duration) -> Scale {
+        if budget < Duration::from_secs(300) {
+            Scale { long: 8 * MIB, many: 60_000, members: 60_000, keys: 60_000 }
+        } else {
+            Scale { long: 48 * MIB, many: 1_000_000, members: 200_000, keys: 300_000 }
+        }
+    }
+}
+
+/// Names of the values that commands are let loose on.
+pub const VALUES: &[&str] = &["sparse", "dense", "set", "ints", "hll", "counter", "absent"];
+/// Those among them that are compared by `SIZES`.
+const SIZES: &[(&str, &str)] = &[
+    ("sparse", "STRLEN"),
+    ("dense", "STRLEN"),
+    ("set", "SCARD"),
+    ("ints", "SCARD"),
+    ("hll", "STRLEN"),
+    ("counter", "GET"),
+];
+
+pub struct World {
+    pub server: Server,
+    /// Resident memory once the values were there.
+    pub begin: usize,
+    pub scale: Scale,
+    sizes: Vec<Value>,
+}
+
+impl World {
+    pub fn new(scale: Scale) -> World {
+        let server = tern(&["--appendfsync", "no", "--store-cache-size", "64mb", "--maxclients", "200"]);
+        let mut world = World { begin: 0, server, scale, sizes: Vec::new() };
+        world.fill();
+        world.begin = world.server.resident();
+        world
+    }
+
+    fn client(&self) -> Client {
+        let client = self.server.client();
+        client.set_timeout(Duration::from_secs(env_number("TERN_FILL_SECONDS").unwrap_or(120)));
+        client
+    }
+
+    fn fill(&mut self) {
+        let (mut client, scale) = (self.client(), self.scale);
+        run(&mut client, call("FLUSHALL", []));
+        run(&mut client, call("SETRANGE sparse 536870911 x", []));
+        for part in 0..scale.long / MIB {
+            run(&mut client, call("APPEND dense", [long(&format!("{part}:dense;"), MIB)]));
+        }
+        for from in (0..scale.members).step_by(20_000) {
+            run(&mut client, call("SADD set", [times_from(from, 20_000, "member:{}")]));
+            run(&mut client, call("SADD ints", [times_from(from, 20_000, "1{}7")]));
+        }
+        run(&mut client, call("PFADD hll", [times(20_000, "{}")]));
+        run(&mut client, call("SET counter 7", []));
+        for (name, _) in SIZES {
+            run(&mut client, call(&format!("COPY {name} {name} DB {STORE} REPLACE"), []));
+        }
+        self.fill_keys(&mut client);
+        self.sizes = sizes(&mut client);
+    }
+
+    fn fill_keys(&self, client: &mut Client) {
+        for from in (0..self.scale.keys).step_by(10_000) {
+            run(client, call("MSET", [times_from(from, 10_000, "key:{} value:{}")]));
+        }
+    }
+
+    /// Puts back what the last attack has changed.
+    pub fn restore(&mut self) {
+        let mut client = self.client();
+        client.line("ACL DELUSER somebody weak");
+        client.line("CONFIG SET slowlog-max-len 128 slowlog-log-slower-than 10000");
+        let number = client.line("DBSIZE").int().unwrap_or(0);
+        client.line(&format!("SELECT {STORE}"));
+        let lost = client.line("STRLEN sparse") != Value::Int(512 << 20);
+        client.line("SELECT 0");
+        if number > TOO_MANY || lost {
+            return self.fill();
+        }
+        if number < self.scale.keys as i64 / 2 {
+            self.fill_keys(&mut client);
+        }
+        client.line("DEL made quick");
+        if sizes(&mut client) == self.sizes {
+            return;
+        }
+        client.line(&format!("SELECT {STORE}"));
+        for (name, _) in SIZES {
+            run(&mut client, call(&format!("COPY {name} {name} DB 0 REPLACE"), []));
+        }
+        client.line("SELECT 0");
+        assert_eq!(sizes(&mut client), self.sizes, "the values cannot be put back");
+    }
+
+    /// What DUMP makes of a value.
+    pub fn dumped(&self, key: &str) -> Arg {
+        let reply = self.client().line(&format!("DUMP {key}"));
+        Arg::Bytes(reply.bytes().unwrap_or_else(|| panic!("DUMP {key}: {reply:?}")).to_vec())
+    }
+}
+
+fn run(client: &mut Client, line: Call) {
+    let script = Script::one(line);
+    client.send_raw(&script.bytes()).unwrap();
+    let reply = client.read().unwrap().value;
+    assert!(!reply.is_error(), "{}: {reply:?}", script.show());
+}
+
+fn sizes(client: &mut Client) -> Vec<Value> {
+    let of = |(name, size): &(&str, &str)| {
+        [client.line(&format!("{size} {name}")), client.line(&format!("PTTL {name}"))]
+    };
+    SIZES.iter().flat_map(of).collect()
+}
