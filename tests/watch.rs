@@ -92,7 +92,7 @@ async fn a_database_that_comes_back_brings_no_watched_state_back() {
             (Some("SET job 1"), &["SWAPDB 0 1", "SET job 2", "SWAPDB 0 1"]),
         ] {
             c.line(0, "FLUSHALL").await;
-            for line in before {
+            if let Some(line) = before {
                 c.line(0, line).await;
             }
             let watches = watch(&c, 0, "job").await;
