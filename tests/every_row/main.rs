@@ -6,7 +6,7 @@
 //!
 //! `TERN_EVERY_ROW_SECONDS` is how long it may take. Every row is driven once, whatever it says; then again with other requests, until the time
 //! is over or nothing is left. From 300 on the requests are as large as they get. `TERN_SEED` repeats a run, `TERN_ROW` drives the rows
-//! whose label begins so, `TERN_BINARY` names another server, `TERN_LONGEST_WAIT_MS` another bound (100 for a release build).
+//! whose label begins so, `TERN_SHOW` shows each request, `TERN_BINARY` names another server, `TERN_LONGEST_WAIT_MS` another bound (100 for a release build).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
