@@ -11,6 +11,7 @@ use super::table::{self, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
+use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::types::object::Slot;
 use crate::types::{set, string};
 use bytes::Bytes;
@@ -65,6 +66,8 @@ const NO_GET: ReplyError =
     ReplyError::new("ERR GET option of SORT denied due to insufficient ACL permissions.");
 /// Elements that are sorted, or merged, before others have their turn: about a millisecond.
 const STEP: usize = 2048;
+/// Bytes of a pattern that may name a key, with the field behind it.
+const LONGEST_PATTERN: usize = 2 * MAX_REDIS_KEY;
 /// Keys read at once.
 const AT_ONCE: usize = 256;
 
@@ -306,6 +309,10 @@ async fn got(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Res
 
 /// The key that the pattern is with the member in the place of its first `*`. None where it has none, or names a field.
 async fn named(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Option<Slot>> {
+    // No key has such a name, and to look through the pattern for each member would take long.
+    if pattern.len() > LONGEST_PATTERN {
+        return Ok(None);
+    }
     let Some((before, after)) =
         pattern.iter().position(|b| *b == b'*').and_then(|at| pattern.split_at_checked(at))
     else {
