@@ -72,7 +72,7 @@ async fn main() {
     let file = args.next().expect("a cluster file");
     let time = Duration::from_secs_f64(args.next().map_or(2.0, |s| s.parse().expect("seconds a cell")));
     // Starts the library's network.
-    let _network = Fdb::open(&FdbOptions {
+    let _network = Fdb::open(FdbOptions {
         cluster_file: file.clone().into(),
         namespace: "bench-ceiling".into(),
         timeout: Duration::from_secs(10),

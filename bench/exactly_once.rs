@@ -232,7 +232,7 @@ async fn main() {
     let time = Duration::from_secs_f64(args.next().map_or(2.0, |s| s.parse().expect("seconds a cell")));
     let rounds = args.next().map_or(5, |s| s.parse().expect("rounds"));
     // Starts the library's network.
-    let _network = Fdb::open(&FdbOptions {
+    let _network = Fdb::open(FdbOptions {
         cluster_file: file.clone().into(),
         namespace: "bench-exactly-once".into(),
         timeout: Duration::from_secs(10),

@@ -43,7 +43,7 @@ pub async fn open(file: &str, name: &str) -> (Store, Native) {
         tls: FdbTls::default(),
         clock: Clock::System,
     };
-    let store = Store::Fdb(Fdb::open(&options).await.unwrap());
+    let store = Store::Fdb(Fdb::open(options).await.unwrap());
     let native = Native { database: Database::from_path(file).unwrap(), subspace: Subspace::from(name) };
     (store, native)
 }
