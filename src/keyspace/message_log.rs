@@ -158,7 +158,7 @@ impl MessageLog {
             let tx = self.store.begin();
             return tx.read_version().await;
         }
-        let version = self.change(&mut cursor, wants).await?;
+        let version = self.change(cursor.as_ref(), wants).await?;
         let version = match version {
             Some(version) => version,
             None => self.register(wants).await?,
@@ -195,13 +195,13 @@ impl MessageLog {
         }
     }
 
-    /// As [`MessageLog::register`], where this server listens already. None: it was taken for dead, and has missed something.
-    async fn change(&self, cursor: &mut Option<Cursor>, wants: u8) -> StoreResult<Option<Version>> {
-        let before = cursor.is_some().then(|| self.wants());
+    /// As [`MessageLog::register`], where this server listens already. None: it was taken for dead and has missed something, as the next
+    /// [`MessageLog::hear`] says; nothing is written.
+    async fn change(&self, cursor: Option<&Cursor>, wants: u8) -> StoreResult<Option<Version>> {
+        let before = cursor.map(|_| self.wants());
         loop {
             match self.try_register(before, wants).await {
                 Ok(None) => {
-                    self.lose(cursor);
                     self.unsaid.store(true, Ordering::SeqCst);
                     self.ring();
                     return Ok(None);
@@ -248,7 +248,7 @@ impl MessageLog {
         if !self.is_shared() {
             self.wants.store(wants, Ordering::SeqCst);
         } else if wants > 0 {
-            if self.change(&mut cursor, wants).await?.is_some() {
+            if self.change(cursor.as_ref(), wants).await?.is_some() {
                 self.wants.store(wants, Ordering::SeqCst);
             }
         } else {
@@ -281,8 +281,7 @@ impl MessageLog {
     pub async fn hear(&self) -> StoreResult<Heard> {
         let mut guard = self.cursor.lock().await;
         if self.unsaid.swap(false, Ordering::SeqCst) {
-            *guard = None;
-            self.wants.store(0, Ordering::SeqCst);
+            self.lose(&mut guard);
         }
         let Some(cursor) = guard.as_mut() else { return Ok(Heard::Missed) };
         let tx = self.store.begin();

@@ -209,6 +209,11 @@ impl Client {
     pub fn finish(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
+    /// Whether the server closes the connection instead of sending anything: silence is not that.
+    pub fn is_closed(&mut self) -> bool {
+        use io::ErrorKind::{TimedOut, WouldBlock};
+        self.read().is_err_and(|e| !matches!(e.kind(), TimedOut | WouldBlock))
+    }
     /// The next reply.
     pub fn read(&mut self) -> io::Result<Reply> {
         loop {
