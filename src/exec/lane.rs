@@ -74,7 +74,7 @@ async fn drain(
     while gather.collect(&mut *receiver.lock().await, &mut buffer).await {
         jobs.extend(buffer.drain(..));
         if heavy && jobs.iter().any(|job| job.unit.weight() > LARGE) {
-            each_aside(worker.drain_heavy(&mut jobs)).await
+            each_aside(Box::pin(worker.drain_heavy(&mut jobs))).await
         } else if heavy {
             worker.drain_heavy(&mut jobs).await
         } else {

@@ -196,7 +196,12 @@ impl Session {
     /// Runs the window, or what ended it where there is no window. The replies are then in [`Session::replies`], to be
     /// encoded before it runs again: what ends a window may change the protocol.
     pub async fn run(&mut self) {
-        if self.is_large() { each_aside(self.run_next()).await } else { self.run_next().await }
+        if self.is_large() {
+            // Boxed: each connection's task has room for all that it may wait for.
+            each_aside(Box::pin(self.run_next())).await
+        } else {
+            self.run_next().await
+        }
     }
 
     /// Whether what runs next is so much that others would wait while it is looked at.
