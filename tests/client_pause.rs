@@ -5,7 +5,7 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::resp::{Client, Value};
+use support::resp::Value;
 use support::server::{Server, tern};
 
 fn ok() -> Value {
@@ -26,12 +26,8 @@ fn wait_for_blocked(server: &Server, want: usize) {
     }
 }
 
-/// Fails where the client is answered at once.
-fn is_silent(client: &mut Client) {
-    client.set_timeout(Duration::from_millis(100));
-    assert!(client.read().is_err(), "it is answered");
-    client.set_timeout(Duration::from_secs(10));
-}
+/// How long a client is looked at that should not be answered.
+const A_WHILE: Duration = Duration::from_millis(100);
 
 #[test]
 fn writers_wait_and_readers_do_not() {
@@ -81,7 +77,7 @@ fn an_exec_waits_where_it_writes() {
     assert_eq!(text(&reads.line("EXEC").items().unwrap()[0]), "v");
     writes.send_raw(b"EXEC\r\n").unwrap();
     wait_for_blocked(&server, 1);
-    is_silent(&mut writes);
+    assert!(writes.is_silent(A_WHILE));
     judge.line("CLIENT UNPAUSE");
     assert_eq!(writes.read().unwrap().value.items(), Some(&[ok()][..]));
 }
@@ -101,7 +97,7 @@ fn a_pause_begins_behind_its_own_transaction_and_before_what_follows() {
     assert_eq!(other.read().unwrap().value, ok());
     other.send_raw(b"CLIENT PAUSE 60000 WRITE\r\nSET d 1\r\n").unwrap();
     assert_eq!(other.read().unwrap().value, ok());
-    is_silent(&mut other);
+    assert!(other.is_silent(A_WHILE));
     judge.line("CLIENT UNPAUSE");
     assert_eq!(other.read().unwrap().value, ok());
 }
@@ -121,7 +117,7 @@ fn all_wait_until_the_time_is_over() {
     assert!(took >= Duration::from_millis(300), "the longer and stricter one stands: {took:?}");
     judge.line("CLIENT PAUSE 60000 ALL");
     one.send_raw(b"PING\r\n").unwrap();
-    is_silent(&mut one);
+    assert!(one.is_silent(A_WHILE));
     assert_eq!(judge.line("CLIENT UNPAUSE"), ok(), "who paused all can end it");
     assert_eq!(one.read().unwrap().value, Value::Simple(b"PONG".to_vec()));
 }
@@ -140,6 +136,77 @@ fn who_waits_can_be_killed_and_the_server_stopped() {
     wait_for_blocked(&server, 1);
     assert_eq!(judge.line("EXISTS k").int(), Some(0), "it did not run");
     assert!(server.terminate());
+}
+
+/// What is held runs with the rights that its user has when the pause ends, as in Redis.
+#[test]
+fn what_waits_is_asked_again_where_rights_have_changed() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    let no_command = |name: &str| format!("NOPERM this user has no permissions to run the '{name}' command");
+    let no_key = "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned();
+    let id = "0123456789abcdef";
+    for (n, (change, held, want)) in [
+        ("-set", "SET k evil", no_command("set")),
+        ("resetkeys ~x", "SET k evil", no_key.clone()),
+        ("resetkeys %R~k", "DEL k", no_key.clone()),
+        ("-@all +get", "FLUSHALL", no_command("flushall")),
+        ("-idempotent", &format!("IDEMPOTENT {id} SET k evil"), no_command("idempotent")),
+        ("-set", &format!("IDEMPOTENT {id} SET k evil"), no_command("set")),
+        ("resetkeys", "SINTERSTORE k a b", no_key.clone()),
+        // A command that runs alone, and is not part of a window.
+        ("-restore", "RESTORE k 0 x", no_command("restore")),
+        (
+            "resetchannels",
+            "PUBLISH c evil",
+            "NOPERM this user has no permissions to access one of the channels used as arguments".into(),
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        admin.line("SET k good");
+        admin.line("ACL SETUSER bob reset on >pw +@all ~* &*");
+        let mut bob = server.client();
+        bob.line("AUTH bob pw");
+        admin.line("CLIENT PAUSE 60000 WRITE");
+        // What was taken in front of it, between and behind keeps its place.
+        bob.send_raw(format!("GET k\r\n{held}\r\nGET\r\n{held}\r\nPING\r\n").as_bytes()).unwrap();
+        assert_eq!(text(&bob.read().unwrap().value), "good");
+        wait_for_blocked(&server, 1);
+        assert_eq!(admin.line(&format!("ACL SETUSER bob {change} +ping")), ok());
+        admin.line("CLIENT UNPAUSE");
+        assert_eq!(text(&bob.read().unwrap().value), want, "{n}: {change}: {held}");
+        assert!(text(&bob.read().unwrap().value).starts_with("ERR wrong number"), "{n}");
+        assert_eq!(text(&bob.read().unwrap().value), want, "{n}: {change}: {held}");
+        assert_eq!(bob.read().unwrap().value, Value::Simple(b"PONG".to_vec()), "{n}");
+        assert_eq!(text(&admin.line("GET k")), "good", "{n}: {change}: {held}");
+    }
+}
+
+#[test]
+fn an_exec_that_waits_is_asked_again_where_rights_have_changed() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    for (change, want) in
+        [("-set", "ACLs rules changed"), ("-exec", "no permissions to run the 'exec' command")]
+    {
+        admin.line("ACL SETUSER bob reset on >pw +@all ~*");
+        let mut bob = server.client();
+        for line in ["AUTH bob pw", "MULTI", "SET k evil", "PING"] {
+            bob.line(line);
+        }
+        admin.line("CLIENT PAUSE 60000 WRITE");
+        bob.send_raw(b"EXEC\r\n").unwrap();
+        wait_for_blocked(&server, 1);
+        admin.line(&format!("ACL SETUSER bob {change}"));
+        admin.line("CLIENT UNPAUSE");
+        let reply = bob.read().unwrap().value;
+        let first = reply.items().map_or(&reply, |items| &items[0]);
+        assert!(text(first).contains(want), "{change}: {reply:?}");
+        assert_eq!(admin.line("EXISTS k").int(), Some(0), "{change}");
+        assert_eq!(bob.line("PING"), Value::Simple(b"PONG".to_vec()), "{change}: no transaction is left");
+    }
 }
 
 #[test]

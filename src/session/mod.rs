@@ -117,6 +117,8 @@ pub struct Session {
     /// `enable-debug-command` and an address do not change.
     may_debug: bool,
     rights: Rights,
+    /// Generation of the users when the oldest that was taken, and has not run, passed the gates.
+    judged: u64,
 }
 
 impl Session {
@@ -142,12 +144,16 @@ impl Session {
             closing: false,
             may_debug,
             rights: Rights::default(),
+            judged: 0,
         }
     }
 
     /// Takes a request of at least one argument.
     pub fn take(&mut self, argv: Vec<Bytes>) -> Room {
         self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
+        if !self.is_waiting() {
+            self.judged = self.rights.generation();
+        }
         let bytes = || argv.iter().map(Bytes::len).sum::<usize>();
         if argv.len() > MANY_ARGUMENTS || self.rights.restricted().is_some() && bytes() > LONG_NAMES {
             aside(|| self.judge(argv))

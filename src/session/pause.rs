@@ -18,10 +18,12 @@ impl Session {
         pause.is_some_and(|(kind, _)| self.not_held(kind).is_none())
     }
 
-    /// Waits while nothing of what was taken may run. Returns how many calls of the window may.
+    /// Waits while nothing of what was taken may run. Returns how many calls of the window may, by what the user may do then.
     pub(super) async fn wait_out_pause(&mut self) -> usize {
         let server = self.executor.server().clone();
-        while let Some((kind, end)) = server.pause.now(&server.env.clock) {
+        loop {
+            self.judge_again();
+            let Some((kind, end)) = server.pause.now(&server.env.clock) else { break };
             if let Some(may_run) = self.not_held(kind) {
                 self.client.handle.set_blocked(false);
                 return may_run;

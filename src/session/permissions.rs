@@ -1,7 +1,7 @@
 //! What the user of a session may not do, told and kept.
 
-use super::Session;
 use super::gate::label;
+use super::{Next, Session, Window};
 use crate::commands::acl::Denied;
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, PREFIX, Row, Run};
@@ -12,10 +12,18 @@ use bytes::Bytes;
 impl Session {
     /// The reply to a request whose row the user may not run so.
     pub(super) fn deny(&mut self, row: &'static Row, denied: &Denied, argv: &[Bytes]) -> Reply {
-        let label = match row.run {
-            Run::Prefix => row.name.to_owned(),
-            _ => label_of(argv),
-        };
+        match row.run {
+            // What it stands in front of decides, as where that is denied itself.
+            Run::Prefix => {
+                let run = run_of(argv.get(PREFIX..).unwrap_or_default());
+                self.deny_as(row, run, denied, row.name.to_owned())
+            }
+            run => self.deny_as(row, Some(run), denied, label_of(argv)),
+        }
+    }
+
+    /// `label`: how the command is called; `run`: what the request would have run.
+    fn deny_as(&mut self, row: &'static Row, run: Option<Run>, denied: &Denied, label: String) -> Reply {
         let server = self.executor.server();
         server.refused(&self.client, &self.client.user, Some(denied), &Bytes::from(label.clone()));
         server.telemetry.error("NOPERM");
@@ -29,12 +37,50 @@ impl Session {
                 "NOPERM this user has no permissions to access one of the channels used as arguments".into()
             }
         });
-        let run = match row.run {
-            // What it stands in front of decides, as where that is denied itself.
-            Run::Prefix => run_of(argv.get(PREFIX..).unwrap_or_default()),
-            run => Some(run),
-        };
         self.refuse(run, error)
+    }
+
+    /// Asks anew for what was taken and has not run, where users have changed since: it may have waited for long.
+    pub(super) fn judge_again(&mut self) {
+        self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
+        let judged = std::mem::replace(&mut self.judged, self.rights.generation());
+        if judged == self.judged || self.rights.restricted().is_none() {
+            return;
+        }
+        let Window { calls, fixed, .. } = std::mem::take(&mut self.window);
+        let mut fixed = fixed.into_iter().peekable();
+        for (at, call) in calls.into_iter().enumerate() {
+            while let Some((_, reply)) = fixed.next_if(|(before, _)| *before <= at) {
+                self.fix(reply);
+            }
+            match self.denial(&call) {
+                Some(reply) => self.fix(reply),
+                None => self.push(call),
+            };
+        }
+        for (_, reply) in fixed {
+            self.fix(reply);
+        }
+        if let Some(Next::Op(_, call) | Next::Alone(call)) = &self.next {
+            let call = call.clone();
+            if let Some(reply) = self.denial(&call) {
+                self.next = None;
+                self.fix(reply);
+            }
+        }
+    }
+
+    /// The reply to a call that passed the gates, where the user may not run it any more.
+    fn denial(&mut self, call: &Call) -> Option<Reply> {
+        let user = self.rights.restricted()?;
+        if let Err(denied) = user.check(call.row, &call.argv, call.names) {
+            let label = label(call.row, call.names, &call.argv);
+            return Some(self.deny_as(call.row, Some(call.row.run), &denied, label));
+        }
+        let (id, name) = (call.id.clone()?, Bytes::from_static(b"idempotent"));
+        let prefix = table::lookup(&name)?;
+        let denied = user.check(prefix, &[name, id], 1).err()?;
+        Some(self.deny_as(prefix, Some(call.row.run), &denied, prefix.name.to_owned()))
     }
 
     /// The reply to a queued call that the user might run when it was queued and may not now.

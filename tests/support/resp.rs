@@ -214,6 +214,15 @@ impl Client {
         use io::ErrorKind::{TimedOut, WouldBlock};
         self.read().is_err_and(|e| !matches!(e.kind(), TimedOut | WouldBlock))
     }
+    /// Whether the server sends nothing for `long`, and keeps the connection: a close is not silence.
+    pub fn is_silent(&mut self, long: Duration) -> bool {
+        use io::ErrorKind::{TimedOut, WouldBlock};
+        let before = self.stream.read_timeout().unwrap();
+        self.set_timeout(long);
+        let silent = self.read().is_err_and(|e| matches!(e.kind(), TimedOut | WouldBlock));
+        self.stream.set_read_timeout(before).unwrap();
+        silent
+    }
     /// The next reply.
     pub fn read(&mut self) -> io::Result<Reply> {
         loop {

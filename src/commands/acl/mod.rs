@@ -51,6 +51,11 @@ pub struct Rights {
 }
 
 impl Rights {
+    /// Moves with every change of any user.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Whose rights are to be looked at; None: all is allowed.
     pub fn restricted(&self) -> Option<&Arc<User>> {
         self.user.as_ref()
