@@ -346,3 +346,99 @@ fn many_watches_take_their_number_of_steps() {
     support::say(&format!("watch: 1000 WATCHes {few:?}, 8000 {many:?}"));
     assert!(many < few * 8 * 3 + Duration::from_secs(1), "1000 in {few:?}, 8000 in {many:?}");
 }
+
+/// Commands of another client between WATCH and EXEC, with how each begins: in all of them Redis says whether a watched key has changed.
+const BETWEEN: &[(&str, &str)] = &[
+    ("SET k v", "GETEX k PERSIST"),
+    ("SET k v EX 100", "GETEX k PERSIST"),
+    ("SET k v", "GETEX k"),
+    ("SET k v", "GETEX k EX 100"),
+    ("SET k v", "PERSIST k"),
+    ("SET k v EX 100", "PERSIST k"),
+    ("SET k v", "EXPIRE k 100 XX"),
+    ("SET k v EX 100", "EXPIRE k 100 NX"),
+    ("SET k v EX 100", "EXPIRE k 100"),
+    ("SET k v", "SWAPDB 0 0"),
+    ("SET k v", "SWAPDB 1 1"),
+    ("SET k v", "SWAPDB 2 3"),
+    ("PING", "SWAPDB 0 0"),
+    ("PING", "SWAPDB 0 1"),
+    ("SET k v", "SET k v"),
+    ("SET k v", "SET k w NX"),
+    ("SET k v", "SETNX k w"),
+    ("SET k v", "MSETNX a 1 k 2"),
+    ("PING", "SET k v XX"),
+    ("SET k v", "APPEND k x"),
+    ("SET k v", "SETRANGE k 0 v"),
+    ("PING", "SETRANGE k 0 "),
+    ("SET k 1", "INCRBY k 0"),
+    ("SET k v", "SETBIT k 1 1"),
+    ("SET k v", "GETBIT k 1"),
+    ("SET k v", "BITFIELD k GET u8 0"),
+    ("SET k v", "BITFIELD_RO k GET u8 0"),
+    ("SET k v", "BITFIELD k SET u8 0 118"),
+    ("SET k 255", "BITFIELD k OVERFLOW FAIL INCRBY u8 0 255"),
+    ("SET k v", "RENAME k k"),
+    ("SET k v", "RENAMENX k k"),
+    ("SET k v", "COPY k other"),
+    ("SET k v", "COPY other k REPLACE"),
+    ("SET k v", "MOVE k 1"),
+    ("SET k v", "DEL other"),
+    ("PING", "DEL k"),
+    ("PING", "GETDEL k"),
+    ("SET k v", "TOUCH k"),
+    ("SET k v", "OBJECT FREQ other"),
+    ("SET k v", "EXISTS k"),
+    ("SET k v", "FLUSHDB"),
+    ("PING", "FLUSHALL"),
+    ("SADD k a b", "SADD k a"),
+    ("SADD k a b", "SREM k c"),
+    ("SADD k a b", "SPOP k 0"),
+    ("SADD k a b", "SMOVE k k a"),
+    ("SADD k a b", "SMOVE k other c"),
+    ("SADD k a b", "SMOVE other k a"),
+    ("SADD k a b", "SINTERSTORE k k"),
+    ("PING", "SINTERSTORE k none"),
+    ("SADD k a b", "SUNIONSTORE other k"),
+    ("SADD k a b", "SORT k ALPHA"),
+    ("PING", "SORT none STORE k"),
+    ("PFADD k a", "PFADD k a"),
+    ("PFADD k a", "PFADD k"),
+    ("PING", "PFADD k"),
+    ("PFADD k a", "PFMERGE k"),
+    ("PFADD k a", "PFMERGE other k"),
+    ("SET k v", "LCS k other"),
+    ("SET k v", "BITOP AND other k"),
+    ("PING", "BITOP AND k none"),
+    ("SET k v", "INCR k"),
+    ("SET k v", "SADD k a"),
+];
+
+/// What EXEC answers for each of [`BETWEEN`].
+fn outcomes(server: &Server) -> Vec<bool> {
+    let (mut watches, mut other) = (server.client(), server.client());
+    let run = |(first, between): &(&str, &str)| {
+        other.line("FLUSHALL");
+        other.line(first);
+        for line in ["WATCH k", "MULTI", "PING"] {
+            // What was there goes into another database where the command moves it.
+            if line == "MULTI" {
+                other.run(&between.split(' ').collect::<Vec<_>>());
+            }
+            watches.line(line);
+        }
+        watches.line("EXEC").items().is_some()
+    };
+    BETWEEN.iter().map(run).collect()
+}
+
+#[test]
+fn what_changes_nothing_aborts_nobody() {
+    let Some(redis) = redis("what aborts an EXEC") else { return };
+    let (want, got) = (outcomes(&redis), outcomes(&tern(&[])));
+    let differ =
+        |(n, between): (usize, &'static (&str, &str))| (want[n] != got[n]).then_some((between, want[n]));
+    let different: Vec<_> = BETWEEN.iter().enumerate().filter_map(differ).collect();
+    assert!(different.is_empty(), "behind what, and whether Redis runs the EXEC: {different:#?}");
+    assert!(want.contains(&true) && want.contains(&false));
+}

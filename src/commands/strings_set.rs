@@ -296,11 +296,9 @@ pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     let expiry = ttl.resolve(cx.now, "getex")?;
     match expiry {
         Some(at) if at <= cx.now => object::delete(&s, &mut slot).map(|_| ())?,
-        None if ttl != Ttl::Persist => {}
+        None if ttl != Ttl::Persist || slot.expire_at().is_none() => {}
         at => {
-            if at.is_some() || slot.expire_at().is_some() {
-                s.tell(Events::GENERIC, if at.is_some() { "expire" } else { "persist" }, key);
-            }
+            s.tell(Events::GENERIC, if at.is_some() { "expire" } else { "persist" }, key);
             object::set_expiry(&s, &mut slot, at)?;
         }
     }
