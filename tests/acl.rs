@@ -6,6 +6,7 @@
 mod support;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use support::resp::{Client, Value};
 use support::server::{Refused, Server, tern, tern_in, try_start};
 
@@ -217,6 +218,42 @@ fn an_aclfile_is_read_and_written() {
     assert_eq!(bob.line("SET k 1"), ok());
     assert!(eve.drain().1, "who is no more is gone");
     assert_eq!(texts(&c.line("ACL USERS")), ["bob", "default"]);
+}
+
+/// What was saved before an answer is in the file behind it, whoever else saves then.
+#[test]
+fn two_who_save_at_once_leave_the_latest() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("users.acl");
+    write(&file, "user default on nopass ~* &* +@all\n");
+    let server = tern_in(&home.path().join("data"), &["--aclfile", file.to_str().unwrap()]);
+    let mut c = server.client();
+    // Many lines take long to write.
+    for n in 0..300 {
+        c.line(&format!("ACL SETUSER user{n} on >pw ~{} +@all", "k".repeat(1000)));
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut other = server.client();
+                while !stop.load(Relaxed) {
+                    assert_eq!(other.line("ACL SAVE"), ok());
+                }
+            });
+        }
+        let mut lost = Vec::new();
+        for n in 0..100 {
+            assert_eq!(c.line(&format!("ACL SETUSER bob reset ~key{n}")), ok());
+            assert_eq!(c.line("ACL SAVE"), ok());
+            let saved = std::fs::read_to_string(&file).unwrap();
+            if !saved.contains(&format!("~key{n} ")) || saved.lines().count() != 302 {
+                lost.push(n);
+            }
+        }
+        stop.store(true, Relaxed);
+        assert!(lost.is_empty(), "not in the file: {lost:?}");
+    });
 }
 
 /// A server with a configuration file, and its data beside that.

@@ -10,7 +10,9 @@ use rig::Rig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tern::commands::acl::{Reason, Refusal};
 use tern::commands::reply::Reply;
+use tern::telemetry::slowlog::SlowCommand;
 
 /// Of a debug build: its code is about ten times slower.
 const LONGEST: Duration = Duration::from_millis(if cfg!(debug_assertions) { 700 } else { 50 });
@@ -21,6 +23,10 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn argv(words: &[&str], members: impl Iterator<Item = String>) -> Vec<Bytes> {
     words.iter().map(|w| w.to_string()).chain(members).map(Bytes::from).collect()
+}
+
+fn words(line: &str) -> Vec<Bytes> {
+    argv(&line.split(' ').collect::<Vec<_>>(), std::iter::empty())
 }
 
 /// Runs a command, and says for how long nobody else came first.
@@ -47,8 +53,7 @@ async fn held(rig: &mut Rig, argv: Vec<Bytes>) -> (Reply, Duration) {
 async fn assert_not_held(rig: &mut Rig, line: &str, answers: impl Fn(&Reply) -> bool) {
     let mut least = Duration::MAX;
     for _ in 0..RUNS {
-        let (reply, longest) =
-            held(rig, argv(&line.split(' ').collect::<Vec<_>>(), std::iter::empty())).await;
+        let (reply, longest) = held(rig, words(line)).await;
         assert!(
             answers(&reply),
             "{line}: {} in {} bytes, {:.100}",
@@ -105,6 +110,50 @@ async fn many_members_are_sorted() {
     let mut rig = filled(200_000).await;
     assert_not_held(&mut rig, "SORT s ALPHA", |reply| count(reply) == 200_000).await;
     assert_not_held(&mut rig, "SORT s ALPHA DESC LIMIT 0 10", |reply| count(reply) == 10).await;
+}
+
+#[tokio::test]
+async fn long_logs_are_shown_and_forgotten() {
+    let mut rig = Rig::on_system_clock().await;
+    let server = rig.server.clone();
+    server.config.set(&[("slowlog-log-slower-than".into(), "-1".into())]).unwrap();
+    let arguments: Vec<Bytes> = (0..32).map(|n| Bytes::from(format!("argument {n}"))).collect();
+    let slow = |n: u64| SlowCommand {
+        id: 0,
+        at: n,
+        took: n,
+        argv: arguments.clone(),
+        addr: "127.0.0.1:1".into(),
+        name: Bytes::new(),
+    };
+    let refusal = |n: u64| Refusal {
+        id: 0,
+        count: 1,
+        reason: Reason::Key,
+        in_multi: false,
+        object: Bytes::from(n.to_string()),
+        user: Bytes::from_static(b"bob"),
+        created: n,
+        updated: n,
+        client: Bytes::from_static(b"id=1"),
+    };
+    const ALL: usize = 200_000;
+    server.telemetry.slow.add((0..ALL as u64).map(slow), ALL);
+    (0..ALL as u64).for_each(|n| server.acl.log.add(refusal(n), ALL));
+    assert_not_held(&mut rig, "SLOWLOG GET -1", |reply| count(reply) == ALL).await;
+    assert_not_held(&mut rig, "ACL LOG 1000000", |reply| count(reply) == ALL).await;
+    for line in ["SLOWLOG RESET", "ACL LOG RESET"] {
+        let (reply, longest) = held(&mut rig, words(line)).await;
+        assert_eq!(reply, Reply::Ok);
+        println!("{line}: others wait {longest:?}");
+        assert!(longest < LONGEST, "{line}: others wait {longest:?}");
+    }
+    assert_eq!(rig.line("SLOWLOG LEN").await, Reply::Int(0));
+    let newest = ALL as u64 - 1;
+    server.telemetry.slow.add((0..3).map(slow), ALL);
+    let ids = |end, most| server.telemetry.slow.before(end, most).iter().map(|s| s.id).collect::<Vec<_>>();
+    assert_eq!(ids(u64::MAX, 2), [newest + 3, newest + 2]);
+    assert_eq!(ids(newest + 2, 9), [newest + 1], "what was forgotten is not shown");
 }
 
 #[tokio::test]

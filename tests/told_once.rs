@@ -76,7 +76,7 @@ async fn what_is_acknowledged_is_told_once() {
     let mut told: BTreeMap<String, usize> = BTreeMap::new();
     let mut last = BTreeMap::new();
     for message in listens.take(usize::MAX) {
-        let Reply::Push(parts) = &message else { continue };
+        let Reply::Message(parts) = &message else { continue };
         let text = match &parts[2] {
             Reply::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
             _ => String::new(),

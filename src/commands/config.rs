@@ -148,6 +148,7 @@ async fn resetstat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 async fn rewrite(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let has_file = !cx.server.config.get().aclfile.is_empty();
+    let alone = cx.server.saving.clone().lock_owned().await;
     let users = cx.server.acl.defined().filter(|_| !has_file);
     let config = cx.server.config.clone();
     let failed = |why: String| match config.file() {
@@ -155,6 +156,10 @@ async fn rewrite(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
         Some(_) => ReplyError::of(format!("ERR Rewriting config file: {why}")),
     };
     let writer = config.clone();
-    beside(move || writer.rewrite(users.as_deref())).await?.map_err(failed)?;
+    let written = beside(move || {
+        let _alone = alone;
+        writer.rewrite(users.as_deref())
+    });
+    written.await?.map_err(failed)?;
     Ok(Reply::Ok)
 }

@@ -169,6 +169,8 @@ pub struct Server {
     pub telemetry: Telemetry,
     /// Users and what they may do.
     pub acl: Acl,
+    /// Held while a file of options or users is replaced, from before it is known what it is to hold.
+    pub saving: Arc<tokio::sync::Mutex<()>>,
     /// Who sees every command.
     pub monitors: Monitors,
     /// CLIENT PAUSE.
@@ -202,6 +204,7 @@ impl Server {
             store,
             clients: Clients::default(),
             acl,
+            saving: Arc::default(),
             monitors: Monitors::default(),
             pause: Pause::default(),
             subscribers: Subscribers::default(),

@@ -11,6 +11,7 @@ pub mod reply_codec;
 pub mod subscribers;
 pub mod syntax;
 pub mod table;
+pub mod telling;
 pub mod tracking;
 
 pub mod glob;

@@ -6,6 +6,7 @@ use crate::types::set::stream::Members;
 use crate::types::string::stream::Long;
 use bytes::Bytes;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// An answer. Where RESP2 and RESP3 differ, the variant says what is meant and the encoder decides.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +45,8 @@ pub enum Reply {
     Verbatim(Bytes),
     /// An out-of-band message: an array in RESP2, `>` in RESP3.
     Push(Vec<Reply>),
+    /// As `Push`, for many receivers, who share it.
+    Message(Arc<[Reply]>),
     /// Several answers to one request, one behind the other (SUBSCRIBE).
     Several(Vec<Reply>),
     /// A number too large for 64 bits: a bulk string in RESP2, `(` in RESP3.
@@ -74,7 +77,7 @@ impl Reply {
     /// Whether it is sent also where CLIENT REPLY says that replies are not.
     pub fn is_push(&self) -> bool {
         match self {
-            Reply::Push(_) => true,
+            Reply::Push(_) | Reply::Message(_) => true,
             Reply::Several(replies) => replies.iter().all(Reply::is_push),
             _ => false,
         }
@@ -88,6 +91,8 @@ impl Reply {
             Reply::Array(a) | Reply::Set(a) | Reply::Push(a) | Reply::Several(a) => {
                 16 + a.iter().map(Reply::weight).sum::<usize>()
             }
+            // As if it were this receiver's alone, as Redis counts it.
+            Reply::Message(items) => 16 + items.iter().map(Reply::weight).sum::<usize>(),
             Reply::Members(members) => 64 + members.held(),
             // As Redis counts them. What is held of them is little, unless they change while they are sent.
             Reply::Long(long) => long.len() as usize + 16,

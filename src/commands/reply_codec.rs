@@ -51,6 +51,7 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
         | Reply::Long(_)
         | Reply::Dumped(_)
         | Reply::Several(_)
+        | Reply::Message(_)
         | Reply::BigNumber(_)
         | Reply::Attributes(_) => return None,
         Reply::Map(pairs) => {

@@ -2,6 +2,7 @@
 
 use super::args::{Args, parse_i64};
 use super::cx::Cx;
+use super::pace::Pace;
 use super::reply::Reply;
 use super::table::{Flags, Group, Row, Run};
 use crate::error::{ReplyError, Result};
@@ -40,6 +41,10 @@ const SUBS: &[Row] = &[
 
 /// What GET shows unless it is told how many.
 const SHOWN: usize = 10;
+/// Entries that are looked at together.
+const PAGE: usize = 64;
+/// Steps of work ([`Pace`]) that an entry costs.
+const ENTRY: usize = 1 << 7;
 
 async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let count = match args.rest() {
@@ -50,18 +55,28 @@ async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         },
         _ => return Err(args.no_such_form().into()),
     };
-    Ok(Reply::Array(cx.server.telemetry.slow.latest(count).into_iter().map(entry).collect()))
+    let (mut entries, mut pace, mut end) = (Vec::new(), Pace::default(), u64::MAX);
+    while entries.len() < count {
+        let page = cx.server.telemetry.slow.before(end, PAGE.min(count - entries.len()));
+        let Some(last) = page.last() else { break };
+        end = last.id;
+        for command in page {
+            entries.push(entry(&command));
+            pace.spend(ENTRY).await;
+        }
+    }
+    Ok(Reply::Array(entries))
 }
 
-fn entry(command: SlowCommand) -> Reply {
+fn entry(command: &SlowCommand) -> Reply {
     let number = |n: u64| Reply::Int(i64::try_from(n).unwrap_or(i64::MAX));
     Reply::Array(vec![
         number(command.id),
         number(command.at),
         number(command.took),
-        Reply::bulks(command.argv),
-        Reply::text(command.addr),
-        Reply::Bulk(command.name),
+        Reply::bulks(command.argv.iter().cloned()),
+        Reply::text(command.addr.clone()),
+        Reply::Bulk(command.name.clone()),
     ])
 }
 

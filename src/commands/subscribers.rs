@@ -3,10 +3,10 @@
 //! A message of a transaction is heard after its commit, in the order of commits:
 //! * on a store of several servers it comes through the log (`keyspace::message_log`), also to the server that wrote it;
 //! * on an embedded store an attempt that has something to tell takes its turn ([`Subscribers::turn`]) from before its commit until
-//!   it has told it.
+//!   it has handed it over ([`super::telling`]).
 //!
 //! Many receivers and many patterns are gone through in steps, with pauses ([`Pace`]) and without a lock between them; meanwhile other
-//! messages wait, and all else goes on.
+//! messages wait, and all else goes on. A message is made once, and shared by all who hear it by the same name.
 //!
 //! Counts (PUBLISH's answer, PUBSUB NUMSUB) are of this server's clients, as each node of a Redis Cluster counts its own: to
 //! ask all servers would cost every PUBLISH a round of answers.
@@ -16,6 +16,7 @@ use super::glob::Glob;
 use super::mailbox::Mailbox;
 use super::pace::Pace;
 use super::reply::Reply;
+use super::telling::Telling;
 use crate::keyspace::messages::Message;
 use crate::store::Version;
 use crate::telemetry::clients::ClientHandle;
@@ -90,8 +91,7 @@ impl Tables {
 pub struct Subscribers {
     tables: RwLock<Tables>,
     turn: tokio::sync::Mutex<()>,
-    /// Held while messages are brought to their receivers: all of them hear them in one order.
-    telling: tokio::sync::Mutex<()>,
+    pub(super) telling: Telling,
 }
 
 impl Subscribers {
@@ -104,6 +104,7 @@ impl Subscribers {
         mailbox: &Arc<Mailbox>,
         since: Version,
     ) {
+        let since = since.max(self.telling.last());
         let member = Member { mailbox: mailbox.clone(), since };
         let mut tables = self.tables.write();
         let entry = tables.of_mut(kind).entry(name.clone()).or_default();
@@ -174,14 +175,14 @@ impl Subscribers {
         if kind == Kind::Shard {
             return count;
         }
-        let mut patterns = Matching::default();
-        while let Some(page) = patterns.next(self, channel).await {
+        let (mut patterns, mut pace) = (Matching::default(), Pace::default());
+        while let Some(page) = patterns.next(self, channel, &mut pace).await {
             count += page.iter().map(|pattern| self.count(Kind::Pattern, pattern)).sum::<usize>();
         }
         count
     }
 
-    /// Nobody else tells anything until the guard is dropped.
+    /// Nobody else commits what it tells until the guard is dropped.
     pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.turn.lock().await
     }
@@ -208,46 +209,50 @@ impl Subscribers {
         }
     }
 
-    async fn on_channel(&self, server: &Server, version: Version, channel: &Bytes, payload: &Bytes) {
+    async fn on_channel(&self, cx: &mut Speaker<'_>, channel: &Bytes, payload: &Bytes) {
         let bulk = |text: &Bytes| Reply::Bulk(text.clone());
-        let direct = [Reply::bulk_static("message"), bulk(channel), bulk(payload)];
-        self.send(server, (Kind::Channel, channel), version, &direct).await;
+        let direct = || [Reply::bulk_static("message"), bulk(channel), bulk(payload)].into();
+        self.send(cx, (Kind::Channel, channel), direct).await;
         let mut patterns = Matching::default();
-        while let Some(page) = patterns.next(self, channel).await {
+        while let Some(page) = patterns.next(self, channel, cx.pace).await {
             for pattern in &page {
-                let message = [Reply::bulk_static("pmessage"), bulk(pattern), bulk(channel), bulk(payload)];
-                self.send(server, (Kind::Pattern, pattern), version, &message).await;
+                let message =
+                    || [Reply::bulk_static("pmessage"), bulk(pattern), bulk(channel), bulk(payload)].into();
+                self.send(cx, (Kind::Pattern, pattern), message).await;
             }
         }
     }
 
-    async fn on_shard(&self, server: &Server, version: Version, channel: &Bytes, payload: &Bytes) {
-        let message =
-            [Reply::bulk_static("smessage"), Reply::Bulk(channel.clone()), Reply::Bulk(payload.clone())];
-        self.send(server, (Kind::Shard, channel), version, &message).await;
+    async fn on_shard(&self, cx: &mut Speaker<'_>, channel: &Bytes, payload: &Bytes) {
+        let bulk = |text: &Bytes| Reply::Bulk(text.clone());
+        let message = || [Reply::bulk_static("smessage"), bulk(channel), bulk(payload)].into();
+        self.send(cx, (Kind::Shard, channel), message).await;
     }
 
     /// To all that are subscribed to a name, some at a time. Who comes meanwhile may hear it, who leaves does not.
-    async fn send(&self, server: &Server, to: (Kind, &Bytes), version: Version, message: &[Reply]) {
+    async fn send(&self, cx: &mut Speaker<'_>, to: (Kind, &Bytes), message: impl FnOnce() -> Arc<[Reply]>) {
         let (kind, name) = to;
-        let (mut from, mut pace) = (Unbounded, Pace::default());
+        if self.count(kind, name) == 0 {
+            return;
+        }
+        let (message, mut from) = (message(), Unbounded);
         loop {
             let sent = {
                 let tables = self.tables.read();
                 let Some(entry) = tables.of(kind).get(name) else { return };
                 let mut sent = 0;
                 for (id, member) in entry.members.range((from, Unbounded)).take(PAGE) {
-                    if version == 0 || version > member.since {
-                        server.post(&member.mailbox, Reply::Push(message.to_vec()));
+                    if cx.version > member.since {
+                        cx.server.post(&member.mailbox, Reply::Message(message.clone()));
                     }
                     (sent, from) = (sent + 1, Excluded(*id));
                 }
                 sent
             };
+            cx.pace.spend(sent * PERSON).await;
             if sent < PAGE {
                 return;
             }
-            pace.spend(sent * PERSON).await;
         }
     }
 }
@@ -256,20 +261,27 @@ impl Subscribers {
 #[derive(Default)]
 struct Matching {
     last: Option<Bytes>,
-    pace: Pace,
+}
+
+/// Who brings a message to its receivers.
+struct Speaker<'s> {
+    server: &'s Server,
+    /// What the message was committed at.
+    version: Version,
+    pace: &'s mut Pace,
 }
 
 impl Matching {
     /// Those of the next patterns that match; None where none are left.
-    async fn next(&mut self, hub: &Subscribers, channel: &[u8]) -> Option<Vec<Bytes>> {
+    async fn next(&mut self, hub: &Subscribers, channel: &[u8], pace: &mut Pace) -> Option<Vec<Bytes>> {
         let page =
             hub.after(Kind::Pattern, self.last.as_ref(), |name, entry| (name.clone(), entry.glob.clone()));
         self.last = Some(page.last()?.0.clone());
         let mut matching = Vec::new();
         for (name, glob) in page {
-            self.pace.spend(PATTERN).await;
+            pace.spend(PATTERN).await;
             if let Some(glob) = glob
-                && glob.matches(channel, &mut self.pace).await
+                && glob.matches(channel, pace).await
             {
                 matching.push(name);
             }
@@ -279,24 +291,26 @@ impl Matching {
 }
 
 impl Server {
-    /// Brings messages to this server's clients, each with the version that it was committed at (0: in this process, right now).
+    /// Brings messages of the log to this server's clients, each with the version that it was committed at.
     pub async fn deliver<'m>(&self, messages: impl Iterator<Item = (Version, &'m Message)>) {
         let (changes, others): (Vec<_>, Vec<_>) = messages.partition(|(_, message)| message.is_of_tracking());
         // First: many subscribers take a while, and a cache is stale meanwhile.
         self.invalidate(&changes).await;
-        if !others.is_empty() && !self.subscribers.is_empty() {
-            let _alone = self.subscribers.telling.lock().await;
+        if !self.subscribers.is_empty() {
+            let mut pace = Pace::default();
             for (version, message) in others {
-                self.deliver_one(version, message).await;
+                self.deliver_one(version, message, &mut pace).await;
             }
         }
     }
 
-    async fn deliver_one(&self, version: Version, message: &Message) {
+    /// To those who have subscribed before `version`.
+    pub(super) async fn deliver_one(&self, version: Version, message: &Message, pace: &mut Pace) {
         let hub = &self.subscribers;
+        let cx = &mut Speaker { server: self, version, pace };
         match message {
-            Message::Channel(channel, payload) => hub.on_channel(self, version, channel, payload).await,
-            Message::Shard(channel, payload) => hub.on_shard(self, version, channel, payload).await,
+            Message::Channel(channel, payload) => hub.on_channel(cx, channel, payload).await,
+            Message::Shard(channel, payload) => hub.on_shard(cx, channel, payload).await,
             Message::Changed(..) | Message::Flushed(_) => {}
             Message::Event { db, keyspace, keyevent, event, key } => {
                 let channel = |kind: &str, name: &[u8]| {
@@ -305,23 +319,12 @@ impl Server {
                     )
                 };
                 if *keyspace {
-                    hub.on_channel(self, version, &channel("keyspace", key), event).await;
+                    hub.on_channel(cx, &channel("keyspace", key), event).await;
                 }
                 if *keyevent {
-                    hub.on_channel(self, version, &channel("keyevent", event), key).await;
+                    hub.on_channel(cx, &channel("keyevent", event), key).await;
                 }
             }
         }
-    }
-
-    /// What a transaction told has been committed: its messages are on their way, or brought here.
-    pub async fn told(&self, messages: &[Message]) {
-        if messages.is_empty() {
-            return;
-        }
-        if self.space.messages.is_shared() {
-            return self.space.messages.ring();
-        }
-        self.deliver(messages.iter().map(|message| (0, message))).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Files that options name: only regular ones, of a bounded size.
+//! Files that options name: only regular ones, of a bounded size; and how one is replaced.
 //!
 //! Who may set options may name any path. A FIFO would keep the reader waiting for ever, a device would never end or act on being
 //! opened, and either would be read while others wait. So what is no regular file is refused before it is opened, and once more after,
@@ -7,7 +7,7 @@
 //! Even so a file may be slow, on a network's disk. While clients are served it is read where that holds no worker.
 
 use std::fs::{self, Metadata, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -32,6 +32,21 @@ pub fn read(file: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// As [`read`], of UTF-8.
 pub fn read_text(file: &Path) -> io::Result<String> {
     String::from_utf8(read(file, TEXT)?).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
+/// Makes `file` hold `bytes`: a crash leaves the old ones or these. A file that was not there is its owner's alone, for it may hold secrets.
+/// Not to be called for one file twice at once.
+pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".rewrite");
+    let new = file.with_file_name(name);
+    let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    if let Ok(old) = fs::metadata(file) {
+        out.set_permissions(old.permissions())?;
+    }
+    out.write_all(bytes)?;
+    out.sync_all()?;
+    fs::rename(&new, file)
 }
 
 fn check(found: &Metadata, most: u64) -> io::Result<()> {

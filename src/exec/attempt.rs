@@ -25,6 +25,7 @@ use super::patience::Patience;
 use super::staging::{self, Prepared};
 use super::{Call, Done, Job};
 use crate::commands::cx::Server;
+use crate::commands::telling::Delivery;
 use crate::env::{Claim, Rng};
 use crate::error::{Error, StoreError};
 use crate::keyspace::brake;
@@ -228,7 +229,7 @@ impl Attempts {
         for tries in 1u32.. {
             let begun = self.server.env.clock.monotonic();
             match self.attempt(jobs, width, &mut open, &mut patience).await {
-                Ok(done) => return answer(jobs, done),
+                Ok((done, delivery)) => return answer_after(delivery, jobs, done),
                 Err(Halt::Rerun) => {}
                 Err(Halt::TooHeavy) => {
                     width = self.pass_on(jobs);
@@ -305,14 +306,14 @@ impl Attempts {
         }
     }
 
-    /// One transaction over the first jobs, at most `width`: the answers of those that it held.
+    /// One transaction over the first jobs, at most `width`: the answers of those that it held, and when they may have them.
     async fn attempt(
         &mut self,
         jobs: &mut VecDeque<Job>,
         width: usize,
         open: &mut Vec<Open>,
         patience: &mut Patience,
-    ) -> Result<Vec<Done>, Halt> {
+    ) -> Result<(Vec<Done>, Delivery), Halt> {
         let clock = &self.server.env.clock;
         let (start, epoch) = (clock.monotonic(), self.server.space.instances.epoch());
         let timeline = &self.server.env.timeline;
@@ -322,8 +323,8 @@ impl Attempts {
         let tx = self.server.store.begin();
         patience.begin(&tx);
         if let Some((done, told)) = self.resolved(&tx, open).await? {
-            self.server.told(&told).await;
-            return Ok(done);
+            let units = done.len();
+            return Ok((done, self.server.told(told, units).await));
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // What may have been applied already is run to its end here.
@@ -368,8 +369,8 @@ impl Attempts {
             }
         }
         drop(hold);
-        server.told(&told).await;
-        Ok(done)
+        let units = done.len();
+        Ok((done, server.told(told, units).await))
     }
 
     /// The answers of the open attempt that was committed, and what it tells. No claim is kept for it any more.
@@ -411,7 +412,7 @@ impl Attempts {
 }
 
 /// Before the commit of a transaction that tells something: on a store of several servers that is written, else it waits for
-/// its turn, which lasts until it has told it.
+/// its turn, which lasts until it has handed that over.
 pub(super) async fn speak<'a>(
     server: &'a Server,
     tx: &Tx,
@@ -461,6 +462,18 @@ fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
     for (job, done) in jobs.drain(..answered.min(jobs.len())).zip(done) {
         let _ = job.answer.send(done.of(job.unit));
     }
+}
+
+/// As [`answer`], once what they tell has been delivered. What comes behind them does not wait for that.
+fn answer_after(mut delivery: Delivery, jobs: &mut VecDeque<Job>, done: Vec<Done>) {
+    if delivery.is_over() {
+        return answer(jobs, done);
+    }
+    let mut answered: VecDeque<Job> = jobs.drain(..done.len().min(jobs.len())).collect();
+    tokio::spawn(async move {
+        delivery.wait().await;
+        answer(&mut answered, done);
+    });
 }
 
 /// Answers the first `n` jobs with an error for each of their calls.

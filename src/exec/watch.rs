@@ -100,7 +100,7 @@ impl Executor {
         }
         if tx.is_write() {
             let told = outbox.take();
-            let _turn = speak(server, &tx, &told).await?;
+            let turn = speak(server, &tx, &told).await?;
             match tx.commit().await {
                 // If it was committed, the next attempt finds nothing that it could tell, and who has the keys in a cache must hear.
                 Err(e @ StoreError::Unknown) => {
@@ -111,7 +111,9 @@ impl Executor {
                 }
                 committed => server.tracking.committed(committed?),
             }
-            server.told(&told).await;
+            let delivery = server.told(told, 1).await;
+            drop(turn);
+            delivery.wait().await;
         }
         Ok((seen, generation))
     }

@@ -41,7 +41,7 @@ pub(super) async fn run(server: Arc<Server>) {
 }
 
 /// Sweeps this server's shards. Returns how long to wait for the next round.
-async fn round(server: &Server) -> Result<Duration> {
+async fn round(server: &Arc<Server>) -> Result<Duration> {
     let (space, instances) = (&server.space, &server.space.instances);
     let unit = |db: u8, shard: u8| u64::from(db) * u64::from(SHARDS) + u64::from(shard);
     let heads = look(space, |db, shard| instances.owns("expiry", unit(db, shard))).await?;
@@ -61,9 +61,11 @@ async fn round(server: &Server) -> Result<Duration> {
 }
 
 /// Sweeps a piece.
-async fn sweep_and_tell(server: &Server, head: Head) -> Result<Swept> {
-    let (mut told, _turn) = server.expiring().await;
+async fn sweep_and_tell(server: &Arc<Server>, head: Head) -> Result<Swept> {
+    let (mut told, turn) = server.expiring().await;
     let swept = sweep(&server.space, head.db, head.shard, PIECE, &mut told).await;
-    server.told(&told.messages).await;
+    let delivery = server.told(told.messages, 1).await;
+    drop(turn);
+    delivery.wait().await;
     swept
 }

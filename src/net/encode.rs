@@ -16,6 +16,7 @@ use crate::types::set::stream::Pieces;
 use crate::types::string::stream::Long;
 use crate::types::string::walk::Stretch;
 use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
 use std::vec::IntoIter;
 
 /// Strings of so many bytes are not copied into the buffer.
@@ -38,6 +39,8 @@ pub enum Step {
 #[derive(Debug)]
 enum Rest {
     Items(IntoIter<Reply>),
+    /// What others are sent too, and how much of it is written.
+    Shared(Arc<[Reply]>, usize),
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
     /// A piece that was read, and what is not read.
     Members(Packed, Pieces),
@@ -95,6 +98,10 @@ impl Rest {
     fn next(&mut self, out: &mut BytesMut, full: usize) -> Next {
         let reply = match self {
             Rest::Items(items) => items.next(),
+            Rest::Shared(items, at) => {
+                *at += 1;
+                items.get(*at - 1).cloned()
+            }
             Rest::Pairs(pairs, value) => value.take().or_else(|| {
                 let (key, next) = pairs.next()?;
                 *value = Some(next);
@@ -216,6 +223,10 @@ impl Encoder {
                 self.stack.push(Rest::Long(None, Box::new(Unread::Dumped(payload))));
             }
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
+            Reply::Message(items) => {
+                head(out, if resp3 { b'>' } else { b'*' }, items.len());
+                self.stack.push(Rest::Shared(items, 0));
+            }
             Reply::Map(pairs) => {
                 head(out, if resp3 { b'%' } else { b'*' }, pairs.len() << usize::from(!resp3));
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));
@@ -324,6 +335,11 @@ mod tests {
             (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
             (Reply::Set(vec![bulk("a")]), "*1\r\n$1\r\na\r\n", "~1\r\n$1\r\na\r\n"),
             (Reply::Push(vec![Reply::Int(1)]), "*1\r\n:1\r\n", ">1\r\n:1\r\n"),
+            (
+                Reply::Message([bulk("a"), Reply::Int(1)].into()),
+                "*2\r\n$1\r\na\r\n:1\r\n",
+                ">2\r\n$1\r\na\r\n:1\r\n",
+            ),
             (Reply::BigNumber("10"), "$2\r\n10\r\n", "(10\r\n"),
             (
                 Reply::Several(vec![Reply::Attributes(vec![(Reply::Int(1), Reply::Int(2))]), Reply::Ok]),

@@ -3,9 +3,11 @@
 //! An entry's time is that of its unit, from its first gate to its answer, commit included: the commands of a pipeline that
 //! ran in one transaction share it. Arguments are copied and cut as Redis cuts them, so an entry is 4 KB at most.
 
+use crate::env::free;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Arguments of an entry at most; the last one then says how many are missing.
 const MAX_ARGUMENTS: usize = 32;
@@ -35,8 +37,8 @@ pub struct SlowLog(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// The latest first.
-    latest: VecDeque<SlowCommand>,
+    /// The latest first: their numbers fall. Whoever reads them shares them, for every slow command waits for this lock.
+    latest: VecDeque<Arc<SlowCommand>>,
     next: u64,
 }
 
@@ -47,13 +49,19 @@ impl SlowLog {
         for command in commands {
             let id = entries.next;
             entries.next += 1;
-            entries.latest.push_front(SlowCommand { id, ..command });
+            entries.latest.push_front(Arc::new(SlowCommand { id, ..command }));
         }
-        entries.latest.truncate(most);
+        if entries.latest.len() > most {
+            let old = entries.latest.split_off(most);
+            drop(entries);
+            free(old);
+        }
     }
-    /// At most `count` of them, the latest first.
-    pub fn latest(&self, count: usize) -> Vec<SlowCommand> {
-        self.0.lock().latest.iter().take(count).cloned().collect()
+    /// At most `count` of those with numbers below `end`, the latest first.
+    pub fn before(&self, end: u64, count: usize) -> Vec<Arc<SlowCommand>> {
+        let entries = self.0.lock();
+        let from = entries.latest.partition_point(|command| command.id >= end);
+        entries.latest.range(from..).take(count).cloned().collect()
     }
     /// How many there are.
     pub fn len(&self) -> usize {
@@ -65,7 +73,8 @@ impl SlowLog {
     }
     /// Forgets all; the numbers go on.
     pub fn reset(&self) {
-        self.0.lock().latest.clear();
+        let old = std::mem::take(&mut self.0.lock().latest);
+        free(old);
     }
 }
 

@@ -320,3 +320,72 @@ fn a_request_of_many_empty_arguments_costs_what_it_says() {
     assert!(grown < 128 * MIB, "{} MiB", grown / MIB);
     assert_unharmed(&tern);
 }
+
+/// Longest wait while others are told much: of a debug build, beside other tests.
+const TOLD: Duration = Duration::from_millis(1000);
+
+/// 300 clients hear all that happens to keys and read nothing of it, while one changes hundreds of keys at a time.
+#[test]
+fn who_is_told_everything_holds_no_writer() {
+    let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
+    let listeners: Vec<Client> = (0..300)
+        .map(|_| {
+            let mut client = tern.client();
+            client.line("PSUBSCRIBE *");
+            client
+        })
+        .collect();
+    let mut words = vec!["MSET".to_owned()];
+    words.extend((0..500).flat_map(|n| [format!("key:{n}"), "v".into()]));
+    let mut writer = tern.client();
+    let witness = Witness::who_writes(&tern);
+    let grown = grown_during(&tern, || {
+        writer.send_raw(&request(&words).repeat(6)).unwrap();
+        for _ in 0..6 {
+            assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec()));
+        }
+    });
+    say(&format!("6 MSETs of 500 keys told to 300 clients: {} MiB", grown / MIB));
+    witness.was_served_within(TOLD, "MSETs that 300 clients are told of");
+    // 1.8 million messages, but for what the sockets have taken.
+    assert!(grown < 400 * MIB, "{grown} bytes");
+    let told = |client: &mut Client| {
+        let message = client.read().unwrap().value;
+        String::from_utf8_lossy(message.items().unwrap()[2].bytes().unwrap()).into_owned()
+    };
+    let mut one = listeners.into_iter().next_back().unwrap();
+    for n in 0..6 * 500 {
+        let channel = loop {
+            let channel = told(&mut one);
+            if channel.starts_with("__keyspace@0__:key") {
+                break channel;
+            }
+        };
+        assert_eq!(channel, format!("__keyspace@0__:key:{}", n % 500), "in the order of changes");
+    }
+    assert_unharmed(&tern);
+}
+
+/// Databases are swapped and flushed in a row, and each time takes along what 16 clients watch.
+#[test]
+fn swaps_beside_watches_hold_no_writer() {
+    let tern = tern(&["--appendfsync", "no"]);
+    let watchers: Vec<Client> = (0..16)
+        .map(|n| {
+            let mut client = tern.client();
+            let keys: Vec<String> = (0..256).map(|key| format!(" absent:{n}:{key}")).collect();
+            client.line(&format!("WATCH{}", keys.concat()));
+            client
+        })
+        .collect();
+    let mut writer = tern.client();
+    let witness = Witness::who_writes(&tern);
+    let lines = ["SWAPDB 0 1\r\n".repeat(1000), "FLUSHALL\r\n".repeat(10)].concat();
+    writer.send_raw(lines.as_bytes()).unwrap();
+    for _ in 0..1010 {
+        assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec()));
+    }
+    witness.was_served_within(TOLD, "swaps beside watches");
+    drop(watchers);
+    assert_unharmed(&tern);
+}

@@ -198,16 +198,23 @@ pub async fn whole(reply: Reply) -> Reply {
             }
             assert_eq!(bytes.len() as u64, payload.len());
         }
-        Reply::Array(items) => {
-            let mut all = Vec::new();
-            for item in items {
-                all.push(Box::pin(whole(item)).await);
+        Reply::Array(mut items) => {
+            for item in items.iter_mut().filter(|item| has_long(item)) {
+                *item = Box::pin(whole(item.clone())).await;
             }
-            return Reply::Array(all);
+            return Reply::Array(items);
         }
         other => return other,
     }
     Reply::Bulk(bytes.into())
+}
+
+fn has_long(reply: &Reply) -> bool {
+    match reply {
+        Reply::Long(_) | Reply::Dumped(_) => true,
+        Reply::Array(items) => items.iter().any(has_long),
+        _ => false,
+    }
 }
 
 /// A bulk string.

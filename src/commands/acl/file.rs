@@ -6,7 +6,6 @@ use crate::commands::args::quoted;
 use crate::config::{Settings, file};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,22 +77,6 @@ impl Acl {
             let old = std::mem::replace(users, new);
             old.into_keys().filter(|name| !users.contains_key(name)).collect()
         })
-    }
-
-    /// Writes the lines of users into `file`. A crash leaves the old file or the new one. Waits for the disk.
-    pub fn save_file(file: &Path, lines: &[Vec<u8>]) -> std::io::Result<()> {
-        let mut name = file.file_name().unwrap_or_default().to_owned();
-        name.push(".rewrite");
-        let new = file.with_file_name(name);
-        let mut out = std::fs::File::create(&new)?;
-        if let Ok(old) = std::fs::metadata(file) {
-            out.set_permissions(old.permissions())?;
-        }
-        for line in lines {
-            out.write_all(&[line, &b"\n"[..]].concat())?;
-        }
-        out.sync_all()?;
-        std::fs::rename(&new, file)
     }
 }
 

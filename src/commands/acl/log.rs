@@ -1,9 +1,11 @@
 //! ACL LOG: what was refused, lately. The same refusal within a minute is counted, not kept again.
 
+use crate::env::free;
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Milliseconds within which the same refusal is the same entry, and how many entries are looked at for it.
 const TOGETHER: u64 = 60_000;
@@ -77,7 +79,7 @@ impl Refusal {
 
 /// The latest refusals.
 #[derive(Debug, Default)]
-pub struct AclLog(Mutex<(VecDeque<Refusal>, u64)>);
+pub struct AclLog(Mutex<(VecDeque<Arc<Refusal>>, u64)>);
 
 impl AclLog {
     /// Adds one; keeps `most`.
@@ -92,15 +94,20 @@ impl AclLog {
                 Refusal { id: *next - 1, ..new }
             }
         };
-        entries.push_front(entry);
-        entries.truncate(most);
+        entries.push_front(Arc::new(entry));
+        if entries.len() > most {
+            let old = entries.split_off(most);
+            drop(log);
+            free(old);
+        }
     }
     /// At most `count`, the latest first.
-    pub fn latest(&self, count: usize) -> Vec<Refusal> {
+    pub fn latest(&self, count: usize) -> Vec<Arc<Refusal>> {
         self.0.lock().0.iter().take(count).cloned().collect()
     }
     /// Forgets all.
     pub fn reset(&self) {
-        self.0.lock().0.clear();
+        let old = std::mem::take(&mut self.0.lock().0);
+        free(old);
     }
 }

@@ -8,10 +8,11 @@ use crate::commands::args::{Args, MAX_QUOTED, quoted, quoted_up_to};
 use crate::commands::command::find;
 use crate::commands::command_info::{CATEGORIES, categories};
 use crate::commands::cx::{AfterReply, Cx};
-use crate::commands::pace::beside;
+use crate::commands::pace::{Pace, beside};
 use crate::commands::reply::Reply;
 use crate::commands::subscribers::Kind;
 use crate::commands::table::{self, Flags, Group, PREFIX, Row, Run};
+use crate::config::file::replace;
 use crate::env::aside;
 use crate::error::{ReplyError, Result};
 use crate::{handler, help};
@@ -126,6 +127,8 @@ const BAD_BITS: ReplyError = ReplyError::new(
 );
 /// What LOG shows unless it is told how much.
 const SHOWN: i64 = 10;
+/// Steps of work ([`Pace`]) that an entry of the log costs.
+const ENTRY: usize = 1 << 6;
 
 async fn whoami(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Bulk(cx.client.user.clone()))
@@ -245,12 +248,16 @@ async fn load(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 async fn save(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    let (file, lines) = (cx.server.config.get().aclfile.clone(), cx.server.acl.lines());
+    let file = cx.server.config.get().aclfile.clone();
     if file.is_empty() {
         return Err(NO_FILE.into());
     }
+    let alone = cx.server.saving.clone().lock_owned().await;
+    let lines = cx.server.acl.lines();
     let saved = beside(move || {
-        Acl::save_file(Path::new(&file), &lines).inspect_err(|error| tracing::warn!(%error, file, "ACL SAVE"))
+        let _alone = alone;
+        let text: Vec<u8> = lines.into_iter().flat_map(|line| [line, vec![b'\n']]).flatten().collect();
+        replace(Path::new(&file), &text).inspect_err(|error| tracing::warn!(%error, file, "ACL SAVE"))
     });
     saved.await?.map_err(|_| NOT_SAVED)?;
     Ok(Reply::Ok)
@@ -267,19 +274,24 @@ async fn log(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         _ => return Err(args.no_such_form().into()),
     };
     let latest = cx.server.acl.log.latest(usize::try_from(count).unwrap_or(usize::MAX));
-    Ok(Reply::Array(latest.into_iter().map(|refusal| show(refusal, cx.now)).collect()))
+    let (mut shown, mut pace) = (Vec::with_capacity(latest.len()), Pace::default());
+    for refusal in latest {
+        shown.push(show(&refusal, cx.now));
+        pace.spend(ENTRY).await;
+    }
+    Ok(Reply::Array(shown))
 }
 
-fn show(r: Refusal, now: u64) -> Reply {
+fn show(r: &Refusal, now: u64) -> Reply {
     let number = |n: u64| Reply::Int(i64::try_from(n).unwrap_or(i64::MAX));
     let facts = [
         ("count", Reply::Int(r.count)),
         ("reason", Reply::bulk_static(r.reason.text())),
         ("context", Reply::bulk_static(if r.in_multi { "multi" } else { "toplevel" })),
-        ("object", Reply::Bulk(r.object)),
-        ("username", Reply::Bulk(r.user)),
+        ("object", Reply::Bulk(r.object.clone())),
+        ("username", Reply::Bulk(r.user.clone())),
         ("age-seconds", Reply::Double(now.saturating_sub(r.updated) as f64 / 1000.0)),
-        ("client-info", Reply::Bulk(r.client)),
+        ("client-info", Reply::Bulk(r.client.clone())),
         ("entry-id", number(r.id)),
         ("timestamp-created", number(r.created)),
         ("timestamp-last-updated", number(r.updated)),
