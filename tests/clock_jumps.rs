@@ -182,7 +182,7 @@ async fn nobody_is_taken_for_dead_and_no_lease_ends() {
     const LEASE: u64 = 10 * MINUTE;
     for by in JUMPS {
         let (c, _dir) = three().await;
-        let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefixes[0];
+        let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefix(0).unwrap();
         // Enough objects that each server has some to look after.
         for _ in 0..30 {
             stage(c.space(1), db, &Bytes::from(vec![7; 1000]), LEASE).await.unwrap();

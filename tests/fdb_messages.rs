@@ -14,7 +14,10 @@ use support::fdb_cluster::{self, Cluster};
 use support::resp::{Client, Value};
 use support::server::{Server, assert_sound, tern_in};
 use tempfile::TempDir;
+use tern::keyspace::keys::root;
+use tern::keyspace::message_log::Heard;
 use tern::keyspace::messages::{LISTENS, TRACKS};
+use tern::store::Read;
 
 struct Fleet {
     args: [String; 4],
@@ -242,6 +245,42 @@ async fn changes_are_written_only_where_somebody_tracks() {
     rig.server.space.messages.relax(|| LISTENS).await.unwrap();
     rig.line("SET a 1").await;
     assert_eq!(rig.server.space.messages.last().await, Ok(before));
+}
+
+/// A server whose row is gone has missed something. Whoever subscribes just then makes the row anew, and it goes again with the last who listens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_was_lost_leaves_no_row() {
+    let Some(rig) = Rig::on_fdb("a listener that was lost").await else { return };
+    let (log, row) = (&rig.server.space.messages, root::listener(rig.server.space.fresh.instance()));
+    let clear = async || {
+        let tx = rig.server.store.begin();
+        tx.clear(&row).unwrap();
+        tx.commit().await.unwrap();
+    };
+    let found = async || rig.server.store.begin().get(&row, Read::Snapshot).await.unwrap();
+    for relaxes in [false, true] {
+        log.listen(LISTENS | if relaxes { TRACKS } else { 0 }).await.unwrap();
+        let missed = log.missed();
+        clear().await;
+        if relaxes {
+            log.relax(|| LISTENS).await.unwrap();
+            assert_eq!(
+                (log.wants(), found().await),
+                (0, None),
+                "nothing is written by who has missed something"
+            );
+        } else {
+            log.listen(TRACKS).await.unwrap();
+        }
+        assert_eq!((log.missed() - missed, log.is_idle()), (1, false));
+        assert!(matches!(log.hear().await, Ok(Heard::Missed)), "it is said, once");
+        if !relaxes {
+            assert!(matches!(log.hear().await, Ok(Heard::Nothing(_))), "who came then is heard for");
+            assert_eq!(found().await.as_deref(), Some(&[log.wants()][..]));
+        }
+        log.relax(|| 0).await.unwrap();
+        assert_eq!((log.is_idle(), found().await), (true, None));
+    }
 }
 
 #[test]

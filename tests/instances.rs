@@ -223,7 +223,7 @@ async fn lanes_of_nobody_are_orphans() {
 async fn a_lease_is_the_builders_as_long_as_it_lives() {
     let c = Cluster::new(2).await;
     let value = Bytes::from(vec![7; 100_000]);
-    let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefixes[0];
+    let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefix(0).unwrap();
     let garbage = async || {
         let (from, to) = root::garbage_range();
         c.keys(&from, &to).await.len()

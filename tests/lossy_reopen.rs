@@ -120,7 +120,7 @@ impl World {
 
     async fn scope<'a>(&'a self, tx: &'a Tx) -> Scope<'a> {
         let catalog = self.c.space(0).catalog.load(tx).await.unwrap();
-        let (db, round) = (catalog.prefixes[0], catalog.round);
+        let (db, round) = (catalog.prefix(0).unwrap(), catalog.round);
         Scope {
             tx,
             db,

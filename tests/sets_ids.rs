@@ -98,8 +98,8 @@ async fn servers_that_open_a_new_store_at_once_agree_on_its_databases() {
     for handle in (0..8).map(open).collect::<Vec<_>>() {
         let space = handle.await.unwrap();
         let catalog = space.catalog.load(&store.begin()).await.unwrap();
-        seen.insert(format!("{:?}", catalog.prefixes));
-        let distinct: BTreeSet<_> = catalog.prefixes.iter().map(|p| p.as_bytes().to_vec()).collect();
+        seen.insert(format!("{:?}", catalog.places));
+        let distinct: BTreeSet<_> = catalog.prefixes().map(|(_, p)| p.as_bytes().to_vec()).collect();
         assert_eq!(distinct.len(), 16);
     }
     assert_eq!(seen.len(), 1);
@@ -117,9 +117,9 @@ async fn flush_and_swap_change_what_the_next_transaction_reads() {
     let flushed = catalog::flush(&tx, &mut rng, &swapped, 0).await.unwrap();
     tx.commit().await.unwrap();
     let after = space.catalog.load(&world.store.begin()).await.unwrap();
-    assert_eq!(after.prefixes, flushed.prefixes);
-    assert_eq!(after.prefixes[3], before.prefixes[0]);
-    assert!(!before.prefixes.contains(&after.prefixes[0]));
+    assert_eq!(after.places, flushed.places);
+    assert_eq!(after.prefix(3), before.prefix(0));
+    assert!(before.prefixes().all(|(_, prefix)| Some(prefix) != after.prefix(0)));
     let tx = world.store.begin();
     let garbage = tx.get_range(b"g", b"h", RangeOptions::default(), Read::Snapshot).await.unwrap();
     assert_eq!(garbage.pairs.len(), 1);

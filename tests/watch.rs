@@ -218,7 +218,7 @@ async fn a_random_key_is_found_among_many_ghosts() {
 /// Rows of the expiry index of database 0.
 async fn index_rows(c: &Cluster) -> usize {
     let tx = c.store.begin();
-    let db = c.space(0).catalog.load(&tx).await.unwrap().prefixes[0];
+    let db = c.space(0).catalog.load(&tx).await.unwrap().prefix(0).unwrap();
     c.keys(&db.expiry_from(0, 0), &db.expiry_from(SHARDS, 0)).await.len()
 }
 

@@ -373,7 +373,7 @@ impl Cx<'_> {
     pub fn place(&self, db: u8) -> Result<Place> {
         match self.catalog.place(db) {
             Some(place) => Ok(place),
-            None if self.catalog.prefixes.is_empty() => {
+            None if self.catalog.places.is_empty() => {
                 Err(StoreError::Unavailable("nobody knows its databases".into()).into())
             }
             None => Err(ReplyError::new("ERR DB index is out of range").into()),

@@ -106,7 +106,7 @@ pub fn sample(server: &Server) {
 /// Databases that hold keys. Empty where the store cannot be read, because INFO is what an operator asks then.
 async fn keyspace(cx: &Cx<'_>) -> Result<Vec<KeyspaceRow>> {
     let mut rows = Vec::new();
-    for (db, prefix) in cx.catalog.prefixes.iter().enumerate() {
+    for (db, prefix) in cx.catalog.prefixes() {
         match keyspace_row(cx.tx, db, prefix).await {
             Ok(row) => rows.extend(row),
             Err(Error::Store(e)) if !e.is_retryable() => return Ok(Vec::new()),
@@ -132,7 +132,7 @@ async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
 /// Rows of the expiry index that are read at most to count them: INFO says no larger number.
 const MAX_EXPIRY_ROWS: usize = 10_000;
 
-async fn keyspace_row(tx: &Tx, db: usize, prefix: &Prefix) -> Result<Option<KeyspaceRow>> {
+async fn keyspace_row(tx: &Tx, db: u8, prefix: Prefix) -> Result<Option<KeyspaceRow>> {
     let (from, to) = (prefix.key_count(0), prefix.key_count(SHARDS));
     let counts = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await?;
     let counts = counts.pairs.iter().filter_map(|(_, raw)| raw.first_chunk());

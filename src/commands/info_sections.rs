@@ -257,7 +257,7 @@ pub(super) fn latencystats(out: &mut String, server: &Server) {
 /// What INFO shows of a database.
 pub(super) struct KeyspaceRow {
     /// Its number.
-    pub db: usize,
+    pub db: u8,
     /// Keys, of which some may have expired and not be removed yet.
     pub keys: i64,
     /// Keys with an expiry, as far as they are counted.

@@ -239,8 +239,8 @@ async fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 
 async fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush_mode(args)?;
-    for db in 0..cx.catalog.prefixes.len() {
-        flush(cx, db as u8).await?;
+    for (db, _) in cx.catalog.clone().prefixes() {
+        flush(cx, db).await?;
     }
     cx.outbox.flushed();
     Ok(Reply::Ok)

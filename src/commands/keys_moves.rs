@@ -64,7 +64,7 @@ fn database(cx: &Cx<'_>, raw: &[u8]) -> ArgResult<u8> {
 
 /// A database number that exists.
 pub(super) fn existing_database(cx: &Cx<'_>, n: i32) -> ArgResult<u8> {
-    let db = u8::try_from(n).ok().filter(|db| usize::from(*db) < cx.catalog.prefixes.len());
+    let db = u8::try_from(n).ok().filter(|db| cx.catalog.place(*db).is_some());
     db.ok_or(ReplyError::new("ERR DB index is out of range"))
 }
 

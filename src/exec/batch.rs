@@ -120,7 +120,7 @@ impl<'a> Batch<'a> {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
         for unit in units {
-            let Some(db) = self.catalog.prefixes.get(usize::from(unit.client.db)) else { continue };
+            let Some(db) = self.catalog.prefix(unit.client.db) else { continue };
             rows.extend(self.receipts(unit).await);
             for call in &unit.calls {
                 let keys = table::keys_of(call.row, &call.argv).unwrap_or_default();
@@ -157,8 +157,7 @@ impl<'a> Batch<'a> {
     }
 
     fn scope(&self, number: u8) -> Option<Scope<'_>> {
-        let db = *self.catalog.prefixes.get(usize::from(number))?;
-        Some(self.scope_at(db, number))
+        Some(self.scope_at(self.catalog.prefix(number)?, number))
     }
 
     fn scope_at(&self, db: Prefix, number: u8) -> Scope<'_> {
@@ -207,7 +206,9 @@ impl<'a> Batch<'a> {
         self.may_stream = unit.id.is_none();
         let mut held = Held::new(unit, self.server);
         for (n, call) in unit.calls.iter().enumerate() {
-            let before = (self.lookups.seen(), self.outbox.len());
+            // Only a lane gives a call back.
+            let before =
+                if self.in_lane { (self.lookups.seen(), self.outbox.len()) } else { Default::default() };
             let reply = match forced.call(n) {
                 Some(reply) => reply,
                 None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {

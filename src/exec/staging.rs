@@ -14,6 +14,7 @@ use crate::commands::cx::Server;
 use crate::commands::large::{self, Outcome};
 use crate::commands::table::{self, Group};
 use crate::error::{Error, Result, StoreError};
+use crate::keyspace::catalog::Catalog;
 use crate::keyspace::collector::Round;
 use crate::keyspace::ids;
 use crate::keyspace::keys::Prefix;
@@ -92,7 +93,7 @@ pub(super) async fn prepare(
         }
         let outcomes = plan.outcomes && written.spares(call) || plan.restored && is_large_restore(call);
         let plan = Plan { outcomes, ..plan };
-        for_call(server, &catalog.prefixes, db, call, plan, staged).await?;
+        for_call(server, &catalog, db, call, plan, staged).await?;
         written.by(call);
     }
     Ok(())
@@ -187,19 +188,19 @@ impl<'a> Written<'a> {
 
 async fn for_call(
     server: &Server,
-    databases: &[Prefix],
+    catalog: &Catalog,
     db: u8,
     call: &Call,
     plan: Plan,
     staged: &mut Vec<Staged>,
 ) -> Result<()> {
-    let Some(prefix) = databases.get(usize::from(db)) else { return Ok(()) };
+    let Some(prefix) = catalog.prefix(db) else { return Ok(()) };
     if plan.strings && call.row.group == Group::String && call.row.is_write() {
-        strings(server, *prefix, call, staged).await?;
+        strings(server, prefix, call, staged).await?;
     }
     let Some(outcome) = large::outcome(call.row.name, &call.argv) else { return Ok(()) };
     for _ in 0..if plan.outcomes { MAX_ATTEMPTS } else { 0 } {
-        match build(server, databases, *prefix, outcome, staged).await {
+        match build(server, catalog, prefix, outcome, staged).await {
             Err(Error::Store(StoreError::Conflict | StoreError::TooOld)) => {}
             built => return built.map(|built| staged.extend(built.map(Staged::Result))),
         }
@@ -209,7 +210,7 @@ async fn for_call(
 
 async fn build(
     server: &Server,
-    databases: &[Prefix],
+    catalog: &Catalog,
     db: Prefix,
     outcome: Outcome<'_>,
     staged: &[Staged],
@@ -227,8 +228,8 @@ async fn build(
             Some(ids) => sets::removal(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
         },
-        Outcome::Copied(key, to) => match to.map_or(Some(&db), |to| databases.get(usize::from(to))) {
-            Some(to) => copy::stage(space, (db, *to), key, LEASE_MS).await,
+        Outcome::Copied(key, to) => match to.map_or(Some(db), |to| catalog.prefix(to)) {
+            Some(to) => copy::stage(space, (db, to), key, LEASE_MS).await,
             None => Ok(None),
         },
         Outcome::Restored(payload) => {

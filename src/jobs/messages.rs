@@ -31,7 +31,7 @@ pub(super) async fn listen(server: Arc<Server>) {
     let mut stop = server.stop.subscribe();
     let mut idle_since = None;
     while !*stop.borrow() {
-        if log.wants() == 0 {
+        if log.is_idle() {
             tokio::select! {
                 biased;
                 () = log.rung() => continue,

@@ -18,15 +18,13 @@ use crate::store::{RangeOptions, Read, Store, Tx, key_after};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
-/// The prefixes of all databases, as one transaction reads them.
+/// Where all databases are, as one transaction reads them.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     /// The metadata version that this was read at.
     pub version: u64,
     /// By database number.
-    pub prefixes: Vec<Prefix>,
-    /// How often each number was swapped.
-    pub swaps: Vec<u64>,
+    pub places: Vec<Place>,
     /// Where the collection of the dictionary stands: what matters to writers changes with the metadata version only.
     pub round: Round,
     /// What any server listens to: see [`super::message_log`].
@@ -36,17 +34,23 @@ pub struct Catalog {
 impl Catalog {
     /// Of database `db`.
     pub fn place(&self, db: u8) -> Option<Place> {
-        let db = usize::from(db);
-        Some(Place { prefix: *self.prefixes.get(db)?, swaps: *self.swaps.get(db)? })
+        self.places.get(usize::from(db)).copied()
+    }
+    /// What the rows of database `db` begin with.
+    pub fn prefix(&self, db: u8) -> Option<Prefix> {
+        self.place(db).map(|place| place.prefix)
+    }
+    /// All numbers, with what the rows of each begin with.
+    pub fn prefixes(&self) -> impl Iterator<Item = (u8, Prefix)> {
+        (0u8..).zip(self.places.iter().map(|place| place.prefix))
     }
     fn put(&mut self, tx: &Tx, db: u8, place: Place) -> Result<()> {
-        let (prefix, swaps) = (self.prefixes.get_mut(usize::from(db)), self.swaps.get_mut(usize::from(db)));
-        (*prefix.ok_or(NO_DATABASE)?, *swaps.ok_or(NO_DATABASE)?) = (place.prefix, place.swaps);
+        *self.places.get_mut(usize::from(db)).ok_or(NO_DATABASE)? = place;
         Ok(tx.set(&root::database(db), &place.encode())?)
     }
-    /// For who has not read it.
+    /// For a transaction that could not read it.
     pub fn without_databases(&self) -> Arc<Catalog> {
-        Arc::new(Catalog { prefixes: Vec::new(), swaps: Vec::new(), ..self.clone() })
+        Arc::new(Catalog { places: Vec::new(), ..self.clone() })
     }
 }
 
@@ -192,16 +196,10 @@ async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
         let place = row.and_then(|(_, raw)| Place::decode(raw));
         place.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")).into())
     });
-    let places: Vec<Place> = places.collect::<Result<_>>()?;
+    let places = places.collect::<Result<_>>()?;
     let collector = rows.last().filter(|(key, _)| key[..] == root::collector());
     let state = collector.map(|(_, raw)| State::decode(raw)).transpose()?.unwrap_or_default();
     let listening =
         listeners.pairs.iter().filter_map(|(_, bits)| bits.first()).fold(0, |all, bits| all | bits);
-    Ok(Catalog {
-        version,
-        prefixes: places.iter().map(|place| place.prefix).collect(),
-        swaps: places.iter().map(|place| place.swaps).collect(),
-        round: state.round(version, tx.generation().await?),
-        listening,
-    })
+    Ok(Catalog { version, places, round: state.round(version, tx.generation().await?), listening })
 }

@@ -94,7 +94,7 @@ pub struct MessageLog {
     interested: AtomicUsize,
     /// How often something was missed.
     missed: AtomicUsize,
-    /// Something was, and [`MessageLog::hear`] has yet to say so.
+    /// Something was, and [`MessageLog::hear`] has yet to say so. Changes with `cursor` locked.
     unsaid: AtomicBool,
     bell: Notify,
 }
@@ -158,10 +158,12 @@ impl MessageLog {
             let tx = self.store.begin();
             return tx.read_version().await;
         }
-        let version = self.change(cursor.as_ref(), wants).await?;
-        let version = match version {
+        let version = match self.register(cursor.as_ref(), wants).await? {
             Some(version) => version,
-            None => self.register(wants).await?,
+            None => {
+                self.lose(&mut cursor);
+                self.register(None, wants).await?.unwrap_or_default()
+            }
         };
         self.wants.store(wants, Ordering::SeqCst);
         let from = root::messages_after(version);
@@ -176,7 +178,7 @@ impl MessageLog {
         let _one = self.cursor.lock().await;
         if what & TRACKS > self.wants() {
             self.wants.store(TRACKS, Ordering::SeqCst);
-            if let Err(e) = self.register(TRACKS).await {
+            if let Err(e) = self.register(None, TRACKS).await {
                 self.wants.store(0, Ordering::SeqCst);
                 return Err(e);
             }
@@ -185,27 +187,12 @@ impl MessageLog {
         Ok(0)
     }
 
-    /// Says to the others what this server listens to.
-    async fn register(&self, wants: u8) -> StoreResult<Version> {
-        loop {
-            match self.try_register(None, wants).await {
-                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
-                other => return other.map(|version| version.unwrap_or_default()),
-            }
-        }
-    }
-
-    /// As [`MessageLog::register`], where this server listens already. None: it was taken for dead and has missed something, as the next
-    /// [`MessageLog::hear`] says; nothing is written.
-    async fn change(&self, cursor: Option<&Cursor>, wants: u8) -> StoreResult<Option<Version>> {
+    /// Says to the others what this server listens to. None where it has listened with `cursor`, was taken for dead and has missed
+    /// something; nothing is written.
+    async fn register(&self, cursor: Option<&Cursor>, wants: u8) -> StoreResult<Option<Version>> {
         let before = cursor.map(|_| self.wants());
         loop {
             match self.try_register(before, wants).await {
-                Ok(None) => {
-                    self.unsaid.store(true, Ordering::SeqCst);
-                    self.ring();
-                    return Ok(None);
-                }
                 Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
                 other => return other,
             }
@@ -230,11 +217,18 @@ impl MessageLog {
         tx.commit().await.map(Some)
     }
 
-    /// This server does not listen any more, for it has missed something.
+    /// This server does not listen any more, for it has missed something: [`MessageLog::hear`] is going to say so.
     fn lose(&self, cursor: &mut Option<Cursor>) {
         *cursor = None;
         self.wants.store(0, Ordering::SeqCst);
         self.missed.fetch_add(1, Ordering::SeqCst);
+        self.unsaid.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Whether there is nothing to [`MessageLog::hear`] until somebody listens.
+    pub fn is_idle(&self) -> bool {
+        self.wants() == 0 && !self.unsaid.load(Ordering::SeqCst)
     }
 
     /// Listens no longer to what `wanted` does not say, unless somebody is interested. `wanted` must not be said by somebody who has
@@ -248,8 +242,9 @@ impl MessageLog {
         if !self.is_shared() {
             self.wants.store(wants, Ordering::SeqCst);
         } else if wants > 0 {
-            if self.change(cursor.as_ref(), wants).await?.is_some() {
-                self.wants.store(wants, Ordering::SeqCst);
+            match self.register(cursor.as_ref(), wants).await? {
+                Some(_) => self.wants.store(wants, Ordering::SeqCst),
+                None => self.lose(&mut cursor),
             }
         } else {
             let tx = self.store.begin();
@@ -277,11 +272,11 @@ impl MessageLog {
         self.missed.load(Ordering::SeqCst)
     }
 
-    /// What was told since the last call, a piece at a time. After [`Heard::Missed`] this server does not listen.
+    /// What was told since the last call, a piece at a time. Behind [`Heard::Missed`] this server listens only if somebody has begun since.
     pub async fn hear(&self) -> StoreResult<Heard> {
         let mut guard = self.cursor.lock().await;
         if self.unsaid.swap(false, Ordering::SeqCst) {
-            self.lose(&mut guard);
+            return Ok(Heard::Missed);
         }
         let Some(cursor) = guard.as_mut() else { return Ok(Heard::Missed) };
         let tx = self.store.begin();
@@ -296,6 +291,7 @@ impl MessageLog {
         let lost = is_lost(own, self.wants());
         if lost || collected.is_some_and(|last| last[..] >= cursor.from[..]) {
             self.lose(&mut guard);
+            self.unsaid.store(false, Ordering::SeqCst);
             return Ok(Heard::Missed);
         }
         if page.pairs.is_empty() && cursor.pieces.is_empty() {

@@ -49,8 +49,7 @@ pub struct Head {
 pub async fn look(space: &Keyspace, wanted: impl Fn(u8, u8) -> bool) -> Result<Vec<Head>> {
     let tx = space.store.begin();
     let catalog = space.catalog.load(&tx).await?;
-    let databases = (0u8..).zip(catalog.prefixes.iter().copied());
-    let any = join_all(databases.map(async |(db, prefix)| {
+    let any = join_all(catalog.prefixes().map(async |(db, prefix)| {
         let found = first(&tx, prefix, 0, SHARDS).await?;
         StoreResult::Ok(found.map(|_| (db, prefix)))
     }));
@@ -116,8 +115,7 @@ impl Swept {
 
 async fn prefix(space: &Keyspace, tx: &Tx, db: u8) -> Result<Prefix> {
     let catalog = space.catalog.load(tx).await?;
-    let prefix = catalog.prefixes.get(usize::from(db)).copied();
-    Ok(prefix.ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")))?)
+    Ok(catalog.prefix(db).ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")))?)
 }
 
 /// All rows in one transaction; where that conflicts, each in its own.
@@ -165,7 +163,7 @@ async fn try_remove(
     let tx = space.store.begin();
     let shared = space.messages.is_shared();
     let catalog = space.catalog.load(&tx).await?;
-    if catalog.prefixes.get(usize::from(db)) != Some(&seen) {
+    if catalog.prefix(db) != Some(seen) {
         return Ok(None);
     }
     let outbox = Outbox::new(space.fresh.instance(), space.messages.heard(&catalog), told.events);

@@ -31,7 +31,7 @@ fn sweep_without_recheck(cluster: Arc<Cluster>, server: usize, shard: u8) -> Box
         let space = cluster.space(server);
         let tx = space.store.begin();
         let Ok(catalog) = space.catalog.load(&tx).await else { return };
-        let db = catalog.prefixes[0];
+        let db = catalog.prefix(0).unwrap();
         let now = space.clock.now_ms();
         let (from, to) = (db.expiry_from(shard, 0), db.expiry_from(shard, now + 1));
         let Ok(due) = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await else { return };

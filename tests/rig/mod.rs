@@ -155,7 +155,7 @@ impl Rig {
     /// The selected database's prefix.
     pub async fn prefix(&self) -> Prefix {
         let tx = self.server.store.begin();
-        self.space().catalog.load(&tx).await.unwrap().prefixes[usize::from(self.client.db)]
+        self.space().catalog.load(&tx).await.unwrap().prefix(self.client.db).unwrap()
     }
 
     /// Where the collection of the dictionary stands.

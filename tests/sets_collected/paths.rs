@@ -367,7 +367,7 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
     c.run(0, argv("SADD a", words.clone())).await;
     let tx = c.store.begin();
     let catalog = c.space(0).catalog.load(&tx).await.unwrap();
-    let (db, round) = (catalog.prefixes[0], catalog.round);
+    let (db, round) = (catalog.prefix(0).unwrap(), catalog.round);
     let s = scope(&c, &tx, db, round);
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
     let conflict = Err(Error::Store(StoreError::Conflict));
@@ -384,7 +384,7 @@ async fn what_was_built_in_another_epoch_is_not_swapped_in() {
     let c = cluster().await;
     c.run(0, argv("SADD b", many(5000, 10))).await;
     c.run(0, argv("SREM b", many(5000, 1))).await;
-    let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefixes[0];
+    let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefix(0).unwrap();
     let built = stage::whole(c.space(0), db, &many(0, 600), 60_000).await.unwrap().unwrap();
     for fits in [true, false] {
         let tx = c.store.begin();
@@ -411,7 +411,7 @@ async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
     c.run(1, argv("SADD a", words.clone())).await;
     let tx = c.store.begin();
     let catalog = c.space(0).catalog.load(&tx).await.unwrap();
-    let (db, round) = (catalog.prefixes[0], catalog.round);
+    let (db, round) = (catalog.prefix(0).unwrap(), catalog.round);
     let s = scope(&c, &tx, db, round);
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, Ok(600), "by their new ids too");

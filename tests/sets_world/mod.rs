@@ -52,7 +52,7 @@ impl World {
     }
     async fn on((store, dir): (Store, tempfile::TempDir), seed: u64) -> Self {
         let space = Keyspace::open(store.clone(), &Env::seeded(1_000, seed), 1).await.unwrap();
-        let db = space.catalog.load(&store.begin()).await.unwrap().prefixes[0];
+        let db = space.catalog.load(&store.begin()).await.unwrap().prefix(0).unwrap();
         World { space, store, db, _dir: dir }
     }
     pub fn scope<'a>(&'a self, tx: &'a Tx) -> Scope<'a> {
