@@ -5,34 +5,6 @@ use super::reply::Reply;
 use super::syntax::{self, Argument, Kind};
 use super::table::{Group, Row};
 
-/// Values that are keys. Everything else is told apart by its name, too: the notation has no types.
-const KEYS: &[&str] = &["key", "source", "destination", "destkey", "sourcekey", "newkey", "key1", "key2"];
-const INTEGERS: &[&str] = &[
-    "seconds",
-    "milliseconds",
-    "count",
-    "limit",
-    "numkeys",
-    "offset",
-    "decrement",
-    "index",
-    "index1",
-    "index2",
-    "start",
-    "end",
-    "cursor",
-    "db",
-    "destination-db",
-    "timeout",
-    "numreplicas",
-    "numlocal",
-    "client-id",
-    "maxage",
-    "protover",
-    "ttl",
-];
-const TIMES: &[&str] = &["unix-time-seconds", "unix-time-milliseconds"];
-
 /// The map that documents a row, its subcommands inside.
 pub(super) fn docs_of(row: &Row) -> Reply {
     let mut pairs = vec![
@@ -112,10 +84,10 @@ impl KeyIndex {
             Kind::Token => "pure-token",
             Kind::Block(_) => "block",
             Kind::OneOf(_) => "oneof",
-            Kind::Value if self.last.is_some() && KEYS.contains(&name) => "key",
+            Kind::Value if self.last.is_some() && syntax::is_key(name) => "key",
             Kind::Value if name == "increment" && row.name.ends_with("float") => "double",
-            Kind::Value if name == "increment" || INTEGERS.contains(&name) => "integer",
-            Kind::Value if TIMES.contains(&name) => "unix-time",
+            Kind::Value if name == "increment" || syntax::is_integer(name) => "integer",
+            Kind::Value if syntax::is_time(name) => "unix-time",
             Kind::Value if name == "pattern" => "pattern",
             Kind::Value => "string",
         }

@@ -14,6 +14,9 @@ use crate::store::{MAX_TRANSACTION, RangeOptions, Read};
 use crate::types::{object, watched};
 use bytes::Bytes;
 
+/// What a ghost weighs that is taken along ([`Cx::light`]): reading and writing its row, as often as a pipeline flushes.
+const GHOST: u64 = 256 << 10;
+
 /// Keys that are removed before others have their turn.
 const AT_A_TIME: usize = 256;
 
@@ -26,9 +29,6 @@ const COPIED: &[KeySpec] = &[one(&["RO", "access"]), second(&["OW", "update"])];
 const fn second(flags: &'static [&'static str]) -> KeySpec {
     KeySpec { flags, begin: 2, find: FindKeys::Range { last: 0, step: 1 } }
 }
-
-/// A unit of its own, beside the lanes: what WATCH keeps of absent keys is taken along, up to some hundred rows each time.
-const MOVES_GHOSTS: Flags = Flags::WRITE.or(Flags::HEAVY);
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
@@ -83,7 +83,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "flushall",
         arity: -1,
-        flags: MOVES_GHOSTS,
+        flags: Flags::WRITE,
         keys: &[],
         group: Group::Server,
         since: "1.0.0",
@@ -95,7 +95,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "flushdb",
         arity: -1,
-        flags: MOVES_GHOSTS,
+        flags: Flags::WRITE,
         keys: &[],
         group: Group::Server,
         since: "1.0.0",
@@ -143,7 +143,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "swapdb",
         arity: 3,
-        flags: MOVES_GHOSTS.or(Flags::FAST),
+        flags: Flags::WRITE.or(Flags::FAST),
         keys: &[],
         group: Group::Server,
         since: "4.0.0",
@@ -232,29 +232,45 @@ async fn dbsize(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 async fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush_mode(args)?;
-    flush(cx, cx.client.db).await?;
-    cx.outbox.flushed();
-    Ok(Reply::Ok)
+    flush(cx, &[cx.client.db]).await
 }
 
 async fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush_mode(args)?;
-    for (db, _) in cx.catalog.clone().prefixes() {
-        flush(cx, db).await?;
+    let all: Vec<u8> = cx.catalog.prefixes().map(|(db, _)| db).collect();
+    flush(cx, &all).await
+}
+
+async fn flush(cx: &mut Cx<'_>, databases: &[u8]) -> Result<Reply> {
+    let ghosts = ghosts(cx, databases).await?;
+    for db in databases {
+        cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, *db).await?;
     }
+    carry(cx, ghosts).await?;
     cx.outbox.flushed();
     Ok(Reply::Ok)
 }
 
-async fn flush(cx: &mut Cx<'_>, db: u8) -> Result<()> {
-    let ghosts = ghosts(cx, db).await?;
-    cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, db).await?;
-    watched::carry(&cx.scope_of(db)?, cx.place(db)?.swaps, ghosts).await
+/// Of a database each.
+type Ghosts = Vec<(u8, Vec<(Bytes, Ghost)>)>;
+
+/// What the watchers of absent keys rely on, to be taken along: a few in a lane.
+async fn ghosts(cx: &Cx<'_>, databases: &[u8]) -> Result<Ghosts> {
+    let mut all = Vec::with_capacity(databases.len());
+    for db in databases {
+        all.push((*db, watched::ghosts(cx.tx, &cx.server.space, *db, cx.place(*db)?).await?));
+    }
+    let many = all.iter().map(|(_, ghosts)| ghosts.len() as u64).sum::<u64>();
+    cx.light(many * GHOST)?;
+    Ok(all)
 }
 
-/// What the watchers of absent keys rely on, to be taken along.
-async fn ghosts(cx: &Cx<'_>, db: u8) -> Result<Vec<(Bytes, Ghost)>> {
-    watched::ghosts(cx.tx, &cx.server.space, db, cx.place(db)?).await
+/// Takes them along.
+async fn carry(cx: &Cx<'_>, ghosts: Ghosts) -> Result<()> {
+    for (db, ghosts) in ghosts {
+        watched::carry(&cx.scope_of(db)?, cx.place(db)?.swaps, ghosts).await?;
+    }
+    Ok(())
 }
 
 /// ASYNC and SYNC are the same here: both take effect at once and leave the work to a job.
@@ -276,11 +292,9 @@ async fn swapdb(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if a == b {
         return Ok(Reply::Ok);
     }
-    let taken = [(a, ghosts(cx, a).await?), (b, ghosts(cx, b).await?)];
+    let ghosts = ghosts(cx, &[a, b]).await?;
     cx.catalog = catalog::swap(cx.tx, &cx.catalog, a, b)?;
-    for (db, ghosts) in taken {
-        watched::carry(&cx.scope_of(db)?, cx.place(db)?.swaps, ghosts).await?;
-    }
+    carry(cx, ghosts).await?;
     cx.outbox.flushed();
     Ok(Reply::Ok)
 }

@@ -9,6 +9,48 @@
 //! ```
 //! `x [x ...]` is `x`, one or more times; so is `a b [a b ...]`, and `T x [T x ...]` repeats its token.
 
+const KEYS: &[&str] = &["key", "source", "destination", "destkey", "sourcekey", "newkey", "key1", "key2"];
+const INTEGERS: &[&str] = &[
+    "seconds",
+    "milliseconds",
+    "count",
+    "limit",
+    "numkeys",
+    "offset",
+    "decrement",
+    "index",
+    "index1",
+    "index2",
+    "start",
+    "end",
+    "cursor",
+    "db",
+    "destination-db",
+    "timeout",
+    "numreplicas",
+    "numlocal",
+    "client-id",
+    "maxage",
+    "protover",
+    "ttl",
+];
+const TIMES: &[&str] = &["unix-time-seconds", "unix-time-milliseconds"];
+
+/// Whether the value of this name is a key. The notation has no types: names tell.
+pub fn is_key(name: &str) -> bool {
+    KEYS.contains(&name)
+}
+
+/// Whether the value of this name is a whole number.
+pub fn is_integer(name: &str) -> bool {
+    INTEGERS.contains(&name)
+}
+
+/// Whether the value of this name is a time since the epoch.
+pub fn is_time(name: &str) -> bool {
+    TIMES.contains(&name)
+}
+
 /// One argument, or several that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Argument {

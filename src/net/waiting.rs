@@ -73,23 +73,20 @@ async fn refuse(stream: TcpStream, tls: Option<Arc<Tls>>) -> io::Result<()> {
     };
     let mut decoder = Decoder::default();
     loop {
-        let said = match decoder.next_request(&LIMITS) {
-            Ok(Some(_)) => LOADING.to_vec(),
-            Ok(None) => {
-                let n = stream.read_buf(decoder.room()).await?;
-                decoder.filled(n);
-                match n {
-                    0 => return Ok(()),
-                    _ => continue,
-                }
+        match decoder.next_request(&LIMITS) {
+            Ok(Some(_)) => {
+                stream.write_all(LOADING).await?;
+                stream.flush().await?;
             }
+            Ok(None) => match stream.read_buf(decoder.room()).await? {
+                0 => return Ok(()),
+                n => decoder.filled(n),
+            },
             Err(error) => {
                 stream.write_all(&error.line()).await?;
                 return stream.shutdown().await;
             }
-        };
-        stream.write_all(&said).await?;
-        stream.flush().await?;
+        }
     }
 }
 

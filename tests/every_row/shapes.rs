@@ -7,32 +7,9 @@ use tern::commands::table::{Row, Run};
 
 /// Numbers at their ends.
 const EXTREMES: &[&str] = &["0", "-1", "9223372036854775807", "-9223372036854775808", "1e308"];
-/// Words of a syntax whose values are numbers.
+/// Further words whose values are read as numbers.
 const NUMBERS: &[&str] = &[
-    "seconds",
-    "milliseconds",
-    "unix-time-seconds",
-    "unix-time-milliseconds",
-    "count",
-    "limit",
-    "offset",
-    "decrement",
     "increment",
-    "index",
-    "index1",
-    "index2",
-    "start",
-    "end",
-    "cursor",
-    "db",
-    "destination-db",
-    "timeout",
-    "numreplicas",
-    "numlocal",
-    "client-id",
-    "maxage",
-    "protover",
-    "ttl",
     "bit",
     "bits",
     "float",
@@ -76,8 +53,12 @@ struct Fill<'a> {
 
 const PLAIN: Fill<'_> = Fill { key: "counter", number: "7", text: None, many: None };
 
+fn is_number(name: &str) -> bool {
+    syntax::is_integer(name) || syntax::is_time(name) || NUMBERS.contains(&name)
+}
+
 fn is_key(name: &str) -> bool {
-    matches!(name, "key" | "key1" | "key2" | "source" | "sourcekey")
+    syntax::is_key(name) && !is_made(name)
 }
 
 fn is_made(name: &str) -> bool {
@@ -91,8 +72,8 @@ impl Fill<'_> {
             name if is_key(name) => self.key.into(),
             name if is_made(name) => "made".into(),
             "numkeys" => self.many.map_or(1, |(_, n)| n).to_string(),
-            name if NUMBERS.contains(&name) && self.number != PLAIN.number => self.number.into(),
-            name if NUMBERS.contains(&name) => good.unwrap_or(self.number).into(),
+            name if is_number(name) && self.number != PLAIN.number => self.number.into(),
+            name if is_number(name) => good.unwrap_or(self.number).into(),
             _ => self.text.or(good).unwrap_or("x").into(),
         }
     }
@@ -163,7 +144,7 @@ impl Shape {
 
     /// Each value that the row can be let loose on, with plain numbers and with the worst.
     fn on_values(&self, out: &mut Vec<Script>) {
-        let (keys, numbers) = (self.any(is_key), self.any(|name| NUMBERS.contains(&name)));
+        let (keys, numbers) = (self.any(is_key), self.any(is_number));
         for key in VALUES.iter().take(if keys { VALUES.len() } else { 1 }) {
             out.push(Script { calls: self.variants(Fill { key, ..PLAIN }) });
             if numbers {
@@ -175,7 +156,7 @@ impl Shape {
 
     /// Arguments as long as they may be, patterns that are hard, keys and numbers that are long.
     fn long(&self, out: &mut Vec<Script>) {
-        let text = |name: &str| !is_key(name) && !is_made(name) && !NUMBERS.contains(&name);
+        let text = |name: &str| !is_key(name) && !is_made(name) && !is_number(name);
         let mut replace = |is: &dyn Fn(&str) -> bool, with: Arg| {
             if self.any(is) {
                 // Stands where a word is to be long.
@@ -194,7 +175,7 @@ impl Shape {
         replace(&text, long("*a", MIB.min(bytes)));
         replace(&text, long("[a-y]", bytes));
         replace(&is_key, long("key:", bytes));
-        replace(&|name| NUMBERS.contains(&name), long("9", bytes));
+        replace(&is_number, long("9", bytes));
     }
 
     /// As many arguments as a request may have.
