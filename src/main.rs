@@ -57,6 +57,9 @@ ping asks the server of this configuration whether it answers: exit status 0 if 
 
 /// Pause between two samples for the rates in INFO.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// Of a thread that large work was done beside. An idle one keeps what it has allocated, also what others have freed since: with tokio's
+/// ten seconds that came to a gigabyte.
+const KEEP_ALIVE: Duration = Duration::from_millis(200);
 /// How long the goodbye to the other servers may take.
 const LEAVE: Duration = Duration::from_secs(2);
 
@@ -95,6 +98,7 @@ fn start(args: &[String]) -> Result<()> {
     let (settings, file) = from_args(args).context("bad configuration")?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(worker_threads(settings.io_threads));
+    runtime.thread_keep_alive(KEEP_ALIVE);
     let runtime = runtime.enable_all().build().context("cannot start the worker threads")?;
     let result = runtime.block_on(run(settings, file));
     // What still hangs in a blocking call must not keep the process.

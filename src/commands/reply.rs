@@ -1,6 +1,7 @@
 //! What a command answers: what is meant, not the wire. `net/resp.rs` encodes it for RESP2 and RESP3.
 
 use crate::error::ReplyError;
+use crate::keyspace::packed::Packed;
 use crate::types::dump::Payload;
 use crate::types::set::stream::Members;
 use crate::types::string::stream::Long;
@@ -27,6 +28,8 @@ pub enum Reply {
     NilArray,
     /// An array.
     Array(Vec<Reply>),
+    /// An array of very many bulk strings: in one allocation, for to free each takes long.
+    Packed(Packed),
     /// Unordered distinct elements: an array in RESP2, `~` in RESP3.
     Set(Vec<Reply>),
     /// As `Set`, or as `Array` where it is no set, of bulk strings that are read while they are sent. Only where [`super::cx::Cx::may_stream`].
@@ -91,6 +94,7 @@ impl Reply {
             Reply::Array(a) | Reply::Set(a) | Reply::Push(a) | Reply::Several(a) => {
                 16 + a.iter().map(Reply::weight).sum::<usize>()
             }
+            Reply::Packed(strings) => 16 + strings.size() + 16 * strings.len(),
             // As if it were this receiver's alone, as Redis counts it.
             Reply::Message(items) => 16 + items.iter().map(Reply::weight).sum::<usize>(),
             Reply::Members(members) => 64 + members.held(),

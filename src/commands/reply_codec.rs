@@ -46,6 +46,10 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
         Reply::Nil => out.put_u8(5),
         Reply::NilArray => out.put_u8(6),
         Reply::Array(items) => put_items(out, 7, items)?,
+        Reply::Packed(strings) => {
+            put_length(out, 7, strings.len());
+            strings.iter().for_each(|string| put_bytes(out, 4, string));
+        }
         Reply::Set(items) => put_items(out, 8, items)?,
         Reply::Members(_)
         | Reply::Long(_)
@@ -148,6 +152,7 @@ fn items<T>(raw: &mut Bytes, depth: usize, one: impl Fn(&mut Bytes, usize) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyspace::packed::Packed;
     use proptest::prelude::*;
 
     fn any_bytes() -> impl Strategy<Value = Bytes> {
@@ -184,6 +189,12 @@ mod tests {
         #[test]
         fn round_trip(reply in any_reply()) {
             prop_assert_eq!(decode(&encode(&reply).unwrap().into()), Some(reply));
+        }
+        #[test]
+        fn packed_strings_are_encoded_as_an_array(strings in prop::collection::vec(any_bytes(), 0..5)) {
+            let mut packed = Packed::default();
+            strings.iter().for_each(|string| packed.push(string));
+            prop_assert_eq!(encode(&Reply::Packed(packed)), encode(&Reply::bulks(strings)));
         }
         #[test]
         fn an_array_is_encoded_as_one(replies in prop::collection::vec(any_reply(), 0..5)) {

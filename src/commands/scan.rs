@@ -14,6 +14,7 @@ use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::MAX_REDIS_KEY;
+use crate::keyspace::packed::Packed;
 use crate::keyspace::record::{Record, Stored};
 use crate::store::{Pairs, RangeOptions, Read, key_after};
 use crate::types::object;
@@ -244,7 +245,7 @@ async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let (mut from, end) = (s.db.record_from(0), s.db.records_end());
     let opts = RangeOptions { bytes: PAGE_BYTES, ..RangeOptions::default() };
-    let mut names = Vec::new();
+    let mut names = Packed::default();
     loop {
         let rows = s.tx.get_range(&from, &end, opts, Read::Serializable).await?;
         let next = rows.pairs.last().filter(|_| rows.more).map(|(row, _)| key_after(row));
@@ -254,12 +255,12 @@ async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             }
             let passes = filter.passes(&key, &mut pace).await;
             if passes && object::is_live(&s, &record, Read::Serializable).await? {
-                names.push(Reply::Bulk(Bytes::copy_from_slice(&key)));
+                names.push(&key);
             }
         }
         match next {
             Some(next) => from = next,
-            None => return Ok(Reply::Array(names)),
+            None => return Ok(Reply::Packed(names)),
         }
     }
 }

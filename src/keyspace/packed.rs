@@ -1,7 +1,7 @@
 //! Many strings in one allocation, read once from the first to the last.
 
 /// See the module.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub struct Packed {
     bytes: Vec<u8>,
     /// Where each ends in `bytes`.
@@ -32,6 +32,12 @@ impl Packed {
         self.bytes.len()
     }
 
+    /// All, taken or not.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).filter_map(|(start, end)| self.bytes.get(start..*end))
+    }
+
     /// The next one.
     pub fn take(&mut self) -> Option<&[u8]> {
         let end = *self.ends.get(self.taken)?;
@@ -59,6 +65,7 @@ mod tests {
         for _ in 0..2 {
             strings.iter().for_each(|s| packed.push(s));
             assert_eq!((packed.len(), packed.size()), (4, 5));
+            assert!(packed.iter().eq(strings));
             for s in strings {
                 assert_eq!(packed.take(), Some(s));
             }

@@ -42,6 +42,7 @@ enum Rest {
     /// What others are sent too, and how much of it is written.
     Shared(Arc<[Reply]>, usize),
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
+    Packed(Packed),
     /// A piece that was read, and what is not read.
     Members(Packed, Pieces),
     /// A stretch that was read, and what is not read.
@@ -84,6 +85,19 @@ fn pour(stretch: Stretch, out: &mut BytesMut, full: usize) -> Option<Stretch> {
     Some(rest).filter(|rest| !rest.is_empty())
 }
 
+/// Writes bulk strings, until `out` holds `full` bytes. Whether that was all of them.
+fn drain(strings: &mut Packed, out: &mut BytesMut, full: usize) -> bool {
+    while let Some(string) = strings.take() {
+        head(out, b'$', string.len());
+        out.extend_from_slice(string);
+        out.extend_from_slice(b"\r\n");
+        if out.len() >= full {
+            return false;
+        }
+    }
+    true
+}
+
 /// What comes next of an aggregate.
 enum Next {
     Reply(Reply),
@@ -107,16 +121,15 @@ impl Rest {
                 *value = Some(next);
                 Some(key)
             }),
+            Rest::Packed(strings) => {
+                return if drain(strings, out, full) { Next::End } else { Next::Written };
+            }
             Rest::Members(piece, unread) => {
-                while let Some(member) = piece.take() {
-                    head(out, b'$', member.len());
-                    out.extend_from_slice(member);
-                    out.extend_from_slice(b"\r\n");
-                    if out.len() >= full {
-                        return Next::Written;
-                    }
-                }
-                return if unread.is_done() { Next::End } else { Next::Unread };
+                return match drain(piece, out, full) {
+                    false => Next::Written,
+                    true if unread.is_done() => Next::End,
+                    true => Next::Unread,
+                };
             }
             Rest::Long(stretch, unread) => {
                 *stretch = stretch.take().and_then(|stretch| pour(stretch, out, full));
@@ -209,6 +222,10 @@ impl Encoder {
             Reply::Bool(b) if resp3 => out.extend_from_slice(if b { b"#t\r\n" } else { b"#f\r\n" }),
             Reply::Bool(b) => out.extend_from_slice(if b { b":1\r\n" } else { b":0\r\n" }),
             Reply::Array(items) => self.items(out, b'*', items),
+            Reply::Packed(strings) => {
+                head(out, b'*', strings.len());
+                self.stack.push(Rest::Packed(strings));
+            }
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
             Reply::Members(members) => {
                 head(out, if resp3 && members.is_set() { b'~' } else { b'*' }, members.len());
@@ -319,6 +336,12 @@ mod tests {
         Reply::bulk_static(text)
     }
 
+    fn packed(strings: &[&str]) -> Packed {
+        let mut packed = Packed::default();
+        strings.iter().for_each(|string| packed.push(string.as_bytes()));
+        packed
+    }
+
     #[test]
     fn every_kind_in_both_protocols() {
         let table: Vec<(Reply, &str, &str)> = vec![
@@ -333,6 +356,12 @@ mod tests {
             (Reply::Bool(false), ":0\r\n", "#f\r\n"),
             (Reply::Verbatim("ab".into()), "$2\r\nab\r\n", "=6\r\ntxt:ab\r\n"),
             (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
+            (
+                Reply::Packed(packed(&["a", "", "b"])),
+                "*3\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n",
+                "*3\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n",
+            ),
+            (Reply::Packed(Packed::default()), "*0\r\n", "*0\r\n"),
             (Reply::Set(vec![bulk("a")]), "*1\r\n$1\r\na\r\n", "~1\r\n$1\r\na\r\n"),
             (Reply::Push(vec![Reply::Int(1)]), "*1\r\n:1\r\n", ">1\r\n:1\r\n"),
             (

@@ -217,6 +217,7 @@ fn nobody_waits_and_memory_is_bounded() {
         rounds += 1;
     }
     report(&outcomes);
+    say(&world.what_is_held());
     let left: usize = driven.iter().map(|row| row.left.len()).sum();
     say(&format!("{} rows in {:.0?}, {left} requests were left", driven.len(), run.since.elapsed()));
     let harm: Vec<String> =

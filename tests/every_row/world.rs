@@ -124,6 +124,28 @@ impl World {
         assert_eq!(sizes(&mut client), self.sizes, "the values cannot be put back");
     }
 
+    /// Of what memory consists, as far as the server says it.
+    pub fn what_is_held(&self) -> String {
+        let mut client = self.client();
+        let info = client.line("INFO everything");
+        let info = String::from_utf8_lossy(info.bytes().unwrap_or_default()).into_owned();
+        let said =
+            |name: &&str| info.lines().find(|line| line.starts_with(&format!("{name}:"))).map(str::to_owned);
+        let names = [
+            "used_memory",
+            "used_memory_peak",
+            "used_memory_store",
+            "mem_clients_normal",
+            "tracking_total_keys",
+            "tasks",
+        ];
+        let mut all: Vec<String> = names.iter().filter_map(said).collect();
+        for line in ["SLOWLOG LEN", "DBSIZE", "PUBSUB NUMPAT"] {
+            all.push(format!("{line}:{:?}", client.line(line).int().unwrap_or(-1)));
+        }
+        format!("held at the end: {}", all.join(" "))
+    }
+
     /// What DUMP makes of a value.
     pub fn dumped(&self, key: &str) -> Arg {
         let reply = self.client().line(&format!("DUMP {key}"));

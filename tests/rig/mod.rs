@@ -204,6 +204,7 @@ pub async fn whole(reply: Reply) -> Reply {
             }
             return Reply::Array(items);
         }
+        Reply::Packed(strings) => return Reply::bulks(strings.iter().map(Bytes::copy_from_slice)),
         other => return other,
     }
     Reply::Bulk(bytes.into())
@@ -211,7 +212,7 @@ pub async fn whole(reply: Reply) -> Reply {
 
 fn has_long(reply: &Reply) -> bool {
     match reply {
-        Reply::Long(_) | Reply::Dumped(_) => true,
+        Reply::Long(_) | Reply::Dumped(_) | Reply::Packed(_) => true,
         Reply::Array(items) => items.iter().any(has_long),
         _ => false,
     }
