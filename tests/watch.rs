@@ -182,7 +182,7 @@ async fn nobody_sees_a_ghost() {
         ("DEL job", Reply::Int(0)),
         ("DBSIZE", Reply::Int(0)),
         ("RANDOMKEY", Reply::Nil),
-        ("KEYS *", Reply::Array(vec![])),
+        ("KEYS *", Reply::Packed(Default::default())),
         ("TYPE job", Reply::Simple("none".into())),
         ("DUMP job", Reply::Nil),
         ("RENAME job x", c.line(0, "RENAME nothing x").await),
