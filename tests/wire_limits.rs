@@ -318,6 +318,7 @@ fn client_reply_modes() {
             b"+OK\r\n$1\r\na\r\n",
         ),
         (b"CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nECHO a\r\n", b"+OK\r\n$1\r\na\r\n"),
+        (b"CLIENT REPLY SKIP\r\nRESET\r\nECHO a\r\n", b"$1\r\na\r\n"),
         (b"CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n", b"$1\r\na\r\n"),
         (b"CLIENT REPLY SKIP\r\nfoo\r\nECHO a\r\n", b"$1\r\na\r\n"),
         (b"CLIENT REPLY SKIP\r\nMULTI\r\nECHO a\r\nEXEC\r\n", b"+QUEUED\r\n*1\r\n$1\r\na\r\n"),

@@ -5,7 +5,8 @@
 //! what is left at the first pause ([`Pace`]).
 //!
 //! A unit is answered once its messages are with all receivers, so who asks after that answer is told first. But it does not wait for
-//! what others tell: with few messages ([`FEW`]) it waits for [`PATIENCE`] at most, unless more than [`MOST`] wait in memory.
+//! what others tell, be it in the same transaction: with few messages ([`FEW`]) it waits for [`PATIENCE`] at most, unless more than [`MOST`]
+//! bytes wait in memory.
 //!
 //! [`Subscribers::turn`]: super::subscribers::Subscribers::turn
 
@@ -25,8 +26,10 @@ use tokio::sync::oneshot;
 const FEW: usize = 64;
 /// How long it waits, where others tell much.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Messages beyond which everybody waits for his own.
-const MOST: usize = 1 << 16;
+/// Bytes that wait, beyond which everybody waits for his own messages.
+const MOST: usize = 8 << 20;
+/// What a message takes beside its own bytes.
+const MESSAGE: usize = 128;
 
 /// What one commit tells.
 #[derive(Debug)]
@@ -34,14 +37,16 @@ struct Handed {
     /// Its place in the order; the first is 1.
     number: Version,
     messages: Vec<Message>,
+    /// Bytes of them.
+    bytes: usize,
     told: oneshot::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Handed>,
-    /// Messages in `waiting`, and of what is being told.
-    messages: usize,
+    /// Bytes of what waits, and of what is being told.
+    bytes: usize,
     /// The number given last.
     last: Version,
     /// Somebody tells, and will look here again.
@@ -59,22 +64,24 @@ impl Telling {
     }
 
     /// Returns also whether the caller is the one who has to tell it.
-    fn hand_over(&self, messages: Vec<Message>, units: usize) -> (Delivery, bool) {
+    fn hand_over(&self, messages: Vec<Message>) -> (Delivery, bool) {
         let (told, receiver) = oneshot::channel();
+        let count = messages.len();
+        let bytes = messages.iter().map(|message| message.size() + MESSAGE).sum();
         let mut queue = self.0.lock();
         queue.last += 1;
-        let few = messages.len() <= FEW.saturating_mul(units) && queue.messages < MOST;
-        queue.messages += messages.len();
+        let is_short = queue.bytes < MOST;
+        queue.bytes += bytes;
         let number = queue.last;
-        queue.waiting.push_back(Handed { number, messages, told });
+        queue.waiting.push_back(Handed { number, messages, bytes, told });
         let begins = !std::mem::replace(&mut queue.telling, true);
-        (Delivery { receiver: Some(receiver), patience: few.then_some(PATIENCE) }, begins)
+        (Delivery { receiver: Some(receiver), count, is_short }, begins)
     }
 
-    /// What is to be told next, by whoever has told `before` messages; None where that was all.
+    /// What is to be told next, by whoever has told messages of `before` bytes; None where that was all.
     fn next(&self, before: usize) -> Option<Handed> {
         let mut queue = self.0.lock();
-        queue.messages -= before;
+        queue.bytes = queue.bytes.saturating_sub(before);
         let next = queue.waiting.pop_front();
         queue.telling = next.is_some();
         next
@@ -86,33 +93,50 @@ impl Telling {
 pub struct Delivery {
     /// None: there was nothing to be told.
     receiver: Option<oneshot::Receiver<()>>,
-    /// For how long it is worth waiting; None: to the end.
-    patience: Option<Duration>,
+    count: usize,
+    /// Little waited in front of them.
+    is_short: bool,
 }
 
 impl Delivery {
-    /// Whether [`Delivery::wait`] would return at once.
+    /// Whether they have arrived.
     pub fn is_over(&mut self) -> bool {
         use oneshot::error::TryRecvError::Empty;
-        self.receiver.as_mut().is_none_or(|r| !matches!(r.try_recv(), Err(Empty)))
+        self.receiver.take_if(|r| !matches!(r.try_recv(), Err(Empty)));
+        self.receiver.is_none()
     }
 
-    /// Waits as long as a unit waits for its messages.
+    /// Whether who tells so many messages of them waits for a moment only.
+    pub fn is_little(count: usize) -> bool {
+        count <= FEW
+    }
+
+    /// Waits as long as one does who tells little.
+    pub async fn a_moment(&mut self) {
+        if !self.is_short {
+            self.arrival().await;
+        } else if !self.is_over() {
+            let _ = tokio::time::timeout(PATIENCE, self.arrival()).await;
+        }
+    }
+
+    /// Waits until they have arrived.
+    pub async fn arrival(&mut self) {
+        if let Some(receiver) = &mut self.receiver {
+            let _ = receiver.await;
+            self.receiver = None;
+        }
+    }
+
+    /// Waits as long as a unit does that tells them all.
     pub async fn wait(mut self) {
-        if self.is_over() {
-            return;
-        }
-        let Some(receiver) = self.receiver else { return };
-        match self.patience {
-            Some(patience) => drop(tokio::time::timeout(patience, receiver).await),
-            None => drop(receiver.await),
-        }
+        if Self::is_little(self.count) { self.a_moment().await } else { self.arrival().await }
     }
 }
 
 impl Server {
-    /// What `units` told together has been committed: it is on its way to all servers, or handed over here. To be called in the turn.
-    pub async fn told(self: &Arc<Self>, messages: Vec<Message>, units: usize) -> Delivery {
+    /// What a transaction tells has been committed: it is on its way to all servers, or handed over here. To be called in the turn.
+    pub async fn told(self: &Arc<Self>, messages: Vec<Message>) -> Delivery {
         if messages.is_empty() {
             return Delivery::default();
         }
@@ -126,7 +150,7 @@ impl Server {
         if others.is_empty() || self.subscribers.is_empty() {
             return Delivery::default();
         }
-        let (told, begins) = self.subscribers.telling.hand_over(others, units);
+        let (told, begins) = self.subscribers.telling.hand_over(others);
         if begins {
             let mut telling = Box::pin(tell(self.clone()));
             if poll_fn(|cx| Poll::Ready(telling.as_mut().poll(cx))).await.is_pending() {
@@ -144,7 +168,65 @@ async fn tell(server: Arc<Server>) {
         for message in &handed.messages {
             server.deliver_one(handed.number, message, &mut pace).await;
         }
-        before = handed.messages.len();
+        before = handed.bytes;
         let _ = handed.told.send(()); // nobody waits any more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn message(bytes: usize) -> Message {
+        Message::Channel(Bytes::from_static(b"c"), Bytes::from(vec![b'x'; bytes]))
+    }
+
+    #[test]
+    fn one_tells_and_all_in_their_order() {
+        let telling = Telling::default();
+        let begin = [(); 3].map(|()| telling.hand_over(vec![message(1)]).1);
+        assert_eq!((begin, telling.last()), ([true, false, false], 3), "who comes first tells for all");
+        let mut before = 0;
+        for number in 1..=3 {
+            let handed = telling.next(before).unwrap();
+            assert_eq!((handed.number, handed.messages.len()), (number, 1));
+            before = handed.bytes;
+        }
+        assert!(telling.next(before).is_none());
+        assert_eq!(telling.0.lock().bytes, 0);
+        assert!(telling.hand_over(vec![message(1)]).1, "nobody tells any more");
+    }
+
+    /// How long somebody waits for a delivery that never arrives; None: for ever.
+    async fn waited(delivery: Delivery) -> Option<Duration> {
+        let since = tokio::time::Instant::now();
+        tokio::time::timeout(PATIENCE * 50, delivery.wait()).await.ok().map(|()| since.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_tells_little_waits_for_a_moment_unless_much_waits() {
+        let telling = Telling::default();
+        let handed = |messages| waited(telling.hand_over(messages).0);
+        let moment = handed(vec![message(1); FEW]).await.unwrap();
+        assert!((PATIENCE..PATIENCE * 2).contains(&moment), "{moment:?}");
+        assert_eq!(handed(vec![message(1); FEW + 1]).await, None, "it tells much");
+        assert!(handed(vec![message(MOST)]).await.is_some(), "it finds the queue short");
+        assert_eq!(handed(vec![message(1)]).await, None, "the queue is long");
+    }
+
+    #[tokio::test]
+    async fn a_delivery_ends_when_all_has_been_told() {
+        let telling = Telling::default();
+        let [(mut first, _), (mut second, _)] =
+            [(); 2].map(|()| telling.hand_over(vec![message(1); FEW + 1]));
+        assert!(!first.is_over() && !second.is_over());
+        let _ = telling.next(0).unwrap().told.send(());
+        assert!(first.is_over() && !second.is_over());
+        first.wait().await;
+        drop(telling.next(0));
+        assert!(second.is_over(), "the server stops");
+        second.wait().await;
+        assert!(Delivery::default().is_over());
     }
 }

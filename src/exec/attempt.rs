@@ -323,8 +323,7 @@ impl Attempts {
         let tx = self.server.store.begin();
         patience.begin(&tx);
         if let Some((done, told)) = self.resolved(&tx, open).await? {
-            let units = done.len();
-            return Ok((done, self.server.told(told, units).await));
+            return Ok((done, self.server.told(told).await));
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // What may have been applied already is run to its end here.
@@ -332,12 +331,14 @@ impl Attempts {
         if self.server.store.prefers_prefetch() && self.staged.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
-        let mut done = Vec::with_capacity(width);
+        let (mut done, mut told) = (Vec::with_capacity(width), 0);
         for job in jobs.iter_mut().take(width) {
             let one = batch.job(job, &self.staged).await;
             job.forced.is_heavy |= matches!(one, Err(Halt::TooHeavy));
             let mut one = one?;
             one.made += self.made;
+            one.told = batch.told() - told;
+            told += one.told;
             done.push(one);
             if tx.size() > MAX_BATCH_BYTES || clock.monotonic() - start > MAX_BATCH_AGE {
                 break;
@@ -369,8 +370,7 @@ impl Attempts {
             }
         }
         drop(hold);
-        let units = done.len();
-        Ok((done, server.told(told, units).await))
+        Ok((done, server.told(told).await))
     }
 
     /// The answers of the open attempt that was committed, and what it tells. No claim is kept for it any more.
@@ -464,15 +464,20 @@ fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
     }
 }
 
-/// As [`answer`], once what they tell has been delivered. What comes behind them does not wait for that.
+/// As [`answer`], once what they tell has been delivered: those that tell little do not wait for what the others tell, and what comes
+/// behind them for nothing.
 fn answer_after(mut delivery: Delivery, jobs: &mut VecDeque<Job>, done: Vec<Done>) {
     if delivery.is_over() {
         return answer(jobs, done);
     }
-    let mut answered: VecDeque<Job> = jobs.drain(..done.len().min(jobs.len())).collect();
+    let answered = jobs.drain(..done.len().min(jobs.len())).zip(done);
+    let (little, much): (Vec<_>, Vec<_>) = answered.partition(|(_, done)| Delivery::is_little(done.told));
+    let send = |(job, done): (Job, Done)| drop(job.answer.send(done.of(job.unit)));
     tokio::spawn(async move {
-        delivery.wait().await;
-        answer(&mut answered, done);
+        delivery.a_moment().await;
+        little.into_iter().for_each(send);
+        delivery.arrival().await;
+        much.into_iter().for_each(send);
     });
 }
 

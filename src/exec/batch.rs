@@ -185,6 +185,11 @@ impl<'a> Batch<'a> {
         self.lookups.take()
     }
 
+    /// How many messages the units tell so far.
+    pub(super) fn told(&self) -> usize {
+        self.outbox.len()
+    }
+
     /// What the units tell that ran since the last call.
     pub(super) fn take_messages(&mut self) -> Vec<Message> {
         self.outbox.take()

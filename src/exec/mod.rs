@@ -174,11 +174,13 @@ pub struct Done {
     pub lookups: Lookups,
     /// Members that it gave an id.
     made: u64,
+    /// Messages that it tells.
+    told: usize,
 }
 
 impl Done {
     fn new(client: ClientState, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
-        Done { client, replies, ran: Vec::new(), rest: Vec::new(), refused: None, lookups, made: 0 }
+        Done { client, replies, ran: Vec::new(), rest: Vec::new(), refused: None, lookups, made: 0, told: 0 }
     }
 
     /// A unit of `calls` commands that failed as a whole.

@@ -111,7 +111,7 @@ impl Executor {
                 }
                 committed => server.tracking.committed(committed?),
             }
-            let delivery = server.told(told, 1).await;
+            let delivery = server.told(told).await;
             drop(turn);
             delivery.wait().await;
         }

@@ -64,7 +64,7 @@ async fn round(server: &Arc<Server>) -> Result<Duration> {
 async fn sweep_and_tell(server: &Arc<Server>, head: Head) -> Result<Swept> {
     let (mut told, turn) = server.expiring().await;
     let swept = sweep(&server.space, head.db, head.shard, PIECE, &mut told).await;
-    let delivery = server.told(told.messages, 1).await;
+    let delivery = server.told(told.messages).await;
     drop(turn);
     delivery.wait().await;
     swept

@@ -96,6 +96,16 @@ impl Message {
         }
     }
 
+    /// Bytes of its texts.
+    pub fn size(&self) -> usize {
+        match self {
+            Message::Channel(name, payload) | Message::Shard(name, payload) => name.len() + payload.len(),
+            Message::Event { event, key, .. } => event.len() + key.len(),
+            Message::Changed(_, key) => key.len(),
+            Message::Flushed(_) => 0,
+        }
+    }
+
     /// Whether it is told to those who have a cache. Such messages may come twice and in any order.
     pub fn is_of_tracking(&self) -> bool {
         matches!(self, Message::Changed(..) | Message::Flushed(_))

@@ -448,7 +448,9 @@ impl Session {
             let ran = std::iter::once((call.row, call.argv.as_slice(), &reply));
             monitor::feed(executor.server(), &self.client, self.client.db, ran);
         }
-        let mode = if op == SessionOp::Reset { self.client.reply } else { before };
+        // RESET takes back OFF, but is itself what SKIP leaves out.
+        let mode =
+            if op == SessionOp::Reset && before == ReplyMode::Off { self.client.reply } else { before };
         if mode == ReplyMode::On || reply.is_push() {
             self.weight = reply.weight();
             self.replies.push(reply);
