@@ -34,6 +34,8 @@ pub(super) struct Patience {
     slow: bool,
     /// An attempt took as long as a transaction may last.
     long: bool,
+    /// An attempt was not answered.
+    away: bool,
 }
 
 impl Patience {
@@ -42,7 +44,7 @@ impl Patience {
         let clock = server.env.clock.clone();
         let began = clock.monotonic();
         let whole = server.config.get().patience();
-        Patience { clock, whole, began, since, attempt: began, slow: false, long: false }
+        Patience { clock, whole, began, since, attempt: began, slow: false, long: false, away: false }
     }
 
     /// Of a unit that has an answer without the store.
@@ -69,6 +71,7 @@ impl Patience {
     pub(super) fn goes_on(&mut self, e: &StoreError) {
         self.slow |= self.was_slow(e);
         self.long |= self.was_long();
+        self.away |= unanswered(e);
     }
 
     fn was_slow(&self, e: &StoreError) -> bool {
@@ -86,6 +89,10 @@ impl Patience {
                 "it recovers or is overloaded: transactions are too old from their first moment".into(),
             ),
             StoreError::Unavailable(_) if self.slow => StoreError::TooOld,
+            // What took its time was not the others.
+            StoreError::Conflict if self.away => StoreError::Unavailable(
+                "it did not answer for most of store-timeout, and others changed the same keys since".into(),
+            ),
             e => e,
         }
     }
@@ -112,7 +119,16 @@ mod tests {
     fn patience() -> Patience {
         let (clock, zero) = (Clock::manual(0), Duration::ZERO);
         let whole = Duration::from_secs(10);
-        Patience { clock, whole, began: zero, since: zero, attempt: zero, slow: false, long: false }
+        Patience {
+            clock,
+            whole,
+            began: zero,
+            since: zero,
+            attempt: zero,
+            slow: false,
+            long: false,
+            away: false,
+        }
     }
 
     fn silent() -> StoreError {
@@ -129,6 +145,14 @@ mod tests {
         patience.goes_on(&StoreError::TooOld);
         assert_eq!(patience.verdict(silent()), StoreError::TooOld);
         assert_eq!(patience.verdict(StoreError::TooLarge), StoreError::TooLarge);
+    }
+
+    #[test]
+    fn who_waited_for_the_store_is_not_told_of_others() {
+        let mut patience = patience();
+        assert_eq!(patience.verdict(StoreError::Conflict), StoreError::Conflict);
+        patience.goes_on(&silent());
+        assert!(matches!(patience.verdict(StoreError::Conflict), StoreError::Unavailable(_)));
     }
 
     #[test]
