@@ -323,7 +323,8 @@ impl Attempts {
         let tx = self.server.store.begin();
         patience.begin(&tx);
         if let Some((done, told)) = self.resolved(&tx, open).await? {
-            return Ok((done, self.server.told(told).await));
+            let delivery = self.server.told_by(told, done.iter().map(|done| done.told)).await;
+            return Ok((done, delivery));
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // What may have been applied already is run to its end here.
@@ -370,7 +371,8 @@ impl Attempts {
             }
         }
         drop(hold);
-        Ok((done, server.told(told).await))
+        let delivery = server.told_by(told, done.iter().map(|done| done.told)).await;
+        Ok((done, delivery))
     }
 
     /// The answers of the open attempt that was committed, and what it tells. No claim is kept for it any more.

@@ -366,6 +366,33 @@ fn who_is_told_everything_holds_no_writer() {
     assert_unharmed(&tern);
 }
 
+/// As much as a transaction can tell.
+#[test]
+fn what_one_transaction_tells_holds_no_writer() {
+    let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
+    let mut listeners: Vec<Client> = (0..30)
+        .map(|_| {
+            let mut client = tern.client();
+            client.line("PSUBSCRIBE *");
+            client
+        })
+        .collect();
+    let n = 60_000;
+    let mut words = vec!["MSET".to_owned()];
+    words.extend((0..n).flat_map(|n| [format!("key:{n}"), "v".into()]));
+    let mut writer = tern.client();
+    writer.send_raw(&request(&words)).unwrap();
+    // From its commit on, which nobody else passes.
+    let _ = listeners[0].read().unwrap();
+    let (witness, since) = (Witness::who_writes(&tern), Instant::now());
+    assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec()));
+    let took = since.elapsed();
+    witness.was_served_within(TOLD, &format!("an MSET of {n} keys that is told for {} ms", took.as_millis()));
+    assert!(took > TOLD, "{took:?}: who waited for all of it would not show");
+    drop(listeners);
+    assert_unharmed(&tern);
+}
+
 /// Databases are swapped and flushed in a row, and each time takes along what 16 clients watch.
 #[test]
 fn swaps_beside_watches_hold_no_writer() {

@@ -32,11 +32,13 @@ impl Witness {
     }
 
     fn asking(mut client: Client, writes: bool) -> Witness {
+        let since = Instant::now();
         assert_eq!(client.line("SET witness here"), Value::Simple(b"OK".to_vec()));
+        let first = since.elapsed();
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let asking = std::thread::spawn(move || {
-            let mut waits = Vec::new();
+            let mut waits = vec![first];
             // Once at least, also where the attack is over sooner.
             loop {
                 let since = Instant::now();
