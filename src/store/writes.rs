@@ -30,6 +30,9 @@ pub(super) enum Effect {
     Atomic(Vec<(Kind, Bytes)>),
 }
 
+/// Effects, beyond which a transaction is large.
+const LARGE: usize = 4096;
+
 /// An effect, and whether readers of the key conflict with it.
 #[derive(Debug)]
 pub(super) struct Op {
@@ -84,6 +87,11 @@ impl Writes {
             && self.conflicts.is_empty()
             && self.stamped.is_empty()
             && !self.bump
+    }
+
+    /// Whether others would notice what takes the committer of an embedded store a microsecond for each effect.
+    pub(super) fn is_large(&self) -> bool {
+        self.ops.len() > LARGE
     }
 
     /// Bytes of keys, values and ranges so far.

@@ -1,7 +1,8 @@
 //! Range reads: both directions, bounds, own writes in between, clears small and large.
 
-use crate::{Harness, contract, range, value};
+use crate::{Harness, contract, range, text, value};
 use std::cmp::Ordering;
+use tern::error::StoreError;
 use tern::store::{RangeOptions, Read, Tx};
 
 contract! {
@@ -11,6 +12,7 @@ contract! {
     own_clears_in_both_directions
     inverted_and_empty_ranges
     clears_small_and_large
+    thousands_of_rows_in_one_transaction
     clear_then_set_inside_one_transaction
     clears_meet_writes_of_the_same_batch
     a_visit_meets_what_a_range_read_returns
@@ -135,6 +137,55 @@ async fn clears_small_and_large(h: &Harness) {
         h.put(&[("k/0001", "again")]).await;
         assert_eq!(h.all().await, "k= k/0001=again k0=");
     }
+}
+
+/// What a transaction did is seen of each of its rows, also where they are so many that an engine treats them in another way.
+async fn thousands_of_rows_in_one_transaction(h: &Harness) {
+    const N: usize = 6000;
+    const STEP: usize = 17;
+    let names: Vec<Vec<u8>> = (0..N).map(|i| format!("k/{i:04}").into_bytes()).collect();
+    // Each read is a round to a cluster, so not all of them.
+    let some = |all: &[Option<String>]| all.iter().step_by(STEP).cloned().collect::<Vec<_>>();
+    let looked_at: Vec<_> = names.iter().step_by(STEP).cloned().collect();
+    let seen = async |tx: &Tx| -> Vec<Option<String>> {
+        let rows = tx.get_bulk(&looked_at, Read::Snapshot).await.unwrap();
+        rows.into_iter().map(|row| row.map(text)).collect()
+    };
+    let tx = h.begin();
+    for name in names.iter().skip(1).step_by(2) {
+        tx.set(name, b"old").unwrap();
+    }
+    tx.set(b"other", b"old").unwrap();
+    tx.commit().await.unwrap();
+    let before = h.begin();
+    let old: Vec<_> = (0..N).map(|i| (i % 2 == 1).then(|| "old".to_owned())).collect();
+    assert_eq!(seen(&before).await, some(&old));
+    let late = h.begin();
+    assert_eq!(value(&late, "k/0001", Read::Serializable).await, Some("old".into()));
+    let tx = h.begin();
+    for (i, name) in names.iter().enumerate() {
+        if i % 3 == 0 { tx.set(name, b"new").unwrap() } else { tx.clear(name).unwrap() }
+    }
+    let large = tokio::spawn(tx.commit());
+    // Whichever is first: what the large one clears, and has not read, goes also where it was not there a moment ago.
+    let small = h.begin();
+    small.set(b"k/0034", b"small").unwrap();
+    let (small, large) = (small.commit().await.unwrap(), large.await.unwrap().unwrap());
+    let mut new: Vec<_> = (0..N).map(|i| (i % 3 == 0).then(|| "new".to_owned())).collect();
+    new[2 * STEP] = (small > large).then(|| "small".to_owned());
+    let after = h.begin();
+    assert_eq!(seen(&after).await, some(&new));
+    assert_eq!(seen(&before).await, some(&old), "an older reader");
+    assert_eq!(seen(&after).await, some(&new), "read again");
+    for (name, new) in names.iter().zip(&new).step_by(13) {
+        let name = text(name.clone().into());
+        assert_eq!(value(&h.begin(), &name, Read::Snapshot).await, *new, "{name}");
+    }
+    let rows = range(&after, "k/1000", "k/2000", ALL, Read::Snapshot).await.0;
+    assert_eq!(rows.split(' ').count(), new[1000..2000].iter().flatten().count());
+    assert_eq!(value(&after, "other", Read::Snapshot).await, Some("old".into()));
+    late.set(b"other", b"").unwrap();
+    assert_eq!(late.commit().await, Err(StoreError::Conflict));
 }
 
 async fn clear_then_set_inside_one_transaction(h: &Harness) {

@@ -278,6 +278,9 @@ impl Committer {
         for (begin, end) in &removed.ranges {
             recent.cleared(begin, end, *version);
         }
+        if writes.is_large() {
+            return hashes.iter().for_each(|hash| recent.outdated_nearby(*hash, *version));
+        }
         for ((key, op), hash) in writes.ops.iter().zip(hashes) {
             match &op.effect {
                 Effect::Set(_) | Effect::Clear if !op.kept => recent.outdated(*hash, *version),

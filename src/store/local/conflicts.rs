@@ -73,6 +73,7 @@ impl Conflicts {
     /// Notes what an admitted transaction writes, so that the next one of the same batch sees it. `hashes` belong to
     /// the keys of `writes.ops`, in order.
     pub(super) fn note(&mut self, writes: &Writes, hashes: &[u64], version: Version) {
+        self.points.reserve(writes.ops.len());
         for (op, hash) in writes.ops.values().zip(hashes) {
             if op.conflict {
                 self.points.insert(*hash, version);

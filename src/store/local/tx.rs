@@ -10,7 +10,7 @@ use super::reads::Reads;
 use super::snapshot::{Published, View};
 use super::{Core, scan};
 use crate::error::{StoreError, StoreResult};
-use crate::store::writes::{Kind, Own, Stamped, Writes, apply_all};
+use crate::store::writes::{Effect, Kind, Own, Stamped, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -25,6 +25,8 @@ const LONG_PAGE: usize = 256;
 const BULK: usize = 128;
 /// Keys looked for together after which other tasks come first.
 const LONG_BULK: usize = 32;
+/// Rows that are looked for before a commit, after which other tasks come first: about 0.3 ms.
+const FORESEEN: usize = 1024;
 
 /// A transaction on the embedded engine.
 pub struct LocalTx {
@@ -296,9 +298,27 @@ impl LocalTx {
             return Ok(self.read().version);
         }
         let (reply, answer) = oneshot::channel();
-        let request = self.into_request(reply)?;
+        let mut request = self.into_request(reply)?;
+        if request.writes.is_large() {
+            Self::foresee(&core, &mut request).await;
+        }
         core.submit(request)?;
         answer.await.unwrap_or(Err(StoreError::Unknown))
+    }
+
+    /// Looks which rows that a large transaction clears are there, so that the committer, for whom all wait, does not have to.
+    async fn foresee(core: &Core, request: &mut Request) {
+        let Request { held, writes, hashes, .. } = request;
+        let Ok(view) = &held.view else { return };
+        for (n, ((key, op), hash)) in writes.ops.iter_mut().zip(hashes).enumerate() {
+            if matches!(op.effect, Effect::Clear) && op.kept {
+                let known = core.recent.get(*hash, key, held.version);
+                op.kept = !known.map_or_else(|| view.engine().may_have(key), |row| row.is_some());
+            }
+            if n % FORESEEN == FORESEEN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     fn into_request(self, reply: oneshot::Sender<StoreResult<Version>>) -> StoreResult<Request> {
