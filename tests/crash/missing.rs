@@ -1,7 +1,7 @@
-//! Hazard: a file of the directory is gone, and a server starts on what is left as if that were all.
+//! Hazard: a file of the directory is gone, or its end, and a server starts on what is left as if that were all.
 //!
 //! Each log and each table of a directory is removed alone, and all logs together, after a kill and after a clean stop. A server refuses to
-//! start and names the file; or the file meant nothing any more, and everything is there.
+//! start and names the file; or the file meant nothing any more, and everything is there. Logs are also cut off anywhere.
 
 use crate::history;
 use crate::support::say;
@@ -17,10 +17,8 @@ fn directory(dir: &Path, fsync: &str, stop: bool) {
     let args = [&ARGS[..], &["--appendfsync", fsync, "--store-write-buffer-size", "512kb"]].concat();
     let mut server = tern_in(dir, &args);
     history::steps(&mut server.client(), 1, STEPS);
-    if fsync != "always" {
-        // A log is known within about a second.
-        std::thread::sleep(Duration::from_millis(2500));
-    }
+    // A log is known within about a second, and what was synced of it.
+    std::thread::sleep(Duration::from_millis(2500));
     if stop { assert!(server.terminate()) } else { server.kill() }
 }
 
@@ -70,6 +68,73 @@ fn a_store_that_misses_a_file_names_it_and_does_not_start_empty() {
         let refused = tables.filter(|table| is_refused(&dir, std::slice::from_ref(table))).count();
         assert!(refused > 0 || !stop, "without a table: {all:?}");
     }
+}
+
+/// How long a cut log may be, from what is refused on. With `no` nobody knows what was synced.
+fn lengths(length: u64) -> [u64; 7] {
+    [0, 1, 7, length / 3, length / 2, length - 100, length - 1]
+}
+
+#[test]
+fn a_log_that_was_cut_off_is_named_where_it_was_synced() {
+    let home = tempfile::tempdir().unwrap();
+    for fsync in ["always", "everysec", "no"] {
+        let dir = home.path().join(fsync);
+        directory(&dir, fsync, false);
+        let logs: Vec<PathBuf> =
+            files(&dir).into_iter().filter(|f| f.extension().is_some_and(|e| e == "log")).collect();
+        let newest = logs.last().unwrap();
+        let copied = home.path().join("cut");
+        let mut started = 0;
+        for log in &logs {
+            for left in lengths(log.metadata().unwrap().len()) {
+                copy(&dir, &copied);
+                let cut = copied.join(name(log));
+                std::fs::File::options().write(true).open(&cut).unwrap().set_len(left).unwrap();
+                match try_start(tern_command(&copied, &ARGS), &copied.with_extension("log")) {
+                    Err(refused) => {
+                        // The oldest may be in tables, and not yet removed.
+                        assert!(refused.status == Some(1) && refused.said.contains(".log"), "{refused:?}");
+                        let synced = refused.said.contains("had been synced");
+                        assert!(fsync == "no" || log != newest || synced, "{fsync}, {left}: {refused:?}");
+                        if synced {
+                            assert!(refused.said.contains(&name(log)), "{refused:?}");
+                            follow_the_advice(&copied, &refused.said);
+                        }
+                    }
+                    Ok(server) => {
+                        let found = history::read(&mut server.client()).unwrap();
+                        let least = if fsync == "no" && log == newest { 0 } else { STEPS };
+                        history::judge(&found, least, STEPS)
+                            .unwrap_or_else(|e| panic!("{fsync}, {left} bytes of {}: {e}", log.display()));
+                        started += 1;
+                    }
+                }
+                std::fs::remove_dir_all(&copied).unwrap();
+            }
+        }
+        say(&format!("  {fsync}: {} logs, cut at 7 places each: {started} servers started", logs.len()));
+    }
+}
+
+/// Cuts the log where the refusal says so, and starts.
+fn follow_the_advice(dir: &Path, said: &str) {
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "truncate").unwrap_or_else(|| panic!("no advice: {said}"));
+    let (length, file) = (words[at + 2], words[at + 3].trim_end_matches(','));
+    assert!(file.starts_with(&dir.display().to_string()) && said.contains("TERN-SYNCED"), "{said}");
+    let log = std::fs::File::options().write(true).open(file).unwrap();
+    log.set_len(length.parse().unwrap()).unwrap();
+    std::fs::remove_file(dir.join("TERN-SYNCED")).unwrap();
+    if said.contains("move the logs with higher numbers") {
+        let higher = files(dir).into_iter().filter(|f| f.extension().is_some_and(|e| e == "log"));
+        higher.filter(|f| f.as_path() > Path::new(file)).for_each(|f| std::fs::remove_file(f).unwrap());
+        std::fs::remove_file(dir.join("TERN-LOGS")).unwrap();
+    }
+    let (status, said) = tern_check(dir, &ARGS);
+    assert_eq!(status, Some(0), "{said}");
+    let server = try_start(tern_command(dir, &ARGS), &dir.with_extension("log")).unwrap();
+    history::judge(&history::read(&mut server.client()).unwrap(), 0, STEPS).unwrap();
 }
 
 /// Whoever has read what is said can go on without what is gone.

@@ -19,10 +19,12 @@
 //! a log's record  sequence number u64 | operations u32 | ...                 the next one's number is the sum of both
 //! a manifest's    tagged fields; tag 2 is the first log that is not flushed, tag 4 the last sequence number
 //! ```
-//! A log that is not there, where the list of the logs says that there must be one, is missed before anything else (`logs.rs`).
+//! A log that is not there, where the list of the logs says that there must be one, is missed before anything else (`logs.rs`). One that ends, or
+//! is damaged, in front of what is known to have been synced of it (`synced.rs`) has no torn write: that is damage too.
 //!
 //! A log that is being written to looks like one with a torn end, so a directory in use is refused later, by its lock.
 
+use super::synced::Lengths;
 use crate::error::{StoreError, StoreResult};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -80,7 +82,8 @@ pub(super) fn audit(dir: &Path) -> StoreResult<Option<String>> {
     // A manifest without its end may not know that a log is flushed.
     listed?;
     // A log that is written to meanwhile can look odd once.
-    audit_logs(&logs).or_else(|_| audit_logs(&logs))?;
+    let synced = super::synced::read(dir);
+    audit_logs(&logs, &synced).or_else(|_| audit_logs(&logs, &synced))?;
     Ok(ends)
 }
 
@@ -99,7 +102,7 @@ fn first_sequence(logs: &[PathBuf]) -> StoreResult<Option<u64>> {
     Ok(first)
 }
 
-fn audit_logs(logs: &[PathBuf]) -> StoreResult<()> {
+fn audit_logs(logs: &[PathBuf], synced: &Lengths) -> StoreResult<()> {
     let mut torn: Option<(&PathBuf, Damage)> = None;
     let mut next = None;
     for path in logs {
@@ -123,6 +126,12 @@ fn audit_logs(logs: &[PathBuf]) -> StoreResult<()> {
         }
         // A log that goes on where the whole records before it end shows that nothing is missing.
         torn = torn.filter(|_| records == 0);
+        let sure = number(path).and_then(|number| synced.get(&number)).copied().unwrap_or_default();
+        let at = damage.map_or(bytes.len(), |damage| damage.at);
+        if (at as u64) < sure {
+            let what = format!("{sure} bytes of it had been synced");
+            return Err(refusal(path, at, &what, logs.last()));
+        }
         match damage {
             Some(damage) if damage.end == End::GoesOn => {
                 return Err(refusal(
@@ -154,11 +163,15 @@ fn read(path: &Path) -> StoreResult<Option<Vec<u8>>> {
     }
 }
 
+/// The number of a log.
+fn number(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
+}
+
 /// Logs that are not flushed, in the order in which they were written.
 fn logs(dir: &Path, first: u64) -> Vec<PathBuf> {
-    let number = |name: &str| name.strip_suffix(".log")?.parse::<u64>().ok();
-    let mut numbers: Vec<(u64, PathBuf)> =
-        super::engine::names(dir).filter_map(|name| Some((number(&name)?, dir.join(&name)))).collect();
+    let paths = super::engine::names(dir).map(|name| dir.join(name));
+    let mut numbers: Vec<(u64, PathBuf)> = paths.filter_map(|path| Some((number(&path)?, path))).collect();
     numbers.retain(|(number, _)| *number >= first);
     numbers.sort();
     numbers.into_iter().map(|(_, path)| path).collect()
@@ -169,11 +182,12 @@ fn refusal(path: &Path, at: usize, what: &str, cut: Option<&PathBuf>) -> StoreEr
     let advice = match cut {
         None => "Put a backup in the directory's place.".to_owned(),
         Some(last) if last == path => format!(
-            "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, then run tern check."
+            "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, \
+             remove the file TERN-SYNCED, then run tern check."
         ),
         Some(_) => format!(
             "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, \
-             move the logs with higher numbers away, and the file TERN-LOGS, then run tern check."
+             move the logs with higher numbers away, and the files TERN-LOGS and TERN-SYNCED, then run tern check."
         ),
     };
     StoreError::Corrupt(format!("{file} is damaged at byte {at}: {what}. {advice}"))
@@ -524,6 +538,7 @@ mod tests {
         std::fs::write(path(4), log()).unwrap();
         std::fs::write(path(7), record(WHOLE, &batch(6, 1, 10))).unwrap();
         let paths = [path(4), path(7)];
+        let audit_logs = |logs: &[PathBuf]| super::audit_logs(logs, &Lengths::new());
         assert_eq!(audit_logs(&paths), Ok(()));
         let said = |result: StoreResult<()>| result.unwrap_err().to_string();
         std::fs::write(path(4), &log()[..one * 2]).unwrap();
@@ -532,5 +547,32 @@ mod tests {
         assert!(said(audit_logs(&paths)).contains(&format!("000004.log is damaged at byte {}", one * 2)));
         assert_eq!(audit_logs(&paths[..1]), Ok(()), "nothing goes on behind it");
         assert_eq!(logs(dir.path(), 5), paths[1..]);
+    }
+
+    #[test]
+    fn what_was_synced_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = super::super::logs::path(dir.path(), 4);
+        let (one, whole) = (log().len() / 3, log().len());
+        let said = |bytes: &[u8], synced: usize| {
+            std::fs::write(&path, bytes).unwrap();
+            audit_logs(std::slice::from_ref(&path), &[(4, synced as u64), (9, 1)].into())
+        };
+        let zeros = |from: usize| [&log()[..from], &vec![0; whole - from]].concat();
+        for synced in [0, one, 2 * one, whole] {
+            for length in 0..=whole {
+                // The end of its last whole record.
+                let end = length / one * one;
+                assert_eq!(said(&log()[..length], synced).is_ok(), end >= synced, "{length} of {synced}");
+            }
+            for from in [1, one, one + 20, whole - 1] {
+                let end = from / one * one;
+                assert_eq!(said(&zeros(from), synced).is_ok(), end >= synced, "zeros from {from}, {synced}");
+            }
+        }
+        let refused = said(&log()[..one + 5], 2 * one).unwrap_err().to_string();
+        let wanted = format!("000004.log is damaged at byte {one}: {} bytes of it had been synced", 2 * one);
+        assert!(refused.contains(&wanted), "{refused}");
+        assert!(refused.contains("remove the file TERN-SYNCED"), "{refused}");
     }
 }

@@ -235,7 +235,7 @@ impl Committer {
         add_micros(&counters.write_micros, written.saturating_sub(start));
         counters.batches.fetch_add(1, Ordering::Relaxed);
         match self.core.fsync() {
-            Fsync::Always => self.core.sync(&self.engine)?,
+            Fsync::Always => self.sync()?,
             Fsync::EverySec => self.core.unsynced.store(true, Ordering::Release),
             Fsync::No => {}
         }
@@ -244,6 +244,11 @@ impl Committer {
             self.slow_until = done + SLOW_FOR;
         }
         Ok(())
+    }
+
+    fn sync(&self) -> Result<(), String> {
+        let lengths = self.engine.look_at_logs(self.core.now());
+        self.core.sync(&self.engine, lengths)
     }
 
     /// Publishes a written batch and answers.
@@ -320,7 +325,7 @@ impl Committer {
     /// has no log to replay, and the database is really closed once the last transaction is gone.
     pub(super) fn shut_down(mut self) {
         let core = self.core.clone();
-        let outcome = core.sync(&self.engine).map_err(StoreError::Unavailable);
+        let outcome = self.sync().map_err(StoreError::Unavailable);
         let closers = core.take_closers();
         if !closers.is_empty()
             && let Err(e) = self.engine.db().flush()

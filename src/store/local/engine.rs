@@ -10,6 +10,7 @@
 use super::LocalOptions;
 use super::layout::{self, FORMAT, FORMAT_VALUE, METADATA, VERSION};
 use super::logs::{self, Logs};
+use super::synced::{self, Lengths, Synced};
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use rocksdb::{
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// An open database. Dropping it closes it and releases the directory's lock.
 pub(super) struct Engine {
@@ -29,6 +31,7 @@ pub(super) struct Engine {
     gone: Gone,
     cache: BlockCache,
     logs: Logs,
+    synced: Synced,
 }
 
 /// Rows in a row of a table, and removals among them from which on the table is compacted soon. Range reads walk over removals: where
@@ -87,10 +90,11 @@ impl Engine {
         let cache = BlockCache::new(options.block_cache);
         let db = database_options(options, &cache.cache)?;
         let db = DB::open(&db, dir).map_err(|e| open_error(dir, manifest, &e))?;
-        let logs = Logs::open(dir).map_err(|e| {
-            StoreError::Unavailable(format!("cannot list the logs of {}: {e}", dir.display()))
-        })?;
-        let engine = Engine { db, newest: ReadOptions::default(), gone: Gone(Arc::default()), cache, logs };
+        let unlisted = |e| StoreError::Unavailable(format!("cannot list the logs of {}: {e}", dir.display()));
+        let logs = Logs::open(dir).map_err(unlisted)?;
+        let synced = Synced::open(dir).map_err(unlisted)?;
+        let (newest, gone) = (ReadOptions::default(), Gone(Arc::default()));
+        let engine = Engine { db, newest, gone, cache, logs, synced };
         engine.check_format(dir)?;
         let recovered =
             Recovered { version: engine.number(VERSION)?, metadata_version: engine.number(METADATA)? };
@@ -172,6 +176,22 @@ impl Engine {
         self.list_logs()
     }
 
+    /// What the next sync makes sure of, for [`Engine::note_synced`] after it. Between two writes: half of one may be on the disk, and the
+    /// other half not.
+    pub(super) fn look_at_logs(&self, now: Duration) -> Option<Lengths> {
+        self.logs.with_numbers(|numbers| self.synced.look(numbers, now))
+    }
+
+    /// So much of the logs is on the disk, and missed from now on where it is not there.
+    pub(super) fn note_synced(&self, lengths: Lengths) {
+        self.synced.note(lengths);
+    }
+
+    /// Whether more has been synced than was noted.
+    pub(super) fn has_synced_more(&self) -> bool {
+        self.synced.is_behind()
+    }
+
     /// A log that has begun is missed from now on where it is removed.
     pub(super) fn list_logs(&self) -> Result<(), String> {
         self.logs.note().map_err(|e| format!("cannot list the logs: {e}"))
@@ -224,7 +244,9 @@ fn refuse_headless(dir: &Path) -> StoreResult<()> {
     if dir.exists() && !dir.is_dir() {
         return Err(StoreError::Unavailable(format!("{} is not a directory", dir.display())));
     }
-    let is_ours = |name: String| name == logs::NAME || is_numbered(&name, "sst") || is_numbered(&name, "log");
+    let is_ours = |name: String| {
+        [logs::NAME, synced::NAME].contains(&&*name) || is_numbered(&name, "sst") || is_numbered(&name, "log")
+    };
     if dir.join("CURRENT").exists() || !names(dir).any(is_ours) {
         return Ok(());
     }

@@ -54,6 +54,11 @@ impl Logs {
         }
     }
 
+    /// What `of` says of the listed logs.
+    pub(super) fn with_numbers<R>(&self, of: impl FnOnce(&mut dyn Iterator<Item = u64>) -> R) -> R {
+        of(&mut self.listed.lock().iter().copied())
+    }
+
     /// Lists the logs on the disk, where there may be another one.
     pub(super) fn note(&self) -> io::Result<()> {
         if !self.outdated.load(Ordering::Acquire) {

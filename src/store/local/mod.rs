@@ -26,6 +26,7 @@ mod recent;
 mod reopen;
 mod scan;
 mod snapshot;
+mod synced;
 mod tx;
 mod watches;
 
@@ -48,6 +49,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use synced::Lengths;
 use tokio::sync::{Notify, oneshot};
 
 /// Versions skipped at every open: more than can have been lost with an unsynced second.
@@ -402,13 +404,16 @@ impl Core {
         self.options.faults.as_deref().map_or(Ok(()), ask).map_err(|e| e.to_string())
     }
 
-    /// Syncs the log.
-    fn sync(&self, engine: &Engine) -> Result<(), String> {
+    /// Syncs the log. `lengths`: what [`Engine::look_at_logs`] has said.
+    fn sync(&self, engine: &Engine, lengths: Option<Lengths>) -> Result<(), String> {
         let start = self.now();
         self.unsynced.store(false, Ordering::Release);
         self.disk(DiskFaults::on_sync)?;
         let faults = self.options.faults.as_deref().map(|faults| (faults, faults::lengths(&self.dir)));
         engine.sync()?;
+        if let Some(lengths) = lengths {
+            engine.note_synced(lengths);
+        }
         if let Some((faults, lengths)) = faults {
             faults.synced(lengths);
         }
@@ -449,7 +454,14 @@ impl Core {
             Ok(view) => view.engine().clone(),
             Err(_) => return Ok(()),
         };
-        if self.unsynced.load(Ordering::Acquire) { self.sync(&engine) } else { engine.list_logs() }
+        if !self.unsynced.load(Ordering::Acquire) && !engine.has_synced_more() {
+            return engine.list_logs();
+        }
+        // Between two writes.
+        let committing = self.committer.lock();
+        let lengths = engine.look_at_logs(self.now());
+        drop(committing);
+        self.sync(&engine, lengths)
     }
 
     fn stats(&self) -> StoreStats {
