@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -281,12 +281,12 @@ pub fn aside<T>(compute: impl FnOnce() -> T) -> T {
     if several { tokio::task::block_in_place(compute) } else { compute() }
 }
 
-/// Entries that are freed aside: each has many parts.
+/// Parts of what is freed aside.
 const MANY: usize = 1000;
 
-/// Frees entries of a log.
-pub fn free<T>(old: VecDeque<T>) {
-    if old.len() > MANY { aside(|| drop(old)) } else { drop(old) }
+/// Frees what has so many parts.
+pub fn free<T>(parts: usize, old: T) {
+    if parts > MANY { aside(|| drop(old)) } else { drop(old) }
 }
 
 /// Runs what may compute for long between two waits, each stretch of it [`aside`]. A stretch ends where `work` waits for something: other

@@ -22,6 +22,7 @@ use crate::store::Version;
 use crate::telemetry::clients::ClientHandle;
 use bytes::Bytes;
 use parking_lot::RwLock;
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -92,6 +93,14 @@ pub struct Subscribers {
     tables: RwLock<Tables>,
     turn: tokio::sync::Mutex<()>,
     pub(super) telling: Telling,
+}
+
+/// Who brings a message to its receivers.
+struct Speaker<'s> {
+    server: &'s Server,
+    /// What the message was committed at.
+    version: Version,
+    pace: &'s mut Pace,
 }
 
 impl Subscribers {
@@ -209,47 +218,48 @@ impl Subscribers {
         }
     }
 
-    async fn on_channel(&self, cx: &mut Speaker<'_>, channel: &Bytes, payload: &Bytes) {
+    async fn on_channel(&self, speaker: &mut Speaker<'_>, channel: &Bytes, payload: &Bytes) {
         let bulk = |text: &Bytes| Reply::Bulk(text.clone());
         let direct = || [Reply::bulk_static("message"), bulk(channel), bulk(payload)].into();
-        self.send(cx, (Kind::Channel, channel), direct).await;
+        self.send(speaker, (Kind::Channel, channel), direct).await;
         let mut patterns = Matching::default();
-        while let Some(page) = patterns.next(self, channel, cx.pace).await {
+        while let Some(page) = patterns.next(self, channel, speaker.pace).await {
             for pattern in &page {
                 let message =
                     || [Reply::bulk_static("pmessage"), bulk(pattern), bulk(channel), bulk(payload)].into();
-                self.send(cx, (Kind::Pattern, pattern), message).await;
+                self.send(speaker, (Kind::Pattern, pattern), message).await;
             }
         }
     }
 
-    async fn on_shard(&self, cx: &mut Speaker<'_>, channel: &Bytes, payload: &Bytes) {
+    async fn on_shard(&self, speaker: &mut Speaker<'_>, channel: &Bytes, payload: &Bytes) {
         let bulk = |text: &Bytes| Reply::Bulk(text.clone());
         let message = || [Reply::bulk_static("smessage"), bulk(channel), bulk(payload)].into();
-        self.send(cx, (Kind::Shard, channel), message).await;
+        self.send(speaker, (Kind::Shard, channel), message).await;
     }
 
     /// To all that are subscribed to a name, some at a time. Who comes meanwhile may hear it, who leaves does not.
-    async fn send(&self, cx: &mut Speaker<'_>, to: (Kind, &Bytes), message: impl FnOnce() -> Arc<[Reply]>) {
-        let (kind, name) = to;
-        if self.count(kind, name) == 0 {
-            return;
-        }
-        let (message, mut from) = (message(), Unbounded);
+    async fn send(
+        &self,
+        speaker: &mut Speaker<'_>,
+        (kind, name): (Kind, &Bytes),
+        message: impl FnOnce() -> Arc<[Reply]>,
+    ) {
+        let (message, mut from) = (LazyCell::new(message), Unbounded);
         loop {
             let sent = {
                 let tables = self.tables.read();
                 let Some(entry) = tables.of(kind).get(name) else { return };
                 let mut sent = 0;
                 for (id, member) in entry.members.range((from, Unbounded)).take(PAGE) {
-                    if cx.version > member.since {
-                        cx.server.post(&member.mailbox, Reply::Message(message.clone()));
+                    if speaker.version > member.since {
+                        speaker.server.post(&member.mailbox, Reply::Message(message.clone()));
                     }
                     (sent, from) = (sent + 1, Excluded(*id));
                 }
                 sent
             };
-            cx.pace.spend(sent * PERSON).await;
+            speaker.pace.spend(sent * PERSON).await;
             if sent < PAGE {
                 return;
             }
@@ -261,14 +271,6 @@ impl Subscribers {
 #[derive(Default)]
 struct Matching {
     last: Option<Bytes>,
-}
-
-/// Who brings a message to its receivers.
-struct Speaker<'s> {
-    server: &'s Server,
-    /// What the message was committed at.
-    version: Version,
-    pace: &'s mut Pace,
 }
 
 impl Matching {
@@ -307,10 +309,10 @@ impl Server {
     /// To those who have subscribed before `version`.
     pub(super) async fn deliver_one(&self, version: Version, message: &Message, pace: &mut Pace) {
         let hub = &self.subscribers;
-        let cx = &mut Speaker { server: self, version, pace };
+        let speaker = &mut Speaker { server: self, version, pace };
         match message {
-            Message::Channel(channel, payload) => hub.on_channel(cx, channel, payload).await,
-            Message::Shard(channel, payload) => hub.on_shard(cx, channel, payload).await,
+            Message::Channel(channel, payload) => hub.on_channel(speaker, channel, payload).await,
+            Message::Shard(channel, payload) => hub.on_shard(speaker, channel, payload).await,
             Message::Changed(..) | Message::Flushed(_) => {}
             Message::Event { db, keyspace, keyevent, event, key } => {
                 let channel = |kind: &str, name: &[u8]| {
@@ -319,10 +321,10 @@ impl Server {
                     )
                 };
                 if *keyspace {
-                    hub.on_channel(cx, &channel("keyspace", key), event).await;
+                    hub.on_channel(speaker, &channel("keyspace", key), event).await;
                 }
                 if *keyevent {
-                    hub.on_channel(cx, &channel("keyevent", event), key).await;
+                    hub.on_channel(speaker, &channel("keyevent", event), key).await;
                 }
             }
         }

@@ -35,6 +35,7 @@ use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
 use crate::commands::table::{self, Flags, Row};
 use crate::commands::{large, monitor};
+use crate::env::free;
 use crate::error::{Error, ReplyError};
 use crate::keyspace::keys::hash;
 use crate::telemetry::Outcome;
@@ -197,6 +198,7 @@ impl Done {
             self.rest = unit.calls.split_off(ran);
         }
         self.ran = unit.calls;
+        free(unit.watches.len(), unit.watches);
         self
     }
 }

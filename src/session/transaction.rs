@@ -12,6 +12,7 @@ use super::tracking::is_of_tracking;
 use crate::commands::idempotent::may_run;
 use crate::commands::reply::Reply;
 use crate::commands::table::{Run, SessionOp};
+use crate::env::free;
 use crate::error::ReplyError;
 use crate::exec::{Call, Done, Unit, Watched};
 use bytes::Bytes;
@@ -67,6 +68,12 @@ impl Multi {
     }
 }
 
+impl Drop for Multi {
+    fn drop(&mut self) {
+        free(self.arguments, std::mem::take(&mut self.calls));
+    }
+}
+
 /// Session commands that are not queued.
 pub(super) fn acts_inside_multi(call: &Call) -> bool {
     use SessionOp::{Discard, Exec, Multi, Quit, Reset, Watch};
@@ -78,6 +85,13 @@ pub(super) fn acts_inside_multi(call: &Call) -> bool {
 pub(super) struct Watches {
     keys: Vec<Watched>,
     names: HashSet<(u8, Bytes)>,
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        let (keys, names) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.names));
+        free(names.len(), (keys, names));
+    }
 }
 
 impl Watches {
@@ -158,8 +172,8 @@ impl Session {
 
     /// `id`: of `IDEMPOTENT <id> EXEC`.
     pub(super) async fn exec(&mut self, id: Option<Bytes>) -> Reply {
-        let Some(multi) = self.multi.take() else { return Reply::Error(EXEC_ALONE) };
-        let watches = std::mem::take(&mut self.watches).keys;
+        let Some(mut multi) = self.multi.take() else { return Reply::Error(EXEC_ALONE) };
+        let watches = std::mem::take(&mut std::mem::take(&mut self.watches).keys);
         if multi.spoilt {
             return Reply::Error(ABORTED);
         }
@@ -167,7 +181,7 @@ impl Session {
             return spoilt(&not_under_id(&label(refused.row, refused.names, &refused.argv)));
         }
         let total = multi.calls.len();
-        let (ours, calls) = split(multi.calls, |call| self.no_longer_allowed(call));
+        let (ours, calls) = split(std::mem::take(&mut multi.calls), |call| self.no_longer_allowed(call));
         let tracking: Vec<Call> = ours.iter().filter_map(|(_, ours)| ours.of_tracking()).collect();
         let (ahead, before) = self.track_ahead(&tracking).await;
         let ran = match self.run_exec(calls, watches, id).await {
@@ -202,7 +216,8 @@ impl Session {
             return Ok(Vec::new());
         }
         let unit = Unit { calls, client: self.client.clone(), watches, exec: true, id };
-        let Done { replies, refused, .. } = self.run_unit(unit).await;
+        let Done { replies, refused, ran, .. } = self.run_unit(unit).await;
+        free(ran.iter().map(|call| call.argv.len()).sum(), ran);
         match (replies, refused) {
             (_, Some(error)) => Err(Reply::Error(error)),
             (replies, None) => replies.ok_or(Reply::NilArray),

@@ -54,7 +54,7 @@ impl SlowLog {
         if entries.latest.len() > most {
             let old = entries.latest.split_off(most);
             drop(entries);
-            free(old);
+            free(old.len(), old);
         }
     }
     /// At most `count` of those with numbers below `end`, the latest first.
@@ -74,7 +74,7 @@ impl SlowLog {
     /// Forgets all; the numbers go on.
     pub fn reset(&self) {
         let old = std::mem::take(&mut self.0.lock().latest);
-        free(old);
+        free(old.len(), old);
     }
 }
 

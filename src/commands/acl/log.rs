@@ -98,7 +98,7 @@ impl AclLog {
         if entries.len() > most {
             let old = entries.split_off(most);
             drop(log);
-            free(old);
+            free(old.len(), old);
         }
     }
     /// At most `count`, the latest first.
@@ -108,6 +108,6 @@ impl AclLog {
     /// Forgets all.
     pub fn reset(&self) {
         let old = std::mem::take(&mut self.0.lock().0);
-        free(old);
+        free(old.len(), old);
     }
 }
