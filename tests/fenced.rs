@@ -168,3 +168,55 @@ async fn a_command_ends_beside_writers_of_its_keys() {
 async fn a_command_ends_beside_writers_on_another_server() {
     beside_writers(2, 1).await;
 }
+
+fn mset(keys: usize, value: &str) -> Vec<Bytes> {
+    let pairs = (0..keys).flat_map(|n| [format!("key:{n}"), value.to_owned()]);
+    std::iter::once("MSET".to_owned()).chain(pairs).map(Bytes::from).collect()
+}
+
+/// Hazard: another database is flushed now and then, which is a conflict to all that is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_command_ends_beside_flushes_and_swaps() {
+    let cluster = Arc::new(Cluster::on_system_clock(1).await);
+    let stop = Arc::new(AtomicBool::new(false));
+    let others = ["FLUSHDB", "SWAPDB 12 13"].map(|line| {
+        let (cluster, stop) = (cluster.clone(), stop.clone());
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let mut client = ClientState::new(Arc::default(), true);
+                client.db = 12;
+                let unit =
+                    Unit { calls: vec![call(line)], client, watches: Vec::new(), exec: false, id: None };
+                let replies = cluster.members[0].exec.run(unit).await.replies.unwrap();
+                assert_eq!(replies, [Reply::Ok], "{line}");
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        })
+    });
+    for round in 0..3 {
+        let since = Instant::now();
+        assert_eq!(cluster.run(0, mset(10_000, &round.to_string())).await, Reply::Ok);
+        assert!(since.elapsed() < LONGEST, "{:?}", since.elapsed());
+    }
+    stop.store(true, Ordering::Relaxed);
+    for other in others {
+        other.await.unwrap();
+    }
+}
+
+/// Hazard: commands that take as long as each other write the same keys, and none finds a gap.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_commands_of_the_same_keys_end_one_by_one() {
+    let cluster = Arc::new(Cluster::on_system_clock(1).await);
+    let all: Vec<_> = (0..24)
+        .map(|n| {
+            let cluster = cluster.clone();
+            tokio::spawn(async move { cluster.run(0, mset(20_000, &n.to_string())).await })
+        })
+        .collect();
+    for one in all {
+        assert_eq!(one.await.unwrap(), Reply::Ok);
+    }
+    let Reply::Bulk(first) = cluster.line(0, "GET key:0").await else { panic!("no value") };
+    assert_eq!(cluster.line(0, "GET key:19999").await, Reply::Bulk(first), "one of them as a whole");
+}

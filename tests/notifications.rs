@@ -5,7 +5,7 @@
 mod support;
 
 use std::collections::BTreeMap;
-use support::resp::{Client, Value};
+use support::resp::{Client, Value, request};
 use support::server::{Server, redis, tern};
 
 /// Commands whose events are compared, in both servers' databases 0 and 1.
@@ -244,4 +244,78 @@ fn every_key_expires_once() {
     }
     assert_eq!(told.len(), KEYS);
     assert!(told.values().all(|n| *n == 1), "{told:?}");
+}
+
+/// What a message says, and on which channel.
+fn one_heard(client: &mut Client) -> (String, String) {
+    let message = client.read().unwrap().value;
+    let items = message.items().unwrap();
+    let text = |n: usize| String::from_utf8_lossy(items[n].bytes().unwrap()).into_owned();
+    (text(items.len() - 2), text(items.len() - 1))
+}
+
+/// Hazard: who has seen a change and tells of it is heard before the change; who subscribes after it was seen hears of it.
+#[test]
+fn what_follows_from_a_change_is_heard_behind_it() {
+    const SET: &str = "__keyevent@0__:set";
+    let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
+    let [mut listener, mut writer, mut reader] = [(); 3].map(|()| tern.client());
+    listener.line(&format!("SUBSCRIBE {SET} answers"));
+    listener.read().unwrap();
+    let keys: Vec<String> = (0..8000).flat_map(|n| [format!("key:{n}"), "v".into()]).collect();
+    for round in 0..12 {
+        let mut words = vec!["MSET".to_owned()];
+        words.extend(keys.iter().cloned().chain(["seen".into(), round.to_string()]));
+        writer.send_raw(&request(&words)).unwrap();
+        while reader.line("GET seen") != Value::Bulk(round.to_string().into_bytes()) {}
+        let mut late = tern.client();
+        if round % 2 == 0 {
+            reader.line(&format!("PUBLISH answers {round}"));
+        } else {
+            late.line(&format!("SUBSCRIBE {SET}"));
+        }
+        assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec()));
+        writer.line("SET end x");
+        let mut order = Vec::new();
+        while order.last().is_none_or(|last| last != "end") {
+            let (channel, text) = one_heard(&mut listener);
+            if ["seen", "end"].contains(&text.as_str()) || channel == "answers" {
+                order.push(if channel == "answers" { channel } else { text });
+            }
+        }
+        if round % 2 == 0 {
+            assert_eq!(order, ["seen", "answers", "end"], "round {round}");
+        } else {
+            assert_eq!(one_heard(&mut late).1, "end", "round {round}: it was seen before it subscribed");
+        }
+    }
+}
+
+/// Hazard: who leaves a channel while much is told misses what others were told of as done.
+#[test]
+fn who_unsubscribes_hears_first_what_was_answered_before() {
+    let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
+    let crowd: Vec<Client> = (0..100)
+        .map(|_| {
+            let mut client = tern.client();
+            client.line("PSUBSCRIBE *");
+            client
+        })
+        .collect();
+    let [mut listener, mut writer, mut other] = [(); 3].map(|()| tern.client());
+    let mut words = vec!["MSET".to_owned()];
+    words.extend((0..3000).flat_map(|n| [format!("key:{n}"), "v".into()]));
+    for round in 0..3 {
+        listener.line("SUBSCRIBE __keyspace@0__:last");
+        writer.send_raw(&request(&words)).unwrap();
+        while other.line("EXISTS key:0") == Value::Int(0) {}
+        assert_eq!(other.line("SET last x"), Value::Simple(b"OK".to_vec()));
+        let first = listener.line("UNSUBSCRIBE __keyspace@0__:last");
+        let said = first.items().unwrap()[0].bytes().unwrap().to_vec();
+        assert_eq!(String::from_utf8_lossy(&said), "message", "round {round}");
+        assert_eq!(listener.read().unwrap().value.items().unwrap()[0].bytes(), Some(&b"unsubscribe"[..]));
+        assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec()));
+        other.line("DEL key:0");
+    }
+    drop(crowd);
 }

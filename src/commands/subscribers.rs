@@ -196,6 +196,11 @@ impl Subscribers {
         self.turn.lock().await
     }
 
+    /// Waits until those who are subscribed have heard what was handed over so far ([`super::telling`]).
+    pub async fn caught_up(&self) {
+        self.telling.caught_up().await;
+    }
+
     /// Closes the connections of all that are subscribed: they missed something.
     pub fn part(&self) -> usize {
         let tables = self.tables.read();

@@ -1,21 +1,25 @@
 //! Messages of an embedded store on their way to this server's subscribers, who hear them in the order of commits.
 //!
-//! Whoever has committed hands over what it tells, in its turn ([`Subscribers::turn`]), and then lets others commit: many messages to
-//! many subscribers take longer than anybody else should wait. Whoever finds nobody telling begins at once, and a task does
-//! what is left at the first pause ([`Pace`]).
+//! Who commits what it tells, or tells without a commit what it has read, does so in a turn ([`Subscribers::turn`]) that lasts until it has
+//! handed that over: so whoever has seen a change, and tells of it, is heard behind it, and who subscribes then does not hear of it.
+//! What takes longer is done before the turn ([`Tale`]) or after it: many messages to many subscribers take longer than anybody else
+//! should wait. Whoever finds nobody telling begins at once, and a task does what is left at the first pause ([`Pace`]).
 //!
 //! A unit is answered once its messages are with all receivers, so who asks after that answer is told first. But it does not wait for
-//! what others tell, be it in the same transaction: with few messages ([`FEW`]) it waits for [`PATIENCE`] at most.
+//! what others tell, be it in the same transaction: with few and short messages ([`FEW`], [`SHORT`]) it waits for [`PATIENCE`] at most. Who
+//! leaves a channel hears first what was handed over before.
 //!
 //! What waits is held in memory. Of units that do not wait for it that is about [`MOST`] bytes: beyond, each of them waits for its own
-//! messages too. Of all units together it is about [`FULL`]: beyond, who commits what it tells keeps its turn until there is room.
+//! messages too. Of all units together it is about [`FULL`]: beyond, who hands over keeps its turn until there is room.
 //!
 //! [`Subscribers::turn`]: super::subscribers::Subscribers::turn
 
 use super::cx::Server;
 use super::pace::Pace;
+use crate::error::StoreResult;
+use crate::keyspace::message_log;
 use crate::keyspace::messages::Message;
-use crate::store::Version;
+use crate::store::{Tx, Version};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,18 +27,82 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{MutexGuard, Notify, oneshot};
 
 /// Messages of a unit that does not wait for long.
 const FEW: usize = 64;
+/// Bytes of them.
+const SHORT: usize = 64 << 10;
 /// How long it waits, where others tell much.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Bytes told by units that do not wait, beyond which they do.
 const MOST: usize = 8 << 20;
-/// Bytes told by all, beyond which nobody hands over more. One transaction tells about twice its own size.
+/// Bytes told by all, beyond which nobody hands over more.
 const FULL: usize = 256 << 20;
 /// What a message takes beside its own bytes.
 const MESSAGE: usize = 128;
+/// Bytes that have been told, after which others look whether there is room.
+const PIECE: usize = 1 << 20;
+
+fn weight(message: &Message) -> usize {
+    message.size() + MESSAGE
+}
+
+/// What is going to be told, sorted before the turn.
+#[derive(Debug, Default)]
+pub struct Tale {
+    /// For caches.
+    changes: Vec<Message>,
+    /// For subscribers.
+    others: Vec<Message>,
+    weight: Weight,
+    /// Which of the units that tell it, in order, wait for a moment only.
+    little: Vec<bool>,
+}
+
+impl Tale {
+    /// What units tell, each so many of the messages, in order.
+    pub fn new(messages: Vec<Message>, units: impl IntoIterator<Item = usize>) -> Self {
+        let mut tale = Tale::default();
+        let mut messages = messages.into_iter();
+        for told in units {
+            let own: Vec<Message> = messages.by_ref().take(told).collect();
+            let (changes, others): (Vec<_>, Vec<_>) = own.into_iter().partition(Message::is_of_tracking);
+            let bytes: usize = others.iter().map(weight).sum();
+            let is_little = others.len() <= FEW && bytes <= SHORT;
+            tale.little.push(is_little);
+            tale.weight.all += bytes;
+            tale.weight.unwaited += if is_little { bytes } else { 0 };
+            tale.changes.extend(changes);
+            tale.others.extend(others);
+        }
+        tale
+    }
+
+    /// What one unit tells.
+    pub fn of_one(messages: Vec<Message>) -> Self {
+        let told = messages.len();
+        Tale::new(messages, [told])
+    }
+
+    /// Writes it with what a transaction of a shared store changes.
+    pub fn write(&self, tx: &Tx) -> StoreResult<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        message_log::write(tx, self.changes.iter().chain(&self.others))
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.others.is_empty()
+    }
+
+    /// Whether it needs a turn.
+    pub fn is_for_subscribers(&self) -> bool {
+        !self.others.is_empty()
+    }
+}
 
 /// What one commit tells.
 #[derive(Debug)]
@@ -54,29 +122,14 @@ struct Weight {
     unwaited: usize,
 }
 
-impl Weight {
-    /// Of what units tell, each so many messages of them, in order.
-    fn of(mut messages: &[Message], units: impl IntoIterator<Item = usize>) -> Self {
-        let mut weight = Weight::default();
-        for told in units {
-            let (own, others) = messages.split_at(told.min(messages.len()));
-            messages = others;
-            let own = own.iter().filter(|message| !message.is_of_tracking());
-            let bytes: usize = own.map(|message| message.size() + MESSAGE).sum();
-            weight.all += bytes;
-            weight.unwaited += if Delivery::is_little(told) { bytes } else { 0 };
-        }
-        weight
-    }
-}
-
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Handed>,
     /// Of what waits, and of what is being told.
     weight: Weight,
-    /// The number given last.
+    /// The number given last, and that of what was told last.
     last: Version,
+    done: Version,
     /// Somebody tells, and will look here again.
     telling: bool,
 }
@@ -96,9 +149,9 @@ impl Telling {
     }
 
     /// Returns also whether the caller is the one who has to tell it.
-    fn hand_over(&self, messages: Vec<Message>, weight: Weight) -> (Delivery, bool) {
+    fn hand_over(&self, tale: Tale) -> (Delivery, bool) {
         let (told, receiver) = oneshot::channel();
-        let count = messages.len();
+        let Tale { others: messages, weight, little, .. } = tale;
         let mut queue = self.queue.lock();
         queue.last += 1;
         let is_short = queue.weight.unwaited < MOST;
@@ -107,31 +160,47 @@ impl Telling {
         let number = queue.last;
         queue.waiting.push_back(Handed { number, messages, weight, told });
         let begins = !std::mem::replace(&mut queue.telling, true);
-        (Delivery { receiver: Some(receiver), count, is_short }, begins)
+        (Delivery { receiver: Some(receiver), little, is_short }, begins)
     }
 
-    /// What is to be told next, by whoever has told messages of that weight; None where that was all.
-    fn next(&self, before: Weight) -> Option<Handed> {
+    /// What is to be told next; None where that was all.
+    fn next(&self) -> Option<Handed> {
         let mut queue = self.queue.lock();
-        queue.weight.all = queue.weight.all.saturating_sub(before.all);
-        queue.weight.unwaited = queue.weight.unwaited.saturating_sub(before.unwaited);
         let next = queue.waiting.pop_front();
         queue.telling = next.is_some();
-        drop(queue);
-        self.went.notify_waiters();
         next
     }
 
-    /// Waits until others may hand over what they tell.
-    async fn room(&self) {
+    /// Messages of that weight have been told; with a number they were the last of it.
+    fn passed(&self, weight: Weight, number: Option<Version>) {
+        let mut queue = self.queue.lock();
+        queue.weight.all = queue.weight.all.saturating_sub(weight.all);
+        queue.weight.unwaited = queue.weight.unwaited.saturating_sub(weight.unwaited);
+        queue.done = number.unwrap_or(queue.done);
+        drop(queue);
+        self.went.notify_waiters();
+    }
+
+    async fn until(&self, is_true: impl Fn(&Queue) -> bool) {
         loop {
             let mut went = pin!(self.went.notified());
             went.as_mut().enable();
-            if self.queue.lock().weight.all < FULL {
+            if is_true(&self.queue.lock()) {
                 return;
             }
             went.await;
         }
+    }
+
+    /// Waits until others may hand over what they tell.
+    async fn room(&self) {
+        self.until(|queue| queue.weight.all < FULL).await;
+    }
+
+    /// Waits until all has been told that was handed over so far.
+    pub(super) async fn caught_up(&self) {
+        let last = self.last();
+        self.until(|queue| queue.done >= last).await;
     }
 }
 
@@ -140,7 +209,8 @@ impl Telling {
 pub struct Delivery {
     /// None: there was nothing to be told.
     receiver: Option<oneshot::Receiver<()>>,
-    count: usize,
+    /// As [`Tale::little`].
+    little: Vec<bool>,
     /// Little waited in front of them.
     is_short: bool,
 }
@@ -153,9 +223,9 @@ impl Delivery {
         self.receiver.is_none()
     }
 
-    /// Whether who tells so many messages of them waits for a moment only.
-    pub fn is_little(count: usize) -> bool {
-        count <= FEW
+    /// Whether unit `n` of those that tell them waits for a moment only.
+    pub fn is_little(&self, n: usize) -> bool {
+        self.little.get(n).copied().unwrap_or(true)
     }
 
     /// Waits as long as one does who tells little.
@@ -175,60 +245,65 @@ impl Delivery {
         }
     }
 
-    /// Waits as long as a unit does that tells them all.
+    /// Waits as long as the one unit does that tells them.
     pub async fn wait(mut self) {
-        if Self::is_little(self.count) { self.a_moment().await } else { self.arrival().await }
+        if self.is_little(0) { self.a_moment().await } else { self.arrival().await }
     }
 }
 
 impl Server {
-    /// What one unit tells has been committed: it is on its way to all servers, or handed over here. To be called in the turn.
-    pub async fn told(self: &Arc<Self>, messages: Vec<Message>) -> Delivery {
-        let count = messages.len();
-        self.told_by(messages, [count]).await
-    }
-
-    /// As [`Server::told`], of a transaction of several units: how many of the messages each of them tells, in order.
-    pub async fn told_by(
-        self: &Arc<Self>,
-        messages: Vec<Message>,
-        units: impl IntoIterator<Item = usize>,
-    ) -> Delivery {
-        if messages.is_empty() {
-            return Delivery::default();
-        }
+    /// What has been committed in a turn is told, which ends it: it is on its way to all servers, or handed over here.
+    pub async fn told(self: &Arc<Self>, tale: Tale, turn: Option<MutexGuard<'_, ()>>) -> Delivery {
         if self.space.messages.is_shared() {
-            self.space.messages.ring();
+            if !tale.is_empty() {
+                self.space.messages.ring();
+            }
             return Delivery::default();
         }
-        let weight = Weight::of(&messages, units);
-        let (changes, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(Message::is_of_tracking);
         // First: many subscribers take a while, and a cache is stale meanwhile.
-        self.invalidate(&changes.iter().map(|change| (0, change)).collect::<Vec<_>>()).await;
-        if others.is_empty() || self.subscribers.is_empty() {
+        if !tale.changes.is_empty() {
+            self.invalidate(&tale.changes.iter().map(|change| (0, change)).collect::<Vec<_>>()).await;
+        }
+        if tale.others.is_empty() || self.subscribers.is_empty() {
             return Delivery::default();
         }
-        let (told, begins) = self.subscribers.telling.hand_over(others, weight);
+        let (told, begins) = self.subscribers.telling.hand_over(tale);
+        if !begins {
+            self.subscribers.telling.room().await;
+        }
+        drop(turn);
         if begins {
             let mut telling = Box::pin(tell(self.clone()));
             if poll_fn(|cx| Poll::Ready(telling.as_mut().poll(cx))).await.is_pending() {
                 tokio::spawn(telling);
             }
         }
-        self.subscribers.telling.room().await;
         told
+    }
+
+    /// As [`Server::told`], of who commits nothing on a store that no other server shares.
+    pub async fn tell(self: &Arc<Self>, messages: Vec<Message>) {
+        let tale = Tale::of_one(messages);
+        let turn = if tale.is_for_subscribers() { Some(self.subscribers.turn().await) } else { None };
+        self.told(tale, turn).await.wait().await;
     }
 }
 
 /// Tells what is there, and what comes meanwhile.
 async fn tell(server: Arc<Server>) {
-    let (mut pace, mut before) = (Pace::default(), Weight::default());
-    while let Some(handed) = server.subscribers.telling.next(before) {
-        for message in &handed.messages {
-            server.deliver_one(handed.number, message, &mut pace).await;
+    let (telling, mut pace) = (&server.subscribers.telling, Pace::default());
+    while let Some(Handed { number, messages, mut weight, told }) = telling.next() {
+        let mut piece = 0;
+        for message in messages {
+            server.deliver_one(number, &message, &mut pace).await;
+            piece += self::weight(&message);
+            if piece >= PIECE {
+                weight.all = weight.all.saturating_sub(piece);
+                telling.passed(Weight { all: std::mem::take(&mut piece), unwaited: 0 }, None);
+            }
         }
-        before = handed.weight;
-        let _ = handed.told.send(()); // nobody waits any more
+        telling.passed(weight, Some(number));
+        let _ = told.send(()); // nobody waits any more
     }
 }
 
@@ -244,8 +319,15 @@ mod tests {
     impl Telling {
         /// Hands over what one unit tells.
         fn hand(&self, messages: Vec<Message>) -> (Delivery, bool) {
-            let weight = Weight::of(&messages, [messages.len()]);
-            self.hand_over(messages, weight)
+            self.hand_over(Tale::of_one(messages))
+        }
+
+        /// Tells what is next. How many messages that were.
+        fn tell_next(&self) -> Option<(Version, usize)> {
+            let Handed { number, messages, weight, told } = self.next()?;
+            self.passed(weight, Some(number));
+            let _ = told.send(());
+            Some((number, messages.len()))
         }
     }
 
@@ -254,13 +336,10 @@ mod tests {
         let telling = Telling::default();
         let begin = [(); 3].map(|()| telling.hand(vec![message(1)]).1);
         assert_eq!((begin, telling.last()), ([true, false, false], 3), "who comes first tells for all");
-        let mut before = Weight::default();
         for number in 1..=3 {
-            let handed = telling.next(before).unwrap();
-            assert_eq!((handed.number, handed.messages.len()), (number, 1));
-            before = handed.weight;
+            assert_eq!(telling.tell_next(), Some((number, 1)));
         }
-        assert!(telling.next(before).is_none());
+        assert_eq!(telling.tell_next(), None);
         assert_eq!(telling.queue.lock().weight, Weight::default());
         assert!(telling.hand(vec![message(1)]).1, "nobody tells any more");
     }
@@ -278,9 +357,12 @@ mod tests {
         let moment = handed(vec![message(1); FEW]).await.unwrap();
         assert!((PATIENCE..PATIENCE * 2).contains(&moment), "{moment:?}");
         assert_eq!(handed(vec![message(1); FEW + 1]).await, None, "it tells much");
-        assert_eq!(handed(vec![message(MOST / FEW); FEW + 1]).await, None);
+        assert_eq!(handed(vec![message(2 * MOST)]).await, None, "it tells what is long");
         assert!(handed(vec![message(1)]).await.is_some(), "what others wait for does not count");
-        assert!(handed(vec![message(MOST)]).await.is_some(), "it finds the queue short");
+        let short = SHORT - MESSAGE - 1;
+        for _ in 0..MOST / SHORT {
+            assert!(handed(vec![message(short)]).await.is_some(), "the queue is short");
+        }
         assert_eq!(handed(vec![message(1)]).await, None, "the queue is long");
     }
 
@@ -289,10 +371,10 @@ mod tests {
         let telling = Telling::default();
         let [(mut first, _), (mut second, _)] = [(); 2].map(|()| telling.hand(vec![message(1); FEW + 1]));
         assert!(!first.is_over() && !second.is_over());
-        let _ = telling.next(Weight::default()).unwrap().told.send(());
+        telling.tell_next();
         assert!(first.is_over() && !second.is_over());
         first.wait().await;
-        drop(telling.next(Weight::default()));
+        drop(telling.next());
         assert!(second.is_over(), "the server stops");
         second.wait().await;
         assert!(Delivery::default().is_over());
@@ -300,31 +382,46 @@ mod tests {
 
     #[test]
     fn each_unit_counts_by_itself() {
-        let much = vec![message(1); FEW + 3];
-        let one = message(1).size() + MESSAGE;
-        let weight = |all, unwaited| Weight { all: all * one, unwaited: unwaited * one };
-        assert_eq!(Weight::of(&much, [1, FEW + 1, 1]), weight(FEW + 3, 2));
-        assert_eq!(Weight::of(&much, [FEW, 3]), weight(FEW + 3, FEW + 3));
-        assert_eq!(Weight::of(&much, [FEW + 3]), weight(FEW + 3, 0));
+        let one = weight(&message(1));
+        let weigh = |units: &[usize]| {
+            let Tale { weight, little, .. } = Tale::new(vec![message(1); FEW + 3], units.iter().copied());
+            (weight.all / one, weight.unwaited / one, little)
+        };
+        assert_eq!(weigh(&[1, FEW + 1, 1]), (FEW + 3, 2, vec![true, false, true]));
+        assert_eq!(weigh(&[FEW, 0, 3]), (FEW + 3, FEW + 3, vec![true; 3]));
+        assert_eq!(weigh(&[FEW + 3]), (FEW + 3, 0, vec![false]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn where_too_much_waits_nobody_hands_over_more() {
         let telling = Telling::default();
+        let has_room = || async { tokio::time::timeout(PATIENCE, telling.room()).await.is_ok() };
         telling.hand(vec![message(FULL / FEW / 2); FEW]);
-        telling.room().await;
-        telling.hand(vec![message(FULL / FEW); 2 * FEW]);
-        let (first, room) = tokio::join!(
-            async { telling.next(Weight::default()).unwrap().weight },
-            tokio::time::timeout(PATIENCE, telling.room()),
-        );
-        assert!(room.is_err(), "too much waits");
-        let second = telling.next(first).unwrap().weight;
-        assert!(tokio::time::timeout(PATIENCE, telling.room()).await.is_err());
-        let went = async { telling.next(second).is_none() };
-        assert_eq!(
-            tokio::join!(biased; tokio::time::timeout(PATIENCE, telling.room()), went),
-            (Ok(()), true)
-        );
+        assert!(has_room().await);
+        telling.hand(vec![message(FULL / FEW); FEW]);
+        assert!(!has_room().await);
+        telling.tell_next();
+        assert!(!has_room().await);
+        let (room, ()) = tokio::join!(has_room(), async {
+            // Also while it is being told.
+            telling.passed(Weight { all: FULL / 4, unwaited: 0 }, None);
+        });
+        assert!(room);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_hears_first_what_was_handed_over_before() {
+        let telling = Telling::default();
+        let is_over = || async { tokio::time::timeout(PATIENCE, telling.caught_up()).await.is_ok() };
+        assert!(is_over().await, "there was nothing");
+        telling.hand(vec![message(1)]);
+        telling.hand(vec![message(1)]);
+        telling.tell_next();
+        assert!(!is_over().await);
+        let (over, ()) = tokio::join!(is_over(), async {
+            telling.tell_next();
+            telling.hand(vec![message(1)]);
+        });
+        assert!(over, "what comes later is not waited for");
     }
 }

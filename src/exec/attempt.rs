@@ -25,14 +25,12 @@ use super::patience::Patience;
 use super::staging::{self, Prepared};
 use super::{Call, Done, Job};
 use crate::commands::cx::Server;
-use crate::commands::telling::Delivery;
+use crate::commands::telling::{Delivery, Tale};
 use crate::env::{Claim, Rng};
 use crate::error::{Error, StoreError};
 use crate::keyspace::brake;
 use crate::keyspace::fences::Fence;
 use crate::keyspace::keys::root;
-use crate::keyspace::message_log;
-use crate::keyspace::messages::Message;
 use crate::store::{Read, Tx, key_after};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -83,7 +81,7 @@ struct Open {
     /// The server's registration when the attempt began.
     epoch: u64,
     done: Vec<Done>,
-    told: Vec<Message>,
+    told: Tale,
     _claim: Option<Claim>,
 }
 
@@ -149,6 +147,8 @@ impl Attempts {
         (self.outcomes, self.made) = (false, 0);
         for job in jobs.iter_mut() {
             job.forced.may_build = true;
+            // What was fenced while it queued.
+            self.server.space.fences.pass(|| job.unit.written()).await;
         }
         match self.stage(jobs).await {
             Ok(()) => {
@@ -202,9 +202,10 @@ impl Attempts {
 
     /// Fences the keys of the job in front.
     async fn keep_others_off(&mut self, jobs: &VecDeque<Job>) {
-        let keys = jobs.front().map(|job| job.unit.touched()).unwrap_or_default();
+        let Some(job) = jobs.front() else { return };
+        let (keys, written) = (job.unit.touched(), job.unit.written().into_iter().collect());
         if self.fence.is_none() && !keys.is_empty() {
-            self.fence = Some(self.server.space.fence(self.slot.n, keys).await);
+            self.fence = Some(self.server.space.fence(self.slot.n, keys, &written).await);
         }
     }
 
@@ -259,7 +260,10 @@ impl Attempts {
                         && !self.too_late
                         && self.is_to_fence(tries, took)
                     {
+                        let waits = self.server.env.clock.monotonic();
                         self.keep_others_off(jobs).await;
+                        // Others were let through: the store was not silent meanwhile.
+                        patience.extend(self.server.env.clock.monotonic().saturating_sub(waits));
                         // Those who are under way end meanwhile.
                         tokio::time::sleep(took.min(SETTLE)).await;
                     }
@@ -323,8 +327,8 @@ impl Attempts {
         let tx = self.server.store.begin();
         patience.begin(&tx);
         if let Some((done, told)) = self.resolved(&tx, open).await? {
-            let delivery = self.server.told_by(told, done.iter().map(|done| done.told)).await;
-            return Ok((done, delivery));
+            let turn = turn(&self.server, &told).await;
+            return Ok((done, self.server.told(told, turn).await));
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // What may have been applied already is run to its end here.
@@ -345,9 +349,10 @@ impl Attempts {
                 break;
             }
         }
-        let told = batch.take_messages();
         let server = self.server.clone();
-        let _turn = speak(&server, &tx, &told).await?;
+        let told = Tale::new(batch.take_messages(), done.iter().map(|done| done.told));
+        tx.foresee().await;
+        let turn = speak(&server, &tx, &told).await?;
         if tx.is_write() || !open.is_empty() {
             let number = self.slot.next();
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
@@ -371,16 +376,11 @@ impl Attempts {
             }
         }
         drop(hold);
-        let delivery = server.told_by(told, done.iter().map(|done| done.told)).await;
-        Ok((done, delivery))
+        Ok((done, server.told(told, turn).await))
     }
 
     /// The answers of the open attempt that was committed, and what it tells. No claim is kept for it any more.
-    async fn resolved(
-        &self,
-        tx: &Tx,
-        open: &mut Vec<Open>,
-    ) -> Result<Option<(Vec<Done>, Vec<Message>)>, Halt> {
+    async fn resolved(&self, tx: &Tx, open: &mut Vec<Open>) -> Result<Option<(Vec<Done>, Tale)>, Halt> {
         let Some(oldest) = open.first() else { return Ok(None) };
         if !self.server.space.instances.is_current(tx, oldest.epoch).await? {
             return Err(Halt::Forgotten);
@@ -418,18 +418,17 @@ impl Attempts {
 pub(super) async fn speak<'a>(
     server: &'a Server,
     tx: &Tx,
-    told: &[Message],
+    told: &Tale,
 ) -> Result<Option<MutexGuard<'a, ()>>, StoreError> {
-    if told.is_empty() {
-        return Ok(None);
-    }
     if server.space.messages.is_shared() {
-        return message_log::write(tx, told).map(|()| None);
+        return told.write(tx).map(|()| None);
     }
-    if told.iter().all(Message::is_of_tracking) {
-        return Ok(None);
-    }
-    Ok(Some(server.subscribers.turn().await))
+    Ok(turn(server, told).await)
+}
+
+async fn turn<'a>(server: &'a Server, told: &Tale) -> Option<MutexGuard<'a, ()>> {
+    let waits = told.is_for_subscribers() && !server.space.messages.is_shared();
+    if waits { Some(server.subscribers.turn().await) } else { None }
 }
 
 /// Whether another attempt can help.
@@ -472,9 +471,9 @@ fn answer_after(mut delivery: Delivery, jobs: &mut VecDeque<Job>, done: Vec<Done
     if delivery.is_over() {
         return answer(jobs, done);
     }
-    let answered = jobs.drain(..done.len().min(jobs.len())).zip(done);
-    let (little, much): (Vec<_>, Vec<_>) = answered.partition(|(_, done)| Delivery::is_little(done.told));
-    let send = |(job, done): (Job, Done)| drop(job.answer.send(done.of(job.unit)));
+    let answered = jobs.drain(..done.len().min(jobs.len())).zip(done).enumerate();
+    let (little, much): (Vec<_>, Vec<_>) = answered.partition(|(n, _)| delivery.is_little(*n));
+    let send = |(_, (job, done)): (usize, (Job, Done))| drop(job.answer.send(done.of(job.unit)));
     tokio::spawn(async move {
         delivery.a_moment().await;
         little.into_iter().for_each(send);

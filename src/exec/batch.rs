@@ -24,10 +24,13 @@ use futures_util::future::{FutureExt, join_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of replies after which a pipeline's unit ends: they are held until it has committed. Without this bound a client that
 /// asks for one large value a hundred times makes the server hold a hundred of them.
 const MAX_HELD: usize = 1 << 20;
+/// How long a unit may hold its lane, where others wait.
+const LONG: Duration = Duration::from_millis(50);
 /// Calls of one EXEC that are refused alone, at most.
 const MOST_REFUSED: usize = 16;
 
@@ -196,7 +199,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Runs a unit. `forced` holds the answers of calls that must not run (again). A pipeline's unit ends early where its
-    /// replies are many bytes ([`MAX_HELD`]), before a call that is too heavy for its lane, and behind one: then there are fewer replies than calls.
+    /// replies are many bytes ([`MAX_HELD`]), where it holds its lane for [`LONG`], before a call that is too heavy for the lane, and behind one:
+    /// then there are fewer replies than calls.
     pub(super) async fn unit(
         &mut self,
         unit: &Unit,
@@ -209,7 +213,7 @@ impl<'a> Batch<'a> {
         }
         client.in_exec = unit.exec;
         self.may_stream = unit.id.is_none();
-        let mut held = Held::new(unit, self.server);
+        let (mut held, began) = (Held::new(unit, self.server), self.server.env.clock.monotonic());
         for (n, call) in unit.calls.iter().enumerate() {
             // Only a lane gives a call back.
             let before =
@@ -244,7 +248,11 @@ impl<'a> Batch<'a> {
                 },
             };
             held.push(reply);
-            if (held.bytes > MAX_HELD || forced.is_heavy) && !unit.exec {
+            let is_long = self.in_lane && self.server.env.clock.monotonic() - began > LONG;
+            if is_long && unit.exec && n + 1 < unit.calls.len() {
+                return Err(Halt::TooHeavy);
+            }
+            if (held.bytes > MAX_HELD || forced.is_heavy || is_long) && !unit.exec {
                 break;
             }
         }

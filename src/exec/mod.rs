@@ -37,6 +37,7 @@ use crate::commands::table::{self, Flags, Row};
 use crate::commands::{large, monitor};
 use crate::env::free;
 use crate::error::{Error, ReplyError};
+use crate::keyspace::fences::DATABASES;
 use crate::keyspace::keys::hash;
 use crate::telemetry::Outcome;
 use crate::telemetry::counters::Lookups;
@@ -138,10 +139,12 @@ impl Unit {
         named.chain(self.watches.iter().map(|w| &w.key)).map(|key| hash(key)).collect()
     }
 
-    /// Hashes of the keys that it may write.
+    /// Hashes of the keys that it may write; what writes and names none is about databases.
     fn written(&self) -> Vec<u64> {
-        let writes = self.calls.iter().filter(|c| c.row.is_write());
-        writes.flat_map(|c| table::written_keys(c.row, &c.argv)).map(|key| hash(key)).collect()
+        let writes = || self.calls.iter().filter(|c| c.row.is_write());
+        let keys = writes().flat_map(|c| table::written_keys(c.row, &c.argv)).map(|key| hash(key));
+        let databases = writes().any(|c| c.row.keys.is_empty()).then_some(DATABASES);
+        keys.chain(databases).collect()
     }
 
     fn weight(&self) -> usize {

@@ -67,6 +67,12 @@ impl Patience {
         !unanswered(e) || self.clock.monotonic() >= since + self.whole
     }
 
+    /// So much of its time was no time in which it was tried.
+    pub(super) fn extend(&mut self, time: Duration) {
+        self.began += time;
+        self.since += time;
+    }
+
     /// Another attempt follows one that failed with `e`.
     pub(super) fn goes_on(&mut self, e: &StoreError) {
         self.slow |= self.was_slow(e);

@@ -157,7 +157,7 @@ async fn on(
 /// there): nobody waits for it.
 async fn tell(server: &Arc<Server>, told: Vec<Message>) {
     if told.is_empty() || !server.space.messages.is_shared() {
-        return server.told(told).await.wait().await;
+        return server.tell(told).await;
     }
     let server = server.clone();
     tokio::spawn(async move {

@@ -7,6 +7,7 @@ use super::Executor;
 use super::attempt::speak;
 use super::patience::Patience;
 use super::reads;
+use crate::commands::telling::Tale;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::absent::AbsentGuard;
@@ -99,7 +100,7 @@ impl Executor {
             seen.push(watched::watch(&scope, place.swaps, key).await?);
         }
         if tx.is_write() {
-            let told = outbox.take();
+            let told = Tale::of_one(outbox.take());
             let turn = speak(server, &tx, &told).await?;
             match tx.commit().await {
                 // If it was committed, the next attempt finds nothing that it could tell, and who has the keys in a cache must hear.
@@ -111,9 +112,7 @@ impl Executor {
                 }
                 committed => server.tracking.committed(committed?),
             }
-            let delivery = server.told(told).await;
-            drop(turn);
-            delivery.wait().await;
+            server.told(told, turn).await.wait().await;
         }
         Ok((seen, generation))
     }

@@ -6,6 +6,7 @@
 
 use super::pause;
 use crate::commands::cx::Server;
+use crate::commands::telling::Tale;
 use crate::error::Result;
 use crate::exec::slow;
 use crate::keyspace::keys::SHARDS;
@@ -64,8 +65,6 @@ async fn round(server: &Arc<Server>) -> Result<Duration> {
 async fn sweep_and_tell(server: &Arc<Server>, head: Head) -> Result<Swept> {
     let (mut told, turn) = server.expiring().await;
     let swept = sweep(&server.space, head.db, head.shard, PIECE, &mut told).await;
-    let delivery = server.told(told.messages).await;
-    drop(turn);
-    delivery.wait().await;
+    server.told(Tale::of_one(told.messages), turn).await.wait().await;
     swept
 }

@@ -6,8 +6,10 @@
 //!
 //! * Fences make nothing correct, transactions do. A fence that is seen late costs another attempt. One that nobody lifts,
 //!   because its server is gone, holds each unit for [`LONGEST`] at most.
-//! * A unit that waits has begun nothing, and one that fences waits for nobody: no circle can come of it.
-//! * Keys are fenced by the hash of their name, whatever database they are in.
+//! * A unit that waits has begun nothing. One that fences waits first for fences of this server around what it writes, or whose units write
+//!   what it touches, and has no fence of its own meanwhile: no circle can come of it.
+//! * Keys are fenced by the hash of their name, whatever database they are in. Who fences keys also fences the databases ([`DATABASES`]): a
+//!   FLUSHDB or a SWAPDB waits for it, for it is a conflict to all that is under way.
 //! * Where several servers live, a fence is also a row, and a bell which every server watches. A server alone writes nothing, and
 //!   where no fence stands a writer looks at one number in memory.
 //!
@@ -46,6 +48,9 @@ const BEAT: Duration = Duration::from_secs(5);
 /// After a look that failed.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
+/// Stands for which databases there are. Many fence it at once.
+pub const DATABASES: u64 = 0x7465_726e_2d64_6273;
+
 /// The fences that this server knows of.
 pub struct Fences {
     store: Store,
@@ -59,10 +64,20 @@ pub struct Fences {
 
 #[derive(Default)]
 struct State {
-    /// Keys that this server has fenced, and how often.
-    own: HashMap<u64, usize>,
+    /// Keys that this server has fenced, by how many, and whether one of them writes it.
+    own: HashMap<u64, (usize, bool)>,
     /// Fences of other servers by their rows' keys.
     others: HashMap<Bytes, Other>,
+}
+
+impl State {
+    fn enter(&mut self, keys: &[u64], written: &HashSet<u64>) {
+        for key in keys {
+            let (times, is_written) = self.own.entry(*key).or_default();
+            *times += 1;
+            *is_written |= written.contains(key);
+        }
+    }
 }
 
 /// A fence of another server.
@@ -94,22 +109,24 @@ impl Fences {
         }
     }
 
-    /// Fences `keys`, which are hashes. `slot`: has no other fence. `nonce`: a number never used before. Other servers, where `instances` knows some,
-    /// hear of it as soon as they can.
+    /// Fences `keys`, which are hashes, of a unit that may write those in `written`. `slot`: has no other fence. `nonce`: a number never used before.
+    /// Other servers, where `instances` knows some, hear of it as soon as they can.
     pub async fn hold(
         self: &Arc<Self>,
         instances: &Instances,
         slot: u16,
         nonce: u64,
         mut keys: Vec<u64>,
+        written: &HashSet<u64>,
     ) -> Fence {
+        keys.push(DATABASES);
         keys.sort_unstable();
         keys.dedup();
-        {
-            let mut state = self.state.lock();
-            keys.iter().for_each(|key| *state.own.entry(*key).or_default() += 1);
-            self.standing.fetch_add(1, Ordering::AcqRel);
+        let alone = self.until(|| self.enter(&keys, written));
+        if tokio::time::timeout(LONGEST, alone).await.is_err() {
+            self.state.lock().enter(&keys, written);
         }
+        self.standing.fetch_add(1, Ordering::AcqRel);
         let mut fence = Fence { fences: self.clone(), keys, row: None };
         if instances.living() > 1 {
             let row = root::fence(self.instance, slot);
@@ -121,6 +138,32 @@ impl Fences {
             }
         }
         fence
+    }
+
+    /// True where nobody is in the way, and then it is entered.
+    fn enter(&self, keys: &[u64], written: &HashSet<u64>) -> bool {
+        let mut state = self.state.lock();
+        let meets = |key: &u64| {
+            state.own.get(key).is_some_and(|(_, is_written)| *is_written || written.contains(key))
+        };
+        let free = !keys.iter().any(meets);
+        if free {
+            state.enter(keys, written);
+        }
+        free
+    }
+
+    /// Waits until `is_true`, which is asked whenever a fence is lifted.
+    async fn until(&self, is_true: impl Fn() -> bool) {
+        loop {
+            let lifted = self.lifted.notified();
+            tokio::pin!(lifted);
+            lifted.as_mut().enable();
+            if is_true() {
+                return;
+            }
+            lifted.await;
+        }
     }
 
     async fn write(&self, row: &[u8], value: Option<&[u8]>) -> StoreResult<()> {
@@ -150,18 +193,7 @@ impl Fences {
         if !self.stand_around(&keys) {
             return false;
         }
-        let open = async {
-            loop {
-                let lifted = self.lifted.notified();
-                tokio::pin!(lifted);
-                lifted.as_mut().enable();
-                if !self.stand_around(&keys) {
-                    return;
-                }
-                lifted.await;
-            }
-        };
-        let _ = tokio::time::timeout(LONGEST, open).await;
+        let _ = tokio::time::timeout(LONGEST, self.until(|| !self.stand_around(&keys))).await;
         true
     }
 
@@ -254,7 +286,7 @@ impl Drop for Fence {
     fn drop(&mut self) {
         let mut state = self.fences.state.lock();
         for key in &self.keys {
-            if let Some(times) = state.own.get_mut(key) {
+            if let Some((times, _)) = state.own.get_mut(key) {
                 *times -= 1;
                 if *times == 0 {
                     state.own.remove(key);

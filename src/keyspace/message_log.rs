@@ -39,11 +39,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MANY: usize = 256 << 10;
 
 /// Writes what a transaction tells.
-pub fn write(tx: &Tx, messages: &[Message]) -> StoreResult<()> {
+pub fn write<'m>(tx: &Tx, messages: impl Iterator<Item = &'m Message> + Clone) -> StoreResult<()> {
     let changed = |m: &Message| if let Message::Changed(_, key) = m { key.len() + 32 } else { 0 };
-    let raw = if messages.iter().map(changed).sum::<usize>() > MANY {
-        let others = messages.iter().filter(|m| !m.is_of_tracking()).cloned();
-        encode(&others.chain([Message::Flushed(Origin::default())]).collect::<Vec<_>>())
+    let raw = if messages.clone().map(changed).sum::<usize>() > MANY {
+        let others = encode(messages.filter(|m| !m.is_of_tracking()));
+        [others, encode([Message::Flushed(Origin::default())].iter())].concat()
     } else {
         encode(messages)
     };
@@ -313,7 +313,7 @@ impl MessageLog {
     pub async fn tell(&self, messages: &[Message]) -> StoreResult<()> {
         for _ in 0..ATTEMPTS {
             let tx = self.store.begin();
-            write(&tx, messages)?;
+            write(&tx, messages.iter())?;
             match tx.commit().await {
                 Err(e) if e.is_retryable() => {}
                 other => return other.map(|_| self.ring()),

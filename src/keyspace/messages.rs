@@ -134,9 +134,9 @@ impl Message {
 }
 
 /// As bytes, one behind the other.
-pub fn encode(messages: &[Message]) -> Vec<u8> {
+pub fn encode<'m>(messages: impl Iterator<Item = &'m Message>) -> Vec<u8> {
     let mut out = Vec::new();
-    messages.iter().for_each(|message| message.encode(&mut out));
+    messages.for_each(|message| message.encode(&mut out));
     out
 }
 
@@ -262,7 +262,7 @@ mod tests {
             Message::Changed(Origin { instance: u64::MAX - 1, client: 7 }, text("k")),
             Message::Flushed(Origin { instance: 1, client: u64::MAX }),
         ];
-        let raw = Bytes::from(encode(&all));
+        let raw = Bytes::from(encode(all.iter()));
         assert_eq!(decode(raw.clone()), Some(all));
         assert_eq!(decode(Bytes::new()), Some(Vec::new()));
         assert_eq!(decode(raw.slice(..raw.len() - 1)), None);

@@ -80,6 +80,7 @@ use keys::{Oid, Prefix};
 use life::Life;
 use message_log::MessageLog;
 use messages::Outbox;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use streams::Streams;
@@ -213,9 +214,9 @@ impl Keyspace {
         self.catalog.forget();
         self.secret.forget();
     }
-    /// Fences keys by their hashes, for `slot`, which has no other fence.
-    pub async fn fence(&self, slot: u16, keys: Vec<u64>) -> Fence {
-        self.fences.hold(&self.instances, slot, self.fresh.revision(), keys).await
+    /// Fences keys by their hashes, for `slot`, which has no other fence; its unit may write those in `written`.
+    pub async fn fence(&self, slot: u16, keys: Vec<u64>, written: &HashSet<u64>) -> Fence {
+        self.fences.hold(&self.instances, slot, self.fresh.revision(), keys, written).await
     }
     /// Registers this server. False where its name is another's: it must be opened anew, and take another one.
     pub async fn register(&self) -> StoreResult<bool> {

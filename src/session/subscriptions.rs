@@ -92,6 +92,10 @@ impl Session {
             Ok(since) => since,
             Err(e) => return Reply::Error(Error::from(e).into_reply()),
         };
+        if !log.is_shared() {
+            // What can be read by now has been handed over then: it is not heard.
+            drop(server.subscribers.turn().await);
+        }
         let mut replies = if mail { self.client.mailbox.take(usize::MAX) } else { Vec::new() };
         let word = match kind {
             Kind::Channel => "subscribe",
@@ -126,6 +130,9 @@ impl Session {
         };
         let mut confirmations = Vec::with_capacity(all.len().max(1));
         let mut pace = Pace::default();
+        if !all.is_empty() {
+            self.executor.server().subscribers.caught_up().await;
+        }
         for name in all {
             pace.spend(NAME).await;
             if self.subscriptions.of(kind).remove(&name) {

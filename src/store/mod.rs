@@ -449,6 +449,15 @@ impl Tx {
     pub fn size(&self) -> usize {
         each!(self, t => t.size())
     }
+    /// Does what a commit can do before it holds others. A commit does it too, where it was not done.
+    pub async fn foresee(&self) {
+        match self {
+            Tx::Local(t) => t.foresee().await,
+            Tx::Faulty(_) => {}
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(_) => {}
+        }
+    }
     /// Commits. `Ok(version)`: durable as the engine's policy says and visible to every later transaction.
     /// [`StoreError::Unknown`]: it may or may not have been applied, or be applied later.
     pub async fn commit(self) -> StoreResult<Version> {

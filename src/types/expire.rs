@@ -187,7 +187,7 @@ async fn try_remove(
     }
     let messages = outbox.take();
     if shared && !messages.is_empty() {
-        message_log::write(&tx, &messages)?;
+        message_log::write(&tx, messages.iter())?;
     }
     match tx.commit().await {
         // If it was committed, these keys are gone, and a cache must know. For who reads they have been gone before.

@@ -184,7 +184,7 @@ pub fn messages() -> Vec<Vec<u8>> {
         event(true, false),
         event(true, true),
     ];
-    all.iter().map(|m| encode(std::slice::from_ref(m))).chain([encode(&all)]).collect()
+    all.iter().map(|m| encode([m].into_iter())).chain([encode(all.iter())]).collect()
 }
 
 pub fn row_keys() -> Vec<Vec<u8>> {

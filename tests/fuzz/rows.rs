@@ -106,7 +106,7 @@ async fn others(store: &Store) {
     tx.set(&root::listener(7), &[LISTENS]).unwrap();
     tx.set(&root::bell(), &9u64.to_le_bytes()).unwrap();
     tx.set(&root::collected(), &stamped(8)).unwrap();
-    tx.set(&stamped(9), &encode(&told)).unwrap();
+    tx.set(&stamped(9), &encode(told.iter())).unwrap();
     tx.set(&root::collector(), &State::default().encode()).unwrap();
     tx.set(&root::streamed(7), &1u64.to_le_bytes()).unwrap();
     tx.commit().await.unwrap();

@@ -393,6 +393,26 @@ fn what_one_transaction_tells_holds_no_writer() {
     assert_unharmed(&tern);
 }
 
+/// None of its commands is long.
+#[test]
+fn an_exec_that_reads_for_seconds_holds_no_writer() {
+    let tern = tern(&["--appendfsync", "no"]);
+    let mut reader = tern.client();
+    for _ in 0..8 {
+        reader.run(&["APPEND", "string", &"abcdefgh".repeat(MIB / 8)]);
+    }
+    let witness = Witness::who_writes(&tern);
+    let lines = ["MULTI\r\nSET counted x\r\n", &"BITCOUNT string\r\n".repeat(300), "EXEC\r\n"].concat();
+    let since = Instant::now();
+    reader.send_raw(lines.as_bytes()).unwrap();
+    (0..302).for_each(|_| drop(reader.read().unwrap()));
+    assert_eq!(reader.read().unwrap().value.items().map(<[Value]>::len), Some(301));
+    let took = since.elapsed();
+    witness.was_served_within(TOLD, &format!("an EXEC of 300 BITCOUNTs in {} ms", took.as_millis()));
+    assert!(took > TOLD, "{took:?}: a lane that is held would not show");
+    assert_unharmed(&tern);
+}
+
 /// Databases are swapped and flushed in a row, and each time takes along what 16 clients watch.
 #[test]
 fn swaps_beside_watches_hold_no_writer() {

@@ -14,6 +14,7 @@ use crate::store::writes::{Effect, Kind, Own, Stamped, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -45,6 +46,8 @@ struct State {
     reads: Reads,
     writes: Writes,
     watches: Vec<(Bytes, oneshot::Sender<()>)>,
+    /// See [`LocalTx::foresee`].
+    foreseen: bool,
 }
 
 impl LocalTx {
@@ -298,33 +301,39 @@ impl LocalTx {
             return Ok(self.read().version);
         }
         let (reply, answer) = oneshot::channel();
-        let mut request = self.into_request(reply)?;
-        if request.writes.is_large() {
-            Self::foresee(&core, &mut request).await;
-        }
+        self.foresee().await;
+        let request = self.into_request(reply)?;
         core.submit(request)?;
         answer.await.unwrap_or(Err(StoreError::Unknown))
     }
 
-    /// Looks which rows that a large transaction clears are there, so that the committer, for whom all wait, does not have to.
-    async fn foresee(core: &Core, request: &mut Request) {
-        let Request { held, writes, hashes, .. } = request;
-        let Ok(view) = &held.view else { return };
-        for (n, ((key, op), hash)) in writes.ops.iter_mut().zip(hashes).enumerate() {
-            if matches!(op.effect, Effect::Clear) && op.kept {
-                let known = core.recent.get(*hash, key, held.version);
-                op.kept = !known.map_or_else(|| view.engine().may_have(key), |row| row.is_some());
+    /// Before a commit: looks which rows that a large transaction clears are there, so that the committer, for whom all wait, does not
+    /// have to. Done once.
+    pub(in crate::store) async fn foresee(&self) {
+        if std::mem::replace(&mut self.state.lock().foreseen, true) {
+            return;
+        }
+        let Ok(view) = &self.read().view else { return };
+        let (version, mut from) = (self.read().version, Unbounded);
+        while self.state.lock().writes.is_large() {
+            let mut last = None;
+            for (key, op) in self.state.lock().writes.ops.range_mut((from, Unbounded)).take(FORESEEN) {
+                if matches!(op.effect, Effect::Clear) && op.kept {
+                    let known = self.core.recent.get(layout::hash(key), key, version);
+                    op.kept = !known.map_or_else(|| view.engine().may_have(key), |row| row.is_some());
+                }
+                last = Some(key.clone());
             }
-            if n % FORESEEN == FORESEEN - 1 {
-                tokio::task::yield_now().await;
-            }
+            let Some(last) = last else { return };
+            from = Excluded(last);
+            tokio::task::yield_now().await;
         }
     }
 
     fn into_request(self, reply: oneshot::Sender<StoreResult<Version>>) -> StoreResult<Request> {
         self.check_age()?;
         let held = self.late.into_inner().unwrap_or(self.begun);
-        let State { reads, writes, watches } = self.state.into_inner();
+        let State { reads, writes, watches, .. } = self.state.into_inner();
         if !writes.is_empty() && reads.size() + writes.size() > MAX_TRANSACTION {
             return Err(StoreError::TooLarge);
         }
