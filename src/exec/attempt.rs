@@ -26,13 +26,13 @@ use super::staging::{self, Prepared};
 use super::{Call, Done, Job};
 use crate::commands::cx::Server;
 use crate::commands::telling::{Delivery, Tale};
-use crate::env::{Claim, Rng};
+use crate::env::{Claim, Rng, aside};
 use crate::error::{Error, StoreError};
 use crate::keyspace::brake;
 use crate::keyspace::fences::Fence;
 use crate::keyspace::keys::root;
 use crate::store::{Read, Tx, key_after};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::MutexGuard;
@@ -203,9 +203,10 @@ impl Attempts {
     /// Fences the keys of the job in front.
     async fn keep_others_off(&mut self, jobs: &VecDeque<Job>) {
         let Some(job) = jobs.front() else { return };
-        let (keys, written) = (job.unit.touched(), job.unit.written().into_iter().collect());
+        let hashes = || (job.unit.touched().into_iter().collect(), job.unit.written().into_iter().collect());
+        let (keys, written): (HashSet<u64>, HashSet<u64>) = aside(hashes);
         if self.fence.is_none() && !keys.is_empty() {
-            self.fence = Some(self.server.space.fence(self.slot.n, keys, &written).await);
+            self.fence = Some(self.server.space.fence(self.slot.n, keys, written).await);
         }
     }
 

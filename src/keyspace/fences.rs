@@ -64,19 +64,22 @@ pub struct Fences {
 
 #[derive(Default)]
 struct State {
-    /// Keys that this server has fenced, by how many, and whether one of them writes it.
-    own: HashMap<u64, (usize, bool)>,
+    /// This server's. A fence may have a million keys: nothing looks through them under the lock.
+    own: Vec<Arc<Fenced>>,
     /// Fences of other servers by their rows' keys.
     others: HashMap<Bytes, Other>,
 }
 
-impl State {
-    fn enter(&mut self, keys: &[u64], written: &HashSet<u64>) {
-        for key in keys {
-            let (times, is_written) = self.own.entry(*key).or_default();
-            *times += 1;
-            *is_written |= written.contains(key);
-        }
+/// Keys that this server has fenced, and those of them that the unit may write.
+struct Fenced {
+    keys: HashSet<u64>,
+    written: HashSet<u64>,
+}
+
+impl Fenced {
+    /// Whether one of two units may write what the other touches.
+    fn meets(&self, other: &Fenced) -> bool {
+        !self.keys.is_disjoint(&other.written) || !self.written.is_disjoint(&other.keys)
     }
 }
 
@@ -91,7 +94,7 @@ struct Other {
 /// A fence around keys. It falls when this is dropped; [`Fence::lift`] tells other servers, too.
 pub struct Fence {
     fences: Arc<Fences>,
-    keys: Vec<u64>,
+    fenced: Arc<Fenced>,
     /// Its row, where other servers were told.
     row: Option<Vec<u8>>,
 }
@@ -116,22 +119,22 @@ impl Fences {
         instances: &Instances,
         slot: u16,
         nonce: u64,
-        mut keys: Vec<u64>,
-        written: &HashSet<u64>,
+        mut keys: HashSet<u64>,
+        written: HashSet<u64>,
     ) -> Fence {
-        keys.push(DATABASES);
-        keys.sort_unstable();
-        keys.dedup();
-        let alone = self.until(|| self.enter(&keys, written));
-        if tokio::time::timeout(LONGEST, alone).await.is_err() {
-            self.state.lock().enter(&keys, written);
+        keys.insert(DATABASES);
+        let fenced = Arc::new(Fenced { keys, written });
+        if tokio::time::timeout(LONGEST, self.until(|| self.enter(&fenced))).await.is_err() {
+            self.state.lock().own.push(fenced.clone());
         }
         self.standing.fetch_add(1, Ordering::AcqRel);
-        let mut fence = Fence { fences: self.clone(), keys, row: None };
+        let mut fence = Fence { fences: self.clone(), fenced, row: None };
         if instances.living() > 1 {
             let row = root::fence(self.instance, slot);
-            let hashes = if fence.keys.len() > MOST { &[] } else { fence.keys.as_slice() };
-            let raw: Vec<u8> = std::iter::once(&nonce).chain(hashes).flat_map(|n| n.to_le_bytes()).collect();
+            let keys = &fence.fenced.keys;
+            let mut hashes: Vec<u64> = keys.iter().filter(|_| keys.len() <= MOST).copied().collect();
+            hashes.sort_unstable();
+            let raw: Vec<u8> = std::iter::once(nonce).chain(hashes).flat_map(u64::to_le_bytes).collect();
             match self.write(&row, Some(&raw)).await {
                 Ok(()) => fence.row = Some(row),
                 Err(e) => tracing::debug!(?e, "other servers do not hear of a fence"),
@@ -141,16 +144,24 @@ impl Fences {
     }
 
     /// True where nobody is in the way, and then it is entered.
-    fn enter(&self, keys: &[u64], written: &HashSet<u64>) -> bool {
-        let mut state = self.state.lock();
-        let meets = |key: &u64| {
-            state.own.get(key).is_some_and(|(_, is_written)| *is_written || written.contains(key))
-        };
-        let free = !keys.iter().any(meets);
-        if free {
-            state.enter(keys, written);
+    fn enter(&self, fenced: &Arc<Fenced>) -> bool {
+        let mut known: Vec<Arc<Fenced>> = Vec::new();
+        loop {
+            let new: Vec<Arc<Fenced>> = {
+                let mut state = self.state.lock();
+                let is_new = |other: &&Arc<Fenced>| !known.iter().any(|known| Arc::ptr_eq(known, other));
+                let new: Vec<_> = state.own.iter().filter(is_new).cloned().collect();
+                if new.is_empty() {
+                    state.own.push(fenced.clone());
+                    return true;
+                }
+                new
+            };
+            if new.iter().any(|other| other.meets(fenced)) {
+                return false;
+            }
+            known.extend(new);
         }
-        free
     }
 
     /// Waits until `is_true`, which is asked whenever a fence is lifted.
@@ -204,8 +215,12 @@ impl Fences {
             let young = now.saturating_sub(other.since) < LONGEST;
             young && (other.keys.is_empty() || keys.iter().any(|key| other.keys.contains(key)))
         };
-        keys.iter().any(|key| state.own.contains_key(key))
-            || !keys.is_empty() && state.others.values().any(around)
+        if !keys.is_empty() && state.others.values().any(around) {
+            return true;
+        }
+        let own = state.own.clone();
+        drop(state);
+        own.iter().any(|fenced| keys.iter().any(|key| fenced.keys.contains(key)))
     }
 
     /// Looks at what other servers have fenced, again and again, for ever.
@@ -285,14 +300,7 @@ impl Fence {
 impl Drop for Fence {
     fn drop(&mut self) {
         let mut state = self.fences.state.lock();
-        for key in &self.keys {
-            if let Some((times, _)) = state.own.get_mut(key) {
-                *times -= 1;
-                if *times == 0 {
-                    state.own.remove(key);
-                }
-            }
-        }
+        state.own.retain(|fenced| !Arc::ptr_eq(fenced, &self.fenced));
         self.fences.standing.fetch_sub(1, Ordering::AcqRel);
         drop(state);
         self.fences.lifted.notify_waiters();

@@ -215,7 +215,7 @@ impl Keyspace {
         self.secret.forget();
     }
     /// Fences keys by their hashes, for `slot`, which has no other fence; its unit may write those in `written`.
-    pub async fn fence(&self, slot: u16, keys: Vec<u64>, written: &HashSet<u64>) -> Fence {
+    pub async fn fence(&self, slot: u16, keys: HashSet<u64>, written: HashSet<u64>) -> Fence {
         self.fences.hold(&self.instances, slot, self.fresh.revision(), keys, written).await
     }
     /// Registers this server. False where its name is another's: it must be opened anew, and take another one.
