@@ -115,6 +115,8 @@ async fn operations_combine_strings_of_all_lengths() {
         for (name, op) in ops {
             let at = |v: &[u8], n: usize| v.get(n).copied().unwrap_or(0);
             let want: Vec<u8> = (0..a.len().max(b.len())).map(|n| op(at(&a, n), at(&b, n))).collect();
+            assert_eq!(rig.line(&format!("BITOP {name} to a b")).await, Reply::Int(want.len() as i64));
+            assert_eq!(rig.line("GET to").await, bulk(&want), "{name} of {length} and {other}");
             let len = rig.line(&format!("BITOP {name} to a b missing")).await;
             assert_eq!(len, Reply::Int(want.len() as i64));
             let want = if name == "AND" { vec![0; want.len()] } else { want };

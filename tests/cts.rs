@@ -14,6 +14,9 @@ use support::resp::{Client, Value, text};
 use support::server::tern;
 use support::{say, skipped, suite};
 
+/// Cases that pass today, of 416: the others need commands that are not there yet.
+const LEAST: usize = 135;
+
 struct Case {
     name: String,
     lines: Vec<Vec<Vec<u8>>>,
@@ -48,7 +51,7 @@ fn compatibility_cases_pass() {
     say(&format!("cts: {} cases left out: {}", left_out.values().sum::<usize>(), because.join(", ")));
     suite("cts", passed, failures.len());
     assert!(failures.is_empty(), "\n{}\n", failures.join("\n"));
-    assert!(passed > 80, "only {passed} cases ran");
+    assert!(passed >= LEAST, "{passed} cases ran, and {LEAST} did before");
 }
 
 struct Read {

@@ -492,12 +492,9 @@ fn blanking_keeps_code_and_lines() {
         "let a = \"x // y\"; // c\nlet b = r#\"q\"#; /* d\n /* e */ */ let c = '\"'; let d: &'a str;";
     let code = blank(source);
     assert_eq!(code.lines().count(), source.lines().count());
-    assert!(code.contains("let c =") && code.contains("let d: &'a str;"), "{code}");
-    assert!(
-        !code.contains('x') && !code.contains('q') && !code.contains('e') || code.contains("let"),
-        "{code}"
-    );
-    assert!(!code.contains("// c") && !code.contains("*/"), "{code}");
+    assert_eq!(code.len(), source.len());
+    let kept: Vec<&str> = code.split_whitespace().collect();
+    assert_eq!(kept.join(" "), "let a = ; let b = ; let c = ; let d: &'a str;");
 }
 
 /// Every rule against a file that breaks it, and against one that does not.

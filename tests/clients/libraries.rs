@@ -6,7 +6,7 @@
 //! script has fetched is there, or the test is skipped.
 
 use crate::support::server::{free_port, tern_command, tern_on};
-use crate::support::{program, skipped};
+use crate::support::{Missing, made_once, program, skipped};
 use crate::{run, text};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -65,6 +65,10 @@ fn drive(mut command: Command, protocol: &str) {
     for library in CACHES.iter().filter(|library| says(format!("{library} RESP3: names"))) {
         assert!(says(format!("{library} RESP3: cached")), "no cached in\n{shown}");
     }
+}
+
+fn missing<T>(what: &'static str, how_to_get_it: &'static str) -> Result<T, Missing> {
+    Err(Missing { what, how_to_get_it })
 }
 
 /// Whether a command ends well; its output is nobody's business.
@@ -154,12 +158,13 @@ fn node_redis_in_resp3() {
 }
 
 /// hiredis itself and the program in one, where its sources and a C compiler are.
-fn hiredis_program() -> Option<PathBuf> {
+fn hiredis_program() -> Result<PathBuf, Missing> {
     let library = installed("hiredis").or_else(|| installed("redis-suite/deps/hiredis"));
     let Some((cc, library)) = program("cc").zip(library) else {
-        let how = "install_hiredis of .ci/run: its sources in ~/.cache/tern/hiredis, and apt-get install gcc";
-        skipped("hiredis: no sources or no C compiler", how);
-        return None;
+        return missing(
+            "hiredis: no sources or no C compiler",
+            "install_hiredis of .ci/run: its sources in ~/.cache/tern/hiredis, and apt-get install gcc",
+        );
     };
     let parts = ["alloc", "async", "hiredis", "net", "read", "sds", "sockcompat"];
     let parts = parts.map(|part| library.join(part).with_extension("c"));
@@ -168,12 +173,12 @@ fn hiredis_program() -> Option<PathBuf> {
     compile(
         Command::new(cc).arg("-o").arg(&program).arg("-I").arg(&library).arg(source("hiredis.c")).args(parts),
     );
-    Some(program)
+    Ok(program)
 }
 
 fn hiredis(protocol: &str) {
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let Some(program) = PROGRAM.get_or_init(hiredis_program) else { return };
+    static PROGRAM: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
+    let Some(program) = made_once(&PROGRAM, hiredis_program) else { return };
     drive(Command::new(program), protocol);
 }
 
@@ -188,26 +193,27 @@ fn hiredis_in_resp3() {
 }
 
 /// A directory with the compiled Go programs, where Go is new enough and their modules are in its cache.
-fn go_programs() -> Option<PathBuf> {
+fn go_programs() -> Result<PathBuf, Missing> {
     let go = || {
         let mut go = Command::new("go");
         go.current_dir(source("go")).env("GOPROXY", "off").env("GOFLAGS", "-mod=readonly");
         go
     };
     if !succeeds(go().args(["mod", "download"])) {
-        let how = "Go 1.26 or one that fetches it, and: cd tests/clients/go && go mod download";
-        skipped("go-redis and rueidis: no Go or no modules", how);
-        return None;
+        return missing(
+            "go-redis and rueidis: no Go or no modules",
+            "Go 1.26 or one that fetches it, and: cd tests/clients/go && go mod download",
+        );
     }
     let programs = output("go");
     std::fs::create_dir_all(&programs).unwrap();
     compile(go().args(["build", "-buildvcs=false", "-o"]).arg(&programs).args(["./goredis", "./rueidis"]));
-    Some(programs)
+    Ok(programs)
 }
 
 fn go(name: &str, protocol: &str) {
-    static PROGRAMS: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let Some(programs) = PROGRAMS.get_or_init(go_programs) else { return };
+    static PROGRAMS: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
+    let Some(programs) = made_once(&PROGRAMS, go_programs) else { return };
     drive(Command::new(programs.join(name)), protocol);
 }
 
@@ -232,27 +238,28 @@ fn rueidis_in_resp3() {
 }
 
 /// Where the classes of the Java programs are and what they need, where there is a JDK.
-fn java_programs() -> Option<String> {
+fn java_programs() -> Result<String, Missing> {
     let sources = source("java");
     let pom = |dir: &Path| std::fs::read(dir.join("pom.xml")).unwrap_or_default();
     // What another pom.xml asked for is not what this one asks for.
     let libraries = installed("java").filter(|dir| pom(dir) == pom(&sources));
     let Some((javac, libraries)) = program("javac").filter(|_| program("java").is_some()).zip(libraries)
     else {
-        let how = "apt-get install default-jdk-headless maven, then install_java_clients of .ci/run";
-        skipped("jedis, lettuce and redisson: no JDK or no libraries", how);
-        return None;
+        return missing(
+            "jedis, lettuce and redisson: no JDK or no libraries",
+            "apt-get install default-jdk-headless maven, then install_java_clients of .ci/run",
+        );
     };
     let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<PathBuf> = files.filter(|f| f.extension().is_some_and(|e| e == "java")).collect();
     let (classes, jars) = (output("java"), libraries.join("jars").join("*"));
     compile(Command::new(javac).arg("-d").arg(&classes).arg("-cp").arg(&jars).args(files));
-    Some(format!("{}:{}", classes.display(), jars.display()))
+    Ok(format!("{}:{}", classes.display(), jars.display()))
 }
 
 fn java(class: &str, protocol: &str) {
-    static CLASSES: OnceLock<Option<String>> = OnceLock::new();
-    let Some(classes) = CLASSES.get_or_init(java_programs) else { return };
+    static CLASSES: OnceLock<Result<String, Missing>> = OnceLock::new();
+    let Some(classes) = made_once(&CLASSES, java_programs) else { return };
     let mut command = Command::new("java");
     command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classes, class]);
     drive(command, protocol);
@@ -289,7 +296,7 @@ fn redisson_in_resp3() {
 }
 
 /// A directory with the compiled Rust programs, where the crates they are made of are in Cargo's cache.
-fn rust_programs() -> Option<PathBuf> {
+fn rust_programs() -> Result<PathBuf, Missing> {
     let target = output("rust");
     let cargo = |command: &str| {
         let mut cargo = Command::new(env!("CARGO"));
@@ -299,17 +306,15 @@ fn rust_programs() -> Option<PathBuf> {
         cargo
     };
     if !succeeds(&mut cargo("fetch")) {
-        let how = "cd tests/clients/rust && cargo fetch --locked";
-        skipped("redis-rs and fred: not downloaded", how);
-        return None;
+        return missing("redis-rs and fred: not downloaded", "cd tests/clients/rust && cargo fetch --locked");
     }
     compile(&mut cargo("build"));
-    Some(target.join("debug"))
+    Ok(target.join("debug"))
 }
 
 fn rust(name: &str, protocol: &str) {
-    static PROGRAMS: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let Some(programs) = PROGRAMS.get_or_init(rust_programs) else { return };
+    static PROGRAMS: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
+    let Some(programs) = made_once(&PROGRAMS, rust_programs) else { return };
     drive(Command::new(programs.join(name)), protocol);
 }
 

@@ -59,8 +59,9 @@ struct Process {
     port: u16,
 }
 
-/// The cluster that this binary's tests share, or None after saying once, loudly, that there is no fdbserver.
+/// The cluster that this binary's tests share, or None after saying loudly that there is no fdbserver.
 pub fn shared(what_needs_it: &str) -> Option<&'static Cluster> {
+    found(what_needs_it)?;
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
     let layout = match std::env::var("TERN_TEST_FDB_LAYOUT").as_deref() {
         Ok("double") => Layout::Double,
@@ -116,7 +117,10 @@ fn found(what_needs_it: &str) -> Option<PathBuf> {
     let found = binaries();
     if found.is_none() {
         let how = "install the server 7.3 into /opt/fdb, or set FDB_HOME";
-        let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {what_needs_it}: no FoundationDB ({how})");
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("unnamed");
+        let _ =
+            writeln!(std::io::stderr().lock(), "SKIPPED: {test}: {what_needs_it}: no FoundationDB ({how})");
     }
     found
 }

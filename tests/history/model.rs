@@ -177,6 +177,8 @@ impl State {
         let answers = match seen {
             Some(Answer::Aborted) => return if changed { vec![base] } else { Vec::new() },
             Some(answer) if answer.is_refused() => return vec![base],
+            // Refused as a whole, or not at all.
+            Some(Answer::All(answers)) if answers.iter().any(Answer::is_refusal) => return Vec::new(),
             Some(Answer::All(answers)) => Some(answers),
             Some(_) => return Vec::new(),
             None => None,

@@ -172,37 +172,43 @@ impl Record {
         events.len() - 1
     }
 
-    /// Sends calls and notes what they answered; false where that is not known.
-    async fn send(&self, name: usize, exec: &Executor, sent: Sent, until: Until) -> bool {
-        let Sent { lines, exec: multi, unit, watches } = sent;
-        let mut calls: Vec<Call> = lines.iter().map(|argv| call(argv)).collect();
-        if self.witness.is_some() {
-            calls.push(call(&["EXISTS".to_owned(), mark(unit)]));
+    /// Sends calls and notes what they answered; false where that is not known. What a pipeline's unit leaves undone is sent as another one.
+    async fn send(&self, name: usize, exec: &Executor, sent: Sent, mut until: Until) -> bool {
+        let Sent { mut lines, exec: multi, mut unit, mut watches } = sent;
+        loop {
+            let mark = self.witness.is_some().then(|| call(&["EXISTS".to_owned(), mark(unit)]));
+            let marks = usize::from(mark.is_some());
+            let calls = mark.into_iter().chain(lines.iter().map(|argv| call(argv))).collect();
+            let (client, watches) = (ClientState::new(Arc::default(), true), std::mem::take(&mut watches));
+            let called = self.tick();
+            let run = exec.run(Unit { calls, client, watches, exec: multi, id: None });
+            let done = tokio::select! {
+                biased;
+                done = run => Some(done),
+                () = &mut until => None,
+            };
+            let returned = self.tick();
+            let ran = done.as_ref().map_or(usize::MAX, |done| done.ran.len()).saturating_sub(marks);
+            let rest = lines.split_off(ran.min(lines.len()));
+            let answers = done.and_then(|done| answers(done.replies, marks));
+            let known = answers.is_some();
+            let ops = if multi { vec![Op::Exec(lines)] } else { lines.into_iter().map(Op::One).collect() };
+            let answers: Vec<Option<Answer>> = match answers {
+                None => vec![None; ops.len()],
+                Some(answers) if multi && answers != [Answer::Aborted] => vec![Some(Answer::All(answers))],
+                Some(answers) => answers.into_iter().map(Some).collect(),
+            };
+            let returned = if known { returned } else { NEVER };
+            let mut after = None;
+            for (op, answer) in ops.into_iter().zip(answers) {
+                let event = Event { client: name, op, answer, called, returned, after, unit, clocks: 0..=0 };
+                after = Some(self.note(event));
+            }
+            if rest.is_empty() || !known {
+                return known;
+            }
+            (lines, unit) = (rest, self.units.fetch_add(1, SeqCst));
         }
-        let client = ClientState::new(Arc::default(), true);
-        let called = self.tick();
-        let run = exec.run(Unit { calls, client, watches, exec: multi, id: None });
-        let done = tokio::select! {
-            biased;
-            done = run => Some(done.replies),
-            () = until => None,
-        };
-        let returned = self.tick();
-        let answers = done.and_then(|replies| answers(replies, lines.len()));
-        let known = answers.is_some();
-        let ops = if multi { vec![Op::Exec(lines)] } else { lines.into_iter().map(Op::One).collect() };
-        let answers: Vec<Option<Answer>> = match answers {
-            None => vec![None; ops.len()],
-            Some(answers) if multi && answers != [Answer::Aborted] => vec![Some(Answer::All(answers))],
-            Some(answers) => answers.into_iter().map(Some).collect(),
-        };
-        let returned = if known { returned } else { NEVER };
-        let mut after = None;
-        for (op, answer) in ops.into_iter().zip(answers) {
-            let event = Event { client: name, op, answer, called, returned, after, unit, clocks: 0..=0 };
-            after = Some(self.note(event));
-        }
-        known
     }
 
     /// The history, with the times that each operation may have seen. To be called once nothing is under way.
@@ -236,9 +242,9 @@ impl Record {
 }
 
 /// What a unit answered, without its mark; None: not known.
-fn answers(replies: Option<Vec<Reply>>, calls: usize) -> Option<Vec<Answer>> {
+fn answers(replies: Option<Vec<Reply>>, marks: usize) -> Option<Vec<Answer>> {
     let Some(replies) = replies else { return Some(vec![Answer::Aborted]) };
-    let answers: Vec<Answer> = replies.iter().take(calls).map(Answer::of).collect();
+    let answers: Vec<Answer> = replies.iter().skip(marks).map(Answer::of).collect();
     let in_doubt = |a: &Answer| matches!(a, Answer::Error(line) if line.contains("commit result unknown"));
     (!answers.iter().any(in_doubt)).then_some(answers)
 }

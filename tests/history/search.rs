@@ -51,15 +51,22 @@ impl Verdict {
     }
 }
 
-/// Judges parts of a history.
+/// Judges parts of a history, each of them: one that is broken counts, whatever was undecided before it.
 pub fn judge_parts(parts: Vec<Vec<Event>>) -> Verdict {
+    judged_by(parts, PATIENCE)
+}
+
+/// With patience for so many operations tried in each part.
+pub fn judged_by(parts: Vec<Vec<Event>>, patience: u64) -> Verdict {
+    let mut all = Verdict::Serializable;
     for part in parts {
-        let verdict = Search::new(part).run();
-        if verdict != Verdict::Serializable {
-            return verdict;
+        match Search::new(part, patience).run() {
+            Verdict::Serializable => {}
+            Verdict::Undecided => all = Verdict::Undecided,
+            broken => return broken,
         }
     }
-    Verdict::Serializable
+    all
 }
 
 /// The events by keys that meet, each part in the order of its calls. What a client watches is a key of its next EXEC.
@@ -100,6 +107,7 @@ struct Search {
     done: Vec<bool>,
     seen: HashSet<(u64, u64)>,
     steps: u64,
+    patience: u64,
     /// Hash of the set of events done: the sum of their hashes.
     sum: u64,
     best: usize,
@@ -113,13 +121,14 @@ fn hash(value: &impl Hash, salt: u64) -> u64 {
 }
 
 impl Search {
-    fn new(events: Vec<Event>) -> Self {
+    fn new(events: Vec<Event>, patience: u64) -> Self {
         let done = vec![false; events.len()];
         Search {
             events: events.into(),
             done,
             seen: HashSet::new(),
             steps: 0,
+            patience,
             sum: 0,
             best: 0,
             stuck: Vec::new(),
@@ -147,7 +156,7 @@ impl Search {
         if !self.seen.insert(key) {
             return Some(false);
         }
-        if self.steps > PATIENCE {
+        if self.steps > self.patience {
             return None;
         }
         if done >= self.best {

@@ -1,7 +1,7 @@
 //! Histories written by hand: the search says yes and no where it should.
 
 use super::model::{Answer, Op};
-use super::search::{Event, NEVER, Verdict, judge_parts, parts};
+use super::search::{Event, NEVER, Verdict, judge_parts, judged_by, parts};
 
 fn one(client: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
     let op = Op::One(line.split(' ').map(str::to_owned).collect());
@@ -82,6 +82,33 @@ fn an_exec_is_one_step_and_watch_guards_it() {
     assert!(!is_good(&[set(1), watch(3), exec(Answer::Aborted, 5)]), "aborted for nothing");
     let reader = one(1, "GET k", text("1"), 20, 21);
     assert!(!is_good(&[set(1), exec(all(one_text()), 5), reader]), "the EXEC's write is lost");
+}
+
+#[test]
+fn an_exec_is_refused_as_a_whole_or_not_at_all() {
+    let calls = ["SET k 2", "SET j 2"].map(|l| l.split(' ').map(str::to_owned).collect()).to_vec();
+    let exec = |answers| Event {
+        op: Op::Exec(calls.clone()),
+        answer: Some(Answer::All(answers)),
+        ..one(0, "GET k", None, 1, 2)
+    };
+    let refused = || Answer::Error("ERR conflict with another transaction".into());
+    let reader = |key: &str, answer| one(1, &format!("GET {key}"), answer, 3, 4);
+    let nil = || Some(Answer::Nil);
+    assert!(is_good(&[exec(vec![refused(), refused()]), reader("k", nil()), reader("j", nil())]));
+    assert!(!is_good(&[exec(vec![refused(), Answer::Ok]), reader("k", nil()), reader("j", text("2"))]));
+    assert!(!is_good(&[exec(vec![Answer::Ok, refused()])]), "whatever is seen of it later");
+}
+
+#[test]
+fn a_part_that_is_broken_counts_behind_one_that_is_undecided() {
+    let long =
+        vec![one(0, "SET k 1", OK, 1, 5), one(1, "SET k 2", OK, 1, 5), one(2, "GET k", text("2"), 6, 7)];
+    let broken = vec![one(0, "GET j", text("1"), 1, 2)];
+    assert_eq!(judged_by(vec![long.clone()], 0), Verdict::Undecided);
+    assert!(judged_by(vec![broken.clone()], 0).is_broken());
+    assert!(judged_by(vec![long.clone(), broken.clone()], 0).is_broken());
+    assert!(judge_parts(vec![long, broken]).is_broken());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::replay::replay;
 use super::search::{Event, Verdict, judge_parts, parts};
 use super::second;
 use crate::support;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -82,9 +83,43 @@ fn timed<T>(who: &str, events: &[Event], judge: impl FnOnce() -> T) -> T {
     verdict
 }
 
-/// Operations, and those of them that nobody knows the end of.
-pub fn counted(history: &History) -> (usize, usize) {
-    let operations = history.events.iter().filter(|e| !matches!(e.op, Op::Watch(_)));
-    let open = history.events.iter().filter(|e| e.answer.is_none());
-    (operations.count(), open.count())
+/// What became of operations.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counted {
+    pub operations: usize,
+    /// Nobody knows their end.
+    pub open: usize,
+    /// The store refused them.
+    pub refused: usize,
+}
+
+impl Counted {
+    pub fn of(history: &History) -> Self {
+        let operations = history.events.iter().filter(|e| !matches!(e.op, Op::Watch(_)));
+        let answers = || history.events.iter().map(|e| e.answer.as_ref());
+        Counted {
+            operations: operations.count(),
+            open: answers().filter(Option::is_none).count(),
+            refused: answers().flatten().filter(|answer| answer.is_refused()).count(),
+        }
+    }
+
+    pub fn add(&mut self, other: Counted) {
+        self.operations += other.operations;
+        self.open += other.open;
+        self.refused += other.refused;
+    }
+
+    /// Of a server that refuses everything, any history is good.
+    pub fn assert_done(&self, least_percent: usize) {
+        let done = self.operations.saturating_sub(self.open + self.refused);
+        assert!(done * 100 >= self.operations * least_percent, "only {done} were carried out: {self}");
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counted { operations, open, refused } = self;
+        write!(f, "{operations} operations, {open} of them open, {refused} refused")
+    }
 }

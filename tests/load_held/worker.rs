@@ -144,10 +144,12 @@ fn step(client: &mut Client, lines: &[Vec<String>], seen: &mut Seen) -> std::io:
 fn copy_over_the_wire(client: &mut Client, rng: &mut Rng, seen: &mut Seen) -> std::io::Result<()> {
     let (from, to) = (format!("big:{}", rng.below(8)), format!("big:{}", rng.below(8)));
     let dumped = client.try_run(&["DUMP", &from])?.value;
+    seen.judge(&["DUMP".to_owned(), from.clone()], &dumped);
+    seen.commands += 1;
     let Value::Bulk(payload) = dumped else { return Ok(()) };
     let reply = client.try_run(&[b"RESTORE", to.as_bytes(), b"0", &payload, b"REPLACE"])?.value;
     seen.judge(&["RESTORE".to_owned(), from], &reply);
-    seen.commands += 2;
+    seen.commands += 1;
     Ok(())
 }
 

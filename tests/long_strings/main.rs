@@ -121,11 +121,11 @@ fn measured(server: &Target, name: &str, mut attack: impl FnMut(&Server) -> Stri
         let took = since.elapsed();
         let (waited, peak) = others.stop();
         let grown = peak.saturating_sub(server.begin);
-        say(&format!("{name}: {took:.1?}, others waited {waited:.1?}, {} MiB, {answered}", grown / MIB));
-        if waited < longest_wait() && grown < MEMORY {
+        say(&format!("{name}: {took:.1?}, others waited: {waited}, {} MiB, {answered}", grown / MIB));
+        if waited.longest() < longest_wait() && grown < MEMORY {
             return;
         }
-        assert!(left > 0, "{name}: others waited {waited:?}, {grown} bytes");
+        assert!(left > 0, "{name}: others waited: {waited}, {grown} bytes");
     }
 }
 

@@ -14,10 +14,34 @@ pub mod server;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-/// One loud line about a test that cannot run here. Past the test harness' capture, so that it is always seen.
+/// One loud line about this test, which cannot run here. Past the test harness' capture, so that it is always seen: the CI script
+/// counts tests by it, for the harness says that they have passed.
 pub fn skipped(what: &str, how_to_get_it: &str) {
-    say(&format!("SKIPPED: {what} ({how_to_get_it})"));
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("unnamed");
+    say(&format!("SKIPPED: {test}: {what} ({how_to_get_it})"));
+}
+
+/// What many tests need and only one makes; each of those that cannot have it says so.
+pub fn made_once<T>(
+    made: &'static OnceLock<Result<T, Missing>>,
+    make: fn() -> Result<T, Missing>,
+) -> Option<&'static T> {
+    match made.get_or_init(make) {
+        Ok(made) => Some(made),
+        Err(Missing { what, how_to_get_it }) => {
+            skipped(what, how_to_get_it);
+            None
+        }
+    }
+}
+
+/// What a test needs and this machine lacks.
+pub struct Missing {
+    pub what: &'static str,
+    pub how_to_get_it: &'static str,
 }
 
 /// The results of a suite that counts its own cases; the CI script adds them up.

@@ -2,6 +2,7 @@
 
 use super::resp::{Client, Value, text};
 use super::server::Server;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -9,9 +10,34 @@ use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// What they ask.
+const LINES: [&str; 3] = ["PING", "GET quick", "SET quick here"];
+
+/// The longest wait of each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waits([Duration; 3]);
+
+impl Waits {
+    /// As if all had waited so long.
+    pub fn all(wait: Duration) -> Self {
+        Waits([wait; 3])
+    }
+
+    pub fn longest(&self) -> Duration {
+        self.0.into_iter().max().unwrap()
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [ping, get, set] = self.0.map(|wait| wait.as_millis());
+        write!(f, "PING {ping:3}, GET {get:3}, SET {set:3} ms")
+    }
+}
+
 pub struct Others {
     stop: Arc<AtomicBool>,
-    asking: Vec<JoinHandle<Result<Duration, String>>>,
+    asking: [JoinHandle<Result<Duration, String>>; 3],
     watching: JoinHandle<usize>,
 }
 
@@ -19,29 +45,27 @@ impl Others {
     /// PING, GET and SET, a client each, and an eye on the server's memory.
     pub fn start(server: &Server) -> Others {
         let stop = Arc::new(AtomicBool::new(false));
-        let asking = ["PING", "GET quick", "SET quick here"];
         server.client().line("SET quick here");
-        let asking = asking.map(|line| {
+        let asking = LINES.map(|line| {
             let (client, stop) = (server.client(), stop.clone());
             std::thread::spawn(move || ask(client, line, &stop))
         });
         let (statm, told) = (format!("/proc/{}/statm", server.pid()), stop.clone());
         let watching = std::thread::spawn(move || watch(&statm, &told));
-        Others { stop, asking: asking.into(), watching }
+        Others { stop, asking, watching }
     }
 
-    /// Their longest wait, and the largest resident memory of the server in bytes.
-    pub fn stop(self) -> (Duration, usize) {
+    /// How long they waited, and the largest resident memory of the server in bytes.
+    pub fn stop(self) -> (Waits, usize) {
         self.end().unwrap()
     }
 
     /// As `stop`. Err: one of them was not answered any more, or with an error.
-    pub fn end(self) -> Result<(Duration, usize), String> {
+    pub fn end(self) -> Result<(Waits, usize), String> {
         self.stop.store(true, Ordering::Relaxed);
-        let waits: Result<Vec<Duration>, String> =
-            self.asking.into_iter().map(|asking| asking.join().unwrap()).collect();
+        let [ping, get, set] = self.asking.map(|asking| asking.join().unwrap());
         let peak = self.watching.join().unwrap();
-        Ok((waits?.into_iter().max().unwrap(), peak))
+        Ok((Waits([ping?, get?, set?]), peak))
     }
 }
 

@@ -3,7 +3,8 @@
 //! The suite is not ours and not here: it is found where `TERN_TCL_SUITE` or the cache of the CI script has Redis' sources, and
 //! skipped loudly where it is not. Each of [`UNITS`] runs on a server of its own. `skipped.txt` names what cannot pass, each
 //! with a reason; a name that no unit knows any more fails. What the suite marks as not for external servers it leaves out by
-//! itself; some of that can run, so [`UNLOCKED`] takes the mark away.
+//! itself; some of that can run, so [`EDITS`] takes the mark away. Names of encodings and DEBUG DIGEST, which are about Redis' own memory,
+//! are not compared (`--ignore-encoding`, `--ignore-digest`): OBJECT ENCODING has tests of its own, and values are compared by `differential`.
 //!
 //! `TERN_TCL_UNITS=unit/type/set,unit/scan` runs some units only and shows what they said.
 
@@ -24,38 +25,38 @@ use std::time::{Duration, Instant};
 use support::server::tern;
 use support::{program, say, skipped, suite};
 
-/// What is run. The long ones first: two run at a time.
-const UNITS: [&str; 30] = [
-    "unit/type/set",
-    "unit/keyspace",
-    "unit/expire",
-    "unit/hyperloglog",
-    "unit/bitops",
-    "unit/scan",
-    "unit/multi",
-    "unit/protocol",
-    "unit/type/string",
-    "unit/type/incr",
-    "unit/quit",
-    "unit/bitfield",
-    "unit/dump",
-    "unit/sort",
-    "unit/info",
-    "unit/introspection-2",
-    "unit/introspection",
-    "unit/acl",
-    "unit/acl-v2",
-    "unit/slowlog",
-    "unit/latency-monitor",
-    "unit/pubsub",
-    "unit/pubsubshard",
-    "unit/auth",
-    "unit/querybuf",
-    "unit/limits",
-    "unit/networking",
-    "unit/pause",
-    "unit/tracking",
-    "unit/other",
+/// What is run, and how many of its tests pass at least: as many as do today. The long ones first: two run at a time.
+const UNITS: [(&str, usize); 30] = [
+    ("unit/type/set", 95),
+    ("unit/keyspace", 46),
+    ("unit/expire", 60),
+    ("unit/hyperloglog", 20),
+    ("unit/bitops", 43),
+    ("unit/scan", 10),
+    ("unit/multi", 34),
+    ("unit/protocol", 24),
+    ("unit/type/string", 71),
+    ("unit/type/incr", 23),
+    ("unit/quit", 3),
+    ("unit/bitfield", 16),
+    ("unit/dump", 10),
+    ("unit/sort", 0),
+    ("unit/info", 0),
+    ("unit/introspection-2", 31),
+    ("unit/introspection", 18),
+    ("unit/acl", 69),
+    ("unit/acl-v2", 22),
+    ("unit/slowlog", 12),
+    ("unit/latency-monitor", 12),
+    ("unit/pubsub", 24),
+    ("unit/pubsubshard", 9),
+    ("unit/auth", 2),
+    ("unit/querybuf", 0),
+    ("unit/limits", 1),
+    ("unit/networking", 0),
+    ("unit/pause", 8),
+    ("unit/tracking", 48),
+    ("unit/other", 16),
 ];
 
 /// Text that is replaced, once. Some units mark their first server as not external, though it needs nothing that one has not;
@@ -118,7 +119,7 @@ fn redis_own_suite_passes() {
     let wanted = std::env::var("TERN_TCL_UNITS").ok();
     let units: Vec<&str> = match &wanted {
         Some(names) => names.split(',').collect(),
-        None => UNITS.to_vec(),
+        None => UNITS.iter().map(|(unit, _)| *unit).collect(),
     };
     let queue = Mutex::new(units.iter());
     let outcomes = Mutex::new(Vec::new());
@@ -142,8 +143,11 @@ fn redis_own_suite_passes() {
         outcomes.iter().flat_map(|(_, o)| o.skipped.iter().map(String::as_str)).collect();
     let stale: Vec<&str> = skips.names(&units).filter(|name| !met.contains(name)).collect();
     assert!(wanted.is_some() || stale.is_empty(), "skipped.txt names what the suite has not: {stale:?}");
-    let passed: usize = outcomes.iter().map(|(_, o)| o.passed).sum();
-    assert!(wanted.is_some() || passed > 500, "only {passed} tests ran");
+    let least = |unit: &str| UNITS.iter().find(|(name, _)| *name == unit).map_or(0, |(_, least)| *least);
+    let fewer = outcomes.iter().filter(|(unit, o)| o.passed < least(unit));
+    let fewer: Vec<String> =
+        fewer.map(|(unit, o)| format!("{unit}: {} of {}", o.passed, least(unit))).collect();
+    assert!(fewer.is_empty(), "fewer tests ran than ever did: {}", fewer.join(", "));
 }
 
 fn sources() -> Option<PathBuf> {
