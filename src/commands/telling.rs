@@ -64,17 +64,25 @@ impl Tale {
     /// What units tell, each so many of the messages, in order.
     pub fn new(messages: Vec<Message>, units: impl IntoIterator<Item = usize>) -> Self {
         let mut tale = Tale::default();
+        if messages.is_empty() {
+            return tale; // most tell nothing
+        }
         let mut messages = messages.into_iter();
-        for told in units {
-            let own: Vec<Message> = messages.by_ref().take(told).collect();
-            let (changes, others): (Vec<_>, Vec<_>) = own.into_iter().partition(Message::is_of_tracking);
-            let bytes: usize = others.iter().map(weight).sum();
-            let is_little = others.len() <= FEW && bytes <= SHORT;
+        // Behind them what no unit is known to tell: there is nothing.
+        for told in units.into_iter().chain([usize::MAX]) {
+            let (mut count, mut bytes) = (0, 0);
+            for message in messages.by_ref().take(told) {
+                if message.is_of_tracking() {
+                    tale.changes.push(message);
+                    continue;
+                }
+                (count, bytes) = (count + 1, bytes + weight(&message));
+                tale.others.push(message);
+            }
+            let is_little = count <= FEW && bytes <= SHORT;
             tale.little.push(is_little);
             tale.weight.all += bytes;
             tale.weight.unwaited += if is_little { bytes } else { 0 };
-            tale.changes.extend(changes);
-            tale.others.extend(others);
         }
         tale
     }
@@ -283,6 +291,9 @@ impl Server {
 
     /// As [`Server::told`], of who commits nothing on a store that no other server shares.
     pub async fn tell(self: &Arc<Self>, messages: Vec<Message>) {
+        if messages.is_empty() {
+            return;
+        }
         let tale = Tale::of_one(messages);
         let turn = if tale.is_for_subscribers() { Some(self.subscribers.turn().await) } else { None };
         self.told(tale, turn).await.wait().await;
@@ -387,9 +398,10 @@ mod tests {
             let Tale { weight, little, .. } = Tale::new(vec![message(1); FEW + 3], units.iter().copied());
             (weight.all / one, weight.unwaited / one, little)
         };
-        assert_eq!(weigh(&[1, FEW + 1, 1]), (FEW + 3, 2, vec![true, false, true]));
-        assert_eq!(weigh(&[FEW, 0, 3]), (FEW + 3, FEW + 3, vec![true; 3]));
-        assert_eq!(weigh(&[FEW + 3]), (FEW + 3, 0, vec![false]));
+        assert_eq!(weigh(&[1, FEW + 1, 1]), (FEW + 3, 2, vec![true, false, true, true]));
+        assert_eq!(weigh(&[FEW, 0, 3]), (FEW + 3, FEW + 3, vec![true; 4]));
+        assert_eq!(weigh(&[FEW + 3]), (FEW + 3, 0, vec![false, true]));
+        assert_eq!(weigh(&[]), (FEW + 3, 0, vec![false]));
     }
 
     #[tokio::test(start_paused = true)]
