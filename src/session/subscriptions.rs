@@ -130,6 +130,7 @@ impl Session {
         };
         let mut confirmations = Vec::with_capacity(all.len().max(1));
         let mut pace = Pace::default();
+        // What others were told of as done is heard first. What comes through a log that servers share is behind such answers anyway.
         if !all.is_empty() {
             self.executor.server().subscribers.caught_up().await;
         }
