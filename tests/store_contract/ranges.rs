@@ -13,6 +13,7 @@ contract! {
     inverted_and_empty_ranges
     clears_small_and_large
     thousands_of_rows_in_one_transaction
+    thousands_of_rows_behind_a_clear_of_a_few
     clear_then_set_inside_one_transaction
     clears_meet_writes_of_the_same_batch
     a_visit_meets_what_a_range_read_returns
@@ -186,6 +187,24 @@ async fn thousands_of_rows_in_one_transaction(h: &Harness) {
     assert_eq!(value(&after, "other", Read::Snapshot).await, Some("old".into()));
     late.set(b"other", b"").unwrap();
     assert_eq!(late.commit().await, Err(StoreError::Conflict));
+}
+
+/// What a large transaction wrote is remembered otherwise than what a small one did; of a range of a few rows too.
+async fn thousands_of_rows_behind_a_clear_of_a_few(h: &Harness) {
+    h.put(&[("k/0", "old"), ("k/1", "old"), ("k/2", "old")]).await;
+    let tx = h.begin();
+    tx.clear_range(b"k/", b"k0").unwrap();
+    tx.set(b"k/1", b"new").unwrap();
+    for i in 0..6000 {
+        tx.set(format!("other/{i:04}").as_bytes(), b"").unwrap();
+    }
+    tx.commit().await.unwrap();
+    let after = h.begin();
+    let mut seen = Vec::new();
+    for name in ["k/0", "k/1", "k/2"] {
+        seen.push(value(&after, name, Read::Snapshot).await);
+    }
+    assert_eq!(seen, [None, Some("new".into()), None]);
 }
 
 async fn clear_then_set_inside_one_transaction(h: &Harness) {

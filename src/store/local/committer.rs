@@ -277,14 +277,16 @@ impl Committer {
     fn enter(&self, admitted: &Admitted) {
         let Admitted { version, writes, hashes, removed, .. } = admitted;
         let recent = &self.core.recent;
-        for key in &removed.keys {
-            recent.wrote(layout::hash(key), key, *version, None);
-        }
         for (begin, end) in &removed.ranges {
             recent.cleared(begin, end, *version);
         }
         if writes.is_large() {
+            // Not that they are gone: it may have set them again, which outdates nothing of its own version.
+            removed.keys.iter().for_each(|key| recent.outdated(layout::hash(key), *version));
             return hashes.iter().for_each(|hash| recent.outdated_nearby(*hash, *version));
+        }
+        for key in &removed.keys {
+            recent.wrote(layout::hash(key), key, *version, None);
         }
         for ((key, op), hash) in writes.ops.iter().zip(hashes) {
             match &op.effect {
