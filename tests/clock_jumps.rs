@@ -12,13 +12,10 @@ mod sets_world;
 mod support;
 
 use bytes::Bytes;
-use cluster::{Cluster, HOUR, START};
+use cluster::{Cluster, HOUR, START, units};
 use std::time::Duration;
-use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::env::Env;
-use tern::exec::{Call, Unit};
 use tern::keyspace::keys::SHARDS;
 use tern::types::expire;
 use tern::types::receipt;
@@ -59,12 +56,7 @@ async fn there(c: &Cluster, n: usize, key: &str) -> bool {
 }
 
 async fn under_id(c: &Cluster, n: usize, id: &str, line: &str) -> Reply {
-    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-    let calls = vec![Call { row, argv, names, id: Some(Bytes::copy_from_slice(id.as_bytes())) }];
-    let client = ClientState::new(std::sync::Arc::default(), true);
-    let unit = Unit { calls, client, watches: Vec::new(), exec: false, id: None };
-    c.members[n].exec.run(unit).await.replies.unwrap().remove(0)
+    units::reply(&c.members[n].exec, units::call_under_id(id, line)).await
 }
 
 async fn keys(c: &Cluster) {

@@ -7,16 +7,15 @@
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 mod fdb_cluster;
+mod units;
 
-use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
-use tern::commands::cx::{ClientState, Server};
+use tern::commands::cx::Server;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::Env;
-use tern::exec::{Call, Executor, Unit};
+use tern::exec::{Executor, Unit};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
@@ -26,22 +25,8 @@ use tern::types::check::check;
 const CLIENTS: usize = 16;
 const ROUNDS: usize = 60;
 
-fn call(line: &str) -> Call {
-    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).expect("a command of the table");
-    Call { row, argv, names, id: None }
-}
-
 async fn run(exec: &Executor, lines: &[&str], multi: bool) -> Vec<Reply> {
-    let (mut calls, mut replies): (Vec<Call>, _) = (lines.iter().map(|l| call(l)).collect(), Vec::new());
-    // A pipeline that takes long ends early, and goes on.
-    while !calls.is_empty() {
-        let client = ClientState::new(Arc::default(), true);
-        let done = exec.run(Unit { calls, client, watches: Vec::new(), exec: multi, id: None }).await;
-        replies.extend(done.replies.expect("nothing is watched"));
-        calls = done.rest;
-    }
-    replies
+    units::replies(exec, Unit { exec: multi, ..units::pipeline(lines) }).await
 }
 
 async fn executor(store: Store, lanes: usize) -> Arc<Executor> {

@@ -5,14 +5,11 @@
 
 mod rig;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use rig::Rig;
+use rig::units::{pipeline, replies};
 use std::time::{Duration, Instant};
-use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
-use tern::commands::table;
-use tern::exec::{Call, Unit};
 use tern::keyspace::packed::Packed;
 use tern::types::set::stream::Pieces;
 use tokio::sync::Mutex;
@@ -32,27 +29,10 @@ fn now(rig: &Rig) -> Cost {
     [network.read_versions, network.keys_read, network.ranges_read, stats.commits]
 }
 
-fn call(line: &str) -> Call {
-    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-    Call { row, argv, names, id: None }
-}
-
-fn unit(lines: &[String]) -> Unit {
-    let calls = lines.iter().map(|l| call(l)).collect();
-    Unit {
-        calls,
-        client: ClientState::new(Default::default(), true),
-        watches: Vec::new(),
-        exec: false,
-        id: None,
-    }
-}
-
 /// Runs the lines as one pipeline window: its cost, and that nothing failed.
 async fn cost(rig: &Rig, lines: &[String]) -> Cost {
     let before = now(rig);
-    let replies = rig.exec.run(unit(lines)).await.replies.unwrap();
+    let replies = replies(&rig.exec, pipeline(lines)).await;
     assert!(!replies.iter().any(|r| matches!(r, Reply::Error(_))), "{replies:?}");
     let after = now(rig);
     std::array::from_fn(|i| after[i] - before[i])
@@ -125,7 +105,7 @@ async fn the_pieces_of_a_reply_are_read_at_one_version() {
     }
     for _ in 0..VOID {
         let (before, start) = (mishaps(&rig), now(&rig));
-        let mut replies = rig.exec.run(unit(&["smembers s".to_owned()])).await.replies.unwrap();
+        let mut replies = replies(&rig.exec, pipeline(&["smembers s"])).await;
         let Some(Reply::Members(members)) = replies.pop() else { panic!("not streamed") };
         let (mut unread, mut piece, mut pieces, mut read) = (Pieces::new(members), Packed::default(), 0, 0);
         let began = Instant::now();
@@ -154,7 +134,7 @@ async fn many_clients_share_transactions() {
     let after = now(&rig);
     let commits = after[3] - before[3];
     assert!(commits <= 200, "{commits} commits for 1000 INCRs");
-    let replies = rig.exec.run(unit(&["get counter".to_owned()])).await.replies.unwrap();
+    let replies = replies(&rig.exec, pipeline(&["get counter"])).await;
     assert_eq!(replies, [Reply::text("1000")]);
     // An attempt after an unknown outcome conflicts with the one before it.
     let stats = rig.server.store.stats();

@@ -7,13 +7,12 @@ mod cluster;
 
 use bytes::Bytes;
 use cluster::Cluster;
+use cluster::units::{pipeline, replies};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
-use tern::commands::table;
-use tern::exec::{Call, Unit};
+use tern::exec::Unit;
 
 const MEMBERS: usize = 60_000;
 const WRITERS: usize = 6;
@@ -44,19 +43,11 @@ async fn filled(n: usize) -> Arc<Cluster> {
     cluster
 }
 
-fn call(line: &str) -> Call {
-    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-    Call { row, argv, names, id: None }
-}
-
 /// One unit on the first server, and how long it took.
 async fn timed(cluster: &Cluster, lines: &[&str]) -> (Vec<Reply>, Duration) {
-    let calls = lines.iter().map(|line| call(line)).collect();
-    let client = ClientState::new(Arc::default(), true);
-    let unit = Unit { calls, client, watches: Vec::new(), exec: lines.len() > 1, id: None };
+    let unit = Unit { exec: lines.len() > 1, ..pipeline(lines) };
     let start = Instant::now();
-    let replies = cluster.members[0].exec.run(unit).await.replies.unwrap();
+    let replies = replies(&cluster.members[0].exec, unit).await;
     (replies, start.elapsed())
 }
 
@@ -183,11 +174,9 @@ async fn a_long_command_ends_beside_flushes_and_swaps() {
         let (cluster, stop) = (cluster.clone(), stop.clone());
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                let mut client = ClientState::new(Arc::default(), true);
-                client.db = 12;
-                let unit =
-                    Unit { calls: vec![call(line)], client, watches: Vec::new(), exec: false, id: None };
-                let replies = cluster.members[0].exec.run(unit).await.replies.unwrap();
+                let mut unit = pipeline(&[line]);
+                unit.client.db = 12;
+                let replies = replies(&cluster.members[0].exec, unit).await;
                 assert_eq!(replies, [Reply::Ok], "{line}");
                 tokio::time::sleep(Duration::from_millis(3)).await;
             }

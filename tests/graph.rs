@@ -20,16 +20,14 @@ mod cluster;
 mod fdb_cluster;
 
 use bytes::Bytes;
-use cluster::Cluster;
+use cluster::{Cluster, units};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::env::Rng;
-use tern::exec::{Call, Unit};
+use tern::exec::Unit;
 use tern::keyspace::packed::Packed;
 use tern::store::faulty::FaultRates;
 use tern::types::set::stream::Pieces;
@@ -74,16 +72,8 @@ async fn cluster() -> Cluster {
     Cluster::on_system_clock(SERVERS).await
 }
 
-fn call(line: &str) -> Call {
-    let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-    Call { row, argv, names, id: None }
-}
-
 fn unit(lines: &[String]) -> Unit {
-    let client = ClientState::new(Arc::default(), true);
-    let calls = lines.iter().map(|l| call(l)).collect();
-    Unit { calls, client, watches: Vec::new(), exec: true, id: None }
+    Unit { exec: true, ..units::pipeline(lines) }
 }
 
 /// MULTI of these lines.

@@ -8,16 +8,14 @@
 mod cluster;
 
 use bytes::Bytes;
-use cluster::{Cluster, START};
+use cluster::{Cluster, START, units};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::env::{Clock, Env};
 use tern::error::{Error, StoreError};
-use tern::exec::{Call, Unit};
+use tern::exec::Unit;
 use tern::keyspace::collector::{Phase, State};
 use tern::keyspace::ids::BLOCK;
 use tern::keyspace::keys::{Prefix, root};
@@ -283,11 +281,8 @@ async fn a_watch_of_what_was_lost_fails_its_transaction() {
     let watches = w.c.members[0].exec.watch(0, &[Bytes::from("s")]).await.unwrap();
     w.lose(Fsync::No).await;
     w.sadd(0, "s", &[word(2000)]).await;
-    let argv = argv("SADD saw-1000 yes", &[]);
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-    let calls = vec![Call { row, argv, names, id: None }];
-    let client = ClientState::new(Arc::default(), true);
-    let done = w.c.members[0].exec.run(Unit { calls, client, watches, exec: true, id: None }).await;
+    let unit = Unit { watches, exec: true, ..units::pipeline(&["SADD saw-1000 yes"]) };
+    let done = w.c.members[0].exec.run(unit).await;
     assert_eq!(done.replies, None);
 }
 

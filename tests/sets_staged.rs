@@ -8,13 +8,12 @@
 mod rig;
 
 use bytes::Bytes;
-use rig::Rig;
+use rig::{Rig, units};
 use std::ops::Range;
 use std::sync::Arc;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::error::{Error, StoreError};
-use tern::exec::{Call, Unit};
+use tern::exec::Unit;
 use tern::keyspace::keys::root;
 use tern::store::{RangeOptions, Read, key_after};
 use tern::types::object;
@@ -89,12 +88,8 @@ async fn reclaim_all(rig: &Rig) {
 }
 
 fn unit(rig: &Rig, calls: Vec<Vec<Bytes>>, exec: bool) -> Unit {
-    let call = |argv: Vec<Bytes>| {
-        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-        Call { row, argv, names, id: None }
-    };
-    let calls = calls.into_iter().map(call).collect();
-    Unit { calls, client: rig.client.clone(), watches: Vec::new(), exec, id: None }
+    let calls = calls.into_iter().map(units::call).collect();
+    Unit { client: rig.client.clone(), exec, ..units::unit(calls) }
 }
 
 fn line(line: &str) -> Vec<Bytes> {

@@ -5,16 +5,17 @@
 
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
+mod units;
+
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tern::commands::cx::{ClientState, Server};
 use tern::commands::reply::Reply;
 use tern::commands::subscribers::Kind;
-use tern::commands::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::{Clock, Env};
-use tern::exec::{Call, Executor, Unit};
+use tern::exec::{Executor, Unit};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
@@ -24,20 +25,7 @@ const CLIENTS: usize = 8;
 const ROUNDS: usize = 40;
 
 async fn run(exec: &Executor, lines: &[String], multi: bool) -> Vec<Reply> {
-    let call = |line: &String| {
-        let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-        let (row, names) = table::resolve(&argv).and_then(Result::ok).expect("a command of the table");
-        Call { row, argv, names, id: None }
-    };
-    let (mut calls, mut replies): (Vec<Call>, _) = (lines.iter().map(call).collect(), Vec::new());
-    // A pipeline that takes long ends early, and goes on.
-    while !calls.is_empty() {
-        let client = ClientState::new(Arc::default(), true);
-        let done = exec.run(Unit { calls, client, watches: Vec::new(), exec: multi, id: None }).await;
-        replies.extend(done.replies.expect("nothing is watched"));
-        calls = done.rest;
-    }
-    replies
+    units::replies(exec, Unit { exec: multi, ..units::pipeline(lines) }).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,16 +9,14 @@ mod cluster;
 mod support;
 
 use bytes::Bytes;
-use cluster::Cluster;
+use cluster::{Cluster, units};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use support::resp::{Client, Value};
 use support::server::{Server, redis, tern};
-use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::env::Env;
-use tern::exec::{Call, Unit, Watched};
+use tern::exec::{Unit, Watched};
 use tern::keyspace::keys::SHARDS;
 use tern::types::watched::{self, LIFE};
 
@@ -32,11 +30,8 @@ async fn watch(c: &Cluster, server: usize, name: &str) -> Vec<Watched> {
 
 /// The replies of an EXEC; None where a watched key has changed.
 async fn exec(c: &Cluster, server: usize, watches: Vec<Watched>, line: &str) -> Option<Vec<Reply>> {
-    let argv: Vec<Bytes> = line.split(' ').map(key).collect();
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-    let calls = vec![Call { row, argv, names, id: None }];
-    let client = ClientState::new(std::sync::Arc::default(), true);
-    c.members[server].exec.run(Unit { calls, client, watches, exec: true, id: None }).await.replies
+    let unit = Unit { watches, exec: true, ..units::pipeline(&[line]) };
+    c.members[server].exec.run(unit).await.replies
 }
 
 /// Two servers on one store, with one clock.

@@ -2,15 +2,18 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[allow(clippy::duplicate_mod, reason = "a test may use the rig too")]
+#[path = "../units/mod.rs"]
+pub mod units;
+
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tern::commands::cx::{ClientState, Server};
+use tern::commands::cx::Server;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::config::{ConfigStore, Settings, lookup};
 use tern::env::{Clock, Env};
-use tern::exec::{Call, Executor, Unit};
+use tern::exec::Executor;
 use tern::keyspace::Keyspace;
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
@@ -132,16 +135,12 @@ impl Cluster {
 
     /// One command on server `n`.
     pub async fn line(&self, n: usize, line: &str) -> Reply {
-        self.run(n, line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect()).await
+        self.run(n, units::words(line)).await
     }
 
     /// One command on server `n`.
     pub async fn run(&self, n: usize, argv: Vec<Bytes>) -> Reply {
-        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-        let calls = vec![Call { row, argv, names, id: None }];
-        let client = ClientState::new(Arc::default(), true);
-        let unit = Unit { calls, client, watches: Vec::new(), exec: false, id: None };
-        self.members[n].exec.run(unit).await.replies.unwrap().remove(0)
+        units::reply(&self.members[n].exec, units::call(argv)).await
     }
 
     /// Fails where `tern check` would find damage.

@@ -6,6 +6,10 @@
 #[path = "../fdb_cluster/mod.rs"]
 mod fdb_cluster;
 
+#[allow(clippy::duplicate_mod, reason = "a test may use the cluster too")]
+#[path = "../units/mod.rs"]
+pub mod units;
+
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
@@ -88,12 +92,9 @@ impl Rig {
 
     /// Runs one command, whose words stand between spaces, under an id.
     pub async fn under_id(&self, id: &str, line: &str) -> Reply {
-        let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-        let calls = vec![Call { row, argv, names, id: Some(Bytes::copy_from_slice(id.as_bytes())) }];
-        let client = self.client.clone();
-        let unit = Unit { calls, client, watches: Vec::new(), exec: false, id: None };
-        self.exec.run(unit).await.replies.unwrap().remove(0)
+        let calls = vec![units::call_under_id(id, line)];
+        let unit = Unit { client: self.client.clone(), ..units::unit(calls) };
+        units::replies(&self.exec, unit).await.remove(0)
     }
 
     /// Runs one command whose words stand between spaces.
@@ -103,13 +104,7 @@ impl Rig {
 
     /// Runs commands as one unit: they arrive together and share a transaction.
     pub async fn together(&mut self, lines: &[&str]) -> Vec<Reply> {
-        let call = |line: &&str| {
-            let argv: Vec<Bytes> =
-                line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-            let Some(Ok((row, names))) = table::resolve(&argv) else { panic!("no row for {line}") };
-            Call { row, argv, names, id: None }
-        };
-        self.unit(lines.iter().map(call).collect()).await
+        self.unit(units::pipeline(lines)).await
     }
 
     /// Runs one command without copying its arguments.
@@ -122,15 +117,14 @@ impl Rig {
         if !row.accepts(argv.len()) {
             return Reply::text(format!("arity of {name}"));
         }
-        self.unit(vec![Call { row, argv, names, id: None }]).await.remove(0)
+        self.unit(units::unit(vec![Call { row, argv, names, id: None }])).await.remove(0)
     }
 
-    async fn unit(&mut self, calls: Vec<Call>) -> Vec<Reply> {
-        let unit = Unit { calls, client: self.client.clone(), watches: Vec::new(), exec: false, id: None };
-        let done = self.exec.run(unit).await;
-        self.client = done.client;
+    async fn unit(&mut self, unit: Unit) -> Vec<Reply> {
+        let (answered, client) = units::run(&self.exec, Unit { client: self.client.clone(), ..unit }).await;
+        self.client = client;
         let mut replies = Vec::new();
-        for reply in done.replies.unwrap() {
+        for reply in answered {
             replies.push(whole(reply).await);
         }
         replies

@@ -1,16 +1,13 @@
 //! A worker: commands in a database of its own, each compared with a model.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, units};
 use crate::pace;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::env::Rng;
-use tern::exec::{Call, Unit};
 use tern::keyspace::packed::Packed;
 use tern::types::set::stream::Pieces;
 
@@ -129,11 +126,9 @@ impl Worker {
             .map(|w| Bytes::copy_from_slice(w.as_bytes()))
             .chain(members.iter().cloned())
             .collect();
-        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-        let client = ClientState { db: self.db as u8, ..ClientState::new(Arc::default(), true) };
-        let calls = vec![Call { row, argv, names, id: None }];
-        let unit = Unit { calls, client, watches: Vec::new(), exec: false, id: None };
-        (server, self.c.members[server].exec.run(unit).await.replies.unwrap().remove(0))
+        let mut unit = units::unit(vec![units::call(argv)]);
+        unit.client.db = self.db as u8;
+        (server, units::replies(&self.c.members[server].exec, unit).await.remove(0))
     }
 
     async fn int(&mut self, words: &[&str], members: &[Bytes], want: usize) -> Result<(), Failure> {

@@ -1,0 +1,60 @@
+//! Units of commands, as connections hand them to the executor.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+
+use bytes::Bytes;
+use tern::commands::cx::ClientState;
+use tern::commands::reply::Reply;
+use tern::commands::table;
+use tern::exec::{Call, Executor, Unit};
+
+/// The words between spaces.
+pub fn words(line: &str) -> Vec<Bytes> {
+    line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+}
+
+/// One command, which the table has.
+pub fn call(argv: Vec<Bytes>) -> Call {
+    let Some(Ok((row, names))) = table::resolve(&argv) else { panic!("no row for {:?}", argv.first()) };
+    Call { row, argv, names, id: None }
+}
+
+/// One command, whose words stand between spaces, under an id.
+pub fn call_under_id(id: &str, line: &str) -> Call {
+    Call { id: Some(Bytes::copy_from_slice(id.as_bytes())), ..call(words(line)) }
+}
+
+/// Commands of a client that is new: a pipeline, in which nothing is watched.
+pub fn unit(calls: Vec<Call>) -> Unit {
+    let client = ClientState::new(Default::default(), true);
+    Unit { calls, client, watches: Vec::new(), exec: false, id: None }
+}
+
+/// The same of lines, whose words stand between spaces.
+pub fn pipeline<S: AsRef<str>>(lines: &[S]) -> Unit {
+    unit(lines.iter().map(|line| call(words(line.as_ref()))).collect())
+}
+
+/// Runs it to its end: a pipeline that takes long is given back in part.
+pub async fn run(exec: &Executor, unit: Unit) -> (Vec<Reply>, ClientState) {
+    let multi = unit.exec;
+    let mut done = exec.run(unit).await;
+    let mut replies = done.replies.unwrap();
+    while !done.rest.is_empty() {
+        assert!(!multi, "all of a transaction runs at once");
+        let rest = Unit { calls: done.rest, client: done.client, watches: Vec::new(), exec: false, id: None };
+        done = exec.run(rest).await;
+        replies.extend(done.replies.unwrap());
+    }
+    (replies, done.client)
+}
+
+/// What it answers.
+pub async fn replies(exec: &Executor, unit: Unit) -> Vec<Reply> {
+    run(exec, unit).await.0
+}
+
+/// What the one command of it answers.
+pub async fn reply(exec: &Executor, call: Call) -> Reply {
+    replies(exec, unit(vec![call])).await.remove(0)
+}
