@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
 
 /// Wall-clock time and a monotonic clock; the manual one is for tests and simulation.
 #[derive(Debug, Clone)]
@@ -287,6 +288,18 @@ const MANY: usize = 1000;
 /// Frees what has so many parts.
 pub fn free<T>(parts: usize, old: T) {
     if parts > MANY { aside(|| drop(old)) } else { drop(old) }
+}
+
+/// Waits until `is_true`, which is asked at once and whenever `changed` tells all who wait.
+pub async fn until(changed: &Notify, is_true: impl Fn() -> bool) {
+    loop {
+        let mut change = pin!(changed.notified());
+        change.as_mut().enable();
+        if is_true() {
+            return;
+        }
+        change.await;
+    }
 }
 
 /// Runs what may compute for long between two waits, each stretch of it [`aside`]. A stretch ends where `work` waits for something: other

@@ -16,6 +16,7 @@
 
 use super::cx::Server;
 use super::pace::Pace;
+use crate::env;
 use crate::error::StoreResult;
 use crate::keyspace::message_log;
 use crate::keyspace::messages::Message;
@@ -23,7 +24,6 @@ use crate::store::{Tx, Version};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Tale {
             return tale; // most tell nothing
         }
         let mut messages = messages.into_iter();
-        // Behind them what no unit is known to tell: there is nothing.
+        // Whatever no unit accounts for is counted as one more; there should be nothing.
         for told in units.into_iter().chain([usize::MAX]) {
             let (mut count, mut bytes) = (0, 0);
             for message in messages.by_ref().take(told) {
@@ -104,11 +104,6 @@ impl Tale {
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.others.is_empty()
-    }
-
-    /// Whether it needs a turn.
-    pub fn is_for_subscribers(&self) -> bool {
-        !self.others.is_empty()
     }
 }
 
@@ -179,7 +174,7 @@ impl Telling {
         next
     }
 
-    /// Messages of that weight have been told; with a number they were the last of it.
+    /// Messages of that weight have been told; with a number: all of what was handed over as that.
     fn passed(&self, weight: Weight, number: Option<Version>) {
         let mut queue = self.queue.lock();
         queue.weight.all = queue.weight.all.saturating_sub(weight.all);
@@ -190,14 +185,7 @@ impl Telling {
     }
 
     async fn until(&self, is_true: impl Fn(&Queue) -> bool) {
-        loop {
-            let mut went = pin!(self.went.notified());
-            went.as_mut().enable();
-            if is_true(&self.queue.lock()) {
-                return;
-            }
-            went.await;
-        }
+        env::until(&self.went, || is_true(&self.queue.lock())).await;
     }
 
     /// Waits until others may hand over what they tell.
@@ -260,6 +248,15 @@ impl Delivery {
 }
 
 impl Server {
+    /// The turn in which it is committed and handed over; None where it needs none: no subscriber hears of it, or by the messages of
+    /// the store.
+    pub async fn turn(&self, tale: &Tale) -> Option<MutexGuard<'_, ()>> {
+        if tale.others.is_empty() || self.space.messages.is_shared() {
+            return None;
+        }
+        Some(self.subscribers.turn().await)
+    }
+
     /// What has been committed in a turn is told, which ends it: it is on its way to all servers, or handed over here.
     pub async fn told(self: &Arc<Self>, tale: Tale, turn: Option<MutexGuard<'_, ()>>) -> Delivery {
         if self.space.messages.is_shared() {
@@ -295,7 +292,7 @@ impl Server {
             return;
         }
         let tale = Tale::of_one(messages);
-        let turn = if tale.is_for_subscribers() { Some(self.subscribers.turn().await) } else { None };
+        let turn = self.turn(&tale).await;
         self.told(tale, turn).await.wait().await;
     }
 }

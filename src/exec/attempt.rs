@@ -328,7 +328,7 @@ impl Attempts {
         let tx = self.server.store.begin();
         patience.begin(&tx);
         if let Some((done, told)) = self.resolved(&tx, open).await? {
-            let turn = turn(&self.server, &told).await;
+            let turn = self.server.turn(&told).await;
             return Ok((done, self.server.told(told, turn).await));
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
@@ -424,12 +424,7 @@ pub(super) async fn speak<'a>(
     if server.space.messages.is_shared() {
         return told.write(tx).map(|()| None);
     }
-    Ok(turn(server, told).await)
-}
-
-async fn turn<'a>(server: &'a Server, told: &Tale) -> Option<MutexGuard<'a, ()>> {
-    let waits = told.is_for_subscribers() && !server.space.messages.is_shared();
-    if waits { Some(server.subscribers.turn().await) } else { None }
+    Ok(server.turn(told).await)
 }
 
 /// Whether another attempt can help.

@@ -67,7 +67,7 @@ impl Patience {
         !unanswered(e) || self.clock.monotonic() >= since + self.whole
     }
 
-    /// So much of its time was no time in which it was tried.
+    /// It waited that long for others without trying, which does not count.
     pub(super) fn extend(&mut self, time: Duration) {
         self.began += time;
         self.since += time;

@@ -24,7 +24,7 @@
 
 use super::instances::Instances;
 use super::keys::root;
-use crate::env::Clock;
+use crate::env::{Clock, until};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{RangeOptions, Read, Store, Tx, Watch, key_after, prefix_end};
 use bytes::Bytes;
@@ -166,15 +166,7 @@ impl Fences {
 
     /// Waits until `is_true`, which is asked whenever a fence is lifted.
     async fn until(&self, is_true: impl Fn() -> bool) {
-        loop {
-            let lifted = self.lifted.notified();
-            tokio::pin!(lifted);
-            lifted.as_mut().enable();
-            if is_true() {
-                return;
-            }
-            lifted.await;
-        }
+        until(&self.lifted, is_true).await;
     }
 
     async fn write(&self, row: &[u8], value: Option<&[u8]>) -> StoreResult<()> {

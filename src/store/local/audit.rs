@@ -24,7 +24,7 @@
 //!
 //! A log that is being written to looks like one with a torn end, so a directory in use is refused later, by its lock.
 
-use super::synced::Lengths;
+use super::synced::{Lengths, SECTOR};
 use crate::error::{StoreError, StoreResult};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -37,8 +37,6 @@ const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
 /// From here on: what describes the file, not data.
 const DESCRIPTION: u8 = 9;
-/// What a disk writes at once.
-const SECTOR: usize = 512;
 
 /// Refuses what is damaged. Nothing is changed. Says where the manifest ends inside of a record: RocksDB was writing it, or its length
 /// is wrong, and then what RocksDB looks for next is missing.

@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub(super) const NAME: &str = "TERN-SYNCED";
 const HEAD: &str = "tern-synced 1";
 /// What a disk writes as a whole.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 /// Logs that fit. There are seldom more than four, and the older ones are soon in tables.
 const LOGS: usize = 11;
 /// Between two notes.
