@@ -484,3 +484,84 @@ fn refuse(jobs: &mut VecDeque<Job>, n: usize, e: Error) {
     let done = jobs.iter().take(n).map(refuse).collect();
     answer(jobs, done);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::fixtures::{job, unit};
+
+    fn jobs(lines: &[&str]) -> VecDeque<Job> {
+        lines.iter().map(|line| job(unit(&[line]), Duration::ZERO).0).collect()
+    }
+
+    #[test]
+    fn which_errors_another_attempt_helps_against() {
+        use StoreError::*;
+        for e in [Conflict, TooOld, Unknown, TooLarge, Unavailable(String::new())] {
+            assert!(may_succeed(&e), "{e:?}");
+        }
+        for e in [Corrupt(String::new()), ReadOnly(String::new()), ReplyTooLarge(1), KeyTooLarge(1)] {
+            assert!(!may_succeed(&e), "{e:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_split_by_its_second_conflict_and_never_for_an_outage() {
+        use StoreError::*;
+        assert!(splits(&TooLarge, 1));
+        for e in [Conflict, TooOld, Unknown] {
+            assert_eq!([1, 2].map(|tries| splits(&e, tries)), [false, true], "{e:?}");
+        }
+        assert!(!splits(&Unavailable(String::new()), 9));
+    }
+
+    #[test]
+    fn what_is_too_much_for_a_transaction_is_built_once() {
+        let mut jobs = jobs(&["SUNIONSTORE d a b", "SET k v"]);
+        assert!(!outgrows(&jobs, &StoreError::TooLarge), "not in a lane");
+        jobs[0].forced.may_build = true;
+        assert!(outgrows(&jobs, &StoreError::TooLarge) && outgrows(&jobs, &StoreError::TooOld));
+        assert!(!outgrows(&jobs, &StoreError::Conflict));
+        jobs.pop_front();
+        jobs[0].forced.may_build = true;
+        assert!(!outgrows(&jobs, &StoreError::TooLarge), "nothing of a SET is built");
+    }
+
+    #[test]
+    fn all_that_an_unknown_attempt_held_is_doubtful() {
+        let open = |n: usize| Open {
+            number: 1,
+            epoch: 1,
+            done: unit(&["GET k"].repeat(n)).calls.into_iter().map(done).collect(),
+            told: Tale::default(),
+            _claim: None,
+        };
+        assert_eq!(doubtful(&[], 3), 3);
+        assert_eq!(doubtful(&[open(2), open(5), open(1)], 3), 5);
+        assert_eq!(doubtful(&[open(2)], 3), 3);
+    }
+
+    fn done(_: Call) -> Done {
+        Done::new(crate::commands::cx::ClientState::new(Arc::default(), true), None, Default::default())
+    }
+
+    #[tokio::test]
+    async fn jobs_are_answered_in_order_and_who_is_left_waits() {
+        let (first, mut heard) = job(unit(&["GET a", "GET b"]), Duration::ZERO);
+        let (second, mut waits) = job(unit(&["GET c"]), Duration::ZERO);
+        let mut jobs = VecDeque::from([first, second]);
+        refuse(&mut jobs, 1, StoreError::Conflict.into());
+        assert_eq!(jobs.len(), 1);
+        let refused = heard.try_recv().unwrap();
+        assert_eq!((refused.replies.unwrap().len(), refused.ran.len(), refused.rest.len()), (2, 2, 0));
+        assert!(refused.refused.is_some() && waits.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_slot_never_uses_a_number_twice() {
+        let mut slot = Slot::new(7, 3);
+        assert_eq!([slot.next(), slot.next(), slot.next()], [1, 2, 3]);
+        assert_eq!(slot.key_end, key_after(&slot.key));
+        assert!(slot.key != Slot::new(7, 4).key && slot.key != Slot::new(8, 3).key);
+    }
+}

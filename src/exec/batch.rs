@@ -375,3 +375,51 @@ fn halt(e: Error) -> Halt {
         Error::TooHeavy => Halt::TooHeavy,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::fixtures::unit;
+
+    fn held(most: usize) -> Held {
+        Held { replies: Vec::new(), bytes: 0, most }
+    }
+
+    #[test]
+    fn replies_beyond_the_limit_are_dropped_and_counted() {
+        let reply = || Reply::Bulk(Bytes::from(vec![b'x'; 1000]));
+        let one = reply().weight();
+        let mut held = held(2 * one);
+        (0..2).for_each(|_| held.push(reply()));
+        assert!(!held.is_too_much() && held.replies == [reply(), reply()]);
+        (0..2).for_each(|_| held.push(reply()));
+        assert!(held.is_too_much() && held.bytes == 4 * one);
+        assert_eq!(held.replies, [const { Reply::None }; 4]);
+    }
+
+    #[test]
+    fn what_is_too_large_fails_its_call_alone_where_that_can_help() {
+        let mut forced = Forced::default();
+        let fails = |unit: &Unit, n: usize, forced: &Forced| fails_all(unit, &unit.calls[n], forced);
+        let pipeline = unit(&["SET k v", "SUNIONSTORE d a b"]);
+        let exec = Unit { exec: true, ..unit(&["SET k v", "SUNIONSTORE d a b"]) };
+        assert_eq!([0, 1].map(|n| fails(&pipeline, n, &forced)), [false, false]);
+        assert_eq!([0, 1].map(|n| fails(&exec, n, &forced)), [true, false]);
+        forced.may_build = true;
+        assert_eq!([0, 1].map(|n| fails(&pipeline, n, &forced)), [false, true], "it is built first");
+        assert_eq!([0, 1].map(|n| fails(&exec, n, &forced)), [true, true]);
+        forced = Forced { calls: vec![(0, Reply::Nil); MOST_REFUSED], ..Forced::default() };
+        assert!(fails(&exec, 1, &forced), "too many have failed alone");
+        assert!(!fails(&pipeline, 1, &forced));
+    }
+
+    #[test]
+    fn members_are_those_behind_the_key() {
+        let of = |line| members_of(&unit(&[line]).calls[0]).map(<[Bytes]>::len);
+        assert_eq!(
+            ["SADD s a b", "SREM s a", "SISMEMBER s a", "SMISMEMBER s a b"].map(of),
+            [2, 1, 1, 2].map(Some)
+        );
+        assert_eq!(["SMOVE s t a", "GET s", "SPOP s"].map(of), [None; 3]);
+    }
+}

@@ -94,15 +94,12 @@ impl Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::cx::ClientState;
-    use crate::exec::{Forced, Unit};
+    use crate::exec::fixtures;
     use std::sync::Arc;
-    use tokio::sync::{mpsc, oneshot};
+    use tokio::sync::mpsc;
 
     fn job() -> Job {
-        let client = ClientState::new(Default::default(), true);
-        let unit = Unit { calls: Vec::new(), client, watches: Vec::new(), exec: false, id: None };
-        Job { unit, since: Duration::ZERO, forced: Forced::default(), answer: oneshot::channel().0 }
+        fixtures::job(fixtures::unit(&[]), Duration::ZERO).0
     }
 
     #[tokio::test]

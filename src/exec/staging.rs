@@ -284,3 +284,58 @@ async fn continued(
     }
     Err(StoreError::Conflict.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::fixtures::{call, unit};
+
+    #[test]
+    fn what_is_prepared_depends_on_the_arguments_of_all_calls() {
+        let plan = |calls: &[Call], outcomes| {
+            let Plan { strings, members, outcomes, restored } = Plan::of(calls, outcomes);
+            [strings, members, outcomes, restored]
+        };
+        let calls = unit(&["SUNIONSTORE d a b", "SET k v"]).calls;
+        assert_eq!(plan(&calls, false), [false; 4]);
+        assert_eq!(plan(&calls, true), [false, false, true, false]);
+        assert_eq!(plan(&calls[1..], true), [false; 4]);
+        let mut long = call("SET k v");
+        long.argv[2] = vec![b'x'; DIRECT_MAX / 2].into();
+        assert!(!plan(&[long.clone()], false)[0]);
+        assert!(plan(&[long.clone(), long], false)[0], "together they exceed what one writes directly");
+        let mut many = call("SADD s");
+        many.argv.extend((0..DIRECT_MEMBERS / 20).map(|n| Bytes::from(format!("member:{n}"))));
+        assert!(plan(&[many], false)[1]);
+    }
+
+    #[test]
+    fn an_outcome_is_not_built_of_what_an_earlier_call_may_change() {
+        let calls = unit(&[
+            "SET a v",
+            "GET b",
+            "FLUSHALL",
+            "SUNIONSTORE d a b",
+            "SUNIONSTORE a c",
+            "SUNIONSTORE d b c",
+        ])
+        .calls;
+        let mut written = Written::default();
+        let spares = |written: &Written<'_>| [3, 4, 5].map(|n| written.spares(&calls[n]));
+        assert_eq!(spares(&written), [true; 3]);
+        written.by(&calls[0]);
+        assert_eq!(spares(&written), [false, false, true]);
+        written.by(&calls[1]);
+        assert_eq!(spares(&written), [false, false, true], "a read changes nothing");
+        written.by(&calls[2]);
+        assert_eq!(spares(&written), [false; 3]);
+    }
+
+    #[test]
+    fn a_select_inside_a_unit_is_followed() {
+        assert_eq!(
+            ["SELECT 3", "SELECT 300", "SELECT x", "GET 3"].map(|line| selected(&call(line))),
+            [Some(3), None, None, None]
+        );
+    }
+}

@@ -33,6 +33,14 @@ pub struct Watched {
     _guard: Option<AbsentGuard>,
 }
 
+#[cfg(test)]
+impl Watched {
+    /// A key that was not looked at.
+    pub(crate) fn of_nothing(db: u8, key: Bytes) -> Self {
+        Watched { db, key, seen: Fingerprint::Impossible, generation: 0, _guard: None }
+    }
+}
+
 impl Executor {
     /// Reads what EXEC is to compare of `keys` in database `db`.
     pub async fn watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {

@@ -195,3 +195,123 @@ fn unknown(argv: &[Bytes]) -> Verdict {
         ReplyError::of(format!("ERR unknown command '{name}', with args beginning with: {list}")),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Standing<'_> =
+        Standing { authenticated: true, in_multi: false, may_debug: true, rights: None, only_listens: false };
+
+    /// The name of the row that passes, with `+` where it is under an id, or the first words of the refusal.
+    fn said(line: &str, standing: Standing<'_>) -> String {
+        let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        match check(&argv, standing) {
+            Verdict::Pass { row, names, under_id } => {
+                let inner = argv.get(if under_id { PREFIX } else { 0 }..).unwrap_or_default();
+                format!("{}{}", label(row, names, inner), if under_id { "+" } else { "" })
+            }
+            Verdict::Deny(row, _) => format!("denied {}", row.name),
+            Verdict::Refuse(row, e) => {
+                let told: Vec<&str> = e.0.split(' ').take(4).collect();
+                format!("{}: {}", row.map_or("none", |row| row.name), told.join(" "))
+            }
+            Verdict::Attack => "attack".to_owned(),
+        }
+    }
+
+    #[test]
+    fn gates_are_asked_in_the_order_of_redis() {
+        let worst = Standing {
+            authenticated: false,
+            in_multi: true,
+            may_debug: false,
+            rights: None,
+            only_listens: true,
+        };
+        let asked = |standing| ["GET", "DEBUG jmap", "GET k", "WATCH k"].map(|line| said(line, standing));
+        let (arity, debug) = ("get: ERR wrong number of", "debug: ERR DEBUG command not");
+        assert_eq!(
+            asked(worst),
+            [arity, debug, "get: NOAUTH Authentication required.", "watch: NOAUTH Authentication required."]
+        );
+        let known = Standing { authenticated: true, ..worst };
+        assert_eq!(
+            asked(known),
+            [arity, debug, "get: ERR Can't execute 'get':", "watch: ERR Can't execute 'watch':"]
+        );
+        let speaks = Standing { only_listens: false, ..known };
+        assert_eq!(asked(speaks), [arity, debug, "get", "watch"]);
+        assert_eq!(asked(OPEN), [arity, "debug", "get", "watch"]);
+    }
+
+    #[test]
+    fn what_needs_no_login_and_what_a_subscriber_may_do() {
+        let stranger = Standing { authenticated: false, ..OPEN };
+        for line in ["AUTH p", "HELLO 3", "QUIT", "RESET"] {
+            assert_eq!(said(line, stranger), line.split(' ').next().unwrap().to_lowercase());
+        }
+        let listens = Standing { only_listens: true, ..OPEN };
+        for line in ["PING", "SUBSCRIBE c", "PUNSUBSCRIBE", "SSUBSCRIBE c", "QUIT", "RESET"] {
+            assert_eq!(said(line, listens), line.split(' ').next().unwrap().to_lowercase());
+        }
+        for line in ["ECHO x", "AUTH p", "CLIENT ID", "MULTI", "PUBLISH c m"] {
+            assert!(said(line, listens).contains("ERR Can't execute"), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_told_before_a_login_is_asked_for() {
+        let stranger = Standing { authenticated: false, ..OPEN };
+        assert_eq!(said("NOSUCH a", stranger), "none: ERR unknown command 'NOSUCH',");
+        assert_eq!(said("CLIENT NOSUCH", stranger), "client: ERR unknown subcommand 'NOSUCH'.");
+        assert_eq!(said("CLIENT", stranger), "client: ERR wrong number of");
+        assert_eq!(["POST / HTTP", "Host: here"].map(|line| said(line, stranger)), ["attack"; 2]);
+    }
+
+    #[test]
+    fn what_may_stand_behind_an_id() {
+        assert_eq!(
+            ["IDEMPOTENT id-0123456789abcdef INCR n", "IDEMPOTENT id-0123456789abcdef CLIENT ID"]
+                .map(|l| said(l, OPEN)),
+            ["incr+", "id: ERR 'client|id' cannot run"]
+        );
+        for line in ["IDEMPOTENT", "IDEMPOTENT id-0123456789abcdef"] {
+            assert_eq!(said(line, OPEN), "idempotent: ERR wrong number of");
+        }
+        assert_eq!(
+            said("IDEMPOTENT id-0123456789abcdef IDEMPOTENT id-0123456789abcdeg INCR n", OPEN),
+            "incr: ERR 'idempotent' cannot run"
+        );
+        assert_eq!(said("IDEMPOTENT id-0123456789abcdef INCR", OPEN), "incr: ERR wrong number of");
+        assert_eq!(
+            said("IDEMPOTENT id-0123456789abcdef INCR n", Standing { authenticated: false, ..OPEN }),
+            "incr: NOAUTH Authentication required."
+        );
+        let inside = Standing { in_multi: true, ..OPEN };
+        assert_eq!(said("IDEMPOTENT id-0123456789abcdef INCR n", inside), "incr: ERR inside a transaction");
+        assert_eq!(said("IDEMPOTENT id-0123456789abcdef EXEC", inside), "exec+");
+    }
+
+    #[test]
+    fn rights_are_asked_last_and_of_the_prefix_too() {
+        let mut user = User::new(false);
+        let limited = |user: &User, line: &str, authenticated| {
+            said(line, Standing { authenticated, rights: Some(user), ..OPEN })
+        };
+        assert_eq!(limited(&user, "GET k", false), "get: NOAUTH Authentication required.");
+        assert_eq!(limited(&user, "GET", true), "get: ERR wrong number of");
+        assert_eq!(limited(&user, "GET k", true), "denied get");
+        for rule in [&b"+get"[..], b"~k"] {
+            user.apply(rule, false).unwrap();
+        }
+        assert_eq!(
+            ["GET k", "GET other", "SET k v"].map(|l| limited(&user, l, true)),
+            ["get", "denied get", "denied set"]
+        );
+        assert_eq!(limited(&user, "IDEMPOTENT id-0123456789abcdef GET k", true), "denied idempotent");
+        user.apply(b"+idempotent", false).unwrap();
+        assert_eq!(limited(&user, "IDEMPOTENT id-0123456789abcdef GET k", true), "get+");
+        assert_eq!(limited(&user, "IDEMPOTENT id-0123456789abcdef SET k v", true), "denied set");
+    }
+}

@@ -145,3 +145,39 @@ fn greeting(args: &[Bytes]) -> Result<Greeting<'_>, ReplyError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> String {
+        let args: Vec<Bytes> =
+            line.split_whitespace().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        match greeting(&args) {
+            Ok(g) => {
+                let login =
+                    g.login.map(|(user, password)| [user, password].map(|b| b.escape_ascii().to_string()));
+                format!("{:?} {:?} {:?}", g.protocol, login.map(|l| l.join("/")), g.name)
+            }
+            Err(e) => e.0.into_owned(),
+        }
+    }
+
+    #[test]
+    fn a_greeting_is_read_as_redis_reads_it() {
+        assert_eq!(read(""), "None None None");
+        assert_eq!(read("2"), "Some(Resp2) None None");
+        assert_eq!(read("3 setname n AUTH u p"), "Some(Resp3) Some(\"u/p\") Some(b\"n\")");
+        assert_eq!(read("3 AUTH a b AUTH u p"), "Some(Resp3) Some(\"u/p\") None", "the last one counts");
+        assert_eq!(read("x"), NOT_A_VERSION.0);
+        for version in ["1", "4", "-2"] {
+            assert_eq!(read(version), NOPROTO.0);
+        }
+        for line in ["3 AUTH u", "3 SETNAME", "3 more", "2 AUTH u p more"] {
+            let word = line.split(' ').filter(|w| *w != "u" && *w != "p").nth(1).unwrap();
+            let word = if line.ends_with("more") { "more" } else { word };
+            assert_eq!(read(line), format!("ERR Syntax error in HELLO option '{word}'"));
+        }
+        assert!(read("3 SETNAME a\u{1}b").starts_with("ERR Client names cannot contain"));
+    }
+}

@@ -283,3 +283,59 @@ fn split(queue: Vec<Call>, denied: impl Fn(&Call) -> Option<Reply>) -> (Vec<(usi
 fn never_none(reply: Reply) -> Reply {
     if reply == Reply::None { Reply::Ok } else { reply }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::fixtures::call;
+
+    #[test]
+    fn what_is_queued_is_counted_and_copied() {
+        let line = Bytes::from_static(b"a long buffer that an argument was cut from");
+        let mut multi = Multi::default();
+        let mut set = call("SET k v");
+        set.argv[2] = line.slice(2..6);
+        multi.queue(set);
+        multi.queue(call("GET k"));
+        assert_eq!((multi.len(), multi.bytes()), (2, 3 + 1 + 4 + 3 + 1));
+        assert_eq!(multi.held(), multi.bytes() + 5 * size_of::<Bytes>());
+        assert_eq!(multi.calls()[0].argv[2], "long");
+        assert!(multi.calls()[0].argv[2].is_unique(), "it holds no other bytes");
+    }
+
+    #[test]
+    fn a_key_is_watched_once_in_each_database() {
+        let mut watches = Watches::default();
+        let [a, b] = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
+        assert_eq!(watches.missing(0, &[a.clone(), b.clone(), a.clone()]), [a.clone(), b.clone()]);
+        watches.extend(vec![Watched::of_nothing(0, a.clone())]);
+        assert_eq!(watches.missing(0, &[b.clone(), a.clone()]), [b]);
+        assert_eq!(watches.missing(1, std::slice::from_ref(&a)), [a]);
+        assert_eq!(watches.len(), 1);
+    }
+
+    #[test]
+    fn the_session_answers_its_own_and_what_is_denied_in_their_places() {
+        let queue = ["SET a 1", "AUTH p", "GET a", "DEL b", "SUBSCRIBE c"].map(call).into();
+        let denied = |call: &Call| (call.row.name == "get").then_some(Reply::Nil);
+        let (ours, calls) = split(queue, denied);
+        let ours: Vec<_> = ours
+            .iter()
+            .map(|(at, ours)| match ours {
+                Ours::Run(call) => (*at, call.row.name),
+                Ours::Denied(_) => (*at, "denied"),
+            })
+            .collect();
+        assert_eq!(ours, [(1, "auth"), (2, "denied"), (4, "subscribe")]);
+        assert_eq!(calls.iter().map(|call| call.row.name).collect::<Vec<_>>(), ["set", "del"]);
+    }
+
+    #[test]
+    fn an_exec_says_why_it_is_refused() {
+        let said = |e: &'static str| spoilt(&ReplyError::new(e));
+        let told = |e: &'static str| Reply::Error(ReplyError::new(e));
+        assert_eq!(said("ERR wrong"), told("EXECABORT Transaction discarded because of: wrong"));
+        assert_eq!(said("NOAUTH no"), told("EXECABORT Transaction discarded because of: NOAUTH no"));
+        assert_eq!([never_none(Reply::None), never_none(Reply::Nil)], [Reply::Ok, Reply::Nil]);
+    }
+}

@@ -235,3 +235,68 @@ impl Collector {
         self.pairs.more
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::writes::Kind;
+
+    fn bytes(text: &str) -> Bytes {
+        Bytes::copy_from_slice(text.as_bytes())
+    }
+
+    fn part(begin: &str, end: &str) -> (Bytes, Bytes) {
+        (bytes(begin), bytes(end))
+    }
+
+    fn written() -> Writes {
+        let mut writes = Writes::default();
+        writes.clear_range(bytes("d"), bytes("g")).unwrap();
+        writes.set(bytes("e"), bytes("own"), true).unwrap();
+        writes.clear(bytes("b")).unwrap();
+        writes.atomic(bytes("c"), Kind::Add, Bytes::from_static(&[1])).unwrap();
+        writes
+    }
+
+    #[test]
+    fn own_writes_lie_over_what_is_stored() {
+        let stored = ["a", "b", "c", "d", "e", "f", "g"].map(|key| (bytes(key), Bytes::from_static(&[7])));
+        let rows = merged(stored.into(), &written(), &part("a", "z"));
+        let keys: Vec<_> = rows.keys().cloned().collect();
+        assert_eq!(keys, ["a", "c", "e", "g"].map(bytes));
+        assert_eq!([&rows[&bytes("c")], &rows[&bytes("e")]], [&Bytes::from_static(&[8]), &bytes("own")]);
+        let none = merged(Vec::new(), &written(), &part("d", "e"));
+        assert!(none.is_empty(), "what was written elsewhere is not in this part");
+    }
+
+    #[test]
+    fn a_part_is_touched_by_what_was_written_or_cleared_in_it() {
+        let touched = [("a", "b"), ("b", "c"), ("c", "d"), ("f", "g"), ("g", "z"), ("e\0", "f")];
+        let touched = touched.map(|(begin, end)| touches(&written(), &part(begin, end)));
+        assert_eq!(touched, [false, true, true, true, false, true]);
+    }
+
+    #[test]
+    fn a_read_goes_on_where_it_stopped() {
+        let whole = || part("a", "z");
+        assert_eq!(up_to(whole(), None, false), whole());
+        assert_eq!(up_to(whole(), Some(bytes("m")), false), part("a", "m\0"));
+        assert_eq!(up_to(whole(), Some(bytes("m")), true), part("m", "z"));
+        assert_eq!(behind(whole(), b"m", false), part("m\0", "z"));
+        assert_eq!(behind(whole(), b"m", true), part("a", "m"));
+    }
+
+    #[test]
+    fn bounds_count_rows_and_bytes_and_what_is_left() {
+        let mut bounds = Bounds::new(RangeOptions { limit: 3, bytes: 100, reverse: false });
+        assert!(!bounds.reached_by(b"key", &[0; 37]));
+        let ask = bounds.ask(part("a", "z"));
+        assert_eq!((ask.limit, ask.bytes), (Some(2), 60 + 7 + 64));
+        assert!(!bounds.reached_by(b"k", b""));
+        assert!(bounds.reached_by(b"k", b""), "three rows");
+        let mut bounds = Bounds::new(RangeOptions { limit: 0, bytes: 40, reverse: true });
+        assert!(bounds.reached_by(b"key", &[0; 37]), "forty bytes");
+        let all = Bounds::new(RangeOptions::default()).ask(part("a", "z"));
+        assert_eq!((all.limit, all.bytes, all.reverse), (None, 0, false));
+    }
+}
