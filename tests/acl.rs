@@ -8,7 +8,7 @@ mod support;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use support::resp::{Client, Value};
-use support::server::{Refused, Server, tern, tern_in, try_start};
+use support::server::{Refused, Server, binary, tern, tern_in, try_start};
 
 fn ok() -> Value {
     Value::Simple(b"OK".to_vec())
@@ -258,7 +258,7 @@ fn two_who_save_at_once_leave_the_latest() {
 
 /// A server with a configuration file, and its data beside that.
 fn start_with(conf: &Path) -> Result<Server, Refused> {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tern"));
+    let mut command = std::process::Command::new(binary());
     command.arg(conf).arg("--dir").arg(conf.with_file_name("data"));
     try_start(command, &conf.with_file_name("log"))
 }

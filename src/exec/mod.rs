@@ -235,37 +235,6 @@ struct Job {
     answer: oneshot::Sender<Done>,
 }
 
-/// What tests run.
-#[cfg(test)]
-pub(crate) mod fixtures {
-    use super::{Call, Done, Forced, Job, Unit};
-    use crate::commands::cx::ClientState;
-    use crate::commands::table;
-    use bytes::Bytes;
-    use std::time::Duration;
-    use tokio::sync::oneshot;
-
-    /// One command, whose words stand between spaces.
-    pub(crate) fn call(line: &str) -> Call {
-        let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-        Call { row, argv, names, id: None }
-    }
-
-    /// A pipeline of a new client.
-    pub(crate) fn unit(lines: &[&str]) -> Unit {
-        let client = ClientState::new(Default::default(), true);
-        let calls = lines.iter().map(|line| call(line)).collect();
-        Unit { calls, client, watches: Vec::new(), exec: false, id: None }
-    }
-
-    /// A unit on its way, which came at `since`, and where its answer arrives.
-    pub(super) fn job(unit: Unit, since: Duration) -> (Job, oneshot::Receiver<Done>) {
-        let (answer, heard) = oneshot::channel();
-        (Job { unit, since, forced: Forced::default(), answer }, heard)
-    }
-}
-
 /// Runs units.
 pub struct Executor {
     server: Arc<Server>,
@@ -356,5 +325,36 @@ impl Executor {
             self.lanes.get(n).unwrap_or(&self.heavy)
         };
         lane.run(unit, since).await
+    }
+}
+
+/// What tests run.
+#[cfg(test)]
+pub(crate) mod fixtures {
+    use super::{Call, Done, Forced, Job, Unit};
+    use crate::commands::cx::ClientState;
+    use crate::commands::table;
+    use bytes::Bytes;
+    use std::time::Duration;
+    use tokio::sync::oneshot;
+
+    /// One command, whose words stand between spaces.
+    pub(crate) fn call(line: &str) -> Call {
+        let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+        Call { row, argv, names, id: None }
+    }
+
+    /// A pipeline of a new client.
+    pub(crate) fn unit(lines: &[&str]) -> Unit {
+        let client = ClientState::new(Default::default(), true);
+        let calls = lines.iter().map(|line| call(line)).collect();
+        Unit { calls, client, watches: Vec::new(), exec: false, id: None }
+    }
+
+    /// A unit on its way, which came at `since`, and where its answer arrives.
+    pub(super) fn job(unit: Unit, since: Duration) -> (Job, oneshot::Receiver<Done>) {
+        let (answer, heard) = oneshot::channel();
+        (Job { unit, since, forced: Forced::default(), answer }, heard)
     }
 }

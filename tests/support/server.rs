@@ -35,10 +35,14 @@ pub fn tern_in(dir: &Path, args: &[&str]) -> Server {
     start(tern_command(dir, args), &dir.with_extension("log"), None)
 }
 
-/// How `tern_in` starts it. `TERN_BINARY` names another build, or redis-server itself, which must pass too.
+/// The server under test. `TERN_BINARY` names another build, or redis-server itself, which must pass too.
+pub fn binary() -> PathBuf {
+    std::env::var_os("TERN_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tern").into()).into()
+}
+
+/// How `tern_in` starts it.
 pub fn tern_command(dir: &Path, args: &[&str]) -> Command {
-    let binary = std::env::var_os("TERN_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tern").into());
-    let mut command = Command::new(binary);
+    let mut command = Command::new(binary());
     on_store(&mut command, dir, args);
     command
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use support::resp::Value;
-use support::server::{Server, free_port, tern_in};
+use support::server::{Server, binary, free_port, tern_in};
 use tempfile::TempDir;
 
 /// Certificates of an authority and a place for data.
@@ -246,7 +246,7 @@ fn only_files_are_read() {
 fn refused(world: &World, change: &[&str]) -> String {
     let mut options = world.options(free_port());
     options.extend(change.iter().map(|s| (*s).to_owned()));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
+    let mut command = Command::new(binary());
     command.args(["--port", &free_port().to_string(), "--dir"]).arg(world.home.path().join("none"));
     let output = command.args(options).output().unwrap();
     assert!(!output.status.success());
@@ -289,7 +289,7 @@ fn port_0_serves_tls_only() {
         options.chunks(2).map(|p| format!("{} {}", p[0].trim_start_matches("--"), p[1])).collect();
     let dir = world.home.path().join("data");
     std::fs::write(&file, format!("port 0\ndir {}\n{}\n", dir.display(), lines.join("\n"))).unwrap();
-    let mut tern = support::server::tern_on(Command::new(env!("CARGO_BIN_EXE_tern")).arg(&file), port);
+    let mut tern = support::server::tern_on(Command::new(binary()).arg(&file), port);
     let client = world.ours.sign("client");
     assert_eq!(world.cli(port, Some(&client), "PING"), "PONG");
     assert!(world.cli(port, Some(&client), "INFO server").contains(&format!("tcp_port:{port}")));
@@ -299,11 +299,11 @@ fn port_0_serves_tls_only() {
         "{log}"
     );
     // A health check.
-    let ping = Command::new(env!("CARGO_BIN_EXE_tern")).arg("ping").arg(&file).output().unwrap();
+    let ping = Command::new(binary()).arg("ping").arg(&file).output().unwrap();
     assert_eq!((said(&ping).as_str(), ping.status.success()), ("PONG", true));
     assert!(!tern.log().contains("TLS handshake"), "{}", tern.log());
     assert!(tern.terminate(), "{}", tern.log());
-    let ping = Command::new(env!("CARGO_BIN_EXE_tern")).arg("ping").arg(&file).output().unwrap();
+    let ping = Command::new(binary()).arg("ping").arg(&file).output().unwrap();
     assert!(!ping.status.success() && said(&ping).contains("no answer from"), "{}", said(&ping));
 }
 
