@@ -3,10 +3,14 @@
 
 use crate::ARGS;
 use crate::history::{self, State};
-use crate::room::Room;
+use crate::room::{Mount, Room};
 use crate::support::resp::{Client, Value};
-use crate::support::say;
+use crate::support::rng::Rng;
 use crate::support::server::{Server, assert_sound, tern_command, tern_in, try_start};
+use crate::support::{say, skipped};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How soon writes must go on after there is space.
@@ -117,4 +121,61 @@ fn a_server_that_starts_on_a_full_disk_says_so_or_serves() {
     history::judge(&read(&server), acknowledged, most.max(acknowledged + 1)).unwrap();
     drop(server);
     assert_sound(&room.dir(), &ARGS);
+}
+
+/// How long a server may need for its next answer, at full memtables and with room again.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How often the disk fills while tables are written.
+const FILLS: u64 = 12;
+
+/// Takes as much room, where there is so much.
+fn fill_up(file: &Path, mut room: u64) {
+    let mut file = std::fs::File::create(file).unwrap();
+    let block = [1; 64 << 10];
+    while room > 0 && file.write_all(&block).is_ok() {
+        room = room.saturating_sub(block.len() as u64);
+    }
+}
+
+fn incompressible(bytes: usize) -> Vec<u8> {
+    let mut rng = Rng::new(7);
+    (0..bytes).map(|_| rng.next() as u8).collect()
+}
+
+/// The disk is full for a moment while writers wait for tables to be written: they hear of it, and go on when there is room.
+#[test]
+fn writers_who_wait_for_a_full_disk_go_on() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(mount) = Mount::new(&home.path().join("small"), 24 << 20) else {
+        return skipped("a full disk: cannot mount a tmpfs", "run as root");
+    };
+    let (dir, filler) = (mount.path().join("data"), mount.path().join("filler"));
+    let server = tern_in(&dir, &[&ARGS[..], &["--store-write-buffer-size", "64kb"]].concat());
+    let value = incompressible(200_000);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for n in 0..3 {
+            let (server, stop, value) = (&server, &stop, &value);
+            threads.spawn(move || {
+                let mut client = server.client();
+                while !stop.load(Ordering::Relaxed) {
+                    client.run(&[b"SET", format!("k{n}").as_bytes(), value]);
+                }
+            });
+        }
+        for n in 0..FILLS {
+            std::thread::sleep(Duration::from_millis(200));
+            fill_up(&filler, (23 << 20) - n * (1 << 20));
+            std::thread::sleep(Duration::from_millis(500));
+            std::fs::remove_file(&filler).unwrap();
+            let since = Instant::now();
+            let mut client = server.client();
+            client.set_timeout(ANSWER);
+            while client.line("SET probe v").is_error() {
+                assert!(since.elapsed() < RECOVERY, "writes stay refused\n{}", server.log());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }

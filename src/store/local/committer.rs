@@ -230,7 +230,7 @@ impl Committer {
         let counters = &self.core.counters;
         let start = self.core.now();
         self.core.disk(DiskFaults::on_write)?;
-        self.engine.write(batch.seal()).map_err(|e| e.into_string())?;
+        self.engine.write(batch.seal())?;
         let written = self.core.now();
         add_micros(&counters.write_micros, written.saturating_sub(start));
         counters.batches.fetch_add(1, Ordering::Relaxed);

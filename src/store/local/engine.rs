@@ -10,6 +10,7 @@
 use super::LocalOptions;
 use super::layout::{self, FORMAT, FORMAT_VALUE, METADATA, VERSION};
 use super::logs::{self, Logs};
+use super::stall::{self, Stall, number};
 use super::synced::{self, Lengths, Synced};
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
@@ -30,6 +31,7 @@ pub(super) struct Engine {
     newest: ReadOptions,
     gone: Gone,
     cache: BlockCache,
+    stall: Stall,
     logs: Logs,
     synced: Synced,
 }
@@ -94,7 +96,7 @@ impl Engine {
         let logs = Logs::open(dir).map_err(unlisted)?;
         let synced = Synced::open(dir).map_err(unlisted)?;
         let (newest, gone) = (ReadOptions::default(), Gone(Arc::default()));
-        let engine = Engine { db, newest, gone, cache, logs, synced };
+        let engine = Engine { db, newest, gone, cache, stall: Stall::new(), logs, synced };
         engine.check_format(dir)?;
         let recovered =
             Recovered { version: engine.number(VERSION)?, metadata_version: engine.number(METADATA)? };
@@ -162,11 +164,13 @@ impl Engine {
         self.db.key_may_exist(stored)
     }
 
-    /// Writes a batch to the log and the memtable, without waiting for the disk.
-    pub(super) fn write(&self, batch: WriteBatch) -> Result<(), rocksdb::Error> {
-        self.db.write_opt(batch, &WriteOptions::default())?;
-        let tables = self.db.property_int_value(property::CURRENT_SUPER_VERSION_NUMBER).ok().flatten();
-        self.logs.wrote(tables.unwrap_or_default());
+    /// Writes a batch to the log and the memtable. Waits for the disk only where memtables fill faster than tables are written, and
+    /// tables come faster than they are compacted.
+    pub(super) fn write(&self, batch: WriteBatch) -> Result<(), String> {
+        self.stall.write(&self.db, batch)?;
+        let tables = number(&self.db, property::CURRENT_SUPER_VERSION_NUMBER);
+        self.logs.wrote(tables);
+        self.stall.look(&self.db, tables);
         Ok(())
     }
 
@@ -201,14 +205,18 @@ impl Engine {
     pub(super) fn memory_bytes(&self) -> u64 {
         [property::SIZE_ALL_MEM_TABLES, property::BLOCK_CACHE_USAGE, property::ESTIMATE_TABLE_READERS_MEM]
             .into_iter()
-            .filter_map(|name| self.db.property_int_value(name).ok().flatten())
+            .map(|name| number(&self.db, name))
             .sum()
+    }
+
+    /// Bytes of memtables, which are written to tables where the database is opened again, and of a manifest.
+    pub(super) fn unwritten_bytes(&self) -> u64 {
+        number(&self.db, property::SIZE_ALL_MEM_TABLES) + (1 << 20)
     }
 
     /// Bytes of tables and log files.
     pub(super) fn disk_bytes(&self) -> u64 {
-        let tables = self.db.property_int_value(property::TOTAL_SST_FILES_SIZE).ok().flatten();
-        tables.unwrap_or_default() + log_bytes(self.db.path())
+        number(&self.db, property::TOTAL_SST_FILES_SIZE) + log_bytes(self.db.path())
     }
 
     fn check_format(&self, dir: &Path) -> StoreResult<()> {
@@ -327,6 +335,7 @@ fn database_options(options: &LocalOptions, cache: &Cache) -> StoreResult<Option
     o.set_log_level(LogLevel::Warn);
     o.set_keep_log_file_num(2);
     o.set_max_log_file_size(1 << 20);
+    stall::set_options(&mut o);
     // The binding has no method for this one.
     o.get_options_from_string(format!("memtable_op_scan_flush_trigger={HIDDEN}")).map_err(read_error)
 }

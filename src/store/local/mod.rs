@@ -26,6 +26,7 @@ mod recent;
 mod reopen;
 mod scan;
 mod snapshot;
+mod stall;
 mod synced;
 mod tx;
 mod watches;

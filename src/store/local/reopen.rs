@@ -67,7 +67,7 @@ impl Committer {
         let (published, last) = (self.written, broken.last.max(self.version));
         let generation = self.generation;
         let mut pending = Pending::new(core.clone(), broken);
-        while let Err(e) = core.probe(self.engine.memory_bytes()) {
+        while let Err(e) = core.probe(self.engine.unwritten_bytes()) {
             if !pending.pause(RETRY, Some(e)) {
                 self.shut_down();
                 return None;
