@@ -334,6 +334,7 @@ impl Committer {
         {
             tracing::warn!(error = %e, "the memtable was not written at close; the log has it");
         }
+        self.engine.note_manifest();
         self.publish(Err(Offline::Closed));
         let gone = self.engine.gone();
         drop(self);

@@ -88,7 +88,7 @@ impl Engine {
     /// Opens or creates the database in `dir`; refuses what is not one of ours or is in use.
     pub(super) fn open(dir: &Path, options: &LocalOptions) -> StoreResult<(Self, Recovered)> {
         refuse_headless(dir)?;
-        let manifest = super::audit::audit(dir)?;
+        let manifest = super::audit::mend(dir)?;
         let cache = BlockCache::new(options.block_cache);
         let db = database_options(options, &cache.cache)?;
         let db = DB::open(&db, dir).map_err(|e| open_error(dir, manifest, &e))?;
@@ -196,9 +196,17 @@ impl Engine {
         self.synced.is_behind()
     }
 
-    /// A log that has begun is missed from now on where it is removed.
+    /// A log that has begun is missed from now on where it is removed, and so is what the manifest says of tables.
     pub(super) fn list_logs(&self) -> Result<(), String> {
-        self.logs.note().map_err(|e| format!("cannot list the logs: {e}"))
+        if self.logs.note().map_err(|e| format!("cannot list the logs: {e}"))? {
+            self.synced.note_manifest();
+        }
+        Ok(())
+    }
+
+    /// What the manifest says is missed from now on where it is cut off.
+    pub(super) fn note_manifest(&self) {
+        self.synced.note_manifest();
     }
 
     /// Memtables, their pinned predecessors, block cache and open tables, in bytes.

@@ -59,10 +59,10 @@ impl Logs {
         of(&mut self.listed.lock().iter().copied())
     }
 
-    /// Lists the logs on the disk, where there may be another one.
-    pub(super) fn note(&self) -> io::Result<()> {
+    /// Lists the logs on the disk, where there may be another one; whether memtables or tables are others than before.
+    pub(super) fn note(&self) -> io::Result<bool> {
         if !self.outdated.load(Ordering::Acquire) {
-            return Ok(());
+            return Ok(false);
         }
         let mut listed = self.listed.lock();
         self.outdated.store(false, Ordering::Release);
@@ -70,7 +70,7 @@ impl Logs {
         if listing.is_err() {
             self.outdated.store(true, Ordering::Release);
         }
-        listing
+        listing.map(|()| true)
     }
 }
 

@@ -23,6 +23,7 @@ mod layout;
 mod logs;
 mod reads;
 mod recent;
+mod records;
 mod reopen;
 mod scan;
 mod snapshot;
@@ -455,6 +456,7 @@ impl Core {
             Ok(view) => view.engine().clone(),
             Err(_) => return Ok(()),
         };
+        engine.note_manifest();
         if !self.unsynced.load(Ordering::Acquire) && !engine.has_synced_more() {
             return engine.list_logs();
         }

@@ -1,19 +1,20 @@
-//! The file TERN-SYNCED: how long each log was at its last sync.
+//! The file TERN-SYNCED: how long each log, and the manifest, was at its last sync.
 //!
 //! A log that ends early looks alike whether a loss of power took what had not been synced, and nobody had been told of that; or somebody
-//! has cut it off, or copied half of it, and commits are gone that were acknowledged. The one must start, the other must not. So the engine
-//! writes down what is on the disk:
+//! has cut it off, or copied half of it, and commits are gone that were acknowledged. The one must start, the other must not. A manifest that ends
+//! early names fewer tables, and RocksDB removes the others. So the engine writes down what is on the disk:
 //!
 //! ```text
-//! TERN-SYNCED    tern-synced 1 <log>:<bytes> ... <xxh3-64 of what is in front, 16 hexadecimal digits>\n, spaces, to 512 bytes in all
+//! TERN-SYNCED    tern-synced 1 M<manifest>:<bytes> <log>:<bytes> ... <xxh3-64 of what is in front, 16 hexadecimal digits>\n, spaces, to 512 bytes in all
 //! ```
-//! Why it never says too much: a length is taken between two writes and before the sync that covers it, and written after. It is one sector that is written in its
-//! place, so it is the old one or the new one. It is not synced itself and written every [`PAUSE`] at most, so it may say less than is true:
-//! what was synced in that time before a kill is not missed. The second's round of the syncer makes up for it.
+//! Why it never says too much: a log's length is taken between two writes and before the sync that covers it, and written after; the manifest is synced
+//! here before its length is written, that is the end of its last whole record. It is one sector that is written in its place, so it is the old one or
+//! the new one. It is synced when the store is opened and with the manifest's length; with those of logs it is not, and written every [`PAUSE`] at most. So it
+//! may say less than is true: what was synced in that time before a kill is not missed. The second's round of the syncer makes up for it.
 //!
-//! Without the file, or with one that is damaged, there is nothing to compare with.
+//! Without the file, or with one that is damaged, there is nothing to compare with: no loss of power leaves that.
 
-use super::logs;
+use super::{logs, records};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,12 +30,32 @@ const HEAD: &str = "tern-synced 1";
 /// What a disk writes as a whole.
 pub(super) const SECTOR: usize = 512;
 /// Logs that fit. There are seldom more than four, and the older ones are soon in tables.
-const LOGS: usize = 11;
+const LOGS: usize = 10;
 /// Between two notes.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Bytes of logs, by number.
 pub(super) type Lengths = BTreeMap<u64, u64>;
+
+/// What the file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) logs: Lengths,
+    /// The manifest's number, and how long it was.
+    pub(super) manifest: Option<(u64, u64)>,
+}
+
+impl Known {
+    /// Bytes of a log that are surely on the disk.
+    pub(super) fn log(&self, number: u64) -> u64 {
+        self.logs.get(&number).copied().unwrap_or_default()
+    }
+
+    /// Bytes of a manifest that are surely on the disk; None where nothing is known of this one.
+    pub(super) fn manifest(&self, number: u64) -> Option<u64> {
+        self.manifest.filter(|known| known.0 == number).map(|known| known.1)
+    }
+}
 
 /// See the module.
 pub(super) struct Synced {
@@ -46,7 +67,9 @@ pub(super) struct Synced {
 #[derive(Default)]
 struct State {
     /// What the file says.
-    said: Lengths,
+    said: Known,
+    /// The manifest's number and length when it was looked at last.
+    manifest: Option<(u64, u64)>,
     /// When the lengths were looked at last.
     looked: Option<Duration>,
     /// There was a sync since.
@@ -56,14 +79,40 @@ struct State {
 impl Synced {
     /// Of the database in `dir`, which is open. What is known of logs that are still there stays.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
-        let mut known = read(dir);
-        known.retain(|number, _| logs::path(dir, *number).exists());
+        let mut known = read(dir).unwrap_or_default();
+        known.logs.retain(|number, _| logs::path(dir, *number).exists());
         let mut options = File::options();
         let file = options.write(true).create(true).truncate(false).open(dir.join(NAME))?;
         let state = State { said: known.clone(), ..State::default() };
         let synced = Synced { dir: dir.to_path_buf(), file, state: Mutex::new(state) };
         synced.write(&known)?;
+        synced.file.sync_all()?;
+        File::open(dir)?.sync_all()?;
+        synced.note_manifest();
         Ok(synced)
+    }
+
+    /// Makes sure of the manifest where it has grown.
+    pub(super) fn note_manifest(&self) {
+        let mut state = self.state.lock();
+        // Where this fails it says less than is true.
+        let _ = self.try_note_manifest(&mut state);
+    }
+
+    fn try_note_manifest(&self, state: &mut State) -> io::Result<()> {
+        let name = std::fs::read_to_string(self.dir.join("CURRENT"))?;
+        let path = self.dir.join(name.trim_end());
+        let Some(number) = manifest_number(&name) else { return Ok(()) };
+        let now = Some((number, std::fs::metadata(&path)?.len()));
+        if state.manifest == now {
+            return Ok(());
+        }
+        let bytes = std::fs::read(&path)?;
+        File::open(&path)?.sync_data()?;
+        let known = Known { manifest: Some((number, records::whole(&bytes) as u64)), ..state.said.clone() };
+        self.write(&known)?;
+        (state.said, state.manifest) = (known, now);
+        self.file.sync_data()
     }
 
     /// The lengths of `logs` now, where no write is under way, for [`Synced::note`] once they are synced; None where it was noted a moment before `now`.
@@ -83,12 +132,14 @@ impl Synced {
     pub(super) fn note(&self, lengths: Lengths) {
         let mut state = self.state.lock();
         // Two may sync at once.
-        let known = |number: &u64| state.said.get(number).copied().unwrap_or_default();
-        let lengths =
-            lengths.into_iter().map(|(number, length)| (number, length.max(known(&number)))).collect();
+        let logs = lengths
+            .into_iter()
+            .map(|(number, length)| (number, length.max(state.said.log(number))))
+            .collect();
+        let known = Known { logs, ..state.said };
         // Where it cannot be written it says less than is true.
-        if state.said != lengths && self.write(&lengths).is_ok() {
-            state.said = lengths;
+        if state.said != known && self.write(&known).is_ok() {
+            state.said = known;
         }
     }
 
@@ -97,15 +148,23 @@ impl Synced {
         self.state.lock().is_behind
     }
 
-    fn write(&self, lengths: &Lengths) -> io::Result<()> {
-        self.file.write_all_at(&line(lengths), 0)
+    fn write(&self, known: &Known) -> io::Result<()> {
+        self.file.write_all_at(&line(known), 0)
     }
 }
 
-fn line(lengths: &Lengths) -> Vec<u8> {
+/// The number of a manifest, from its name or from CURRENT.
+pub(super) fn manifest_number(name: &str) -> Option<u64> {
+    name.trim_end().strip_prefix("MANIFEST-")?.parse().ok()
+}
+
+fn line(known: &Known) -> Vec<u8> {
     let mut line = HEAD.to_owned();
-    let skipped = lengths.len().saturating_sub(LOGS);
-    for (number, length) in lengths.iter().skip(skipped) {
+    if let Some((number, length)) = known.manifest {
+        line.push_str(&format!(" M{number}:{length}"));
+    }
+    let skipped = known.logs.len().saturating_sub(LOGS);
+    for (number, length) in known.logs.iter().skip(skipped) {
         line.push_str(&format!(" {number}:{length}"));
     }
     let sum = xxh3_64(line.as_bytes());
@@ -114,21 +173,32 @@ fn line(lengths: &Lengths) -> Vec<u8> {
     line
 }
 
-/// What was synced of the logs in `dir`, as far as it is known.
-pub(super) fn read(dir: &Path) -> Lengths {
-    std::fs::read(dir.join(NAME)).ok().and_then(|bytes| parse(&bytes)).unwrap_or_default()
+/// What was synced in `dir`; None where nobody knows.
+pub(super) fn read(dir: &Path) -> Option<Known> {
+    parse(&std::fs::read(dir.join(NAME)).ok()?)
 }
 
-fn parse(bytes: &[u8]) -> Option<Lengths> {
+fn parse(bytes: &[u8]) -> Option<Known> {
     let (line, sum) = std::str::from_utf8(bytes).ok()?.trim_end().rsplit_once(' ')?;
     if format!("{:016x}", xxh3_64(line.as_bytes())) != sum {
         return None;
     }
-    let pair = |pair: &str| {
+    let mut known = Known::default();
+    for pair in line.strip_prefix(HEAD)?.split_ascii_whitespace() {
         let (number, length) = pair.split_once(':')?;
-        Some((number.parse().ok()?, length.parse().ok()?))
-    };
-    line.strip_prefix(HEAD)?.split_ascii_whitespace().map(pair).collect()
+        let length = length.parse().ok()?;
+        match number.strip_prefix('M') {
+            Some(number) => known.manifest = Some((number.parse().ok()?, length)),
+            None => drop(known.logs.insert(number.parse().ok()?, length)),
+        }
+    }
+    Some(known)
+}
+
+/// For tests of others.
+#[cfg(test)]
+pub(super) fn write(dir: &Path, known: &Known) {
+    std::fs::write(dir.join(NAME), line(known)).unwrap();
 }
 
 #[cfg(test)]
@@ -139,29 +209,33 @@ mod tests {
         pairs.iter().copied().collect()
     }
 
+    fn logs_of(dir: &Path) -> Lengths {
+        read(dir).unwrap().logs
+    }
+
     #[test]
     fn what_was_noted_is_read_and_damage_says_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
-        assert_eq!(read(dir), Lengths::new());
+        assert_eq!(read(dir), None);
         std::fs::write(logs::path(dir, 4), [7; 100]).unwrap();
         let synced = Synced::open(dir).unwrap();
         let seen = synced.look([4, 9].into_iter(), Duration::ZERO).unwrap();
         assert_eq!(seen, lengths(&[(4, 100)]), "a log that is gone has no length");
         synced.note(seen);
-        assert_eq!(read(dir), lengths(&[(4, 100)]));
+        assert_eq!(logs_of(dir), lengths(&[(4, 100)]));
         synced.note(lengths(&[(4, 90)]));
-        assert_eq!(read(dir), lengths(&[(4, 100)]), "it was longer before");
+        assert_eq!(logs_of(dir), lengths(&[(4, 100)]), "it was longer before");
         let many: Lengths = (0..40).map(|n| (u64::MAX - n, u64::MAX)).collect();
         synced.note(many.clone());
         let whole = std::fs::read(dir.join(NAME)).unwrap();
         assert_eq!(whole.len(), SECTOR);
-        assert_eq!(read(dir), many.into_iter().skip(40 - LOGS).collect::<Lengths>());
+        assert_eq!(logs_of(dir), many.into_iter().skip(40 - LOGS).collect::<Lengths>());
         for at in 0..whole.trim_ascii_end().len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 3;
             std::fs::write(dir.join(NAME), &damaged).unwrap();
-            assert_eq!(read(dir), Lengths::new(), "byte {at}");
+            assert_eq!(read(dir), None, "byte {at}");
         }
     }
 
@@ -172,7 +246,41 @@ mod tests {
         std::fs::write(logs::path(dir, 4), b"log").unwrap();
         Synced::open(dir).unwrap().note(lengths(&[(3, 5), (4, 3)]));
         drop(Synced::open(dir).unwrap());
-        assert_eq!(read(dir), lengths(&[(4, 3)]));
+        assert_eq!(logs_of(dir), lengths(&[(4, 3)]));
+    }
+
+    #[test]
+    fn all_fits_into_a_sector() {
+        let logs: Lengths = (0..20).map(|n| (u64::MAX - n, u64::MAX)).collect();
+        let known = Known { logs, manifest: Some((u64::MAX, u64::MAX)) };
+        let line = line(&known);
+        assert_eq!((line.len(), parse(&line).unwrap().manifest), (SECTOR, known.manifest));
+    }
+
+    #[test]
+    fn the_manifest_is_known_to_the_end_of_its_last_whole_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let (log, one) = (records::tests::log(), records::tests::log().len() / 3);
+        let manifest = |number: u64, length: usize| {
+            let name = format!("MANIFEST-{number:06}");
+            std::fs::write(dir.join(&name), &log[..length]).unwrap();
+            std::fs::write(dir.join("CURRENT"), format!("{name}\n")).unwrap();
+        };
+        manifest(5, one);
+        let synced = Synced::open(dir).unwrap();
+        let known = || read(dir).unwrap();
+        assert_eq!(known().manifest(5), Some(one as u64));
+        for (length, whole) in [(one + 6, 1), (one + 500, 1), (2 * one, 2), (3 * one - 1, 2), (3 * one, 3)] {
+            manifest(5, length);
+            synced.note_manifest();
+            assert_eq!(known().manifest(5), Some(whole * one as u64), "{length} bytes");
+        }
+        synced.note(lengths(&[(4, 90)]));
+        assert_eq!((known().manifest(5), known().log(4)), (Some(3 * one as u64), 90));
+        manifest(8, 2 * one);
+        synced.note_manifest();
+        assert_eq!((known().manifest(5), known().manifest(8)), (None, Some(2 * one as u64)));
     }
 
     #[test]

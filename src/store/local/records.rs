@@ -1,0 +1,352 @@
+//! RocksDB's logs and manifests, as bytes: their records, and what is left where one is not whole.
+//!
+//! ```text
+//! log, manifest   blocks of 32 KiB; no header crosses a block's end (less than 7 bytes are left over)
+//! fragment        crc32c u32, masked | length u16 | kind u8 | bytes          kind: 1 whole, 2 first, 3 middle, 4 last
+//! a log's record  sequence number u64 | operations u32 | ...                 the next one's number is the sum of both
+//! a manifest's    tagged fields; tag 2 is the first log that is not flushed, tag 4 the last sequence number
+//! ```
+
+use std::sync::LazyLock;
+
+const BLOCK: usize = 32 << 10;
+pub(super) const HEADER: usize = 7;
+pub(super) const WHOLE: u8 = 1;
+const FIRST: u8 = 2;
+const MIDDLE: u8 = 3;
+const LAST: u8 = 4;
+/// From here on: what describes the file, not data.
+const DESCRIPTION: u8 = 9;
+/// What a disk writes at once.
+pub(super) const SECTOR: usize = 512;
+
+/// How a damaged file goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The file ends inside of the record, as the record's length has it.
+    Cut,
+    /// There are zeros in what is left of the file, and no other record.
+    Zeros,
+    /// No other record, and no zeros.
+    Wrong,
+    /// Other records.
+    GoesOn,
+    /// Other records, behind zeros that the record begins with or that fill a sector of it: a loss of power leaves this where what is behind
+    /// reached the disk first.
+    Hole,
+}
+
+/// The first record that is not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Damage {
+    pub(super) at: usize,
+    pub(super) end: End,
+}
+
+struct Fragment<'a> {
+    kind: u8,
+    bytes: &'a [u8],
+    end: usize,
+}
+
+/// Gives each record and its place to `each`, until that returns false or a record is not whole.
+pub(super) fn walk(bytes: &[u8], each: &mut impl FnMut(usize, &[u8]) -> bool) -> Option<Damage> {
+    let (mut at, mut open) = (0, None::<(usize, Vec<u8>)>);
+    loop {
+        at = header_at(at);
+        if at >= bytes.len() {
+            return open.map(|(at, _)| Damage { at, end: End::Cut });
+        }
+        let start = open.as_ref().map_or(at, |(start, _)| *start);
+        let Some(fragment) = fragment(bytes, at) else {
+            return Some(Damage { at: start, end: end_of(bytes, start, at) });
+        };
+        match (fragment.kind, &mut open) {
+            (WHOLE, None) if !each(at, fragment.bytes) => return None,
+            (WHOLE, None) => {}
+            (FIRST, None) => open = Some((at, fragment.bytes.to_vec())),
+            (MIDDLE | LAST, Some((_, record))) => record.extend_from_slice(fragment.bytes),
+            (DESCRIPTION.., _) => {}
+            _ => return Some(Damage { at: start, end: End::GoesOn }),
+        }
+        if fragment.kind == LAST
+            && let Some((start, record)) = open.take()
+            && !each(start, &record)
+        {
+            return None;
+        }
+        at = fragment.end;
+    }
+}
+
+/// Where the next header can be.
+fn header_at(at: usize) -> usize {
+    let left = BLOCK - at % BLOCK;
+    if left < HEADER { at + left } else { at }
+}
+
+/// The fragment at a place, if it is whole and right.
+fn fragment(bytes: &[u8], at: usize) -> Option<Fragment<'_>> {
+    let (crc, rest) = bytes.get(at..)?.split_first_chunk::<4>()?;
+    let (length, rest) = rest.split_first_chunk::<2>()?;
+    let length = usize::from(u16::from_le_bytes(*length));
+    let kind = *rest.first()?;
+    let end = at + HEADER + length;
+    // Recycled logs (kinds 5 to 8) are not written here.
+    let known = matches!(kind, WHOLE..=LAST | DESCRIPTION..);
+    if !known || end.div_ceil(BLOCK) != (at + 1).div_ceil(BLOCK) {
+        return None;
+    }
+    let checked = rest.get(..=length)?;
+    is_of(*crc, checked).then_some(Fragment { kind, bytes: checked.get(1..)?, end })
+}
+
+/// What there is from a fragment on that is not right, of a record that begins at `start`.
+fn end_of(bytes: &[u8], start: usize, at: usize) -> End {
+    for from in at + 1..bytes.len() {
+        // Most bytes are no beginning of a record: that is seen before a checksum is computed.
+        let begins = bytes.get(from + HEADER - 1).is_some_and(|kind| matches!(*kind, WHOLE | FIRST));
+        if begins && fragment(bytes, from).is_some() {
+            return if has_hole(bytes, start, from) { End::Hole } else { End::GoesOn };
+        }
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    let length =
+        rest.get(4..).and_then(|l| l.first_chunk()).map_or(0, |l| usize::from(u16::from_le_bytes(*l)));
+    // The checksum does not cover the length.
+    let whole = rest
+        .split_first_chunk()
+        .zip(rest.get(HEADER - 1..))
+        .is_some_and(|((crc, _), checked)| is_of(*crc, checked));
+    if rest.len() < HEADER + length && !whole {
+        End::Cut
+    } else if rest.ends_with(&[0]) || has_hole(bytes, start, bytes.len()) {
+        End::Zeros
+    } else {
+        End::Wrong
+    }
+}
+
+/// Whether a sector in `start..end` is nothing but zeros, of the first one what belongs there.
+fn has_hole(bytes: &[u8], start: usize, end: usize) -> bool {
+    let ends = (start / SECTOR + 1..=end / SECTOR).map(|sector| sector * SECTOR);
+    let sector = |end: usize| bytes.get(start.max(end - SECTOR)..end);
+    ends.filter_map(sector).any(is_zero)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|b| *b == 0)
+}
+
+/// Where the last record ends of which all bytes are there, by the lengths alone.
+pub(super) fn whole(bytes: &[u8]) -> usize {
+    let (mut at, mut whole) = (0, 0);
+    loop {
+        at = header_at(at);
+        let header = bytes.get(at + 4..at + HEADER);
+        let Some([low, high, kind]) = header.and_then(|header| header.first_chunk()) else { return whole };
+        at += HEADER + usize::from(u16::from_le_bytes([*low, *high]));
+        if at > bytes.len() {
+            return whole;
+        }
+        if matches!(*kind, WHOLE | LAST) {
+            whole = at;
+        }
+    }
+}
+
+/// A record's sequence number, and the one that must follow.
+pub(super) fn sequence(record: &[u8]) -> (u64, u64) {
+    let number = record.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
+    let count = record.get(8..12).and_then(|c| c.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n));
+    (number, number.saturating_add(u64::from(count)))
+}
+
+/// What the manifest knows of the logs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Edit {
+    /// The first that is not flushed.
+    pub(super) log: u64,
+    /// The last sequence number when this was written.
+    pub(super) sequence: u64,
+}
+
+impl Edit {
+    pub(super) fn max(self, other: Edit) -> Edit {
+        Edit { log: self.log.max(other.log), sequence: self.sequence.max(other.sequence) }
+    }
+}
+
+/// An edit of the manifest; None where a field is not known.
+pub(super) fn edit(raw: &[u8]) -> Option<Edit> {
+    let (mut rest, mut found) = (raw, Edit::default());
+    while !rest.is_empty() {
+        let tag = varint(&mut rest)?;
+        match tag {
+            2 => found.log = varint(&mut rest)?,
+            4 => found.sequence = varint(&mut rest)?,
+            3 | 9 | 10 | 200 | 203 | 300 => drop(varint(&mut rest)?),
+            1 | 201 => text(&mut rest)?,
+            5 => {
+                varint(&mut rest)?;
+                text(&mut rest)?;
+            }
+            6 => {
+                varint(&mut rest)?;
+                varint(&mut rest)?;
+            }
+            103 => new_table(&mut rest)?,
+            202 => {}
+            _ if tag & (1 << 13) != 0 => text(&mut rest)?,
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+/// Level, number, size; smallest and largest key, then their sequence numbers; fields with tags until the tag 1.
+fn new_table(rest: &mut &[u8]) -> Option<()> {
+    for _ in 0..3 {
+        varint(rest)?;
+    }
+    text(rest)?;
+    text(rest)?;
+    varint(rest)?;
+    varint(rest)?;
+    while varint(rest)? != 1 {
+        text(rest)?;
+    }
+    Some(())
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Skips bytes with their length in front.
+fn text(rest: &mut &[u8]) -> Option<()> {
+    let length = usize::try_from(varint(rest)?).ok()?;
+    *rest = rest.get(length..)?;
+    Some(())
+}
+
+/// The checksum of each byte.
+static CRC: LazyLock<[u32; 256]> = LazyLock::new(|| {
+    std::array::from_fn(|byte| {
+        let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 };
+        (0..8).fold(byte as u32, |crc, _| bit(crc))
+    })
+});
+
+/// Castagnoli's polynomial.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let table = &*CRC;
+    let step = |crc: u32, byte: &u8| {
+        let at = usize::from((crc as u8) ^ byte);
+        table.get(at).copied().unwrap_or_default() ^ crc >> 8
+    };
+    !bytes.iter().fold(u32::MAX, step)
+}
+
+/// Whether a stored checksum is that of these bytes. It is stored turned and shifted.
+fn is_of(stored: [u8; 4], bytes: &[u8]) -> bool {
+    u32::from_le_bytes(stored).wrapping_sub(0xA282_EAD8).rotate_left(15) == crc32c(bytes)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn record(kind: u8, bytes: &[u8]) -> Vec<u8> {
+        let checked = [&[kind][..], bytes].concat();
+        [&masked(&checked)[..], &(bytes.len() as u16).to_le_bytes(), &checked].concat()
+    }
+
+    fn masked(bytes: &[u8]) -> [u8; 4] {
+        crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
+    }
+
+    pub(in super::super) fn batch(sequence: u64, count: u32, fill: usize) -> Vec<u8> {
+        [&sequence.to_le_bytes()[..], &count.to_le_bytes(), &vec![7; fill]].concat()
+    }
+
+    /// Three records of 1000 bytes or so.
+    pub(in super::super) fn log() -> Vec<u8> {
+        (0..3).flat_map(|n| record(WHOLE, &batch(n * 2, 2, 1000))).collect()
+    }
+
+    fn damage(bytes: &[u8]) -> Option<Damage> {
+        walk(bytes, &mut |_, _| true)
+    }
+
+    fn at(at: usize, end: End) -> Option<Damage> {
+        Some(Damage { at, end })
+    }
+
+    #[test]
+    fn the_known_checksum() {
+        assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+        assert!(is_of(masked(b"123456789"), b"123456789"));
+    }
+
+    #[test]
+    fn damage_at_the_end_and_in_the_middle_are_told_apart() {
+        let (good, one) = (log(), log().len() / 3);
+        assert_eq!(damage(&good), None);
+        assert_eq!(damage(&good[..one * 3 - 1]), at(one * 2, End::Cut));
+        assert_eq!(damage(&good[..one * 2 + 3]), at(one * 2, End::Cut));
+        let changed = |from: usize, to: usize, value: u8| {
+            let mut bytes = good.clone();
+            bytes[from..to].fill(value);
+            damage(&bytes)
+        };
+        assert_eq!(changed(one * 2 + 500, one * 3, 0), at(one * 2, End::Zeros));
+        assert_eq!(changed(one * 2 + 100, one * 2 + 110, 9), at(one * 2, End::Wrong));
+        assert_eq!(changed(one, one * 2, 0), at(one, End::Hole));
+        assert_eq!(changed(one, SECTOR * 2, 0), at(one, End::Hole), "to the end of a sector");
+        assert_eq!(changed(one, SECTOR * 2 - 1, 0), at(one, End::GoesOn));
+        assert_eq!(changed(one + 1, SECTOR * 2, 0), at(one, End::GoesOn));
+        assert_eq!(changed(SECTOR * 2, SECTOR * 3, 0), at(one, End::Hole), "a sector in the middle");
+        assert_eq!(changed(SECTOR * 2 + 1, SECTOR * 3, 0), at(one, End::GoesOn));
+        assert_eq!(changed(one + 5, one + 6, 9), at(one, End::GoesOn));
+        assert_eq!(damage(&[good.clone(), vec![0; 9000]].concat()), at(one * 3, End::Zeros));
+        assert_eq!(
+            changed(one * 2 + 5, one * 2 + 6, 9),
+            at(one * 2, End::Wrong),
+            "whole, and its length is not"
+        );
+    }
+
+    #[test]
+    fn the_rest_of_a_torn_record_is_no_other_record() {
+        let part = BLOCK - HEADER;
+        let long =
+            [record(FIRST, &batch(0, 1, part - 12)), record(MIDDLE, &vec![1; part]), record(LAST, b"end")]
+                .concat();
+        let mut records = Vec::new();
+        assert_eq!(
+            walk(&long, &mut |at, r| {
+                records.push((at, r.len()));
+                true
+            }),
+            None
+        );
+        assert_eq!(records, [(0, part * 2 + 3)]);
+        let mut torn = long.clone();
+        torn[4096..8192].fill(0);
+        assert_eq!(damage(&torn), at(0, End::Zeros));
+        torn.extend(record(WHOLE, b"another"));
+        assert_eq!(damage(&torn), at(0, End::Hole));
+        assert_eq!(damage(&long[..BLOCK + 100]), at(0, End::Cut));
+        assert_eq!(damage(&long[..BLOCK]), at(0, End::Cut));
+    }
+}
