@@ -80,14 +80,27 @@ pub fn read(client: &mut Client) -> Result<(usize, State), String> {
         value => String::from_utf8_lossy(value.bytes().unwrap()).parse().unwrap(),
     };
     let mut state = State::new();
-    for key in keys() {
-        let found = match key.as_str() {
-            "set" | "words" => members(&one(client, &["SMEMBERS", &key])?),
-            _ => one(client, &["GET", &key])?.bytes().map(|b| vec![String::from_utf8_lossy(b).into_owned()]),
-        };
-        state.extend(found.map(|found| (key, found)));
+    for (key, found) in read_each(client) {
+        state.extend(found?.map(|found| (key, found)));
     }
     Ok((n, state))
+}
+
+/// What a key holds: nothing, or its members; or an error.
+pub type Found = Result<Option<Vec<String>>, String>;
+
+/// What a server says of each key but the counter.
+pub fn read_each(client: &mut Client) -> Vec<(String, Found)> {
+    let mut found = Vec::new();
+    for key in keys() {
+        let value = match key.as_str() {
+            "set" | "words" => one(client, &["SMEMBERS", &key]).map(|value| members(&value)),
+            _ => one(client, &["GET", &key])
+                .map(|value| value.bytes().map(|b| vec![String::from_utf8_lossy(b).into_owned()])),
+        };
+        found.push((key, value));
+    }
+    found
 }
 
 /// All keys but the counter.

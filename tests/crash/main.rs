@@ -6,15 +6,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod corrupt;
+mod disk;
+mod entries;
 mod full;
+mod gate;
 mod history;
 mod missing;
+mod noted;
 mod refused;
 mod room;
 #[path = "../support/mod.rs"]
 mod support;
 mod torn;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The embedded engine, whatever the other tests run on.
@@ -33,4 +38,19 @@ fn copy(from: &Path, to: &Path) {
     files(from)
         .iter()
         .for_each(|file| assert!(std::fs::copy(file, to.join(file.file_name().unwrap())).is_ok()));
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// What TERN-SYNCED says: how many bytes of each file were synced.
+fn noted(dir: &Path) -> BTreeMap<String, usize> {
+    let text = std::fs::read_to_string(dir.join("TERN-SYNCED")).unwrap();
+    let pairs = text.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
+    let name = |number: &str| match number.strip_prefix('M') {
+        Some(number) => format!("MANIFEST-{number:0>6}"),
+        None => format!("{number:0>6}.log"),
+    };
+    pairs.map(|(number, length)| (name(number), length.parse().unwrap())).collect()
 }

@@ -2,86 +2,57 @@
 //! what it had called durable, shows half of a command, or skips one in the middle and goes on behind it.
 //!
 //! A server runs above `synced.c`, which knows how long each file was at its last sync. Copies of its directory are damaged behind that
-//! point, in every way that a disk may: cut off, zeroed, pages missing in the middle. What starts on such a copy must hold a prefix
-//! of the history that has every durable step; or it refuses to start and says why.
+//! point, in every way that a disk may: cut off, zeroed, pages missing in the middle. A server starts on each such copy, and holds a prefix
+//! of the history that has every durable step. Where one byte in front of that point is lost with the rest, none starts.
 
+use crate::disk::Disk;
 use crate::history;
 use crate::support::rng::Rng;
-use crate::support::server::{Server, assert_sound, tern_command, try_start};
-use crate::support::{env_number, program, say, skipped};
+use crate::support::server::{assert_sound, tern_command, try_start};
+use crate::support::{env_number, say};
 use crate::{ARGS, copy, files};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-const PAGE: u64 = 4096;
+const PAGE: usize = 4096;
 const ROUNDS: u64 = 2;
 
-/// Bytes of each file that are synced; what is not named is not.
-type Synced = BTreeMap<String, u64>;
-
-fn shim(home: &Path) -> Option<PathBuf> {
-    let Some(cc) = program("cc") else {
-        skipped("torn writes: no C compiler", "apt-get install gcc");
-        return None;
-    };
-    let library = home.join("synced.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/crash/synced.c");
-    let built = Command::new(cc)
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(&library)
-        .arg(source)
-        .arg("-ldl")
-        .status();
-    assert!(built.unwrap().success(), "synced.c does not compile");
-    Some(library)
-}
-
-fn start(dir: &Path, shim: &Path, journal: &Path, buffer: &str) -> Server {
-    let mut command = tern_command(dir, &[&ARGS[..], &["--store-write-buffer-size", buffer]].concat());
-    command.env("LD_PRELOAD", shim).env("TERN_SYNCED", journal);
-    try_start(command, &dir.with_extension("log")).unwrap_or_else(|e| panic!("{e:?}"))
-}
-
-fn journal_of(path: &Path) -> Synced {
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut synced = Synced::new();
-    for line in text.lines() {
-        let (bytes, path) = line.split_once(' ').unwrap();
-        let name = Path::new(path).file_name().unwrap().to_string_lossy().into_owned();
-        let length = synced.entry(name).or_default();
-        *length = (*length).max(bytes.parse().unwrap());
-    }
-    synced
-}
-
-/// A crashed directory, and what is sure about it.
+/// What is sure about a crashed directory.
 struct Crashed {
-    dir: PathBuf,
-    synced: Synced,
+    /// Bytes of each file that are synced; what is not named is not.
+    synced: BTreeMap<String, usize>,
+    /// What TERN-SYNCED said at some moments. It is not synced, so a loss of power leaves any of them.
+    noted: Vec<Vec<u8>>,
     /// Steps that were durable, and all that were sent.
     durable: usize,
     sent: usize,
 }
 
 /// Some steps are synced and answered, more are only answered, then the process is killed.
-fn crash(home: &Path, shim: &Path, rng: &mut Rng, buffer: &str) -> Crashed {
-    let (dir, journal) = (home.join("data"), home.join("synced"));
-    std::fs::create_dir_all(&dir).unwrap();
-    let mut server = start(&dir, shim, &journal, buffer);
+fn crash(disk: &Disk, rng: &mut Rng, buffer: &str) -> Crashed {
+    let mut server = disk.start(&["--store-write-buffer-size", buffer]);
     let mut client = server.client();
+    let mut noted = Vec::new();
+    let mut note = || noted.push(std::fs::read(disk.dir().join("TERN-SYNCED")).unwrap());
     let fsync = |policy: &str| format!("CONFIG SET appendfsync {policy}");
     let first = 20 + rng.below(60);
+    note();
     client.line(&fsync("no"));
     history::steps(&mut client, 1, first);
     client.line(&fsync("always"));
     let durable = first + 1 + rng.below(10);
     history::steps(&mut client, first + 1, durable);
+    note();
     client.line(&fsync("no"));
     let sent = durable + 30 + rng.below(60);
     history::steps(&mut client, durable + 1, sent);
     server.kill();
-    Crashed { dir, synced: journal_of(&journal), durable, sent }
+    note();
+    let lengths = disk.synced();
+    let of = |file: &Path| lengths.get(&file.metadata().unwrap().ino()).copied().unwrap_or_default() as usize;
+    let synced = files(&disk.dir()).iter().map(|file| (crate::name(file), of(file))).collect();
+    Crashed { synced, noted, durable, sent }
 }
 
 /// What a loss of power leaves of what was not synced.
@@ -117,17 +88,10 @@ const LOSSES: [Loss; 8] = [
 ];
 
 impl Loss {
-    /// Whether a part is missing in front of a part that is there: only that may be refused. Where two logs had not been synced,
-    /// the end of the first is in front of the second.
-    fn leaves_a_hole(self, logs: usize) -> bool {
-        matches!(self, Loss::Hole | Loss::Holes) || logs > 1 && self != Loss::Longer && self != Loss::All
-    }
-
     /// `bytes` after the loss, of which the first `synced` are sure.
     fn of(self, mut bytes: Vec<u8>, synced: usize, rng: &mut Rng) -> Vec<u8> {
         let at = synced + rng.below(bytes.len() - synced + 1);
-        let page = (at as u64 / PAGE * PAGE) as usize;
-        let page = page.max(synced);
+        let page = (at / PAGE * PAGE).max(synced);
         match self {
             Loss::All => bytes.truncate(synced),
             Loss::Cut => bytes.truncate(at),
@@ -136,15 +100,13 @@ impl Loss {
             Loss::ZeroPages => bytes[page..].fill(0),
             Loss::Longer => bytes.resize(bytes.len() + 100_000, 0),
             Loss::Hole => {
-                let end = (page + PAGE as usize).min(bytes.len());
+                let end = (page / PAGE * PAGE + PAGE).min(bytes.len());
                 bytes[page..end].fill(0);
             }
             Loss::Holes => {
-                for from in (synced..bytes.len()).step_by(PAGE as usize) {
-                    let end = (from + PAGE as usize).min(bytes.len());
-                    bytes[from..end]
-                        .iter_mut()
-                        .for_each(|b| *b *= u8::from(rng.one_in(2)).max(u8::from(from == synced)));
+                for page in (synced / PAGE * PAGE..bytes.len()).step_by(PAGE).filter(|_| rng.one_in(2)) {
+                    let end = (page + PAGE).min(bytes.len());
+                    bytes[page.max(synced)..end].fill(0);
                 }
             }
         }
@@ -153,15 +115,15 @@ impl Loss {
 }
 
 /// Damages everything in `dir` that was not synced; in how many logs.
-fn lose(dir: &Path, synced: &Synced, loss: Loss, rng: &mut Rng) -> usize {
+fn lose(dir: &Path, synced: &BTreeMap<String, usize>, loss: Loss, rng: &mut Rng) -> usize {
     let mut logs = 0;
     for path in files(dir) {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let name = crate::name(&path);
         if !name.ends_with(".log") && !name.ends_with(".sst") && !name.starts_with("MANIFEST") {
             continue;
         }
         let bytes = std::fs::read(&path).unwrap();
-        let sure = synced.get(&name).copied().unwrap_or_default() as usize;
+        let sure = synced[&name];
         if sure >= bytes.len() {
             continue;
         }
@@ -173,8 +135,6 @@ fn lose(dir: &Path, synced: &Synced, loss: Loss, rng: &mut Rng) -> usize {
 
 #[test]
 fn what_was_synced_survives_every_loss_of_what_was_not() {
-    let home = tempfile::tempdir().unwrap();
-    let Some(shim) = shim(home.path()) else { return };
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     let rounds = env_number("TERN_TORN_ROUNDS").unwrap_or(ROUNDS);
     say(&format!("torn writes: TERN_SEED={seed}, {rounds} rounds"));
@@ -182,15 +142,18 @@ fn what_was_synced_survives_every_loss_of_what_was_not() {
     let mut outcomes = BTreeMap::<(String, &str), usize>::new();
     for round in 0..rounds {
         let buffer = ["16mb", "256kb"][round as usize % 2];
-        let room = tempfile::tempdir_in(home.path()).unwrap();
-        let crashed = crash(room.path(), &shim, &mut rng, buffer);
+        let room = tempfile::tempdir().unwrap();
+        let Some(disk) = Disk::new(room.path()) else { return };
+        let crashed = crash(&disk, &mut rng, buffer);
         for loss in LOSSES {
             let torn = room.path().join("torn");
-            copy(&crashed.dir, &torn);
+            copy(&disk.dir(), &torn);
             let logs = lose(&torn, &crashed.synced, loss, &mut rng);
             assert!(logs > 0, "nothing was unsynced");
-            let outcome = judge(&torn, &crashed, loss.leaves_a_hole(logs));
-            let outcome = outcome.unwrap_or_else(|e| panic!("round {round}, {loss:?}: {e}"));
+            let noted = rng.below(crashed.noted.len());
+            std::fs::write(torn.join("TERN-SYNCED"), &crashed.noted[noted]).unwrap();
+            let outcome = judge(&torn, &crashed);
+            let outcome = outcome.unwrap_or_else(|e| panic!("round {round}, {loss:?}, note {noted}: {e}"));
             *outcomes.entry((format!("{loss:?}"), outcome)).or_default() += 1;
             std::fs::remove_dir_all(&torn).unwrap();
         }
@@ -198,21 +161,9 @@ fn what_was_synced_survives_every_loss_of_what_was_not() {
     say(&format!("  {outcomes:?}"));
 }
 
-fn judge(dir: &Path, crashed: &Crashed, may_refuse: bool) -> Result<&'static str, String> {
-    let server = match try_start(tern_command(dir, &ARGS), &dir.with_extension("log")) {
-        Ok(server) => server,
-        Err(refused) if may_refuse => {
-            let clear = refused.status == Some(1)
-                && (refused.said.contains(".log") || refused.said.contains("MANIFEST"))
-                && refused.said.contains("damaged");
-            return if clear { Ok("refused") } else { Err(format!("an unclear refusal: {refused:?}")) };
-        }
-        // The manifest is a few hundred bytes: where zeros take the place of its last edit, an operator decides.
-        Err(refused) if refused.said.contains("MANIFEST") && refused.said.contains("is damaged at byte") => {
-            return Ok("manifest refused");
-        }
-        Err(refused) => return Err(format!("refused: {refused:?}")),
-    };
+fn judge(dir: &Path, crashed: &Crashed) -> Result<&'static str, String> {
+    let server = try_start(tern_command(dir, &ARGS), &dir.with_extension("log"))
+        .map_err(|refused| format!("refused: {refused:?}"))?;
     let found = history::read(&mut server.client())?;
     history::judge(&found, crashed.durable, crashed.sent)?;
     let mut client = server.client();
@@ -220,4 +171,40 @@ fn judge(dir: &Path, crashed: &Crashed, may_refuse: bool) -> Result<&'static str
     drop(server);
     assert_sound(dir, &ARGS);
     Ok(if found.0 == crashed.sent { "all there" } else { "a prefix" })
+}
+
+/// The server is not lenient instead: where a byte is missing of what it knows to be synced, it does not start.
+#[test]
+fn a_loss_of_what_was_synced_is_refused() {
+    let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    say(&format!("losses of what was synced: TERN_SEED={seed}"));
+    let mut rng = Rng::new(seed);
+    let room = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::new(room.path()) else { return };
+    let crashed = crash(&disk, &mut rng, "16mb");
+    let mut refused = 0;
+    for (name, sure) in crate::noted(&disk.dir()) {
+        assert!((100..=crashed.synced[&name]).contains(&sure), "{name}: {sure} bytes");
+        let bytes = std::fs::read(disk.dir().join(&name)).unwrap();
+        let anywhere = rng.below(sure - 50);
+        let places = [0, anywhere, sure - 50].into_iter();
+        let losses = places.flat_map(|at| [(at, at), (at, (at + PAGE).min(sure)), (at, bytes.len())]);
+        for (from, to) in losses.chain([(sure - 1, sure - 1)]) {
+            let torn = room.path().join("torn");
+            copy(&disk.dir(), &torn);
+            let mut rest = bytes.clone();
+            if from == to {
+                rest.truncate(from)
+            } else {
+                rest[from..to].fill(0)
+            }
+            std::fs::write(torn.join(&name), rest).unwrap();
+            let said = try_start(tern_command(&torn, &ARGS), &torn.with_extension("log"));
+            let said = said.err().unwrap_or_else(|| panic!("{name} without {from}..{to} is served")).said;
+            assert!(said.contains(&name) && said.contains("is damaged at byte"), "{from}..{to}: {said}");
+            refused += 1;
+            std::fs::remove_dir_all(&torn).unwrap();
+        }
+    }
+    say(&format!("  {refused} refused"));
 }

@@ -1,0 +1,99 @@
+//! Hazard: a sync fails, the next one succeeds, and what the first was for is not on the disk and never will be: kernels call pages clean that
+//! they could not write, and drop them. The server goes on, and what it has answered is gone, at once or with the next loss of power.
+//!
+//! One sync of a file of each kind fails while a server works: its bytes behind the sync before become zeros, or can be read until
+//! the power is lost. What was answered OK is there: while the server lives, after a kill, and when all is lost that was not synced.
+
+use crate::ARGS;
+use crate::disk::Disk;
+use crate::history;
+use crate::support::rng::Rng;
+use crate::support::server::{Server, assert_sound, tern_command, try_start};
+use crate::support::{env_number, say};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Files of which a sync fails.
+const KINDS: [&str; 5] = [".log", ".sst", "MANIFEST", "TERN-LOGS", "TERN-SYNCED"];
+const MODES: [&str; 2] = ["gone", "kept"];
+/// How soon writes go on.
+const RECOVERY: Duration = Duration::from_secs(30);
+
+/// The steps that are there, once writes go on. `least`: what was acknowledged.
+fn recovered(server: &Server, least: usize, most: usize) -> usize {
+    let since = Instant::now();
+    while server.client().line("SET more v").is_error() {
+        assert!(since.elapsed() < RECOVERY, "writes stay refused\n{}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let found = history::read(&mut server.client()).unwrap();
+    history::judge(&found, least, most).unwrap_or_else(|e| panic!("{e}\n{}", server.log()));
+    found.0
+}
+
+/// Steps until a sync has failed, and some more; how many are there, and whether a client heard of it. With `always` none that was
+/// acknowledged is missing.
+fn steps(disk: &Disk, server: &Server, from: usize, always: bool) -> (usize, bool) {
+    let (mut n, mut heard, mut left) = (from, false, None);
+    let mut client = server.client();
+    while left != Some(0) {
+        assert!(n < from + 5000, "no such file is synced");
+        left = left.map(|left: usize| left - 1).or(disk.has_failed().then_some(20));
+        match history::step(&mut client, n + 1) {
+            Ok(()) => n += 1,
+            Err(e) => {
+                assert!(e.contains("MISCONF") || e.contains("commit result unknown"), "{e}");
+                n = recovered(server, if always { n } else { 0 }, n + 1);
+                (client, heard) = (server.client(), true);
+            }
+        }
+    }
+    (n, heard)
+}
+
+/// A server on what a loss of power leaves.
+fn after(disk: &Disk, to: &Path, least: usize, most: usize, whole: bool) -> Result<(), String> {
+    disk.after_a_loss(
+        to,
+        || whole,
+        |name, mut bytes, sure| {
+            bytes.truncate(if whole || name == "TERN-SYNCED" { bytes.len() } else { sure });
+            bytes
+        },
+    );
+    let server =
+        try_start(tern_command(to, &ARGS), &to.with_extension("log")).map_err(|e| format!("{e:?}"))?;
+    history::judge(&history::read(&mut server.client())?, least, most)?;
+    drop(server);
+    assert_sound(to, &ARGS);
+    Ok(())
+}
+
+#[test]
+fn what_is_answered_after_a_failed_sync_is_there() {
+    let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
+    say(&format!("failed syncs: TERN_SEED={seed}"));
+    let mut rng = Rng::new(seed);
+    let mut heard_of = BTreeMap::<&str, usize>::new();
+    for (kind, mode) in KINDS.into_iter().flat_map(|kind| MODES.map(|mode| (kind, mode))) {
+        let room = tempfile::tempdir().unwrap();
+        let Some(disk) = Disk::new(room.path()) else { return };
+        let policy = ["always", "everysec"][usize::from(rng.one_in(3))];
+        let mut server = disk.start(&["--appendfsync", policy, "--store-write-buffer-size", "256kb"]);
+        let first = 1 + rng.below(60);
+        history::steps(&mut server.client(), 1, first);
+        disk.fail_a_sync(kind, mode);
+        let (there, heard) = steps(&disk, &server, first, policy == "always");
+        *heard_of.entry(kind).or_default() += usize::from(heard);
+        server.kill();
+        let least = if policy == "always" { there } else { 0 };
+        for whole in [true, false] {
+            let to = room.path().join(format!("after-{whole}"));
+            after(&disk, &to, least, there, whole)
+                .unwrap_or_else(|e| panic!("{kind} {mode}, {policy}, all that was written: {whole}: {e}"));
+        }
+    }
+    say(&format!("  clients heard of it: {heard_of:?}"));
+    assert!(heard_of[".log"] > 0, "{heard_of:?}");
+}
