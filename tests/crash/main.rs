@@ -17,6 +17,7 @@ mod refused;
 mod room;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;
 mod torn;
 
 use std::collections::BTreeMap;

@@ -355,8 +355,13 @@ impl Core {
         queue.closing = true;
         queue.requests.clear();
         drop(queue);
+        self.go_offline(Offline::Closed);
+    }
+
+    /// Nothing can be read any more, or until the store is open again.
+    fn go_offline(&self, offline: Offline) {
         let Published { version, metadata_version, generation, .. } = **self.published.load();
-        let view = Err(Offline::Closed);
+        let view = Err(offline);
         self.published.store(Arc::new(Published { version, metadata_version, generation, view }));
         self.online.notify_waiters();
     }
@@ -376,13 +381,13 @@ impl Core {
         loop {
             let told = self.online.notified();
             let published = self.published.load_full();
-            match published.view {
+            match &published.view {
                 Ok(_) => return Ok(published),
-                Err(Offline::Closed) => return Err(Offline::Closed.into()),
                 Err(Offline::Reopening) => {
                     alive()?;
                     told.await;
                 }
+                Err(offline) => return Err(offline.clone().into()),
             }
         }
     }

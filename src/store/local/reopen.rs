@@ -8,6 +8,8 @@
 //!    is there for good: the version row, which is in the same batch as the data, says whether the batch is.
 //! 4. Its transactions are answered: committed, or `ReadOnly` (which always means: not applied).
 //!
+//! Where the database cannot be opened because it is damaged, reads and writes are told so, with the file's name, until it can.
+//!
 //! Who waits longer than 5 s for that verdict gets `Unknown`. Versions go on behind the lost ones, and transactions
 //! that began before are too old to write.
 //!
@@ -88,8 +90,14 @@ impl Committer {
         let (engine, recovered) = loop {
             match Engine::open(&core.dir, &core.options) {
                 Ok(opened) => break opened,
-                Err(e) if !pending.pause(RETRY, Some(e.to_string())) => return closed(&core),
-                Err(_) => {}
+                Err(e) => {
+                    if let StoreError::Corrupt(what) = &e {
+                        core.go_offline(Offline::Damaged(Arc::new(what.clone())));
+                    }
+                    if !pending.pause(RETRY, Some(e.to_string())) {
+                        return closed(&core);
+                    }
+                }
             }
         };
         let lost = published.saturating_sub(recovered.version);

@@ -68,20 +68,23 @@ impl View {
 }
 
 /// Why there is nothing to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Offline {
     /// For a moment: the store is being reopened after a failed write.
     Reopening,
+    /// It is damaged and cannot be reopened, until somebody has mended it. What is said of it.
+    Damaged(Arc<String>),
     /// For good.
     Closed,
 }
 
 impl From<Offline> for StoreError {
     fn from(offline: Offline) -> Self {
-        StoreError::Unavailable(match offline {
-            Offline::Reopening => "it is being reopened".into(),
-            Offline::Closed => "it is closed".into(),
-        })
+        match offline {
+            Offline::Reopening => StoreError::Unavailable("it is being reopened".into()),
+            Offline::Damaged(what) => StoreError::Corrupt(String::clone(&what)),
+            Offline::Closed => StoreError::Unavailable("it is closed".into()),
+        }
     }
 }
 

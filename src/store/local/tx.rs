@@ -367,6 +367,6 @@ impl LocalTx {
             let online = self.core.wait_online(|| self.check_age()).await?;
             let _ = self.late.set(online); // a concurrent read may have been first: then its version counts
         }
-        self.read().view.as_ref().map_err(|offline| StoreError::from(*offline))
+        self.read().view.as_ref().map_err(|offline| StoreError::from(offline.clone()))
     }
 }
