@@ -6,9 +6,9 @@
 use crate::history;
 use crate::support::say;
 use crate::support::server::{tern_check, tern_command, tern_in, try_start};
-use crate::{ARGS, copy, files, name};
+use crate::{ARGS, copy, files, name, noted};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const STEPS: usize = 150;
 
@@ -131,6 +131,43 @@ pub fn follow_the_advice(dir: &Path, said: &str) {
     assert_eq!(status, Some(0), "{said}");
     let server = try_start(tern_command(dir, &ARGS), &dir.with_extension("log")).unwrap();
     history::judge(&history::read(&mut server.client()).unwrap(), 0, STEPS).unwrap();
+}
+
+/// A server that goes on writes behind the hole, or to a file without a name.
+#[test]
+fn a_log_that_is_cut_off_or_removed_under_a_server_is_named_afterwards() {
+    let home = tempfile::tempdir().unwrap();
+    for eighths in [None, Some(0), Some(1), Some(4), Some(7)] {
+        let dir = home.path().join(format!("{eighths:?}"));
+        let mut server = tern_in(&dir, &[&ARGS[..], &["--appendfsync", "always"]].concat());
+        history::steps(&mut server.client(), 1, 40);
+        let log = files(&dir).into_iter().rfind(|f| f.extension().is_some_and(|e| e == "log")).unwrap();
+        let length = || log.metadata().unwrap().len();
+        let since = Instant::now();
+        while noted(&dir)[&name(&log)] as u64 != length() {
+            assert!(since.elapsed() < Duration::from_secs(20), "{:?}", noted(&dir));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        match eighths {
+            None => std::fs::remove_file(&log).unwrap(),
+            Some(eighths) => {
+                let cut = length() * eighths / 8;
+                std::fs::File::options().write(true).open(&log).unwrap().set_len(cut).unwrap();
+            }
+        }
+        history::steps(&mut server.client(), 41, 80);
+        let found = history::read(&mut server.client()).unwrap();
+        history::judge(&found, 80, 80).unwrap();
+        server.kill();
+        let said = try_start(tern_command(&dir, &ARGS), &home.path().join("log")).err().unwrap().said;
+        assert!(said.contains(&name(&log)), "{eighths:?}: {said}");
+        match eighths {
+            None => assert!(said.contains("is missing"), "{said}"),
+            // Nothing is left of it.
+            Some(0) => assert!(said.contains("is damaged at byte 0"), "{said}"),
+            Some(_) => follow_the_advice(&dir, &said),
+        }
+    }
 }
 
 /// Whoever has read what is said can go on without what is gone.
