@@ -14,6 +14,7 @@
 //!
 //! Without the file, or with one that is damaged, there is nothing to compare with: no loss of power leaves that.
 
+use super::records::SECTOR;
 use super::{logs, records};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -27,8 +28,6 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Its name: not one that RocksDB could take for a file of its own.
 pub(super) const NAME: &str = "TERN-SYNCED";
 const HEAD: &str = "tern-synced 1";
-/// What a disk writes as a whole.
-pub(super) const SECTOR: usize = 512;
 /// Logs that fit. There are seldom more than four, and the older ones are soon in tables.
 const LOGS: usize = 10;
 /// Between two notes.
