@@ -11,6 +11,7 @@ use tern::commands::reply::Reply;
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+const NO_STRING: &str = "ERR Key should be of string type if conditions are specified";
 const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 async fn check(rig: &mut Rig, steps: &[(&str, Reply)]) {
@@ -83,16 +84,21 @@ async fn comparing_deletes() {
         ("DELEX d IFDNE b6acb9d84a38ff74", int(0)),
         ("DELEX d IFDEQ 0000000000000000", int(0)),
         ("DELEX d IFDEQ B6ACB9D84A38FF74", int(1)),
+        ("DELEX missing FOO a", int(0)),
+        ("DELEX missing IFDEQ 12", int(0)),
+        ("SET missing v IFDEQ 12", Reply::Nil),
+        ("SET s v IFDNE 12", Reply::Ok),
     ];
     check(&mut rig, &steps).await;
     let arity = "ERR wrong number of arguments for 'delex' command";
     let wrong = [
         ("DELEX k IFEQ", arity),
         ("DELEX k IFEQ a b", arity),
-        ("DELEX k FOO a", SYNTAX),
-        ("DELEX k IFDEQ 12", "ERR digest must be exactly 16 hexadecimal characters"),
-        ("DELEX set IFEQ a", WRONGTYPE),
-        ("DELEX set IFNE a", WRONGTYPE),
+        ("DELEX s FOO a", "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"),
+        ("DELEX s IFDEQ 12", "ERR must be exactly 16 hexadecimal characters"),
+        ("SET s v IFDNE 12", "ERR must be exactly 16 hexadecimal characters"),
+        ("DELEX set IFEQ a", NO_STRING),
+        ("DELEX set FOO a", NO_STRING),
         ("DELIFEQ set a", WRONGTYPE),
     ];
     refuse(&mut rig, &wrong).await;

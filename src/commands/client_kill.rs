@@ -37,7 +37,11 @@ impl Filter {
                         filter.ids.insert(id);
                     }
                 }
-                b"maxage" => filter.max_age = Some(positive(value, "maxage should be greater than 0")?),
+                b"maxage" => {
+                    parse_i64(value)
+                        .ok_or(ReplyError::new("ERR maxage is not an integer or out of range"))?;
+                    filter.max_age = Some(positive(value, "maxage should be greater than 0")?);
+                }
                 b"type" => filter.kind = Some(Kind::parse(value)?),
                 b"user" => filter.user = Some(known_user(cx, value)?),
                 b"addr" => filter.addr = Some(value.clone()),

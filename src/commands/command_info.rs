@@ -70,6 +70,7 @@ const MORE_CATEGORIES: &[(&str, &[&str])] = &[
     ("sort", &["set", "sortedset", "list", "dangerous"]),
     ("sort_ro", &["set", "sortedset", "list", "dangerous"]),
     ("swapdb", &["keyspace", "dangerous"]),
+    ("trimslots", &["keyspace", "dangerous"]),
     ("wait", &["connection"]),
     ("waitaof", &["connection"]),
 ];
@@ -108,12 +109,14 @@ const TIPS: &[(&[&str], &[&str])] = &[
     (&["function|kill", "script|kill"], &["request_policy:all_shards", "response_policy:one_succeeded"]),
     (&["migrate"], &["nondeterministic_output"]),
     (&["randomkey"], &["request_policy:all_shards", "nondeterministic_output"]),
-    (&["wait"], &["request_policy:all_shards", "response_policy:agg_min"]),
+    (&["wait", "waitaof"], &["request_policy:all_shards", "response_policy:agg_min"]),
     (&["del", "exists", "touch", "unlink"], &["request_policy:multi_shard", "response_policy:agg_sum"]),
     (&["mget"], &["request_policy:multi_shard"]),
-    (&["mset"], &["request_policy:multi_shard", "response_policy:all_succeeded"]),
+    (&["mset", "msetex"], &["request_policy:multi_shard", "response_policy:all_succeeded"]),
     (&["msetnx"], &["request_policy:multi_shard", "response_policy:agg_min"]),
-    (&["config|set"], &["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    (&["client|setinfo", "config|set"], &["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    (&["hotkeys|get"], &["nondeterministic_output", "request_policy:special", "response_policy:special"]),
+    (&["hotkeys|reset", "hotkeys|start", "hotkeys|stop"], &["request_policy:special"]),
     (&["scan"], &["nondeterministic_output", "request_policy:special"]),
     (
         &[

@@ -62,7 +62,7 @@ pub const ROWS: &[Row] = &[
         arity: 3,
         flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING),
         since: "5.0.0",
-        syntax: "<host port | NO ONE>",
+        syntax: "<args: <host-port: host port> | <no-one: NO ONE>>",
         summary: "NO ONE, which this server follows, is OK; another one is refused.",
         run: handler!(replicaof),
         ..BASE
@@ -86,7 +86,7 @@ pub const ROWS: &[Row] = &[
         name: "shutdown",
         arity: -1,
         flags: ADMIN.or(Flags::NO_MULTI).or(Flags::ALLOW_BUSY),
-        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        syntax: "[save-selector: NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
         summary: "Finishes what runs, then stops the server.",
         run: handler!(shutdown),
         ..BASE
@@ -95,7 +95,7 @@ pub const ROWS: &[Row] = &[
         name: "slaveof",
         arity: 3,
         flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING),
-        syntax: "<host port | NO ONE>",
+        syntax: "<args: <host-port: host port> | <no-one: NO ONE>>",
         summary: "Is REPLICAOF's old name.",
         run: handler!(replicaof),
         ..BASE
@@ -171,10 +171,12 @@ async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 /// A write is acknowledged when it is durable, but for what `appendfsync` allows the embedded engine. Nothing is waited
 /// for: what is not durable then becomes so by itself.
 async fn waitaof(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let (local, replicas) = (args.int()?, args.int()?);
-    if !(0..=1).contains(&local) || replicas < 0 {
-        return Err(ReplyError::new("ERR value is out of range").into());
+    let local = args.int()?;
+    if !(0..=1).contains(&local) {
+        return Err(ReplyError::new("ERR value is out of range, value must between 0 and 1").into());
     }
+    let positive = ReplyError::new("ERR value is out of range, must be positive");
+    args.int().ok().filter(|replicas| *replicas >= 0).ok_or(positive)?;
     wait(cx, Args::new(&[Bytes::from_static(b"0"), args.next()?.clone()])).await?;
     let server = cx.server;
     let lags =

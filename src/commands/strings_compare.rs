@@ -4,9 +4,9 @@ use super::args::Args;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::strings_set::{When, digest};
-use crate::error::{ReplyError, Result, SYNTAX};
+use crate::error::{ReplyError, Result};
 use crate::store::Read;
-use crate::types::object;
+use crate::types::object::{self, Slot};
 
 /// Without a condition a value of any type goes; with one, only a string.
 pub(super) async fn delex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -14,14 +14,19 @@ pub(super) async fn delex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     if args.len() == 1 || args.len() > 2 {
         return Err(ReplyError::new("ERR wrong number of arguments for 'delex' command").into());
     }
-    let mut when = When::Present;
-    if !args.is_empty() {
-        when = When::comparison(&mut args)?.ok_or(SYNTAX)?;
-    }
     let s = cx.scope()?;
     let mut slot = object::open(&s, key, Read::Serializable).await?;
-    let goes = slot.exists() && when.holds(cx, &slot).await?;
+    let goes = slot.exists() && (args.is_empty() || compares(cx, &slot, &mut args).await?);
     Ok((goes && object::delete(&s, &mut slot)?).into())
+}
+
+/// DELEX's condition, which is read once there is a string to compare, as in Redis.
+async fn compares(cx: &Cx<'_>, slot: &Slot, args: &mut Args<'_>) -> Result<bool> {
+    if slot.string().is_err() {
+        return Err(ReplyError::new("ERR Key should be of string type if conditions are specified").into());
+    }
+    let unknown = ReplyError::new("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE");
+    When::comparison(args)?.ok_or(unknown)?.holds(cx, slot).await
 }
 
 /// Valkey's name for DELEX with IFEQ.

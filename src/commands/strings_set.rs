@@ -121,8 +121,8 @@ impl<'a> When<'a> {
         Ok(Some(match () {
             () if args.keyword("IFEQ") => When::Equal(true, args.next()?),
             () if args.keyword("IFNE") => When::Equal(false, args.next()?),
-            () if args.keyword("IFDEQ") => When::Digest(true, digest_argument(args)?),
-            () if args.keyword("IFDNE") => When::Digest(false, digest_argument(args)?),
+            () if args.keyword("IFDEQ") => When::Digest(true, args.next()?),
+            () if args.keyword("IFDNE") => When::Digest(false, args.next()?),
             () => return Ok(None),
         }))
     }
@@ -135,7 +135,11 @@ impl<'a> When<'a> {
                 None => return Ok(false),
             },
         };
-        let again = *self == to && matches!(to, When::Absent | When::Present);
+        // The last of the same condition counts.
+        let again = match (&*self, &to) {
+            (When::Equal(a, _), When::Equal(b, _)) | (When::Digest(a, _), When::Digest(b, _)) => a == b,
+            (have, to) => have == to,
+        };
         if *self != When::Always && !again {
             return Err(SYNTAX);
         }
@@ -161,8 +165,12 @@ impl<'a> When<'a> {
                 equal == *want
             }
             When::Digest(want, hex) => {
-                let digest = digest(s, slot).await?;
-                digest.is_some_and(|d| hex.eq_ignore_ascii_case(d.as_bytes())) == *want
+                let Some(digest) = digest(s, slot).await? else { return Ok(!want) };
+                // Redis looks at its form only where it has something to compare it with.
+                if hex.len() != 16 || !hex.iter().all(u8::is_ascii_hexdigit) {
+                    return Err(ReplyError::new("ERR must be exactly 16 hexadecimal characters").into());
+                }
+                hex.eq_ignore_ascii_case(digest.as_bytes()) == *want
             }
         })
     }
@@ -172,14 +180,6 @@ impl<'a> When<'a> {
 pub(super) async fn digest(s: &Scope<'_>, slot: &Slot) -> Result<Option<String>> {
     let Some(value) = slot.string()? else { return Ok(None) };
     Ok(Some(format!("{:016x}", string::digest(s, value).await?)))
-}
-
-fn digest_argument<'a>(args: &mut Args<'a>) -> ArgResult<&'a Bytes> {
-    let hex = args.next()?;
-    if hex.len() != 16 || !hex.iter().all(u8::is_ascii_hexdigit) {
-        return Err(ReplyError::new("ERR digest must be exactly 16 hexadecimal characters"));
-    }
-    Ok(hex)
 }
 
 pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

@@ -81,6 +81,7 @@ const CHOSEN: &[&str] = &[
     "SET s v IFDEQ x",
     "SET s v IFNE x",
     "CLIENT KILL MAXAGE 0",
+    "CLIENT KILL MAXAGE x",
     "SORT set STORE d",
     "ACL cat a b",
     "acl Log a b",
@@ -119,16 +120,14 @@ const EXCUSES: &[Excuse] = &[
         why: "SET has had IFEQ, IFNE, IFDEQ and IFDNE since 8.4",
         applies: |argv, redis, tern| {
             redis == "ERR syntax error"
-                && (tern.starts_with("ERR digest must be")
+                && (tern.starts_with("ERR must be exactly 16 ")
                     || compares(argv) && (tern == "answers" || tern.starts_with("WRONGTYPE")))
         },
     },
     Excuse {
         label: "client*",
         why: "CLIENT KILL has had MAXAGE since 7.4",
-        applies: |_, redis, tern| {
-            redis == "ERR syntax error" && tern == "ERR maxage should be greater than 0"
-        },
+        applies: |_, redis, tern| redis == "ERR syntax error" && tern.starts_with("ERR maxage "),
     },
     Excuse {
         label: "sort",
@@ -140,7 +139,8 @@ const EXCUSES: &[Excuse] = &[
 /// A SET that asks for what is stored.
 fn compares(argv: &Argv) -> bool {
     let options = argv.get(3..).unwrap_or_default();
-    options.iter().any(|word| word.eq_ignore_ascii_case(b"IFEQ") || word.eq_ignore_ascii_case(b"IFNE"))
+    let conditions = ["IFEQ", "IFNE", "IFDEQ", "IFDNE"];
+    options.iter().any(|word| conditions.iter().any(|c| word.eq_ignore_ascii_case(c.as_bytes())))
 }
 
 /// Behind so many clients no number of [`WORDS`] is a client's: each server counts from elsewhere.
