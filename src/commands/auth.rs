@@ -16,7 +16,7 @@ pub const ROWS: &[Row] = &[
         "hello",
         -1,
         "6.0.0",
-        "[protover [AUTH username password] [SETNAME clientname]]",
+        "[arguments: protover [AUTH username password] [SETNAME clientname]]",
         "Greets the server and chooses the protocol.",
         SessionOp::Hello,
     ),

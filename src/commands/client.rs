@@ -33,7 +33,7 @@ const SUBS: &[Row] = &[
         name: "caching",
         arity: 3,
         since: "6.0.0",
-        syntax: "<YES | NO>",
+        syntax: "<mode: YES | NO>",
         summary: "Says whether what the next command or transaction reads is to be remembered for this connection's cache.",
         run: Run::Session(SessionOp::Caching),
         ..BASE
@@ -85,7 +85,7 @@ const SUBS: &[Row] = &[
         name: "list",
         arity: -2,
         flags: OPEN.or(Flags::ADMIN),
-        syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+        syntax: "[TYPE <client-type: NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
         summary: "Describes connections, a line each.",
         run: handler!(list),
         ..BASE
@@ -95,7 +95,7 @@ const SUBS: &[Row] = &[
         arity: 3,
         flags: OPEN.or(Flags::ADMIN),
         since: "7.0.0",
-        syntax: "<ON | OFF>",
+        syntax: "<enabled: ON | OFF>",
         summary: "Protects this connection from being closed for its memory.",
         run: handler!(no_evict),
         ..BASE
@@ -104,7 +104,7 @@ const SUBS: &[Row] = &[
         name: "no-touch",
         arity: 3,
         since: "7.2.0",
-        syntax: "<ON | OFF>",
+        syntax: "<enabled: ON | OFF>",
         summary: "Keeps this connection's reads from counting as uses of a key.",
         run: handler!(no_touch),
         ..BASE
@@ -114,7 +114,7 @@ const SUBS: &[Row] = &[
         arity: -3,
         flags: OPEN.or(Flags::ADMIN),
         since: "3.0.0",
-        syntax: "timeout [WRITE | ALL]",
+        syntax: "timeout [mode: WRITE | ALL]",
         summary: "Makes the commands of all clients of this server wait, or only those that write.",
         run: handler!(super::pause::pause),
         ..BASE
@@ -123,7 +123,7 @@ const SUBS: &[Row] = &[
         name: "reply",
         arity: 3,
         since: "3.2.0",
-        syntax: "<ON | OFF | SKIP>",
+        syntax: "<action: ON | OFF | SKIP>",
         summary: "Says whether this connection gets replies.",
         run: handler!(reply),
         ..BASE
@@ -132,7 +132,7 @@ const SUBS: &[Row] = &[
         name: "setinfo",
         arity: 4,
         since: "7.2.0",
-        syntax: "<LIB-NAME libname | LIB-VER libver>",
+        syntax: "<attr: LIB-NAME libname | LIB-VER libver>",
         summary: "Tells the name or the version of the client's library.",
         run: handler!(setinfo),
         ..BASE
@@ -150,7 +150,7 @@ const SUBS: &[Row] = &[
         name: "tracking",
         arity: -3,
         since: "6.0.0",
-        syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+        syntax: "<status: ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
         summary: "Tells this connection, or another, which keys of its cache have changed.",
         run: Run::Session(SessionOp::Tracking),
         ..BASE
@@ -168,7 +168,7 @@ const SUBS: &[Row] = &[
         arity: -3,
         flags: OPEN.or(Flags::ADMIN),
         since: "5.0.0",
-        syntax: "client-id [TIMEOUT | ERROR]",
+        syntax: "client-id [unblock-type: TIMEOUT | ERROR]",
         summary: "Ends a blocking command of another connection. There are none, so it finds none.",
         run: handler!(unblock),
         ..BASE

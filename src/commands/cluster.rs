@@ -29,7 +29,7 @@ pub const ROWS: &[Row] = &[
 const SLOT: &str = "slot";
 const NODE: &str = "node-id";
 const SLOTS: &str = "slot [slot ...]";
-const RANGES: &str = "start-slot end-slot [start-slot end-slot ...]";
+const RANGES: &str = "<range: start-slot end-slot> [start-slot end-slot ...]";
 
 const SUBS: &[Row] = &[
     BASE.row("addslots", -3, CHANGES, "3.0.0", SLOTS, "Gives slots to this node."),
@@ -39,7 +39,7 @@ const SUBS: &[Row] = &[
     BASE.row("countkeysinslot", 3, ASKS, "3.0.0", SLOT, "Counts the keys of a slot."),
     BASE.row("delslots", -3, CHANGES, "3.0.0", SLOTS, "Takes slots from this node."),
     BASE.row("delslotsrange", -4, CHANGES, "7.0.0", RANGES, "Takes ranges of slots from this node."),
-    BASE.row("failover", -2, CHANGES, "3.0.0", "[FORCE | TAKEOVER]", "Makes a replica the master."),
+    BASE.row("failover", -2, CHANGES, "3.0.0", "[options: FORCE | TAKEOVER]", "Makes a replica the master."),
     BASE.row("flushslots", 2, CHANGES, "3.0.0", "", "Takes all slots from this node."),
     BASE.row("forget", 3, CHANGES, "3.0.0", NODE, "Removes a node from the cluster."),
     BASE.row("getkeysinslot", 4, ASKS, "3.0.0", "slot count", "Returns keys of a slot."),
@@ -52,7 +52,14 @@ const SUBS: &[Row] = &[
     BASE.row("nodes", 2, ASKS, "3.0.0", "", "Describes all nodes."),
     BASE.row("replicas", 3, MANAGES, "5.0.0", NODE, "Lists the replicas of a master."),
     BASE.row("replicate", 3, CHANGES, "3.0.0", NODE, "Makes this node a replica."),
-    BASE.row("reset", -2, MANAGES.or(Flags::NOSCRIPT), "3.0.0", "[HARD | SOFT]", "Forgets the cluster."),
+    BASE.row(
+        "reset",
+        -2,
+        MANAGES.or(Flags::NOSCRIPT),
+        "3.0.0",
+        "[reset-type: HARD | SOFT]",
+        "Forgets the cluster.",
+    ),
     BASE.row("saveconfig", 2, CHANGES, "3.0.0", "", "Writes the nodes' configuration to disk."),
     BASE.row("set-config-epoch", 3, CHANGES, "3.0.0", "config-epoch", "Sets the epoch of a new node."),
     BASE.row(

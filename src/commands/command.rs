@@ -8,6 +8,7 @@ use super::glob::{Case, Glob};
 use super::key_flags::key_flags;
 use super::pace::Pace;
 use super::reply::Reply;
+use super::syntax::without_names;
 use super::table::{self, Flags, Group, KeySpec, PREFIX, Row, Run};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::{handler, help};
@@ -67,7 +68,7 @@ const SUBS: &[Row] = &[
     Row {
         name: "list",
         since: "7.0.0",
-        syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+        syntax: "[FILTERBY <filterby: MODULE module-name | ACLCAT category | PATTERN pattern>]",
         summary: "Returns the names of commands.",
         run: handler!(list),
         ..BASE
@@ -141,7 +142,8 @@ async fn docs(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     };
     let (mut all, mut pace) = (Vec::with_capacity(found.len()), Pace::default());
     for (label, row) in found {
-        all.push((Reply::text(label), docs_of(row)));
+        let docs = docs_of(&label, row);
+        all.push((Reply::text(label), docs));
         described(&mut pace, row).await;
     }
     Ok(Reply::Map(all))
@@ -235,7 +237,9 @@ pub(super) fn help_of(name: &str) -> Reply {
     let upper = name.to_ascii_uppercase();
     let mut lines = vec![format!("{upper} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
     for row in table::lookup(name.as_bytes()).map_or(&[][..], |row| row.subs) {
-        lines.push(format!("{} {}", row.name.to_ascii_uppercase(), row.syntax).trim_end().to_owned());
+        lines.push(
+            format!("{} {}", row.name.to_ascii_uppercase(), without_names(row.syntax)).trim_end().to_owned(),
+        );
         lines.push(format!("    {}", row.summary));
     }
     Reply::Array(lines.into_iter().map(|line| Reply::Simple(line.into())).collect())

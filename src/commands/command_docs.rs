@@ -3,23 +3,47 @@
 use super::command_info::flag_words;
 use super::reply::Reply;
 use super::syntax::{self, Argument, Kind};
-use super::table::{Group, Row};
+use super::table::{FindKeys, Group, Row};
 
-/// The map that documents a row, its subcommands inside.
-pub(super) fn docs_of(row: &Row) -> Reply {
+/// Commands that Redis keeps for old clients, since when it advises against them, and what to use.
+const DEPRECATED: &[(&str, &str, &str)] = &[
+    ("cluster|slaves", "5.0.0", "CLUSTER REPLICAS"),
+    ("cluster|slots", "7.0.0", "CLUSTER SHARDS"),
+    ("getset", "6.2.0", "SET with GET"),
+    ("psetex", "2.6.12", "SET with PX"),
+    ("quit", "7.2.0", "closing the connection"),
+    ("setex", "2.6.12", "SET with EX"),
+    ("setnx", "2.6.12", "SET with NX"),
+    ("slaveof", "5.0.0", "REPLICAOF"),
+    ("substr", "2.0.0", "GETRANGE"),
+];
+
+/// Commands that are not for applications.
+const SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest", "replconf", "restore-asking"];
+
+/// The map that documents the row of this label, its subcommands inside.
+pub(super) fn docs_of(label: &str, row: &Row) -> Reply {
     let mut pairs = vec![
         ("summary", Reply::bulk_static(row.summary)),
         ("since", Reply::bulk_static(row.since)),
         ("group", Reply::bulk_static(group(row.group))),
     ];
+    if let Some((_, since, by)) = DEPRECATED.iter().find(|(name, ..)| *name == label) {
+        pairs.push(("doc_flags", flag_words(["deprecated"].into_iter())));
+        pairs.push(("deprecated_since", Reply::bulk_static(since)));
+        pairs.push(("replaced_by", Reply::bulk_static(by)));
+    }
+    if SYSTEM.contains(&label) {
+        pairs.push(("doc_flags", flag_words(["syscmd"].into_iter())));
+    }
     let arguments = syntax::parse(row.syntax);
     if !arguments.is_empty() {
         let mut keys = KeyIndex { next: 0, last: row.keys.len().checked_sub(1) };
         pairs.push(("arguments", Reply::Array(arguments.iter().map(|a| keys.argument(row, a)).collect())));
     }
     if !row.subs.is_empty() {
-        let subs =
-            row.subs.iter().map(|sub| (Reply::text(format!("{}|{}", row.name, sub.name)), docs_of(sub)));
+        let subs = row.subs.iter().map(|sub| (format!("{}|{}", row.name, sub.name), sub));
+        let subs = subs.map(|(label, sub)| (Reply::text(label.clone()), docs_of(&label, sub)));
         pairs.push(("subcommands", Reply::Map(subs.collect())));
     }
     map(pairs)
@@ -59,6 +83,11 @@ impl KeyIndex {
             pairs.push(("display_text", Reply::text(a.name.clone())));
         }
         pairs.push(("type", Reply::bulk_static(kind)));
+        let found_by_pattern = row.keys.iter().position(|spec| spec.find == FindKeys::Unknown);
+        if let (Some(n), "pattern") = (found_by_pattern, kind) {
+            pairs.push(("key_spec_index", Reply::Int(n as i64)));
+            self.next = n + 1;
+        }
         if kind == "key" {
             pairs.push(("key_spec_index", Reply::Int(self.next.min(self.last.unwrap_or_default()) as i64)));
             self.next += 1;
@@ -88,7 +117,8 @@ impl KeyIndex {
             Kind::Value if name == "increment" && row.name.ends_with("float") => "double",
             Kind::Value if name == "increment" || syntax::is_integer(name) => "integer",
             Kind::Value if syntax::is_time(name) => "unix-time",
-            Kind::Value if name == "pattern" => "pattern",
+            Kind::Value if name == "value" && row.name == "setbit" => "integer",
+            Kind::Value if matches!(name, "pattern" | "by-pattern" | "get-pattern") => "pattern",
             Kind::Value => "string",
         }
     }

@@ -55,7 +55,7 @@ const SUBS: &[Row] = &[
     Row {
         name: "set",
         arity: -4,
-        syntax: "parameter value [parameter value ...]",
+        syntax: "<data: parameter value> [parameter value ...]",
         summary: "Changes options, all or none.",
         run: handler!(set),
         ..BASE

@@ -48,7 +48,7 @@ const MODULE: &[Row] = &[
         -3,
         LOADS,
         "7.0.0",
-        "path [CONFIG name value [CONFIG name value ...]] [ARGS args [args ...]]",
+        "path [configs: CONFIG name value [CONFIG name value ...]] [ARGS args [args ...]]",
         "Loads a module with options.",
     ),
     OF_MODULE.row("unload", 3, LOADS, "4.0.0", "name", "Unloads a module."),

@@ -48,9 +48,9 @@ const fn of_function(name: &'static str, arity: i32, flags: Flags, syntax: &'sta
 const KILLS: Flags = Flags::NOSCRIPT.or(Flags::ALLOW_BUSY);
 
 const SCRIPT_SUBS: &[Row] = &[
-    of_script("debug", 3, Flags::NOSCRIPT, "<YES | SYNC | NO>"),
+    Row { since: "3.2.0", ..of_script("debug", 3, Flags::NOSCRIPT, "<mode: YES | SYNC | NO>") },
     of_script("exists", -3, Flags::NOSCRIPT, "sha1 [sha1 ...]").run_by(handler!(exists)),
-    of_script("flush", -2, Flags::NOSCRIPT, "[ASYNC | SYNC]").run_by(handler!(script_flush)),
+    of_script("flush", -2, Flags::NOSCRIPT, "[flush-type: ASYNC | SYNC]").run_by(handler!(script_flush)),
     help!("script", Group::Scripting, "5.0.0"),
     of_script("kill", 2, KILLS, "").run_by(NOTHING_RUNS),
     of_script("load", 3, Flags::NOSCRIPT.or(Flags::STALE), "script"),
@@ -62,13 +62,13 @@ const ADDS: Flags = CHANGES.or(Flags::DENYOOM);
 const FUNCTION_SUBS: &[Row] = &[
     of_function("delete", 3, CHANGES, "library-name").run_by(Run::Refuse("ERR Library not found")),
     of_function("dump", 2, Flags::NOSCRIPT, ""),
-    of_function("flush", -2, CHANGES, "[ASYNC | SYNC]").run_by(handler!(function_flush)),
+    of_function("flush", -2, CHANGES, "[flush-type: ASYNC | SYNC]").run_by(handler!(function_flush)),
     help!("function", Group::Scripting, "7.0.0"),
     of_function("kill", 2, KILLS, "").run_by(NOTHING_RUNS),
     of_function("list", -2, Flags::NOSCRIPT, "[LIBRARYNAME library-name-pattern] [WITHCODE]")
         .run_by(handler!(function_list)),
     of_function("load", -3, ADDS, "[REPLACE] function-code"),
-    of_function("restore", -3, ADDS, "serialized-value [FLUSH | APPEND | REPLACE]"),
+    of_function("restore", -3, ADDS, "serialized-value [policy: FLUSH | APPEND | REPLACE]"),
     of_function("stats", 2, KILLS, "").run_by(handler!(stats)),
 ];
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! SEQUENCE = ITEM ...                     items in this order
+//! CHOICE may begin with `name:`, which names what is in the brackets
 //! ITEM     = word                         lower case: a value; upper case: itself, or the token of the values behind it
 //!          | [ CHOICE ]                   optional
 //!          | < CHOICE >                   grouped
@@ -30,6 +31,22 @@ const INTEGERS: &[&str] = &[
     "numreplicas",
     "numlocal",
     "client-id",
+    "bit",
+    "bits",
+    "slot",
+    "start-slot",
+    "end-slot",
+    "startslot",
+    "endslot",
+    "numranges",
+    "port",
+    "cluster-bus-port",
+    "config-epoch",
+    "min-match-len",
+    "version",
+    "frequency",
+    "ifdeq-digest",
+    "ifdne-digest",
     "maxage",
     "protover",
     "ttl",
@@ -208,6 +225,10 @@ fn tokened(token: &str, words: &mut &[String], ends: &[&str]) -> Argument {
 
 /// Alternatives up to the closing bracket, as one argument. None where there is nothing.
 fn choice(words: &mut &[String], close: &str) -> Option<Argument> {
+    let name = words.first().and_then(|word| word.strip_suffix(':')).map(str::to_owned);
+    if name.is_some() {
+        *words = words.get(1..).unwrap_or_default();
+    }
     let mut alternatives = Vec::new();
     loop {
         let items = sequence(words, &["|", close]);
@@ -223,9 +244,31 @@ fn choice(words: &mut &[String], close: &str) -> Option<Argument> {
         }
     }
     match alternatives.len() {
-        0 | 1 => alternatives.pop(),
-        _ => Some(Argument::new(choice_name(&alternatives), None, Kind::OneOf(alternatives))),
+        0 | 1 => alternatives.pop().map(|only| Argument { name: name.unwrap_or(only.name), ..only }),
+        _ => {
+            let name = name.unwrap_or_else(|| choice_name(&alternatives).into());
+            Some(Argument::new(name, None, Kind::OneOf(alternatives)))
+        }
     }
+}
+
+/// A syntax as HELP shows it, without the names of what is in brackets, and without brackets that are there for a name.
+pub fn without_names(syntax: &str) -> String {
+    let unnamed = |piece: &'_ str| match piece.split_once(": ") {
+        Some((name, rest)) if !name.contains([' ', '|', ']', '>']) => (true, rest.to_owned()),
+        _ => (false, piece.to_owned()),
+    };
+    let mut pieces = syntax.split('<');
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    for (named, piece) in pieces.map(unnamed) {
+        match piece.split_once('>') {
+            Some((inside, after)) if named && !inside.contains('|') => shown.extend([inside, after]),
+            _ => shown.extend(["<", piece.as_str()]),
+        }
+    }
+    let mut pieces = shown.split('[');
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |shown, piece| shown + "[" + &unnamed(piece).1)
 }
 
 /// Several items as one block.
@@ -263,6 +306,17 @@ mod tests {
         let marks = [(a.optional, "?"), (a.multiple, "*"), (a.multiple_token, "+")];
         let marks: String = marks.iter().filter(|(on, _)| *on).map(|(_, m)| *m).collect();
         token.unwrap_or_default() + &inner + &marks
+    }
+
+    #[test]
+    fn brackets_may_have_names() {
+        let named = "<data: key value> [key value ...] [order: ASC | DESC] [sorting: ALPHA] [TYPE <kind: A | B>] [range: start [unit: X | Y]]";
+        let arguments = parse(named);
+        let names: Vec<&str> = arguments.iter().map(|a| a.name.as_str()).collect();
+        assert_eq!(names, ["data", "order", "sorting", "kind", "range"]);
+        assert_eq!(read(named), "(key value)* <ASC|DESC>? ALPHA? TYPE:<A|B>? (start <X|Y>?)?");
+        let plain = "key value [key value ...] [ASC | DESC] [ALPHA] [TYPE <A | B>] [start [X | Y]]";
+        assert_eq!(without_names(named), plain);
     }
 
     fn read(syntax: &str) -> String {

@@ -92,7 +92,7 @@ const SUBS: &[Row] = &[
     Row {
         name: "log",
         arity: -2,
-        syntax: "[count | RESET]",
+        syntax: "[operation: count | RESET]",
         summary: "Returns what was refused lately.",
         run: handler!(log),
         ..BASE
