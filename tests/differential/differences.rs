@@ -140,10 +140,13 @@ pub const DELIBERATE: &[Difference] = &[
 const UNORDERED: &[&str] =
     &["SMEMBERS", "SINTER", "SUNION", "SDIFF", "KEYS", "COMMAND LIST", "SORT", "SORT_RO"];
 
-/// Replies that count from a server's own clock, and how long they count a second.
-const CLOCKED: &[(&str, u64)] = &[("TTL", 1), ("PTTL", 1000), ("EXPIRETIME", 1), ("PEXPIRETIME", 1000)];
+/// Replies that say when a key ends, from a server's own clock, and their milliseconds. The second two are times since the epoch.
+const CLOCKED: [(&str, i64); 4] = [("TTL", 1000), ("PTTL", 1), ("EXPIRETIME", 1000), ("PEXPIRETIME", 1)];
 
-/// So many seconds one server may be behind the other, where the machine is busy. No two times that are sent are as close.
+/// Milliseconds since the epoch that only lines with a time since the epoch give a key: see `generate::expiry`.
+pub const ABSOLUTE: std::ops::Range<i64> = 4_000_000_000_000..4_200_000_000_000;
+
+/// Seconds that a server may take to do what no reply tells.
 pub const PATIENCE: u64 = 30;
 
 /// How two replies to a line compare.
@@ -157,21 +160,21 @@ pub enum Verdict {
     Differ,
 }
 
-/// Compares the replies to `argv`; `queued` are the lines that an EXEC ran.
-pub fn compare(argv: &Argv, queued: &[Argv], redis: &Value, tern: &Value) -> Verdict {
+/// Compares the replies to `argv`; `queued` are the lines that an EXEC ran. `apart`: milliseconds by which lives may differ.
+pub fn compare(argv: &Argv, queued: &[Argv], redis: &Value, tern: &Value, apart: u64) -> Verdict {
     let line: Vec<String> = argv.iter().take(8).map(|a| String::from_utf8_lossy(a).to_uppercase()).collect();
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    if redis == tern || same_unordered(&line, redis, tern) || same_clock(&line, redis, tern) {
+    if redis == tern || same_unordered(&line, redis, tern) || same_clock(&line, redis, tern, apart) {
         return Verdict::Same;
     }
     if is(&line, "EXEC") {
-        return compare_exec(queued, redis, tern);
+        return compare_exec(queued, redis, tern, apart);
     }
     let meant = DELIBERATE.iter().position(|d| (d.applies)(&line, redis, tern));
     meant.map_or(Verdict::Differ, Verdict::Meant)
 }
 
-fn compare_exec(queued: &[Argv], redis: &Value, tern: &Value) -> Verdict {
+fn compare_exec(queued: &[Argv], redis: &Value, tern: &Value, apart: u64) -> Verdict {
     let (Value::Array(redis), Value::Array(tern)) = (redis, tern) else { return Verdict::Differ };
     if redis.len() != tern.len() || redis.len() != queued.len() {
         return Verdict::Differ;
@@ -186,13 +189,12 @@ fn compare_exec(queued: &[Argv], redis: &Value, tern: &Value) -> Verdict {
             // What it says is the same, in whichever protocol; HELLO's own answer names the server.
             verdict = Verdict::Meant(which);
             let (redis, tern) = (in_resp2(redis), in_resp2(tern));
-            if hellos == Some(n) || !matches!(compare(argv, &[], &redis, &tern), Verdict::Differ) {
+            if hellos == Some(n) || !matches!(compare(argv, &[], &redis, &tern, apart), Verdict::Differ) {
                 continue;
             }
         }
-        let counts = argv[0].eq_ignore_ascii_case(b"DBSIZE") && redis.int().is_some() && tern.int().is_some();
-        match compare(argv, &[], redis, tern) {
-            Verdict::Differ if !counts => return Verdict::Differ,
+        match compare(argv, &[], redis, tern, apart) {
+            Verdict::Differ => return Verdict::Differ,
             Verdict::Meant(which) => verdict = Verdict::Meant(which),
             _ => {}
         }
@@ -226,12 +228,19 @@ fn same_unordered(line: &[&str], redis: &Value, tern: &Value) -> bool {
         && sorted(redis) == sorted(tern)
 }
 
-fn same_clock(line: &[&str], redis: &Value, tern: &Value) -> bool {
-    let Some((_, second)) = CLOCKED.iter().find(|(name, _)| is(line, name)) else { return false };
-    match (redis.int(), tern.int()) {
-        (Some(a), Some(b)) => a > 0 && b > 0 && a.abs_diff(b) <= second * PATIENCE,
-        _ => false,
+fn same_clock(line: &[&str], redis: &Value, tern: &Value, apart: u64) -> bool {
+    let Some((name, unit)) = CLOCKED.iter().find(|(name, _)| is(line, name)) else { return false };
+    let (Some(a), Some(b)) = (redis.int(), tern.int()) else { return false };
+    if a < 0 || b < 0 || name.ends_with("EXPIRETIME") && ABSOLUTE.contains(&a.saturating_mul(*unit)) {
+        return false;
     }
+    // Seconds are rounded: those of two times are up to a whole one further apart.
+    a.abs_diff(b) <= apart.div_ceil(*unit as u64)
+}
+
+/// Whether two times since the epoch, in milliseconds, or -1 of a key that stays, are not of the same life.
+pub fn times_differ(a: i64, b: i64, apart: u64) -> bool {
+    a != b && (a < 0 || b < 0 || ABSOLUTE.contains(&a) || ABSOLUTE.contains(&b) || a.abs_diff(b) > apart)
 }
 
 fn is(line: &[&str], name: &str) -> bool {

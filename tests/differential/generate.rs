@@ -7,8 +7,12 @@
 //! Expiries lie far away, or in the past, so that no reply depends on how fast a server is; the ones that do pass
 //! are steps of their own that wait until they have.
 
+use crate::large;
 use crate::support::rng::Rng;
-use crate::words::{GLOBS, HOSTILE, KEYS, MEMBERS, PAYLOADS, VALUES, WORDS};
+use crate::words::{DIGESTS, GLOBS, HOSTILE, KEYS, MEMBERS, PAYLOADS, VALUES, WORDS};
+
+/// Command lines, each with its weight.
+pub type Templates = &'static [(usize, &'static str)];
 
 /// A command and its arguments.
 pub type Argv = Vec<Vec<u8>>;
@@ -36,6 +40,13 @@ pub enum Kind {
     Quit,
 }
 
+impl Kind {
+    /// Whether redis-server may get it only when Tern has answered, inside MULTI: see `late.rs`.
+    pub fn is_chosen(self) -> bool {
+        matches!(self, Kind::Scan | Kind::Pop | Kind::Sample | Kind::RandomKey | Kind::Count | Kind::Lapse)
+    }
+}
+
 /// One step of a sequence.
 #[derive(Debug, Clone)]
 pub struct Step {
@@ -48,7 +59,7 @@ pub struct Step {
 }
 
 /// Templates by weight.
-const TEMPLATES: &[(usize, &str)] = &[
+pub const TEMPLATES: Templates = &[
     (30, "GET $k"),
     (40, "SET $k $v {NX|XX|GET|KEEPTTL|EX $s|PX $p|EXAT $S|PXAT $P}"),
     (12, "SET $k $v"),
@@ -293,24 +304,24 @@ pub fn covered() -> impl Iterator<Item = &'static str> {
 }
 
 /// A sequence of `length` steps.
-pub fn sequence(rng: &mut Rng, length: usize) -> Vec<Step> {
+pub fn sequence(rng: &mut Rng, templates: Templates, length: usize) -> Vec<Step> {
     let mut conn = 0;
     let steps = (0..length).map(|_| {
         if rng.one_in(25) {
             conn = 1 - conn;
         }
-        step(rng, conn)
+        step(rng, templates, conn)
     });
     steps.collect()
 }
 
-fn step(rng: &mut Rng, conn: usize) -> Step {
+fn step(rng: &mut Rng, templates: Templates, conn: usize) -> Step {
     if rng.one_in(150) {
         let template = rng.pick(LAPSING);
         return Step { conn, kind: Kind::Lapse, argv: expand(rng, template) };
     }
-    let weights = TEMPLATES.iter().map(|(weight, _)| *weight);
-    let (_, template) = TEMPLATES[rng.weighted(weights)];
+    let weights = templates.iter().map(|(weight, _)| *weight);
+    let (_, template) = templates[rng.weighted(weights)];
     let mut argv = expand(rng, template);
     if rng.one_in(10) {
         damage(rng, &mut argv);
@@ -324,7 +335,8 @@ fn step(rng: &mut Rng, conn: usize) -> Step {
     Step { conn, kind, argv }
 }
 
-fn kind_of(rng: &mut Rng, argv: &Argv) -> Kind {
+/// How the driver runs a line.
+pub fn kind_of(rng: &mut Rng, argv: &Argv) -> Kind {
     match argv[0].to_ascii_uppercase().as_slice() {
         b"SCAN" | b"SSCAN" => Kind::Scan,
         b"SPOP" => Kind::Pop,
@@ -337,7 +349,8 @@ fn kind_of(rng: &mut Rng, argv: &Argv) -> Kind {
     }
 }
 
-fn expand(rng: &mut Rng, template: &str) -> Argv {
+/// A line of a template.
+pub fn expand(rng: &mut Rng, template: &str) -> Argv {
     let mut argv = Argv::new();
     let mut rest = template;
     while !rest.is_empty() {
@@ -380,6 +393,11 @@ fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'm' => fixed(rng, MEMBERS),
         b'V' => large(rng),
         b'B' => return many_members(rng, argv),
+        b'R' => return argv.extend(large::many(rng)),
+        b'K' => fixed(rng, large::KEYS),
+        b'M' => large::member(rng.below(large::UNIVERSE)),
+        b'N' => fixed(rng, &[b"1", b"500", b"3000", b"20000", b"100000"]),
+        b'y' => fixed(rng, DIGESTS),
         b'i' | b'f' if rng.one_in(8) => fixed(rng, HOSTILE),
         b'i' => number(rng),
         b'f' => float(rng),
@@ -495,11 +513,11 @@ fn expiry(rng: &mut Rng, kind: u8) -> Vec<u8> {
     let past = rng.one_in(6);
     let n = match kind {
         b's' => seconds,
-        b'p' => seconds * 1000,
+        b'p' => seconds * 1000 + rng.below(1000),
         b'S' if past => 1_000_000_000,
         b'P' if past => 1_000_000_000_000,
         b'S' => 4_000_000_000 + seconds,
-        _ => (4_000_000_000 + seconds) * 1000,
+        _ => (4_000_000_000 + seconds) * 1000 + rng.below(1000),
     };
     n.to_string().into_bytes()
 }

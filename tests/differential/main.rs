@@ -11,12 +11,16 @@
 mod support;
 
 mod acl;
+mod chosen;
 mod differences;
 mod dump;
 mod generate;
 mod hyperloglog;
+mod large;
+mod late;
 mod lookups;
 mod run;
+mod scans;
 mod sort;
 mod table;
 mod wire;
@@ -26,7 +30,7 @@ mod wrong;
 use differences::DELIBERATE;
 use generate::Step;
 use run::{Mismatch, Ports, Tally, run, show};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use support::rng::Rng;
 use support::server::{Server, redis, tern};
@@ -62,7 +66,7 @@ fn differential(protocol: u8) {
     let (mut tally, mut found) = (Tally::default(), BTreeMap::new());
     let mut sequence = only.unwrap_or(0);
     while tally.lines < commands && found.len() < ENOUGH {
-        let steps = generate::sequence(&mut generator(seed, sequence, protocol), STEPS);
+        let steps = generate::sequence(&mut generator(seed, sequence, protocol), generate::TEMPLATES, STEPS);
         let mut counted = Tally::default();
         if let Err(mismatch) = run(ports, &steps, &mut counted) {
             assert!(tern.is_running(), "Tern ended at {mismatch}\n{}", tern.log());
@@ -81,9 +85,23 @@ fn differential(protocol: u8) {
     conclude(protocol, seed, &tally, found, &mut tern);
 }
 
-/// Of one sequence. Seeds next to each other have no sequence in common.
+/// Of one sequence. Both numbers are hashed: generators whose states are a few steps apart make the same sequences.
 fn generator(seed: u64, sequence: u64, protocol: u8) -> Rng {
-    Rng::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(sequence << 1 | u64::from(protocol == 3)))
+    let run = Rng::new(seed).next();
+    Rng::new(Rng::new(run ^ (sequence << 1 | u64::from(protocol == 3))).next())
+}
+
+#[test]
+fn seeds_next_to_each_other_have_no_sequence_in_common() {
+    let lines = |seed, sequence| {
+        let steps = generate::sequence(&mut generator(seed, sequence, 2), generate::TEMPLATES, STEPS);
+        steps.into_iter().map(|step| step.argv).filter(|argv| argv.len() > 3).collect::<BTreeSet<_>>()
+    };
+    for (a, b) in [((1, 0), (2, 0)), ((1, 0), (1, 1)), ((7, 3), (8, 2))] {
+        let (a, b) = (lines(a.0, a.1), lines(b.0, b.1));
+        let common = a.intersection(&b).count();
+        assert!(common * 4 < a.len(), "{common} lines of {} are in both", a.len());
+    }
 }
 
 fn conclude(
@@ -94,8 +112,10 @@ fn conclude(
     tern: &mut Server,
 ) {
     say(&format!(
-        "differential RESP{protocol}: {} commands compared, {} mismatches",
+        "differential RESP{protocol}: {} commands compared, {} of them chosen in MULTI, clocks read at most {} ms apart, {} mismatches",
         tally.lines,
+        tally.late,
+        tally.apart(),
         found.len()
     ));
     for (difference, times) in DELIBERATE.iter().zip(&tally.meant) {

@@ -1,7 +1,9 @@
 //! Runs a sequence on both servers and finds the first step whose replies differ.
 
-use crate::differences::{DELIBERATE, PATIENCE, Verdict, compare};
+use crate::chosen;
+use crate::differences::{DELIBERATE, PATIENCE, Verdict, compare, times_differ};
 use crate::generate::{Argv, Kind, Step};
+use crate::late::{LAPSED, Late};
 use crate::support::resp::{Client, Reply, Value, request, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,9 +13,9 @@ use std::time::{Duration, Instant};
 /// Lines that are sent before replies are read.
 pub const WINDOW: usize = 32;
 /// How long the servers may take to remove what has expired, so that their counts agree.
-const COUNTED: Duration = Duration::from_secs(10);
+pub const COUNTED: Duration = Duration::from_secs(10);
 /// Databases that the end of a sequence compares.
-const DATABASES: [&str; 5] = ["0", "1", "2", "15", "3"];
+pub const DATABASES: [&str; 5] = ["0", "1", "2", "15", "3"];
 
 /// Where two servers parted.
 pub struct Mismatch {
@@ -39,11 +41,17 @@ pub fn show(argv: &Argv) -> String {
 }
 
 /// A client of each server. What is sent to one is sent to the other.
-struct Both {
-    redis: Client,
-    tern: Client,
+pub struct Both {
+    /// Of redis-server.
+    pub redis: Client,
+    /// Of Tern.
+    pub tern: Client,
     /// Lines that MULTI has queued; None outside.
-    queued: Option<Vec<Argv>>,
+    pub queued: Option<Vec<Argv>>,
+    /// Lines of this transaction that redis-server gets when Tern has run it; None where it gets each at once.
+    pub late: Option<Vec<Late>>,
+    /// When the lines that are compared now were sent.
+    pub began: Instant,
 }
 
 /// Counts of a run, for its report.
@@ -55,6 +63,10 @@ pub struct Tally {
     pub commands: BTreeMap<String, usize>,
     /// How often each deliberate difference was met.
     pub meant: Vec<usize>,
+    /// Lines of `commands` that both ran inside MULTI where the answer is a choice, or where a key lapses behind EXEC.
+    pub late: usize,
+    /// The longest that both servers took for lines sent together: no two of their clocks were read further apart.
+    pub longest: Duration,
 }
 
 /// The two servers.
@@ -68,7 +80,7 @@ pub struct Ports {
     pub protocol: u8,
 }
 
-type Outcome<T> = Result<T, Mismatch>;
+pub type Outcome<T> = Result<T, Mismatch>;
 
 /// Runs `steps` from an empty state on two fresh connections, then compares all that the servers hold.
 pub fn run(ports: Ports, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
@@ -86,11 +98,13 @@ pub fn run(ports: Ports, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
         let both = &mut conns[steps[at].conn];
         let plain = |s: &&Step| s.kind == Kind::Plain && s.conn == steps[at].conn;
         let window = steps[at..].iter().take(WINDOW).take_while(plain).count();
-        let done = if window > 0 {
-            both.window(at, &steps[at..at + window], tally)
-        } else {
-            both.special(ports, at, &steps[at], tally)
+        let late = both.late.is_some() || both.queued.is_some() && steps[at].kind.is_chosen();
+        let done = match window {
+            _ if late => both.line_late(ports, at, &steps[at], tally),
+            0 => both.special(ports, at, &steps[at], tally),
+            window => both.window(at, &steps[at..at + window], tally),
         };
+        let window = if late { 1 } else { window };
         if let Err(mismatch) = done {
             let (before, conn) = (&steps[..mismatch.step], steps[at].conn);
             let Some(which) = parting(before, conn, &mismatch) else { return Err(mismatch) };
@@ -99,7 +113,7 @@ pub fn run(ports: Ports, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
         }
         at += window.max(1);
     }
-    compare_states(ports, steps.len())
+    compare_states(ports, steps.len(), tally)
 }
 
 /// The deliberate difference after which the two states are no longer the same: the EXEC ran on one side, and a key that it watches was in
@@ -132,14 +146,15 @@ fn parting(before: &[Step], conn: usize, mismatch: &Mismatch) -> Option<usize> {
     met.then(|| DELIBERATE.iter().position(|d| d.name.starts_with("WATCH sees")))?
 }
 
-fn words(line: &str) -> Argv {
+/// A line of words.
+pub fn words(line: &str) -> Argv {
     line.split(' ').map(|w| w.as_bytes().to_vec()).collect()
 }
 
 impl Both {
     fn connect(ports: Ports) -> io::Result<Both> {
-        let mut both =
-            Both { redis: Client::connect(ports.redis)?, tern: Client::connect(ports.tern)?, queued: None };
+        let (redis, tern) = (Client::connect(ports.redis)?, Client::connect(ports.tern)?);
+        let mut both = Both { redis, tern, queued: None, late: None, began: Instant::now() };
         if ports.protocol == 3 {
             let hello = words("HELLO 3");
             both.redis.try_run(&hello)?;
@@ -149,8 +164,9 @@ impl Both {
     }
 
     /// Sends the lines of all steps, then compares all replies.
-    fn window(&mut self, at: usize, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
+    pub fn window(&mut self, at: usize, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
         let bytes: Vec<u8> = steps.iter().flat_map(|s| request(&s.argv)).collect();
+        self.began = Instant::now();
         self.redis.send_raw(&bytes).expect("redis-server reads");
         let sent = self.tern.send_raw(&bytes).map_err(|e| e.to_string());
         for (i, step) in steps.iter().enumerate() {
@@ -165,10 +181,12 @@ impl Both {
                 return Err(differs);
             }
         }
+        tally.took(self.began.elapsed());
         Ok(())
     }
 
-    fn judge(
+    /// Compares the replies to a line.
+    pub fn judge(
         &mut self,
         at: usize,
         argv: &Argv,
@@ -177,11 +195,12 @@ impl Both {
         tally: &mut Tally,
     ) -> Outcome<()> {
         tally.count(argv);
+        tally.took(self.began.elapsed());
         let queued = self.queued.clone().unwrap_or_default();
         let verdict = if redis.raw == tern.raw {
             Verdict::Same
         } else {
-            compare(argv, &queued, &redis.value, &tern.value)
+            compare(argv, &queued, &redis.value, &tern.value, tally.apart())
         };
         self.follow(argv, &redis.value);
         match verdict {
@@ -208,13 +227,14 @@ impl Both {
     }
 
     fn ask(&mut self, at: usize, argv: &Argv) -> Outcome<(Reply, Reply)> {
+        self.began = Instant::now();
         let redis = self.redis.try_run(argv).expect("redis-server answers");
         let tern = self.tern.try_run(argv).map_err(|e| mismatch(at, argv, &redis, &e.to_string()))?;
         Ok((redis, tern))
     }
 
     /// Both must answer the same bytes.
-    fn expect_same(&mut self, at: usize, argv: &Argv) -> Outcome<Reply> {
+    pub fn expect_same(&mut self, at: usize, argv: &Argv) -> Outcome<Reply> {
         let (redis, tern) = self.ask(at, argv)?;
         if redis.raw != tern.raw {
             return Err(mismatch(at, argv, &redis, &text(&tern.raw)));
@@ -222,7 +242,8 @@ impl Both {
         Ok(redis)
     }
 
-    fn special(&mut self, ports: Ports, at: usize, step: &Step, tally: &mut Tally) -> Outcome<()> {
+    /// A line that is more than its reply, or one alone.
+    pub fn special(&mut self, ports: Ports, at: usize, step: &Step, tally: &mut Tally) -> Outcome<()> {
         if self.queued.is_some() && step.kind != Kind::Quit {
             return Ok(());
         }
@@ -231,10 +252,10 @@ impl Both {
             Kind::Plain => self.window(at, std::slice::from_ref(step), tally),
             Kind::Lapse => {
                 self.window(at, std::slice::from_ref(step), tally)?;
-                std::thread::sleep(Duration::from_millis(25));
+                std::thread::sleep(LAPSED);
                 self.expect_same(at, &vec![b"EXISTS".to_vec(), argv[1].clone()]).map(drop)
             }
-            Kind::Silent => self.silent(at, argv),
+            Kind::Silent => self.silent(at, argv, tally),
             Kind::Quit => {
                 self.window(at, std::slice::from_ref(step), tally)?;
                 self.quit(ports, at, argv)
@@ -248,12 +269,13 @@ impl Both {
     }
 
     /// Nothing may come for `argv`: the replies to what surrounds it follow each other.
-    fn silent(&mut self, at: usize, argv: &Argv) -> Outcome<()> {
+    fn silent(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
         let lines =
             [words("CLIENT REPLY OFF"), argv.clone(), words("CLIENT REPLY ON"), words("CLIENT REPLY SKIP")];
         let mut bytes: Vec<u8> = lines.iter().flat_map(|l| request(l)).collect();
         bytes.extend(request(argv));
         bytes.extend(request(&words("ECHO end")));
+        let began = Instant::now();
         for client in [&mut self.redis, &mut self.tern] {
             let _ = client.send_raw(&bytes);
         }
@@ -264,6 +286,7 @@ impl Both {
                 return Err(mismatch(at, argv, &redis, &text(&tern.raw)));
             }
         }
+        tally.took(began.elapsed());
         Ok(())
     }
 
@@ -288,21 +311,23 @@ impl Both {
 
     /// Follows the cursor on both sides. What is found must be the same set.
     fn scan(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
-        let place = if argv[0].eq_ignore_ascii_case(b"SCAN") { 1 } else { 2 };
         let (redis, tern) = self.ask(at, argv)?;
-        if redis.value.is_error() || tern.value.is_error() || argv.get(place).is_none_or(|c| c != b"0") {
-            let (shape_r, shape_t) =
-                (redis.value.items().map(<[Value]>::len), tern.value.items().map(<[Value]>::len));
-            if shape_r.is_some() && shape_r == shape_t {
+        if redis.value.is_error() || tern.value.is_error() || !chosen::starts(argv) {
+            if chosen::judge(Kind::Scan, argv, std::slice::from_ref(&redis.value), &tern.value, true)
+                == Some(true)
+            {
                 return Ok(());
             }
             return self.judge(at, argv, &redis, &tern, tally);
         }
         tally.count(argv);
-        let (redis, tern) = (scan_all(&mut self.redis, argv, place), scan_all(&mut self.tern, argv, place));
+        let (redis, tern) = (walk(&mut self.redis, argv, |_, _| true), {
+            let fits = |cursor: &[u8], length: usize| chosen::page_fits(argv, cursor, length);
+            walk(&mut self.tern, argv, fits)
+        });
         let all = |found: &Result<Vec<Vec<u8>>, String>| found.clone().map(BTreeSet::from_iter);
         // Redis may say a thing twice; here nothing is, where nothing changes meanwhile.
-        let once = tern.as_ref().is_ok_and(|found| found.len() == all(&tern).map_or(0, |all| all.len()));
+        let once = tern.as_ref().is_ok_and(|found| chosen::unique(found));
         if redis.is_ok() && all(&redis) == all(&tern) && once {
             return Ok(());
         }
@@ -319,8 +344,7 @@ impl Both {
         let same_kind = std::mem::discriminant(&redis.value) == std::mem::discriminant(&tern.value);
         let (had_r, had_t) =
             (self.remove(false, &argv[1], &popped_t), self.remove(true, &argv[1], &popped_r));
-        let unique = |v: &Vec<Vec<u8>>| v.iter().collect::<BTreeSet<_>>().len() == v.len();
-        if same_kind && popped_r.len() == popped_t.len() && unique(&popped_t) && had_r == had_t && {
+        if same_kind && popped_r.len() == popped_t.len() && chosen::unique(&popped_t) && had_r == had_t && {
             let common = popped_r.iter().filter(|m| popped_t.contains(m)).count();
             had_r as usize + common == popped_t.len()
         } {
@@ -351,11 +375,9 @@ impl Both {
             return self.judge(at, argv, &redis, &tern, tally);
         };
         tally.count(argv);
-        let unique: BTreeSet<&Vec<u8>> = sample_t.iter().collect();
-        let may_repeat = argv.get(2).is_some_and(|n| n.starts_with(b"-"));
         let same_kind = std::mem::discriminant(&redis.value) == std::mem::discriminant(&tern.value);
-        let fits =
-            same_kind && sample_r.len() == sample_t.len() && (may_repeat || unique.len() == sample_t.len());
+        let distinct = chosen::may_repeat(argv) || chosen::unique(&sample_t);
+        let fits = same_kind && sample_r.len() == sample_t.len() && distinct;
         if !fits || !self.all_members(&argv[1], &sample_t) {
             return Err(mismatch(at, argv, &redis, &format!("{tern:?}")));
         }
@@ -400,9 +422,19 @@ impl Tally {
         let name = String::from_utf8_lossy(&argv[0]).to_uppercase();
         *self.commands.entry(name).or_default() += 1;
     }
+    /// Lines sent together took so long.
+    pub fn took(&mut self, time: Duration) {
+        self.longest = self.longest.max(time);
+    }
+    /// Milliseconds by which two lives may differ that were given for as long: each was begun and is read by another clock.
+    pub fn apart(&self) -> u64 {
+        2 * self.longest.as_millis() as u64 + 2
+    }
     /// Adds what another run counted.
     pub fn add(&mut self, other: &Tally) {
         self.lines += other.lines;
+        self.late += other.late;
+        self.longest = self.longest.max(other.longest);
         for (name, count) in &other.commands {
             *self.commands.entry(name.clone()).or_default() += count;
         }
@@ -411,36 +443,46 @@ impl Tally {
     }
 }
 
-fn mismatch(step: usize, argv: &Argv, redis: &Reply, tern: &str) -> Mismatch {
+/// Where replies differ.
+pub fn mismatch(step: usize, argv: &Argv, redis: &Reply, tern: &str) -> Mismatch {
     Mismatch { step, argv: argv.clone(), redis: text(&redis.raw), tern: tern.to_owned() }
 }
 
 /// Strings of a reply that is one string or a collection of them.
-fn members(value: &Value) -> Option<Vec<Vec<u8>>> {
+pub fn members(value: &Value) -> Option<Vec<Vec<u8>>> {
     if let Value::Bulk(member) = value {
         return Some(vec![member.clone()]);
     }
     value.items()?.iter().map(|v| v.bytes().map(<[u8]>::to_vec)).collect()
 }
 
-fn scan_all(client: &mut Client, argv: &Argv, place: usize) -> Result<Vec<Vec<u8>>, String> {
-    let (mut found, mut argv) = (Vec::new(), argv.clone());
+/// All that a walk finds. `fits`: whether a page may be as long, by the cursor behind it.
+fn walk(
+    client: &mut Client,
+    argv: &Argv,
+    fits: impl Fn(&[u8], usize) -> bool,
+) -> Result<Vec<Vec<u8>>, String> {
+    let (mut found, mut line) = (Vec::new(), argv.clone());
     for _ in 0..100_000 {
-        let reply = client.try_run(&argv).map_err(|e| e.to_string())?.value;
-        let Some([cursor, items]) = reply.items() else { return Err(format!("{reply:?}")) };
-        found.extend(members(items).ok_or_else(|| format!("{items:?}"))?);
-        argv[place] = cursor.bytes().unwrap_or_default().to_vec();
-        if argv[place] == b"0" {
+        let reply = client.try_run(&line).map_err(|e| e.to_string())?.value;
+        let (cursor, names) = chosen::page(&reply).ok_or_else(|| format!("{reply:?}"))?;
+        if !fits(&cursor, names.len()) {
+            return Err(format!("a page of {} before cursor {}", names.len(), text(&cursor)));
+        }
+        found.extend(names);
+        if cursor == b"0" {
             return Ok(found);
         }
+        line[chosen::place(argv)] = cursor;
     }
     Err("the cursor never came back to 0".into())
 }
 
 /// Every key of a few databases: type, life, content.
-fn compare_states(ports: Ports, at: usize) -> Outcome<()> {
+fn compare_states(ports: Ports, at: usize, tally: &Tally) -> Outcome<()> {
     let states =
         [ports.redis, ports.tern].map(|port| state(port).unwrap_or_else(|e| vec![(e.to_string(), 0)]));
+    let far = |a, b| a != b && times_differ(a, b, tally.apart());
     let differing =
         states[0].iter().zip(&states[1]).find(|(redis, tern)| redis.0 != tern.0 || far(redis.1, tern.1));
     let last = |i: usize| states[i].get(states[1 - i].len()).cloned();
@@ -458,11 +500,7 @@ fn compare_states(ports: Ports, at: usize) -> Outcome<()> {
     }
 }
 
-fn far(a: i64, b: i64) -> bool {
-    a.signum() != b.signum() || a.abs_diff(b) > PATIENCE * 1000
-}
-
-/// Lines "database, key, type, content" with the time to live.
+/// Lines "database, key, type, content" with the time when it ends.
 fn state(port: u16) -> io::Result<Vec<(String, i64)>> {
     let mut client = Client::connect(port)?;
     let mut lines = Vec::new();
@@ -475,7 +513,7 @@ fn state(port: u16) -> io::Result<Vec<(String, i64)>> {
             let ask =
                 |client: &mut Client, name: &[u8]| client.try_run(&[name, key.as_slice()]).map(|r| r.value);
             let kind = ask(&mut client, b"TYPE")?;
-            let life = ask(&mut client, b"PTTL")?.int().unwrap_or(i64::MIN);
+            let life = ask(&mut client, b"PEXPIRETIME")?.int().unwrap_or(i64::MIN);
             let content = match kind.bytes() {
                 Some(b"set") => {
                     let mut all = members(&ask(&mut client, b"SMEMBERS")?).unwrap_or_default();

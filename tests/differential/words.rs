@@ -156,3 +156,12 @@ pub const PAYLOADS: &[&[u8]] = &[
     b"\x00\x05hello\xff\x00cr\xdfve4 \x0a",
     b"short",
 ];
+/// What DIGEST answers of "hello", "1" and the empty string, in both cases, and what is no digest.
+pub const DIGESTS: &[&[u8]] = &[
+    b"9555e8555c62dcfd",
+    b"9555E8555C62DCFD",
+    b"b6acb9d84a38ff74",
+    b"0000000000000000",
+    b"123",
+    b"xyzxyzxyzxyzxyzx",
+];

@@ -235,7 +235,7 @@ fn excused(label: &str, row: Option<&Row>, argv: &Argv, redis: &Value, tern: &Va
     if !redis.is_error() && !tern.is_error() {
         return Some("both answer");
     }
-    if compare(argv, &[], redis, tern) != Verdict::Differ {
+    if compare(argv, &[], redis, tern, 0) != Verdict::Differ {
         return Some("differences.rs");
     }
     let show = |v: &Value| if v.is_error() { text(v.bytes().unwrap_or_default()) } else { "answers".into() };

@@ -1,0 +1,126 @@
+//! Answers that a server chooses: SPOP, SRANDMEMBER, RANDOMKEY, pages of SCAN and SSCAN; and DBSIZE, which may count keys that have expired.
+//!
+//! In a transaction redis-server is asked for what it must be, in the same EXEC: [`lines`] are sent there in place of the line, and
+//! [`judge`] reads what they say. What Tern popped is removed there, so what follows compares.
+
+use crate::generate::{Argv, Kind};
+use crate::run::members;
+use crate::support::resp::Value;
+use std::collections::BTreeSet;
+
+/// A COUNT that walks over everything in one call of redis-server.
+const ALL: &str = "10000000";
+/// A key that no template names: SMEMBERS of it says what an empty set looks like in the protocol of the connection.
+const NOBODY: &str = "a key that is never made";
+/// Members that SSCAN may answer at once, because the set has a small form.
+const SMALL: usize = 512;
+
+/// What redis-server runs in place of `argv`, to which Tern has answered `tern`.
+pub fn lines(kind: Kind, argv: &Argv, tern: &Value) -> Vec<Argv> {
+    let own = argv.clone();
+    let of = |words: &[&[u8]]| words.iter().map(|w| w.to_vec()).collect::<Argv>();
+    let with = |name: &str, members: Argv| [of(&[name.as_bytes(), &argv[1]]), members].concat();
+    let chosen = members(tern).filter(|all| !all.is_empty());
+    match (kind, chosen) {
+        (Kind::Pop, Some(popped)) if wanted(argv).is_some() => {
+            vec![of(&[b"SCARD", &argv[1]]), with("SREM", popped), of(&[b"SMEMBERS", NOBODY.as_bytes()])]
+        }
+        (Kind::Sample, Some(sample)) => vec![own, with("SMISMEMBER", sample)],
+        (Kind::RandomKey, Some(key)) => vec![own, of(&[b"EXISTS", &key[0]])],
+        (Kind::Count, _) => vec![own, of(&[b"KEYS", b"*"])],
+        (Kind::Scan, _) if starts(argv) && tern.items().is_some() => {
+            vec![own.clone(), [own, of(&[b"COUNT", ALL.as_bytes()])].concat()]
+        }
+        _ => vec![own],
+    }
+}
+
+/// Whether Tern's answer is one that redis-server could have given. None: they must be equal, or differ as other lines may.
+/// `typed`: whether both speak one protocol, so that an array is no set.
+pub fn judge(kind: Kind, argv: &Argv, redis: &[Value], tern: &Value, typed: bool) -> Option<bool> {
+    let alike = |a: &Value, b: &Value| !typed || std::mem::discriminant(a) == std::mem::discriminant(b);
+    match (kind, redis) {
+        (Kind::Pop, [card, removed, empty]) => {
+            let popped = members(tern)?;
+            let form = if argv.len() == 2 { matches!(tern, Value::Bulk(_)) } else { alike(tern, empty) };
+            let count = wanted(argv)?.min(usize::try_from(card.int()?).ok()?);
+            Some(form && popped.len() == count && removed.int() == Some(count as i64))
+        }
+        (Kind::Sample, [sample, found]) => {
+            let (ours, theirs) = (members(tern)?, members(sample)?);
+            let all = found.items()?.iter().all(|one| *one == Value::Int(1));
+            Some(
+                alike(sample, tern)
+                    && ours.len() == theirs.len()
+                    && (may_repeat(argv) || unique(&ours))
+                    && all,
+            )
+        }
+        (Kind::RandomKey, [_, exists]) => Some(matches!(tern, Value::Bulk(_)) && *exists == Value::Int(1)),
+        (Kind::Count, [all, live]) => {
+            let (least, most) = (live.items()?.len() as i64, all.int()?);
+            Some((least..=most).contains(&tern.int()?))
+        }
+        (Kind::Scan, [_, everything]) => {
+            let (cursor, page) = page(tern)?;
+            let (_, everything) = self::page(everything)?;
+            let all: BTreeSet<_> = everything.into_iter().collect();
+            let found: BTreeSet<_> = page.iter().cloned().collect();
+            let whole = cursor != b"0" || found == all;
+            Some(unique(&page) && found.is_subset(&all) && whole && page_fits(argv, &cursor, page.len()))
+        }
+        (Kind::Scan, [theirs]) if theirs.items().is_some() => {
+            Some(alike(theirs, tern) && theirs.items()?.len() == tern.items()?.len())
+        }
+        _ => None,
+    }
+}
+
+/// Whether a page of Tern's may be as long. SCAN never answers more than COUNT; SSCAN answers as many as that, but for small sets.
+pub fn page_fits(argv: &Argv, cursor: &[u8], length: usize) -> bool {
+    let options = &argv[place(argv) + 1..];
+    let word = |name: &str| {
+        let pair = options.chunks(2).rfind(|pair| pair[0].eq_ignore_ascii_case(name.as_bytes()))?;
+        Some(String::from_utf8_lossy(pair.get(1)?).into_owned())
+    };
+    let count: usize = word("COUNT").map_or(10, |n| n.parse().unwrap_or(usize::MAX));
+    if argv[0].eq_ignore_ascii_case(b"SCAN") {
+        return length <= count;
+    }
+    let ended = cursor == b"0";
+    length <= count.max(if ended { SMALL } else { 0 })
+        && (ended || word("MATCH").is_some() || length == count)
+}
+
+/// Where a line of SCAN or SSCAN has its cursor.
+pub fn place(argv: &Argv) -> usize {
+    if argv[0].eq_ignore_ascii_case(b"SCAN") { 1 } else { 2 }
+}
+
+/// Whether a walk begins with this line.
+pub fn starts(argv: &Argv) -> bool {
+    argv.get(place(argv)).is_some_and(|cursor| cursor == b"0")
+}
+
+/// Cursor and names of a page.
+pub fn page(value: &Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+    let [cursor, items] = value.items()? else { return None };
+    Some((cursor.bytes()?.to_vec(), members(items)?))
+}
+
+/// Whether SRANDMEMBER may say a member twice.
+pub fn may_repeat(argv: &Argv) -> bool {
+    argv.get(2).is_some_and(|n| n.starts_with(b"-"))
+}
+
+/// Whether nothing is in there twice.
+pub fn unique(all: &[Vec<u8>]) -> bool {
+    all.iter().collect::<BTreeSet<_>>().len() == all.len()
+}
+
+/// How many members a SPOP wants. None: nothing that a server takes for a number.
+fn wanted(argv: &Argv) -> Option<usize> {
+    let Some(count) = argv.get(2) else { return Some(1) };
+    let n: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
+    (n.to_string().as_bytes() == count.as_slice()).then_some(n)
+}
