@@ -166,8 +166,8 @@ impl<'a> When<'a> {
             }
             When::Digest(want, hex) => {
                 let Some(digest) = digest(s, slot).await? else { return Ok(!want) };
-                // Redis looks at its form only where it has something to compare it with.
-                if hex.len() != 16 || !hex.iter().all(u8::is_ascii_hexdigit) {
+                // Redis looks at its length alone, and only where it has something to compare it with.
+                if hex.len() != 16 {
                     return Err(ReplyError::new("ERR must be exactly 16 hexadecimal characters").into());
                 }
                 hex.eq_ignore_ascii_case(digest.as_bytes()) == *want
@@ -309,8 +309,10 @@ pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
 type Pairs<'a> = (&'a [Bytes], When<'a>, Ttl<'a>);
 
 fn msetex_arguments<'a>(mut args: Args<'a>) -> ArgResult<Pairs<'a>> {
-    let number = parse_i64(args.next()?).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
-    let number = number.ok_or(ReplyError::new("ERR invalid numkeys value"))?;
+    // Redis reads a C int.
+    let number = parse_i64(args.next()?).and_then(|n| i32::try_from(n).ok()).filter(|n| *n > 0);
+    let number =
+        number.and_then(|n| usize::try_from(n).ok()).ok_or(ReplyError::new("ERR invalid numkeys value"))?;
     let pairs = number.checked_mul(2).and_then(|n| args.take(n).ok());
     let pairs = pairs.ok_or(ReplyError::new("ERR wrong number of key-value pairs"))?;
     let (mut when, mut ttl) = (When::Always, Ttl::Default);
