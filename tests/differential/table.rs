@@ -71,11 +71,11 @@ const NEWER: &[(&str, &str)] = &[
 ];
 
 /// The elements of COMMAND INFO, in their order; the tenth, the subcommands, is compared row by row.
-const ELEMENTS: [&str; 9] =
+pub const ELEMENTS: [&str; 9] =
     ["name", "arity", "flags", "first key", "last key", "step", "categories", "tips", "key specifications"];
 
 /// COMMAND INFO of `label` (`get`, `client|id`), and the labels of its subcommands.
-fn info_of(client: &mut Client, label: &str) -> Option<(Vec<Value>, BTreeSet<String>)> {
+pub fn info_of(client: &mut Client, label: &str) -> Option<(Vec<Value>, BTreeSet<String>)> {
     let reply = client.run(&["COMMAND", "INFO", label]).value;
     let info = reply.items()?.first()?.items()?;
     let (facts, subs) = info.split_at_checked(ELEMENTS.len())?;
@@ -96,7 +96,8 @@ fn without_notes(value: &Value) -> Value {
     }
 }
 
-fn names(client: &mut Client) -> Vec<String> {
+/// Labels of all rows.
+pub fn names(client: &mut Client) -> Vec<String> {
     let reply = client.run(&["COMMAND", "LIST"]).value;
     let all = reply.items().expect("COMMAND LIST is an array").iter();
     all.filter_map(|v| v.bytes()).map(|b| String::from_utf8_lossy(b).into_owned()).collect()

@@ -77,13 +77,39 @@ pub fn redis(what_needs_it: &str) -> Option<Server> {
         skipped(&format!("{what_needs_it}: no redis-server"), "apt-get install redis-server");
         return None;
     };
+    Some(redis_of(&binary))
+}
+
+/// A redis-server 8.6, which the CI script puts beside the distribution's, or None after saying loudly that it is missing. Another
+/// release would answer otherwise.
+pub fn newer_redis(what_needs_it: &str) -> Option<Server> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let named = std::env::var_os("TERN_NEWER_REDIS").map(PathBuf::from);
+    let binary = named.or_else(|| Some(cache?.join("tern/redis-newer/redis-server")));
+    let version = |binary: &PathBuf| {
+        let said = Command::new(binary).arg("--version").output().ok()?.stdout;
+        Some(String::from_utf8_lossy(&said).into_owned())
+    };
+    match binary.filter(|binary| version(binary).is_some_and(|said| said.starts_with("Redis server v=8.6.")))
+    {
+        Some(binary) => Some(redis_of(&binary)),
+        None => {
+            let how = "bash .ci/run fetches it, or TERN_NEWER_REDIS=<redis-server 8.6>";
+            skipped(&format!("{what_needs_it}: no redis-server 8.6"), how);
+            None
+        }
+    }
+}
+
+fn redis_of(binary: &Path) -> Server {
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(binary);
     command
         .args(["--save", "", "--appendonly", "no", "--appendfsync", "no", "--loglevel", "warning", "--dir"])
         .arg(home.path());
     let log = home.path().join("redis.log");
-    Some(start(command, &log, Some(home)))
+    start(command, &log, Some(home))
 }
 
 fn start(command: Command, log: &Path, home: Option<TempDir>) -> Server {

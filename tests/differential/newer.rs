@@ -1,0 +1,107 @@
+//! What is newer than the oracle's release, on a redis-server 8.6: the facts of COMMAND INFO, and random lines of the commands that came
+//! since 7.0.
+
+use crate::generate::{Argv, Templates, sequence};
+use crate::run::{Ports, Tally, run};
+use crate::support::rng::Rng;
+use crate::support::server::{newer_redis, redis, tern};
+use crate::support::{env_number, say};
+use crate::table::{ELEMENTS, info_of, names};
+
+/// Commands that came since 7.0, and what prepares and shows keys.
+const LINES: Templates = &[
+    (20, "SET $k $v {IFEQ $v|IFNE $v|EX $s|PXAT $P|KEEPTTL}"),
+    (10, "SET $k $v {IFEQ $v|IFNE $v|GET|NX|XX}"),
+    (10, "SET $k $v {IFDEQ $y|IFDNE $y|KEEPTTL|XX|EX $s}"),
+    (10, "SET $k hello"),
+    (10, "SET $k 1"),
+    (14, "DELEX $k {IFEQ $v|IFNE $v|IFDEQ $y|IFDNE $y|FOO $v}"),
+    (8, "DELEX $k IFDEQ $y"),
+    (14, "DIGEST $k"),
+    (10, "MSETEX 1 $k $v {NX|XX|EX $s|PX $p|EXAT $S|PXAT $P|KEEPTTL}"),
+    (10, "MSETEX 2 $k $v $k $v {NX|XX|EX $s|PX $p|EXAT $S|PXAT $P|KEEPTTL|FOO}"),
+    (3, "MSETEX $n $k $v $k $v"),
+    (6, "SADD $k $m+"),
+    (6, "GET $k"),
+    (6, "DEL $k+"),
+    (4, "PTTL $k"),
+    (4, "PEXPIRETIME $k"),
+    (1, "CLIENT KILL MAXAGE x"),
+    (1, "CLIENT KILL MAXAGE 0"),
+    (1, "WAITAOF 2 0 0"),
+    (1, "WAITAOF 0 -1 0"),
+    (1, "WAITAOF 0 x 0"),
+    (6, "MULTI"),
+    (8, "EXEC"),
+    (4, "WATCH $k"),
+];
+const STEPS: usize = 500;
+const SEQUENCES: u64 = 12;
+/// `TERN_SEED` says another one.
+const SEED: u64 = 1;
+
+#[test]
+fn commands_since_redis_7_0_answer_as_those_of_8_6() {
+    let Some(redis) = newer_redis("newer commands differential test") else { return };
+    let tern = tern(&["--appendfsync", "no"]);
+    let seed = env_number("TERN_SEED").unwrap_or(SEED);
+    let mut tally = Tally::default();
+    for n in 0..SEQUENCES {
+        let ports = Ports { redis: redis.port, tern: tern.port, protocol: 2 + (n % 2) as u8 };
+        let mut steps = sequence(&mut Rng::new(Rng::new(Rng::new(seed).next() ^ n).next()), LINES, STEPS);
+        steps.retain(|step| !is_odd(&step.argv));
+        if let Err(mismatch) = run(ports, &steps, &mut tally) {
+            panic!("TERN_SEED={seed}, sequence {n}\n{mismatch}");
+        }
+    }
+    say(&format!("differential, commands since 7.0: {} compared", tally.lines));
+    assert!(
+        tally.commands.contains_key("MSETEX") && tally.commands.contains_key("DELEX"),
+        "{:?}",
+        tally.commands
+    );
+}
+
+/// Where redis-server 8.6 is no model: it answers a SET with GET twice where the digest is none, with the old value, then with the error;
+/// and it takes NX and XX behind a comparison, which its documentation excludes.
+fn is_odd(argv: &Argv) -> bool {
+    let has =
+        |words: &[&str]| argv.iter().any(|arg| words.iter().any(|w| arg.eq_ignore_ascii_case(w.as_bytes())));
+    let compares = has(&["IFEQ", "IFNE", "IFDEQ", "IFDNE"]);
+    argv[0].eq_ignore_ascii_case(b"SET")
+        && (has(&["GET"]) && has(&["IFDEQ", "IFDNE"]) || has(&["NX", "XX"]) && compares)
+}
+
+/// Rows that differ on purpose, and why.
+const MEANT: &[(&str, &str)] =
+    &[("delex", "what it compares with, it reads: who may only write a key would learn its value")];
+
+#[test]
+fn command_info_of_newer_commands_equals_that_of_redis_8_6() {
+    let Some(older) = redis("newer COMMAND INFO differential test") else { return };
+    let Some(redis) = newer_redis("newer COMMAND INFO differential test") else { return };
+    let tern = tern(&[]);
+    let (mut older, mut redis, mut tern) = (older.client(), redis.client(), tern.client());
+    let (mut complaints, mut compared, mut used) = (Vec::new(), 0, Vec::new());
+    for label in names(&mut tern) {
+        if info_of(&mut older, &label).is_some() {
+            continue; // `table.rs` compares it
+        }
+        let Some((expected, _)) = info_of(&mut redis, &label) else { continue };
+        let (got, _) = info_of(&mut tern, &label).unwrap();
+        compared += 1;
+        let differ: Vec<_> =
+            ELEMENTS.iter().zip(expected.iter().zip(&got)).filter(|(_, (a, b))| a != b).collect();
+        if let Some((meant, _)) = MEANT.iter().find(|(name, _)| *name == label) {
+            used.extend((!differ.is_empty()).then_some(*meant));
+            continue;
+        }
+        let differ = differ.into_iter();
+        complaints
+            .extend(differ.map(|(what, (a, b))| format!("{label}: {what}\n  redis: {a:?}\n  tern:  {b:?}")));
+    }
+    say(&format!("COMMAND INFO of redis-server 8.6: {compared} rows compared"));
+    assert!(compared >= 10, "only {compared} rows are in both");
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+    assert_eq!(used.len(), MEANT.len(), "only these differ: {used:?}");
+}
