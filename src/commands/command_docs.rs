@@ -80,7 +80,8 @@ impl KeyIndex {
         let kind = self.kind(row, a);
         let mut pairs = vec![("name", Reply::text(a.name.clone()))];
         if !matches!(a.kind, Kind::Block(_) | Kind::OneOf(_)) {
-            pairs.push(("display_text", Reply::text(a.name.clone())));
+            let shown = if kind == "pattern" { "pattern" } else { a.name.as_str() };
+            pairs.push(("display_text", Reply::text(shown.to_owned())));
         }
         pairs.push(("type", Reply::bulk_static(kind)));
         let found_by_pattern = row.keys.iter().position(|spec| spec.find == FindKeys::Unknown);
