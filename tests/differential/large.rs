@@ -1,5 +1,5 @@
-//! Sets of many chunks, more than one read of the store returns: 48 000 members, half of them far from each other (a chunk holds a few
-//! hundred of those), the others words and numbers close to each other. All that is done with sets is done with these, inside MULTI too.
+//! Sets of many chunks: 48 000 members, half of them far from each other (a chunk holds a few hundred of those), the others words and
+//! numbers close to each other. All that is done with sets is done with these, inside MULTI too.
 
 use crate::generate::{Argv, Kind, Step, Templates, sequence};
 use crate::run::{Ports, Tally, run};
