@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 
+from checked import accepted, in_turn, info, output, without_errors
 from compare import Server, free_port, processor, start, version
 
 # Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member), what is there before.
@@ -74,8 +75,7 @@ def tern(binary, n, store, directory):
 def counters(servers):
     total = {"store_commits": 0, "store_conflicts": 0}
     for s in servers:
-        info = subprocess.run(["redis-cli", "-p", str(s.port), "info", "all"], capture_output=True, text=True, timeout=30)
-        for line in info.stdout.split():
+        for line in info(s, "all").split():
             name, _, value = line.partition(":")
             if name in total:
                 total[name] += int(value)
@@ -91,32 +91,38 @@ def load(servers, args, pipeline, requests, clients):
         own = [arg.replace("{server}", str(number)) for arg in args]
         command = ["redis-benchmark", "-p", str(s.port), "-c", str(c), "-P", str(pipeline), "-n", str(n), "--csv", *own]
         runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-    rows = [run.communicate(timeout=240)[0].strip().splitlines()[-1].split('","') for run in runs]
+    outs = [run.communicate(timeout=240)[0] for run in runs]
     seconds = time.monotonic() - begin
+    rows = [accepted(run.args, run.returncode, out).strip().splitlines()[-1].split('","') for run, out in zip(runs, outs)]
     # test, rps, avg, min, p50, p95, p99, max
     return n * len(servers) / seconds, max(float(r[4]) for r in rows), max(float(r[7].strip('"')) for r in rows)
 
 
 def measure(servers, case, pipeline, a):
+    """One round: what `load` says, commits and conflicts."""
     name, args, fill = case
-    subprocess.run(["redis-cli", "-p", str(servers[0].port), "flushall"], check=True, capture_output=True, timeout=60)
-    if fill:
-        command = ["redis-benchmark", "-p", str(servers[0].port), "-c", "50", "-q", *fill]
-        subprocess.run(command, check=True, capture_output=True, timeout=240)
-    before = counters(servers)
+    output(["redis-cli", "-e", "-p", str(servers[0].port), "flushall"], 60)
     requests = a.requests * (4 if pipeline > 1 else 1)
-    rounds = [load(servers, args, pipeline, requests, a.clients) for _ in range(a.rounds)]
-    after = counters(servers)
-    commits, conflicts = (after[k] - before[k] for k in ("store_commits", "store_conflicts"))
+    with without_errors(*servers):
+        if fill:
+            output(["redis-benchmark", "-p", str(servers[0].port), "-c", "50", "-q", *fill])
+        before = counters(servers)
+        figures = load(servers, args, pipeline, requests, a.clients)
+        after = counters(servers)
+    return *figures, *(after[k] - before[k] for k in ("store_commits", "store_conflicts"))
+
+
+def row(kind, pipeline, case, rounds):
     rate, p50, worst = (statistics.median(r[i] for r in rounds) for i in range(3))
+    commits, conflicts = (sum(r[i] for r in rounds) for i in (3, 4))
     share = f"{100 * conflicts / (commits + conflicts):.2f} %" if commits + conflicts else "-"
-    return rate, p50, worst, share
+    name, servers = kind
+    return f"| {name} | {len(servers)} | {pipeline} | {case[0]} | {rate:,.0f} | {p50:.2f} | {worst:.1f} | {share} |"
 
 
 def ceilings(program, cluster):
     """Rows of what the client library reaches alone."""
-    run = subprocess.run([program, cluster.file], capture_output=True, text=True, check=True, timeout=120)
-    for name, keys, rate in map(str.split, run.stdout.splitlines()):
+    for name, keys, rate in map(str.split, output([program, cluster.file], 120).splitlines()):
         yield f"| FoundationDB, client library alone | - | {keys} | {name} | {int(rate):,} | - | - | - |"
 
 
@@ -137,35 +143,33 @@ def main():
         "",
         f"Machine: {processor()}, Linux {platform.release()}. {version(['redis-server', '--version'])}. "
         f"{version([binary, '--version'])}. {version([program('fdbserver'), '--version']).splitlines()[0]}.",
-        f"`python3 bench/cluster.py {' '.join(sys.argv[1:])}`: medians of the rounds, {a.clients} clients in all. "
+        f"`python3 bench/cluster.py {' '.join(sys.argv[1:])}`: medians of the rounds, each beginning with another store, {a.clients} clients in all. "
         "Cluster, servers and load share the machine.",
         "",
         "| store | servers | pipeline | test | requests/s | p50 ms | longest ms | conflicts of commits |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    print("\n".join(lines))
     with tempfile.TemporaryDirectory() as directory:
-        cluster = Cluster(directory)
-        fleet = [tern(binary, n, f"fdb:{cluster.file}", directory) for n in range(max(map(int, a.servers.split(","))))]
-        alone = [start("redis", binary, "everysec", directory), start("tern", binary, "always", directory)]
-        kinds = [("FoundationDB", fleet[:int(n)]) for n in a.servers.split(",")]
-        kinds += [("redis-server, everysec", alone[:1]), ("embedded, always", alone[1:])]
+        cluster, running = Cluster(directory), []
         try:
-            for line in ceilings(os.path.abspath(a.ceiling), cluster) if a.ceiling else []:
-                lines.append(line)
-                print(line, flush=True)
-            for kind, servers in kinds:
-                for pipeline in map(int, a.pipelines.split(",")):
-                    for case in CASES:
-                        rate, p50, worst, share = measure(servers, case, pipeline, a)
-                        line = (f"| {kind} | {len(servers)} | {pipeline} | {case[0]} | {rate:,.0f} | {p50:.2f} | "
-                                f"{worst:.1f} | {share} |")
-                        lines.append(line)
-                        print(line, flush=True)
+            for n in range(max(map(int, a.servers.split(",")))):
+                running.append(tern(binary, n, f"fdb:{cluster.file}", directory))
+            kinds = [("FoundationDB", running[:int(n)]) for n in a.servers.split(",")]
+            for name, kind, policy in [("redis-server, everysec", "redis", "everysec"), ("embedded, always", "tern", "always")]:
+                running.append(start(kind, binary, policy, directory))
+                kinds.append((name, running[-1:]))
+            if a.ceiling:
+                lines += ceilings(os.path.abspath(a.ceiling), cluster)
+            cells = [(pipeline, case) for pipeline in map(int, a.pipelines.split(",")) for case in CASES]
+            rounds = [in_turn(kinds, n, lambda kind: [measure(kind[1], case, pipeline, a) for pipeline, case in cells])
+                      for n in range(a.rounds)]
+            for at, kind in enumerate(kinds):
+                lines += [row(kind, *cell, [r[at][n] for r in rounds]) for n, cell in enumerate(cells)]
         finally:
-            for s in fleet + alone:
+            for s in running:
                 s.stop()
             cluster.stop()
+    print("\n".join(lines))
     if a.out:
         with open(a.out, "w") as f:
             f.write("\n".join(lines) + "\n")

@@ -4,7 +4,8 @@
     cargo build --release
     python3 bench/compare.py --tern target/release/tern [--rounds 5] [--out bench/results/NAME.md]
 
-Both servers run on 127.0.0.1 with fresh directories; each policy of appendfsync on both. Only ratios of one run mean
+Both servers run on 127.0.0.1 with fresh directories; each policy of appendfsync on both. They take turns at being the first
+of a round. A load that fails, or that is answered with errors, ends the run (bench/checked.py). Only ratios of one run mean
 something: the machine may be shared. Needs redis-server, redis-cli and redis-benchmark.
 """
 import argparse
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from checked import in_turn, output, without_errors
 
 # The cases: name, redis-benchmark arguments, and what is there before (arguments of a run that is not counted).
 # Keys and members are drawn from 100 000 where there is an -r.
@@ -76,16 +79,17 @@ def start(kind, binary, policy, directory):
 
 def prepare(server, fill):
     """An empty server, then what the case needs."""
-    run = {"check": True, "capture_output": True, "timeout": 180}
-    subprocess.run(["redis-cli", "-p", str(server.port), "flushall"], **run)
+    output(["redis-cli", "-e", "-p", str(server.port), "flushall"])
     if fill:
-        subprocess.run(["redis-benchmark", "-p", str(server.port), "-c", "50", "-q", *fill], **run)
+        with without_errors(server):
+            output(["redis-benchmark", "-p", str(server.port), "-c", "50", "-q", *fill])
 
 
 def measure(server, args, pipeline, requests, clients):
     command = ["redis-benchmark", "-p", str(server.port), "-c", str(clients), "-P", str(pipeline),
                "-n", str(requests), "-q", *args]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=180).stdout
+    with without_errors(server):
+        out = output(command)
     rates = re.findall(r"([\d.]+) requests per second, p50=([\d.]+)", out)
     if not rates:
         raise SystemExit(f"{' '.join(command)}: {out}")
@@ -93,7 +97,7 @@ def measure(server, args, pipeline, requests, clients):
 
 
 def version(command):
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return output(command).strip()
 
 
 def cpu(process):
@@ -128,7 +132,7 @@ def main():
         f"Machine: {processor()}, Linux {platform.release()}. {version(['redis-server', '--version'])}. "
         f"{version([binary, '--version'])}.",
         f"`python3 bench/compare.py {given}`: each figure is the "
-        "median of the rounds, the servers in turn, in one run. Server and load share the machine.",
+        "median of the rounds, the servers in turn, each round beginning with the other one, in one run. Server and load share the machine.",
         "",
         "| appendfsync | pipeline | test | redis/s | tern/s | ratio | min-max of the ratio | p50 ms redis | p50 ms tern |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -145,8 +149,8 @@ def main():
                         requests = a.requests * (5 if pipeline > 1 else 1)
                         for s in servers:
                             prepare(s, fill)
-                        rounds = [[measure(s, args, pipeline, requests, a.clients) for s in servers]
-                                  for _ in range(a.rounds)]
+                        rounds = [in_turn(servers, n, lambda s: measure(s, args, pipeline, requests, a.clients))
+                                  for n in range(a.rounds)]
                         redis, tern = (statistics.median(r[i][0] for r in rounds) for i in (0, 1))
                         p50 = [statistics.median(r[i][1] for r in rounds) for i in (0, 1)]
                         ratios = [r[1][0] / r[0][0] for r in rounds]

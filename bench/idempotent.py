@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an id costs: INCR with and without IDEMPOTENT, in turn, on one server, in one run.
+"""What an id costs: INCR with and without IDEMPOTENT, in turn, each round beginning with another case, on one server, in one run.
 
     cargo build --release
     python3 bench/idempotent.py --tern target/release/tern [--rounds 5] [--out bench/results/NAME.md]
@@ -12,10 +12,10 @@ import datetime
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 
+from checked import in_turn, output
 from compare import cpu, measure, processor, start, version
 
 # Keys are drawn from 100 000, ids from 10^15 and apart for each case: one that is met again with another key is an error.
@@ -62,12 +62,11 @@ def main():
         for policy in a.policies.split(","):
             server = start("tern", binary, policy, directory)
             try:
-                cli = ["redis-cli", "-p", str(server.port)]
-                subprocess.run([*cli, *OLD, *ONE], check=True, capture_output=True)
+                output(["redis-cli", "-e", "-p", str(server.port), *OLD, *ONE])
                 for pipeline in map(int, a.pipelines.split(",")):
                     requests = a.requests * (5 if pipeline > 1 else 1)
                     run(server, MANY, 16, 100000)
-                    rounds = [[run(server, words, pipeline, requests) for _, words in CASES] for _ in range(a.rounds)]
+                    rounds = [in_turn(CASES, n, lambda case: run(server, case[1], pipeline, requests)) for n in range(a.rounds)]
                     for at, (name, _) in enumerate(CASES):
                         rate, p50, used = (statistics.median(r[at][i] for r in rounds) for i in range(3))
                         all_used = [r[at][2] for r in rounds]

@@ -26,14 +26,16 @@ def executed(binary, directory, words, window, commands):
     argv = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", binary, "--appendfsync", "no"]
     server = sets.Server("tern", argv, os.path.join(directory, "data"))
     server.socket.sendall(sets.request("SET", "key", "value"))
-    length = len(server.line())
+    want = server.line()
     if words[0] == "GET":
-        length = len(b"$5\r\nvalue\r\n")
+        want = b"$5\r\nvalue\r\n"
     for _ in range(commands // window):
         server.socket.sendall(sets.request(*words) * window)
-        left = length * window
-        while left > 0:
-            left -= len(server.socket.recv(left))
+        answer = b""
+        while len(answer) < len(want) * window:
+            answer += server.receive(len(want) * window - len(answer))
+        if answer != want * window:
+            raise SystemExit(f"{' '.join(words)}: {answer[:100]!r}")
     server.stop()
     with open(out) as f:
         return int(re.search(r"^(?:summary|totals): (\d+)", f.read(), re.M).group(1))

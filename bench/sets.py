@@ -27,6 +27,8 @@ import subprocess
 import tempfile
 import time
 
+from checked import in_turn, output
+
 BATCH = 1000  # members of a SADD
 WINDOW = 8  # SADDs on their way
 SMALL = 100  # members of the small set
@@ -77,10 +79,17 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
 
+    def receive(self, most):
+        """Some bytes of a reply."""
+        some = self.socket.recv(most)
+        if not some:
+            raise SystemExit(f"{self.name} has closed the connection")
+        return some
+
     def line(self):
         out = b""
         while not out.endswith(b"\r\n"):
-            out += self.socket.recv(1)
+            out += self.receive(1)
         if out.startswith(b"-"):
             raise SystemExit(f"{self.name}: {out.decode()}")
         return out
@@ -95,7 +104,10 @@ class Server:
         count = int(self.line()[1:])
         left = count * length
         while left > 0:
-            left -= self.socket.recv_into(self.buffer, min(left, len(self.buffer)))
+            some = self.socket.recv_into(self.buffer, min(left, len(self.buffer)))
+            if some == 0:
+                raise SystemExit(f"{self.name} has closed the connection")
+            left -= some
         return count
 
     def resident(self):
@@ -103,8 +115,7 @@ class Server:
             return int(f.read().split()[1]) * 4096
 
     def disk(self):
-        out = subprocess.run(["du", "-sb", self.directory], capture_output=True, text=True).stdout
-        return int(out.split()[0])
+        return int(output(["du", "-sb", self.directory]).split()[0])
 
 
 def load(server, requests):
@@ -153,7 +164,7 @@ def is_member(server, some):
         server.socket.sendall(requests)
         replies = b""
         while len(replies) < 4 * len(some):
-            replies += server.socket.recv(4096)
+            replies += server.receive(4096)
         return replies.count(b":1\r\n")
     return run
 
@@ -183,6 +194,8 @@ def beside(server, length, times):
         server.line()
         took.append((time.perf_counter() - begin) * 1000)
         time.sleep(0.001)
+    if reader.exitcode != 0:
+        raise SystemExit(f"{server.name}: the reader beside it failed")
     took.sort()
     return took[len(took) // 2], took[len(took) * 99 // 100], took[-1], max(0, peak(server) - before)
 
@@ -230,7 +243,7 @@ def main():
     binary = os.path.abspath(a.tern)
     lines = [f"# Large sets: Tern beside redis-server, {datetime.date.today()}", "",
              f"Machine: {processor()}, Linux {platform.release()}. Two sets of {n:,} members of {len(members[0])} bytes, "
-             f"half of them in both{f', picked at random from {a.pool:,}' if a.pool else ''}. `python3 bench/sets.py`: medians of {a.rounds} rounds, the servers in turn, in one run; "
+             f"half of them in both{f', picked at random from {a.pool:,}' if a.pool else ''}. `python3 bench/sets.py`: medians of {a.rounds} rounds, the servers in turn, each round beginning with the other one, in one run; "
              "server and load share the machine. Times in ms; the ratio is Redis' time divided by Tern's."
              f"{f' Tern with `{a.options}`.' if a.options else ''}", ""]
 
@@ -265,7 +278,7 @@ def main():
             say("| command | " + " | ".join(s.name for s in servers) + " | ratio | min-max | to reach |")
             say("|---|" + "---|" * (len(servers) + 3))
             for name, make, want, times in cases(n, members):
-                rounds = [[measure(s, make, want, times) * 1000 for s in servers] for _ in range(a.rounds)]
+                rounds = [in_turn(servers, n, lambda s: measure(s, make, want, times) * 1000) for n in range(a.rounds)]
                 medians = [statistics.median(r[k] for r in rounds) for k in range(len(servers))]
                 ratios = [r[0] / r[-1] for r in rounds]
                 target = TARGETS.get(name, "under 1 ms")
