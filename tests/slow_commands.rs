@@ -4,8 +4,10 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use support::resp::{Client, Value};
-use support::server::tern;
+use support::server::{free_port, tern};
 
 const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 
@@ -138,6 +140,57 @@ fn a_histogram_counts_every_call() {
     };
     assert_eq!(names("LATENCY HISTOGRAM client", &mut c), ["client|id", "client|list"]);
     assert_eq!(names("LATENCY HISTOGRAM CLIENT|ID", &mut c), ["client|id"]);
+}
+
+/// Calls are counted all the same.
+#[test]
+fn without_latency_tracking_no_latency_is_shown() {
+    let metrics = free_port();
+    let server = tern(&["--latency-tracking", "no", "--metrics-port", &metrics.to_string()]);
+    let mut c = server.client();
+    let seen = |c: &mut Client| {
+        let stats = text(&c.line("INFO latencystats"));
+        let percentiles =
+            stats.lines().filter(|line| line.starts_with("latency_percentiles_usec_get:")).count();
+        let histogram = pairs(&c.line("LATENCY HISTOGRAM get")).pop();
+        let calls = histogram.map_or(0, |(_, facts)| pairs(&facts)[0].1.int().unwrap());
+        let measured = metric(metrics, "tern_command_seconds_count{command=\"get\"} ");
+        let info = text(&c.line("INFO commandstats"));
+        let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_get:calls=")).unwrap().to_owned();
+        let counted = line.split(',').next().unwrap().parse().unwrap();
+        let usec: f64 = line.split("usec=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+        assert!(usec > 0.0, "{line}");
+        (percentiles, calls, measured, counted)
+    };
+    let get = |c: &mut Client, n| (0..n).for_each(|_| drop(c.line("GET key")));
+    get(&mut c, 3);
+    assert_eq!(seen(&mut c), (0, 0, 0, 3));
+    assert_eq!(text(&c.line("CONFIG SET latency-tracking yes")), "OK");
+    get(&mut c, 2);
+    assert_eq!(seen(&mut c), (1, 2, 2, 5));
+    assert_eq!(text(&c.line("CONFIG SET latency-tracking no")), "OK");
+    get(&mut c, 4);
+    assert_eq!(seen(&mut c), (0, 2, 2, 9), "as in Redis, LATENCY HISTOGRAM shows what was measured before");
+    c.line("SET k v");
+    assert!(c.line("INCR k").is_error());
+    assert_eq!(
+        metric(metrics, "tern_commands_failed_total{command=\"incr\"} "),
+        1,
+        "what failed is shown all the same"
+    );
+    c.line("CONFIG RESETSTAT");
+    get(&mut c, 1);
+    assert_eq!(seen(&mut c), (0, 0, 0, 1));
+}
+
+/// A number of the metrics; 0 where there is none.
+fn metric(port: u16, name: &str) -> u64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let number = text.lines().find_map(|line| line.strip_prefix(name));
+    number.map_or(0, |n| n.parse::<f64>().unwrap() as u64)
 }
 
 #[test]

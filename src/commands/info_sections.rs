@@ -220,11 +220,11 @@ pub(super) fn cluster(out: &mut String) {
 pub(super) fn commandstats(out: &mut String, server: &Server) {
     lines!(out, "Commandstats",);
     for c in &server.telemetry.commands {
-        let (calls, rejected, failed) = (c.latency.count(), c.rejected.get(), c.failed.get());
+        let (calls, rejected, failed) = (c.calls(), c.rejected.get(), c.failed.get());
         if calls + rejected == 0 {
             continue;
         }
-        let usec = c.latency.sum() as f64 / 1000.0;
+        let usec = c.nanos() as f64 / 1000.0;
         let each = if calls > 0 { usec / calls as f64 } else { 0.0 };
         let _ = write!(
             out,

@@ -87,7 +87,7 @@ fn number(n: u64) -> Reply {
     Reply::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
-/// A container's name means its subcommands.
+/// A container's name means its subcommands. What was measured before `latency-tracking no` is shown on, as in Redis.
 async fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let names: HashSet<Vec<u8>> = args.rest().iter().map(|name| name.to_ascii_lowercase()).collect();
     let meant = |label: &str| {

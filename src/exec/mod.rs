@@ -289,6 +289,7 @@ impl Executor {
 
     fn count(&self, done: &Done, took: Duration) {
         let telemetry = &self.server.telemetry;
+        let tracked = self.server.config.get().latency_tracking;
         telemetry.on_lookups(done.lookups);
         for (call, reply) in done.ran.iter().zip(done.replies.iter().flatten()) {
             let outcome = match reply {
@@ -298,7 +299,7 @@ impl Executor {
                 }
                 _ => Outcome::Done,
             };
-            telemetry.command(table::index_of(call.row), took, outcome);
+            telemetry.command(table::index_of(call.row), took, tracked, outcome);
         }
         if done.replies.is_some() {
             slow::note(&self.server, &done.client, &done.ran, took);

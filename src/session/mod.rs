@@ -442,7 +442,8 @@ impl Session {
             self.client.tracking.caching = false;
         }
         let took = clock.monotonic() - start;
-        telemetry.command(table::index_of(call.row), took, outcome);
+        let tracked = executor.server().config.get().latency_tracking;
+        telemetry.command(table::index_of(call.row), took, tracked, outcome);
         slow::note(executor.server(), &self.client, std::slice::from_ref(call), took);
         if executor.server().monitors.is_on() {
             let ran = std::iter::once((call.row, call.argv.as_slice(), &reply));

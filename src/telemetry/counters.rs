@@ -76,8 +76,11 @@ pub struct Denials {
 pub struct CommandStats {
     /// `get`, `client|id`.
     pub label: String,
-    /// Latencies; its count is the number of calls.
+    /// Latencies of the calls while `latency-tracking` was on.
     pub latency: Histogram,
+    /// The other calls, and their nanoseconds.
+    untracked: Count,
+    untracked_nanos: Count,
     /// Calls that a gate refused.
     pub rejected: Count,
     /// Calls that ran and answered an error.
@@ -90,13 +93,33 @@ impl CommandStats {
         CommandStats {
             label,
             latency: Histogram::default(),
+            untracked: Count::default(),
+            untracked_nanos: Count::default(),
             rejected: Count::default(),
             failed: Count::default(),
         }
     }
+    /// Counts a call; `tracked`: its latency too.
+    pub fn record(&self, took: Duration, tracked: bool) {
+        if tracked {
+            return self.latency.record(took);
+        }
+        self.untracked.add(1);
+        self.untracked_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+    /// Calls that ran.
+    pub fn calls(&self) -> u64 {
+        self.latency.count() + self.untracked.get()
+    }
+    /// What they took together.
+    pub fn nanos(&self) -> u64 {
+        self.latency.sum().wrapping_add(self.untracked_nanos.get())
+    }
     /// Starts again from zero.
     pub fn reset(&self) {
         self.latency.reset();
+        self.untracked.reset();
+        self.untracked_nanos.reset();
         self.rejected.reset();
         self.failed.reset();
     }

@@ -135,10 +135,10 @@ impl Telemetry {
     pub fn with_log(self, log: log::LogControl) -> Self {
         Telemetry { log, ..self }
     }
-    /// The row at `index` ran for `took`. Errors are counted by code with [`Telemetry::error`] besides.
-    pub fn command(&self, index: usize, took: Duration, outcome: Outcome) {
+    /// The row at `index` ran for `took`; `tracked`: as `latency-tracking` says. Errors are counted by code with [`Telemetry::error`] besides.
+    pub fn command(&self, index: usize, took: Duration, tracked: bool, outcome: Outcome) {
         let Some(stats) = self.commands.get(index) else { return };
-        stats.latency.record(took);
+        stats.record(took, tracked);
         if outcome == Outcome::Failed {
             stats.failed.add(1);
         }
@@ -165,7 +165,7 @@ impl Telemetry {
     }
     /// Commands that ran.
     pub fn total_commands(&self) -> u64 {
-        self.commands.iter().map(|c| c.latency.count()).sum()
+        self.commands.iter().map(CommandStats::calls).sum()
     }
     /// The label of the row at `index`; `NULL` where there is none, as CLIENT LIST says it.
     pub fn label(&self, index: usize) -> &str {

@@ -135,7 +135,7 @@ impl Exposition {
         });
         Exposition {
             figures: figures(t).into_iter().chain(others).collect(),
-            commands: commands.filter(|c| c.latency.count + c.rejected > 0).collect(),
+            commands: commands.filter(|c| c.latency.count + c.rejected + c.failed > 0).collect(),
             errors: t.errors(),
             offences: t.offences.all().collect(),
             batches: Distribution::of(&t.batches, &TIME_BITS, NANOS),
@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn the_text_says_what_was_counted() {
         let t = Telemetry::new(vec!["get".into(), "client|id".into()], &Env::seeded(0, 1));
-        t.command(0, Duration::from_micros(3), Outcome::Done);
-        t.command(0, Duration::from_secs(40), Outcome::Failed);
+        t.command(0, Duration::from_micros(3), true, Outcome::Done);
+        t.command(0, Duration::from_secs(40), true, Outcome::Failed);
         t.rejected(1);
         t.error("WRONGTYPE");
         t.on_batch(3, Duration::from_millis(2));
