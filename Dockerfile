@@ -23,7 +23,7 @@ COPY --from=fdb /usr/lib/libfdb_c.so /opt/fdb/lib/libfdb_c.so
 COPY --from=build /out/tern /usr/local/bin/tern
 RUN groupadd --gid 10001 tern \
  && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin tern \
- && install -d -o tern -g tern /data
+ && install -d -m 0700 -o tern -g tern /data
 USER 10001:10001
 WORKDIR /data
 VOLUME /data

@@ -1,5 +1,5 @@
 //! The README cannot go stale: its table of commands is the table's, its transcripts are what a server answers, its options
-//! exist, its files are there.
+//! exist, its files are there. The README of the tests names targets, files and functions that exist.
 //!
 //! `TERN_BLESS=1 cargo test --test readme` writes the table of commands anew.
 
@@ -194,5 +194,103 @@ fn its_transcripts_are_what_a_server_answers() {
     assert!(transcripts.len() >= 2, "the transcripts are not where this test looks");
     for transcript in transcripts {
         assert_eq!(transcript, played(transcript));
+    }
+}
+
+/// The text of all Rust files at a path, with or without its ending.
+fn sources(path: &Path) -> String {
+    let file = path.with_extension("rs");
+    let mut all = std::fs::read_to_string(file).unwrap_or_default();
+    let entries = std::fs::read_dir(path).into_iter().flatten().map(|entry| entry.unwrap().path());
+    for path in entries {
+        match path.extension() {
+            Some(rs) if rs == "rs" => all.push_str(&std::fs::read_to_string(path).unwrap()),
+            None => all.push_str(&sources(&path)),
+            _ => {}
+        }
+    }
+    all
+}
+
+fn is_there(path: &Path) -> bool {
+    path.is_dir() || path.with_extension("rs").is_file()
+}
+
+/// Whether a module of this name is anywhere below a folder.
+fn has_module(folder: &Path, name: &str) -> bool {
+    let below = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    is_there(&folder.join(name)) || below.filter(|path| path.is_dir()).any(|path| has_module(&path, name))
+}
+
+/// What a name in backticks means, of the target `owner` that was named before it. A name with an ending `...` is a prefix.
+fn exists(name: &str, owner: &str) -> bool {
+    let (tests, src) = (root().join("tests"), root().join("src"));
+    let variable = name.split('=').next().unwrap();
+    if variable.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
+        return sources(&tests).contains(&format!("\"{variable}\""));
+    }
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "_/.:".contains(c)) {
+        return sources(&tests).contains(name);
+    }
+    let of_owner = tests.join(owner);
+    if let Some(prefix) = name.strip_suffix("...") {
+        return sources(&of_owner).contains(&format!("fn {prefix}"));
+    }
+    let is_function = || sources(&of_owner).contains(&format!("fn {name}("));
+    let is_module = || has_module(&src, &name.replace("::", "/"));
+    let is_file = || name.contains(['/', '.']) && root().join(name).exists();
+    is_file() || is_there(&of_owner.join(name)) || is_function() || is_module()
+}
+
+/// Names of the middle column of a table that nothing has.
+fn stale(table: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for line in table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| promise")) {
+        let line = line.replace("\\|", " ");
+        let Some(middle) = line.split('|').nth(2) else { continue };
+        let names: Vec<&str> = middle.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() {
+            wrong.push(format!("no name in: {line}"));
+        }
+        let mut owner = "";
+        for name in names {
+            if is_there(&root().join("tests").join(name)) {
+                owner = name;
+            } else if !exists(name, owner) {
+                wrong.push(format!("{name}, behind '{owner}'"));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn the_tests_readme_names_what_exists() {
+    let text = std::fs::read_to_string(root().join("tests/README.md")).unwrap();
+    let table = text.split("\n## ").next().unwrap();
+    assert!(
+        table.lines().filter(|line| line.starts_with("| ")).count() > 60,
+        "the table is not where this looks"
+    );
+    assert_eq!(stale(table), [""; 0]);
+    for (wrong, named) in [
+        ("| x | `no_such_target` | - |", "no_such_target"),
+        ("| x | `hostile` (`no_such_prefix_...`) | - |", "no_such_prefix_..."),
+        (
+            "| x | `acl` (`replies_that_nobody_reads_are_not_held`) | - |",
+            "replies_that_nobody_reads_are_not_held",
+        ),
+        ("| x | `hostile` (`torn`) | - |", "torn"),
+        ("| x | `acl` (`TERN_NO_SUCH`) | - |", "TERN_NO_"),
+        ("| x | `acl`, `tests/none.txt` | - |", "tests/none.txt"),
+        ("| x | `acl`, unit tests of `nosuchmodule` | - |", "nosuchmodule"),
+        ("| x | nothing at all | - |", "no name"),
+    ] {
+        assert_eq!(
+            stale(wrong).iter().filter(|w| w.starts_with(named)).count(),
+            1,
+            "{wrong}: {:?}",
+            stale(wrong)
+        );
     }
 }

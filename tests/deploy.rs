@@ -1,0 +1,252 @@
+//! What `Dockerfile`, `conf/compose.yaml` and `conf/tern.service` say holds for this build: their command lines are accepted and serve, and each
+//! option, file, version, port and time in them is the one that they mean. No image is built and no unit is started here.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use support::server::{free_port, tern_on};
+use support::{program, say, skipped};
+use tern::config::{ConfigStore, Settings, from_args};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_tern");
+
+fn file(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect(name)
+}
+
+/// The instructions of a Dockerfile, continued lines joined, without comments.
+fn instructions(text: &str) -> Vec<(String, String)> {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+    let joined = lines.join("\n").replace("\\\n", " ");
+    joined
+        .lines()
+        .filter_map(|l| l.split_once(' '))
+        .map(|(name, rest)| (name.into(), rest.trim().into()))
+        .collect()
+}
+
+/// The only argument of the last instruction of this name.
+fn last(all: &[(String, String)], name: &str) -> String {
+    all.iter().rfind(|(n, _)| n == name).unwrap_or_else(|| panic!("no {name}")).1.clone()
+}
+
+/// `["a", "b"]`
+fn list(text: &str) -> Vec<String> {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// Values of a key at any place of a file whose lines are `<key><separator><value>`.
+fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+    text.lines().filter_map(|line| line.trim_start().strip_prefix(key)).map(str::trim).collect()
+}
+
+fn only<'a>(text: &'a str, key: &str) -> &'a str {
+    let all = values(text, key);
+    assert_eq!(all.len(), 1, "{key}: {all:?}");
+    all[0]
+}
+
+fn seconds(text: &str) -> u64 {
+    text.trim_end_matches('s').parse().unwrap_or_else(|_| panic!("{text} is not seconds"))
+}
+
+fn settings(args: &[String]) -> Settings {
+    from_args(args).unwrap_or_else(|e| panic!("{args:?}: {e:?}")).0
+}
+
+/// Starts what a command line says, with these words exchanged, and asks it as `tern ping` does. A free port stands behind the line, as `-p` would
+/// map it.
+fn serves(args: &[String], exchange: &[(&str, &str)]) {
+    let port = free_port();
+    let places = |arg: &String| exchange.iter().fold(arg.clone(), |arg, (from, to)| arg.replace(from, to));
+    let mut command = Command::new(BINARY);
+    command.args(args.iter().map(places)).args(["--port", &port.to_string()]);
+    let mut server = tern_on(&mut command, port);
+    let ping = Command::new(BINARY).args(["ping", "--port", &port.to_string()]).output().unwrap();
+    assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
+    assert!(server.terminate(), "SIGTERM ends it well: {}", server.log());
+}
+
+#[test]
+fn the_dockerfile_builds_what_is_here() {
+    let all = instructions(&file("Dockerfile"));
+    let run: Vec<&String> = all.iter().filter(|(name, _)| name == "RUN").map(|(_, rest)| rest).collect();
+    let build = run.iter().find(|line| line.contains("cargo build")).expect("a build");
+    let words: Vec<&str> = build.split_whitespace().collect();
+    for part in ["--release", "--locked", "--features fdb", "install -D target/release/tern /out/tern"] {
+        let part: Vec<&str> = part.split(' ').collect();
+        assert!(words.windows(part.len()).any(|some| some == part), "{part:?}: {build}");
+    }
+    let manifest = file("Cargo.toml");
+    assert!(manifest.contains("\nfdb = [") && manifest.contains("[[bin]]\nname = \"tern\""));
+    // What is left out of the context is not needed, and what is built is in it.
+    let ignored = file(".dockerignore");
+    for needed in ["Cargo.toml", "Cargo.lock", "build.rs", "src", ".cargo", "bench", "tests"] {
+        assert!(ignored.lines().all(|line| line != needed), "{needed} is left out");
+    }
+    // Each example and test that Cargo.toml names must be there, or cargo refuses the manifest.
+    for path in values(&manifest, "path = ") {
+        let path = path.trim_matches('"');
+        assert!(!ignored.lines().any(|line| path.starts_with(&format!("{line}/"))), "{path} is left out");
+    }
+    let least: Vec<u32> = numbers(only(&manifest, "rust-version = "));
+    let image =
+        all.iter().find(|(n, rest)| n == "FROM" && rest.starts_with("rust:")).expect("an image of Rust");
+    assert!(numbers(&image.1)[..2] >= least[..], "{} for {least:?}", image.1);
+    // The program links the library where the second stage finds it.
+    let library =
+        all.iter().filter(|(n, rest)| n == "COPY" && rest.contains("libfdb_c.so /opt/fdb/lib/libfdb_c.so"));
+    assert_eq!(library.count(), 2);
+    assert!(file("build.rs").contains("\"/opt/fdb\""));
+    // One Debian: the program of one is linked to the C library of the other.
+    let runs_on = all.iter().rfind(|(n, _)| n == "FROM").unwrap();
+    assert!(image.1.contains("-bookworm") && runs_on.1.contains(":bookworm"), "{runs_on:?}");
+    let copied =
+        all.iter().find(|(n, rest)| n == "COPY" && rest.starts_with("--from=build")).expect("the program");
+    assert_eq!(copied.1, "--from=build /out/tern /usr/local/bin/tern");
+}
+
+fn numbers(text: &str) -> Vec<u32> {
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+}
+
+#[test]
+fn the_image_serves_and_is_asked() {
+    let all = instructions(&file("Dockerfile"));
+    assert_eq!(list(&last(&all, "ENTRYPOINT")), ["tern"]);
+    let args = list(&last(&all, "CMD"));
+    let here = settings(&args);
+    assert_eq!(
+        here.port.to_string(),
+        last(&all, "EXPOSE"),
+        "the port that is exposed is the one that it listens on"
+    );
+    let volume = last(&all, "VOLUME");
+    assert_eq!((here.dir.as_str(), last(&all, "WORKDIR")), (volume.as_str(), volume.clone()));
+    let user = last(&all, "USER");
+    let (uid, gid) = user.split_once(':').unwrap();
+    let users =
+        all.iter().find(|(n, rest)| n == "RUN" && rest.contains("useradd")).expect("a user").1.clone();
+    for part in [
+        format!("--uid {uid}"),
+        format!("groupadd --gid {gid}"),
+        format!("install -d -m 0700 -o tern -g tern {volume}"),
+    ] {
+        assert!(users.contains(&part), "{part}: {users}");
+    }
+    let health = last(&all, "HEALTHCHECK");
+    let (times, command) = health.split_once("CMD ").unwrap();
+    assert_eq!(list(command), ["tern", "ping"]);
+    // `tern ping` gives up by itself, connecting and reading, before it is taken for hung.
+    let timeout = times.split("--timeout=").nth(1).and_then(|t| t.split(' ').next()).unwrap();
+    assert!(seconds(timeout) > 2, "{timeout}");
+    let home = tempfile::tempdir().unwrap();
+    serves(&args, &[("/data", home.path().join("data").to_str().unwrap())]);
+}
+
+#[test]
+fn compose_starts_servers_of_this_image_on_one_cluster() {
+    let (compose, docker) = (file("conf/compose.yaml"), instructions(&file("Dockerfile")));
+    let version =
+        docker.iter().find_map(|(n, rest)| (n == "ARG").then(|| rest.strip_prefix("FDB_VERSION="))?).unwrap();
+    let images: BTreeSet<&str> = values(&compose, "image:").into_iter().collect();
+    assert_eq!(images, [format!("foundationdb/foundationdb:{version}").as_str(), "tern"].into());
+    let context = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf").join(only(&compose, "context:"));
+    assert!(context.join("Dockerfile").exists());
+    let args = values(&compose, "command: [");
+    assert_eq!(args.len(), 1);
+    let args = list(&format!("[{}", args[0]));
+    let here = settings(&args);
+    let cluster = here.store.strip_prefix("fdb:").expect("a cluster");
+    let (mount, name) = cluster.rsplit_once('/').unwrap();
+    assert!(
+        compose.contains(&format!("- cluster:{mount}\n"))
+            && compose.contains(&format!("[\"cluster:{mount}\"]")),
+        "{mount}"
+    );
+    assert_eq!(only(&compose, "file="), cluster, "{name} is written for the servers");
+    let user = last(&docker, "USER");
+    assert!(compose.contains(&format!("chown -R {user} {mount}")), "who may rewrite it");
+    let ports: Vec<String> = values(&compose, "ports: ").iter().flat_map(|ports| list(ports)).collect();
+    let inner = ports.iter().map(|p| p.rsplit(':').next().unwrap());
+    assert_eq!(inner.collect::<Vec<_>>(), vec![here.port.to_string(); 3]);
+    let outer: BTreeSet<&str> = ports.iter().map(|p| p.split(':').nth(1).unwrap()).collect();
+    assert_eq!(outer.len(), 3);
+    assert!(ports.iter().all(|p| p.starts_with("127.0.0.1:")), "there is no password: {ports:?}");
+    let addresses: Vec<&str> =
+        compose.split("ipv4_address: ").skip(1).map(|rest| rest.split('}').next().unwrap()).collect();
+    let wanted: Vec<String> = addresses.iter().map(|ip| format!("{ip}:4500")).collect();
+    assert_eq!(only(&compose, "FDB_CLUSTER_FILE_CONTENTS:"), format!("tern:tern@{}", wanted.join(",")));
+    let patience = u64::from(ConfigStore::default().get().shutdown_timeout);
+    assert!(seconds(only(&compose, "stop_grace_period:")) > patience);
+    let home = tempfile::tempdir().unwrap();
+    let (store, metrics) = (format!("local:{}", home.path().join("data").display()), free_port().to_string());
+    serves(&args, &[(&here.store, &store), ("9121", &metrics)]);
+}
+
+/// The value of a key of a unit.
+fn of_unit<'a>(unit: &'a str, key: &str) -> &'a str {
+    only(unit, &format!("{key}="))
+}
+
+#[test]
+fn the_unit_starts_this_program_and_gives_it_time() {
+    let unit = file("conf/tern.service");
+    let line: Vec<String> = of_unit(&unit, "ExecStart").split(' ').map(str::to_owned).collect();
+    assert_eq!(line[..2], ["/usr/local/bin/tern", "/etc/tern/tern.conf"]);
+    let state = format!("/var/lib/{}", of_unit(&unit, "StateDirectory"));
+    assert_eq!(of_unit(&unit, "WorkingDirectory"), state);
+    let home = tempfile::tempdir().unwrap();
+    let conf = home.path().join("tern.conf");
+    std::fs::write(&conf, file("conf/tern.conf")).unwrap();
+    let data = home.path().join("data");
+    let exchange = [(line[1].as_str(), conf.to_str().unwrap()), (state.as_str(), data.to_str().unwrap())];
+    let args: Vec<String> = line[1..].iter().map(|a| a.replace(exchange[0].0, exchange[0].1)).collect();
+    let here = settings(&args);
+    assert_eq!(here.dir, state);
+    assert!(seconds(of_unit(&unit, "TimeoutStopSec")) > u64::from(here.shutdown_timeout));
+    assert!(
+        of_unit(&unit, "LimitNOFILE").parse::<u32>().unwrap() > here.maxclients,
+        "descriptors for all clients"
+    );
+    // TCP, the store's name service, the log.
+    let families: BTreeSet<&str> = of_unit(&unit, "RestrictAddressFamilies").split(' ').collect();
+    assert!(families.is_superset(&["AF_INET", "AF_INET6"].into()), "{families:?}");
+    serves(&line[1..], &exchange);
+}
+
+#[test]
+fn systemd_knows_each_line_of_the_unit() {
+    if program("systemd-analyze").is_none() {
+        return skipped(
+            "conf/tern.service as systemd reads it: no systemd-analyze",
+            "apt-get install systemd",
+        );
+    }
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("tern.service");
+    let unit = file("conf/tern.service").replace("/usr/local/bin/tern", BINARY);
+    let verify = |unit: &str| {
+        std::fs::write(&path, unit).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        let out = command.args(["verify", "--man=no", "--recursive-errors=no"]).arg(&path).output().unwrap();
+        String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
+    };
+    let said = verify(&unit);
+    assert!(!said.contains("tern.service"), "{said}");
+    for (line, wrong) in [
+        ("ProtectClock=yes", "ProtectClocks=yes"),
+        ("Type=exec", "Type=executed"),
+        ("SystemCallFilter=@system-service", "SystemCallFilter=@services"),
+        ("LimitNOFILE=65536", "LimitNOFILE=many"),
+        (BINARY, "/usr/local/bin/none"),
+    ] {
+        assert!(unit.contains(line), "{line}");
+        assert!(verify(&unit.replace(line, wrong)).contains("tern.service"), "{wrong} is not noticed");
+    }
+    say("systemd-analyze verify: conf/tern.service, and five mistakes in it");
+}
