@@ -36,7 +36,8 @@ fn a_slow_reader_never_makes_the_server_hold_its_replies() {
     }
     std::thread::sleep(Duration::from_millis(500));
     let grown = tern.resident().saturating_sub(before);
-    assert!(grown < 64 << 20, "{grown} bytes for one reader");
+    // 0.4 MiB in six runs; the allocator may take a segment more.
+    assert!(grown < 4 << 20, "{grown} bytes for one reader");
     assert_eq!(writer.line("PING"), Value::Simple(b"PONG".to_vec()));
     // Once it reads, it gets every reply.
     let requests = sent / request(&["GET", "k"]).len();

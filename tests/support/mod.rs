@@ -8,6 +8,7 @@
 #[path = "../fdb_cluster/mod.rs"]
 pub mod fdb_cluster;
 pub mod others;
+pub mod pace;
 pub mod resp;
 pub mod rng;
 pub mod server;
