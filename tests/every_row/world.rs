@@ -65,7 +65,7 @@ impl World {
         world
     }
 
-    fn client(&self) -> Client {
+    pub fn client(&self) -> Client {
         let client = self.server.client();
         client.set_timeout(Duration::from_secs(env_number("TERN_FILL_SECONDS").unwrap_or(120)));
         client

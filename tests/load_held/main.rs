@@ -17,6 +17,7 @@ mod worker;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use support::pace::{WINDOW, pace};
 use support::resp::{Client, Value};
 use support::rng::Rng;
 use support::server::{Server, assert_sound, tern_in};
@@ -26,6 +27,9 @@ use worker::Seen;
 
 const SECONDS: u64 = 20;
 const CLIENTS: usize = 10;
+/// The part of what one client's pipelined GETs reach alone that this mix must reach. It reached a 25th on two quiet cores, and a 72nd while
+/// others came to them.
+const PART: f64 = 150.0;
 /// Between two FLUSHALL.
 const FLUSH_EVERY: Duration = Duration::from_secs(40);
 /// Small caches are full after seconds, and ids are forgotten soon: what grows then is no cache.
@@ -50,6 +54,7 @@ fn nothing_grows_and_nothing_fails_under_load() {
     let mut server = tern_in(&dir, &ARGS);
     settle(&server);
     let before = sample(&server);
+    let quiet = pace(&mut server.client());
     let stop = AtomicBool::new(false);
     let (seen, samples) = std::thread::scope(|scope| {
         let (port, stop) = (server.port, &stop);
@@ -65,7 +70,10 @@ fn nothing_grows_and_nothing_fails_under_load() {
         threads.into_iter().for_each(|t| seen.merge(t.join().unwrap()));
         (seen, samples)
     });
-    report(&seen, &samples, seconds);
+    // The machine may have become busier.
+    let slower = quiet.max(pace(&mut server.client()));
+    let least = (WINDOW as f64 / slower.as_secs_f64() / PART) as u64;
+    report(&seen, &samples, seconds, least);
     slowest_commands(&server);
     assert!(
         seen.errors.is_empty(),
@@ -73,7 +81,7 @@ fn nothing_grows_and_nothing_fails_under_load() {
         seen.errors.len(),
         &seen.errors[..seen.errors.len().min(10)]
     );
-    assert!(seen.commands > seconds * 100, "too little happened");
+    assert!(seen.commands > least * seconds, "{} commands a second, of {least}", seen.commands / seconds);
     let wrong = grown(&samples);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     nothing_is_left(&server, &before);
@@ -108,9 +116,9 @@ fn watched(server: &Server, time: Duration) -> Vec<Sample> {
     samples
 }
 
-fn report(seen: &Seen, samples: &[Sample], seconds: u64) {
+fn report(seen: &Seen, samples: &[Sample], seconds: u64, least: u64) {
     say(&format!(
-        "  {} commands ({} a second) on {} connections, {} answers that a key is gone, {} errors",
+        "  {} commands ({} a second, {least} at least) on {} connections, {} answers that a key is gone, {} errors",
         seen.commands,
         seen.commands / seconds,
         seen.connections,
