@@ -470,7 +470,7 @@ fn swaps_beside_watches_hold_no_writer() {
         for _ in 0..1010 {
             assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec()));
         }
-        witness.was_served(30, "swaps beside watches");
+        witness.was_served(60, "swaps beside watches");
         drop(watchers);
         assert_unharmed(&tern);
     });

@@ -15,7 +15,7 @@ const SOON: u32 = 40;
 const LONG: &[(&str, u32)] = &[
     ("PUBLISH to 3000 classes", 160),
     ("PUBLISH to 30 000 patterns", 200),
-    ("CONFIG GET of 30 000 patterns", 240),
+    ("CONFIG GET of 30 000 patterns", 300),
 ];
 
 /// Sends a request while a witness is served.
