@@ -113,9 +113,13 @@ impl Witness {
         self.judge(times, Duration::MAX, attack);
     }
 
+    fn most(&self, times: u32) -> Duration {
+        self.alone * times + FLOOR
+    }
+
     /// [`tried`] fails where the attack itself took longer than `times` what a pipeline takes alone.
     pub fn saw(&self, took: Duration, times: u32, attack: &str) {
-        let most = self.alone * times + FLOOR;
+        let most = self.most(times);
         if took >= most {
             LATE.with_borrow_mut(|late| late.push(format!("{attack} took {took:.1?} of {most:.1?}")));
         }
@@ -128,9 +132,10 @@ impl Witness {
 
     fn judge(self, times: u32, most: Duration, attack: &str) {
         self.stop.store(true, Ordering::Relaxed);
+        let allowed = self.most(times);
         let mut waits = self.asking.join().unwrap();
         waits.sort();
-        let (n, longest, most) = (waits.len(), waits[waits.len() - 1], most.min(self.alone * times + FLOOR));
+        let (n, longest, most) = (waits.len(), waits[waits.len() - 1], most.min(allowed));
         let p99 = waits[n * 99 / 100];
         let line = format!(
             "{attack}: {n} asked, p99 {p99:.1?}, longest {longest:.1?} of {most:.1?}, alone {:.1?}",
@@ -141,4 +146,33 @@ impl Witness {
             LATE.with_borrow_mut(|late| late.push(line));
         }
     }
+}
+
+/// Each verdict can be the other one: a pause of all clients is a wait that is half as long again as it may be.
+#[test]
+fn a_server_that_holds_others_is_late() {
+    let server = crate::support::server::tern(&[]);
+    let mut admin = server.client();
+    let pause = |admin: &mut Client, long: Duration| {
+        let since = Instant::now();
+        let line = format!("CLIENT PAUSE {} ALL", long.as_millis());
+        assert_eq!(admin.line(&line), Value::Simple(b"OK".to_vec()));
+        assert_eq!(admin.line("PING"), Value::Simple(b"PONG".to_vec()));
+        since.elapsed()
+    };
+    let witness = Witness::start(&server);
+    let long = witness.most(FEW) * 3 / 2;
+    pause(&mut admin, long);
+    witness.was_served(FEW, "a pause");
+    assert_eq!(LATE.take().len(), 1);
+    let witness = Witness::who_writes(&server);
+    let took = pause(&mut admin, Duration::from_millis(200));
+    witness.was_served_during(took, 1000, "a pause of all its time");
+    assert_eq!(LATE.take().len(), 1);
+    let witness = Witness::start(&server);
+    witness.saw(witness.most(3), 3, "an attack");
+    witness.saw(Duration::ZERO, 3, "no attack");
+    assert_eq!(LATE.take().len(), 1);
+    witness.was_served(1000, "nothing");
+    assert!(LATE.take().is_empty());
 }
