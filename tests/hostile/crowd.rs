@@ -1,7 +1,7 @@
 //! Many connections: that hardly send, half-close, are idle, come and go, or are more than there are descriptors.
 
 use crate::support::resp::{Client, Value};
-use crate::support::server::{Server, free_port, tern, tern_on};
+use crate::support::server::{Server, binary, free_port, tern, tern_on};
 use crate::support::{program, say, skipped};
 use crate::witness::{FEW, Witness, tried};
 use crate::{assert_unharmed, descriptors, info, lines_with};
@@ -168,9 +168,7 @@ fn more_clients_than_descriptors_do_not_starve_the_store() {
         let port = free_port();
         let mut command = Command::new("sh");
         let line = "ulimit -n 1000; exec \"$0\" --port \"$1\" --dir \"$2\" --store-write-buffer-size 64kb";
-        command
-            .args(["-c", line, env!("CARGO_BIN_EXE_tern"), &port.to_string()])
-            .arg(home.path().join("data"));
+        command.args(["-c", line]).arg(binary()).arg(port.to_string()).arg(home.path().join("data"));
         let tern = tern_on(&mut command, port);
         let witness = Witness::start(&tern);
         let mut crowd: Vec<TcpStream> = (0..1200).map(|_| connect(&tern)).collect();
@@ -213,7 +211,7 @@ fn a_crowd_at_the_metrics_port_starves_nobody() {
         let mut command = Command::new("sh");
         let line = "ulimit -n 800; exec \"$0\" --port \"$1\" --metrics-port \"$2\" --dir \"$3\" \
                 --store-write-buffer-size 64kb --tcp-backlog 2000";
-        command.args(["-c", line, env!("CARGO_BIN_EXE_tern"), &port.to_string(), &metrics.to_string()]);
+        command.args(["-c", line]).arg(binary()).args([port.to_string(), metrics.to_string()]);
         let tern = tern_on(command.arg(home.path().join("data")), port);
         let before = descriptors(&tern);
         let witness = Witness::start(&tern);

@@ -1,7 +1,7 @@
 //! Files that are no files: a FIFO has no end until somebody writes, a device has none at all.
 
 use crate::support::resp::Value;
-use crate::support::server::{free_port, tern_in, tern_on};
+use crate::support::server::{binary, free_port, tern_in, tern_on};
 use crate::witness::{FEW, Witness, tried};
 use crate::{assert_unharmed, support};
 use std::os::unix::fs::symlink;
@@ -56,7 +56,7 @@ fn options_are_rewritten_in_a_file_only() {
         let home = tempfile::tempdir().unwrap();
         let (file, port) = (home.path().join("tern.conf"), free_port());
         std::fs::write(&file, "timeout 0\n").unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
+        let mut command = Command::new(binary());
         command.arg(&file).args(["--port", &port.to_string(), "--dir"]).arg(home.path().join("data"));
         let tern = tern_on(&mut command, port);
         let mut c = tern.client();
