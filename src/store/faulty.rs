@@ -305,6 +305,7 @@ impl FaultyTx {
     ) -> StoreResult<Pairs> {
         self.before_read().await?;
         self.shared.traffic.lock().reads += 1;
+        let read = self.tamper.as_ref().map_or(read, |tamper| tamper.range(begin, read));
         Box::pin(self.inner.get_range(begin, end, options, read)).await
     }
     pub(super) async fn visit(
@@ -345,7 +346,8 @@ impl FaultyTx {
         self.inner.set_stamped(prefix, suffix, value)
     }
     pub(super) fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
-        self.inner.add_read_conflict(begin, end)
+        let noted = self.tamper.as_ref().is_none_or(|tamper| tamper.notes(begin));
+        if noted { self.inner.add_read_conflict(begin, end) } else { Ok(()) }
     }
     pub(super) fn add_write_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         self.inner.add_write_conflict(begin, end)
@@ -355,6 +357,11 @@ impl FaultyTx {
     }
     pub(super) async fn metadata_version(&self) -> StoreResult<u64> {
         self.before_read().await?;
+        if self.tamper.as_ref().is_some_and(|tamper| tamper.metadata() == Read::Snapshot) {
+            // Of the same version, and what conflicts with it is forgotten with it.
+            let other = Box::pin(self.inner.again()).await?;
+            return Box::pin(other.metadata_version()).await;
+        }
         Box::pin(self.inner.metadata_version()).await
     }
     pub(super) fn bump_metadata_version(&self) -> StoreResult<()> {

@@ -36,6 +36,18 @@ pub trait Tamper: Send + Sync {
     fn answer(&self, _key: &[u8], _read: Read, value: Option<Bytes>) -> Option<Bytes> {
         value
     }
+    /// How a range that begins at `begin` is really read.
+    fn range(&self, _begin: &[u8], read: Read) -> Read {
+        read
+    }
+    /// How the metadata version is really read.
+    fn metadata(&self) -> Read {
+        Read::Serializable
+    }
+    /// Whether a read conflict that is asked for, from `begin` on, is noted.
+    fn notes(&self, _begin: &[u8]) -> bool {
+        true
+    }
     /// Which version is read. Only where the engine pins it in `begin`.
     fn sight(&self) -> Sight {
         Sight::Newest

@@ -58,7 +58,7 @@ use tokio::sync::{Notify, oneshot};
 const VERSION_GAP: Version = 1 << 20;
 /// How often `everysec` syncs.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of a commit that may be written on the caller's thread.
+/// [`LocalOptions::written_here`] of a server.
 const SMALL: usize = 256 << 10;
 /// How long the figures that RocksDB computes are kept.
 const SIZES_AGE: Duration = Duration::from_secs(1);
@@ -79,6 +79,8 @@ pub struct LocalOptions {
     pub block_cache: usize,
     /// Single values lately written or read, in bytes; 0: none.
     pub value_cache: usize,
+    /// A commit of fewer bytes may be written on the caller's thread.
+    pub written_here: usize,
     /// Clock for the 5 s limit.
     pub clock: Clock,
     /// Makes the disk fail, for tests.
@@ -93,6 +95,7 @@ impl LocalOptions {
             write_buffer: 16 << 20,
             block_cache: 256 << 20,
             value_cache: 64 << 20,
+            written_here: SMALL,
             clock,
             faults: None,
         }
@@ -285,7 +288,7 @@ impl Core {
         {
             return Err(StoreError::ReadOnly(String::clone(&reason)));
         }
-        let here = request.writes.size() < SMALL;
+        let here = request.writes.size() < self.options.written_here;
         let mut queue = self.queue.lock();
         if queue.closing {
             return Err(Offline::Closed.into());
