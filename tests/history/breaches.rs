@@ -22,6 +22,51 @@ impl Tamper for NoReadConflict {
     }
 }
 
+/// Where databases are is read without a conflict.
+pub struct NoDirectoryConflict;
+impl Tamper for NoDirectoryConflict {
+    fn range(&self, begin: &[u8], read: Read) -> Read {
+        if tag(begin) == b'd' { Read::Snapshot } else { read }
+    }
+    fn metadata(&self) -> Read {
+        Read::Snapshot
+    }
+}
+
+/// Version and number of a set's members are read without a conflict.
+pub struct NoCountConflict;
+impl Tamper for NoCountConflict {
+    fn read(&self, key: &[u8], read: Read) -> Read {
+        if tag(key) == b'N' { Read::Snapshot } else { read }
+    }
+}
+
+/// Whoever rewrites a set's chunk does not conflict with others who do.
+pub struct NoChunkConflict;
+impl Tamper for NoChunkConflict {
+    fn notes(&self, begin: &[u8]) -> bool {
+        const OID: usize = 16;
+        let kind = Prefix::of_row(begin).and_then(|prefix| begin.get(prefix.as_bytes().len() + 1 + OID));
+        !(tag(begin) == b'S' && kind == Some(&0))
+    }
+}
+
+/// The answer kept under an id is looked for without a conflict.
+pub struct NoReceiptConflict;
+impl Tamper for NoReceiptConflict {
+    fn read(&self, key: &[u8], read: Read) -> Read {
+        if tag(key) == b't' { Read::Snapshot } else { read }
+    }
+}
+
+/// Whoever writes into a piece of a string does not see what the piece holds.
+pub struct PieceUnseen;
+impl Tamper for PieceUnseen {
+    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
+        value.filter(|_| tag(key) != b'C')
+    }
+}
+
 /// A version is published before the snapshot that belongs to it.
 pub struct VersionBeforeSnapshot;
 impl Tamper for VersionBeforeSnapshot {

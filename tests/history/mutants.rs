@@ -113,5 +113,22 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
         ("the read version is stale", pinned(with(&[Group::Registers], Arc::new(StaleReadVersion)))),
         ("commits are answered before they are done", with(&[Group::Registers], Arc::new(AnswerBeforeSync))),
+        (
+            "a database's place is read without a conflict",
+            with(&[Group::Databases], Arc::new(NoDirectoryConflict)),
+        ),
+        (
+            "a watched set is compared without a conflict",
+            with(&[Group::WatchedSets], Arc::new(NoCountConflict)),
+        ),
+        ("PERSIST does not conflict with what expires", with(&[Group::Expiring], Arc::new(NoReadConflict))),
+        ("a long string is read without a conflict", with(&[Group::Long], Arc::new(NoReadConflict))),
+        ("a long string's last piece is forgotten", with(&[Group::Long], Arc::new(PieceUnseen))),
+        ("a chunk is rewritten without a conflict", with(&[Group::Large], Arc::new(NoChunkConflict))),
+        ("large sets are combined without a conflict", with(&[Group::Large], Arc::new(NoCountConflict))),
+        (
+            "an id is looked for without a conflict",
+            Plan { steps: 120, ..with(&[Group::Once], Arc::new(NoReceiptConflict)) },
+        ),
     ]
 }

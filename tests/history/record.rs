@@ -3,8 +3,8 @@
 //! All servers have one clock that stands still until it is moved, and one time that transactions see; an operation may have seen any
 //! time between the one at its call and the one at its return. A client that gives up goes on under another name: nobody knows what became of what it had sent.
 
-use super::generate::{Group, Step};
-use super::model::{Answer, Op};
+use super::generate::{Group, Line, Step};
+use super::model::{Answer, Op, placed, values};
 use super::search::{Event, NEVER};
 use super::witness::{Trace, Witness, mark, mark_bytes};
 use bytes::Bytes;
@@ -37,8 +37,8 @@ pub struct History {
 
 /// Units of WATCH and of the EXEC behind it have numbers from here on.
 const WATCHING: usize = 1 << 32;
-/// Marks that one command makes.
-const MARKS: usize = 1000;
+/// Marks that one command makes: of many reads one always meets a fault, and all of it runs again.
+const MARKS: usize = 50;
 
 pub struct Record {
     pub ticks: Ticks,
@@ -60,7 +60,9 @@ pub type Until = BoxFuture<'static, ()>;
 
 /// What a unit is.
 struct Sent {
-    lines: Vec<Vec<String>>,
+    /// The selected database.
+    db: u8,
+    lines: Vec<Line>,
     exec: bool,
     unit: usize,
     watches: Vec<Watched>,
@@ -80,7 +82,7 @@ impl Record {
     /// Makes the marks of those of `steps` steps that WATCH, about: a watched mark must be a key, or it would get a ghost, and jobs that
     /// see to ghosts would look like the unit. To be called before the store is observed.
     pub async fn prepare(&self, exec: &Executor, steps: usize, groups: &[Group]) {
-        let share = groups.iter().filter(|group| **group == Group::Watched).count();
+        let share = groups.iter().filter(|group| group.watches()).count();
         let steps = 50 + steps * share / groups.len();
         let all: Vec<usize> = (WATCHING..WATCHING + 2 * steps).collect();
         for units in all.chunks(MARKS).filter(|_| self.witness.is_some()) {
@@ -104,28 +106,29 @@ impl Record {
     /// A client's next step on a server. Gives its name afterwards: another one where it gave up.
     pub async fn step(&self, name: usize, exec: &Executor, step: Step, until: Until) -> usize {
         let told = match step {
-            Step::Send(lines) => self.send(name, exec, self.sent(lines, false), until).await,
-            Step::Exec(lines) => self.send(name, exec, self.sent(lines, true), until).await,
-            Step::Watched(key, lines) => self.watched(name, exec, key, lines, until).await,
+            Step::Send(db, lines) => self.send(name, exec, self.sent(db, lines, false), until).await,
+            Step::Exec(db, lines) => self.send(name, exec, self.sent(db, lines, true), until).await,
+            Step::Watched(read, lines) => self.watched(name, exec, read, lines, until).await,
         };
         if told { name } else { self.names.fetch_add(1, SeqCst) }
     }
 
-    fn sent(&self, lines: Vec<Vec<String>>, exec: bool) -> Sent {
-        Sent { lines, exec, unit: self.units.fetch_add(1, SeqCst), watches: Vec::new() }
+    fn sent(&self, db: u8, lines: Vec<Line>, exec: bool) -> Sent {
+        Sent { db, lines, exec, unit: self.units.fetch_add(1, SeqCst), watches: Vec::new() }
     }
 
     async fn watched(
         &self,
         name: usize,
         exec: &Executor,
-        key: String,
-        lines: Vec<Vec<String>>,
+        read: Line,
+        lines: Vec<Line>,
         mut until: Until,
     ) -> bool {
-        let read = self.sent(vec![vec!["GET".to_owned(), key.clone()]], false);
+        let key = read[1].clone();
+        let read = self.sent(0, vec![read], false);
         let own = self.watching.fetch_add(2, SeqCst);
-        let mut sent = Sent { lines, exec: true, unit: own + 1, watches: Vec::new() };
+        let mut sent = Sent { db: 0, lines, exec: true, unit: own + 1, watches: Vec::new() };
         assert!(
             self.witness.is_none() || sent.unit < self.marked.load(SeqCst),
             "more marks are to be prepared"
@@ -174,12 +177,13 @@ impl Record {
 
     /// Sends calls and notes what they answered; false where that is not known. What a pipeline's unit leaves undone is sent as another one.
     async fn send(&self, name: usize, exec: &Executor, sent: Sent, mut until: Until) -> bool {
-        let Sent { mut lines, exec: multi, mut unit, mut watches } = sent;
+        let Sent { mut db, mut lines, exec: multi, mut unit, mut watches } = sent;
         loop {
             let mark = self.witness.is_some().then(|| call(&["EXISTS".to_owned(), mark(unit)]));
             let marks = usize::from(mark.is_some());
             let calls = mark.into_iter().chain(lines.iter().map(|argv| call(argv))).collect();
-            let (client, watches) = (ClientState::new(Arc::default(), true), std::mem::take(&mut watches));
+            let client = ClientState { db, ..ClientState::new(Arc::default(), true) };
+            let watches = std::mem::take(&mut watches);
             let called = self.tick();
             let run = exec.run(Unit { calls, client, watches, exec: multi, id: None });
             let done = tokio::select! {
@@ -190,9 +194,16 @@ impl Record {
             let returned = self.tick();
             let ran = done.as_ref().map_or(usize::MAX, |done| done.ran.len()).saturating_sub(marks);
             let rest = lines.split_off(ran.min(lines.len()));
+            let selected = done.as_ref().map(|done| done.client.db);
             let answers = done.and_then(|done| answers(done.replies, marks));
             let known = answers.is_some();
-            let ops = if multi { vec![Op::Exec(lines)] } else { lines.into_iter().map(Op::One).collect() };
+            let (ran, last) = in_their_databases(&lines, db);
+            assert!(
+                !is_done(&answers) || selected == Some(last),
+                "database {selected:?} is selected after {ran:?}"
+            );
+            db = selected.unwrap_or(db);
+            let ops = if multi { vec![Op::Exec(ran)] } else { ran.into_iter().map(Op::One).collect() };
             let answers: Vec<Option<Answer>> = match answers {
                 None => vec![None; ops.len()],
                 Some(answers) if multi && answers != [Answer::Aborted] => vec![Some(Answer::All(answers))],
@@ -249,10 +260,31 @@ fn answers(replies: Option<Vec<Reply>>, marks: usize) -> Option<Vec<Answer>> {
     (!answers.iter().any(in_doubt)).then_some(answers)
 }
 
-fn call(argv: &[String]) -> Call {
-    let argv: Vec<Bytes> = argv.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
+/// Whether a unit ran, all of it.
+fn is_done(answers: &Option<Vec<Answer>>) -> bool {
+    answers.as_ref().is_some_and(|all| !all.iter().any(|a| *a == Answer::Aborted || a.is_refused()))
+}
+
+/// The lines as the model has them, of a client that has `db` selected, and what is selected afterwards.
+fn in_their_databases(lines: &[Line], mut db: u8) -> (Vec<Line>, u8) {
+    let one = |argv: &Line| {
+        if argv[0] == "SELECT" {
+            db = argv[1].parse().unwrap();
+        }
+        placed(argv, db)
+    };
+    (lines.iter().map(one).collect(), db)
+}
+
+fn call(line: &[String]) -> Call {
+    let (id, line) = match line[0].as_str() {
+        "ONCE" => (Some(Bytes::copy_from_slice(line[1].as_bytes())), line[2..].to_vec()),
+        "RESULT" | "FORGET" => (None, [&["IDEMPOTENT".to_owned()], line].concat()),
+        _ => (None, line.to_vec()),
+    };
+    let argv: Vec<Bytes> = line.iter().flat_map(|word| values::sent(word)).map(Bytes::from).collect();
     let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
-    Call { row, argv, names, id: None }
+    Call { row, argv, names, id }
 }
 
 /// Events of each unit, in their order.

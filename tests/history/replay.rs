@@ -227,7 +227,9 @@ impl Replay<'_> {
         let ids = || transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
         let mut before = None;
         for now in transaction.clocks.iter().take(times) {
-            let same = |before| ids().all(|id| !state.turns(&self.events[*id].op, before, *now));
+            let event = |id: &usize| &self.events[*id];
+            let turns = |id, before| state.turns(event(id).client, &event(id).op, before, *now);
+            let same = |before| ids().all(|id| !turns(id, before));
             if before.is_some_and(same) {
                 continue;
             }

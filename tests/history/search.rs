@@ -69,7 +69,7 @@ pub fn judged_by(parts: Vec<Vec<Event>>, patience: u64) -> Verdict {
     all
 }
 
-/// The events by keys that meet, each part in the order of its calls. What a client watches is a key of its next EXEC.
+/// The events by keys that meet (what touches no key is in none), each part in the order of its calls. What a client watches is a key of its next EXEC.
 pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
     let mut group: BTreeMap<String, usize> = BTreeMap::new();
     for (n, event) in events.iter().enumerate() {
@@ -80,7 +80,9 @@ pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
     }
     let mut parts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (n, event) in events.iter().enumerate() {
-        parts.entry(group[event.op.keys()[0]]).or_default().push(n);
+        if let Some(key) = event.op.keys().first() {
+            parts.entry(group[*key]).or_default().push(n);
+        }
     }
     let one = |mut ids: Vec<usize>| {
         ids.sort_by_key(|n| (events[*n].called, *n));
@@ -169,7 +171,7 @@ impl Search {
             let mut nexts: Vec<State> = Vec::new();
             let mut before = None;
             for now in event.clocks.clone() {
-                if before.is_some_and(|before| !state.turns(&event.op, before, now)) {
+                if before.is_some_and(|before| !state.turns(event.client, &event.op, before, now)) {
                     continue;
                 }
                 before = Some(now);

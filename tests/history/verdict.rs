@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// A judgement that takes longer is told of.
 const SLOW: Duration = Duration::from_secs(2);
 /// Larger parts are left to the replay.
-const SEARCHED: usize = 1500;
+const SEARCHED: usize = 800;
 /// Times that an operation may have seen, beyond which its part is left to the replay too.
 const CLOCKS: u64 = 40;
 

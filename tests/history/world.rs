@@ -95,7 +95,7 @@ impl World {
     /// What groups begin with, as the first operations of the history.
     async fn fill(&self) {
         let exec = &self.cluster.members[0].exec;
-        for step in self.plan.groups.iter().filter_map(|group| group.first()) {
+        for step in self.plan.groups.iter().flat_map(|group| group.first()) {
             self.record.step(0, exec, step, Box::pin(std::future::pending())).await;
         }
     }

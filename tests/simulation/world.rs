@@ -56,6 +56,8 @@ pub struct Plan {
     pub trouble: Duration,
     /// Whether servers are restarted too.
     pub restarts: bool,
+    /// Whether the dictionary is collected all the time.
+    pub collects: bool,
     pub tamper: Option<Arc<dyn Tamper>>,
     pub marked: bool,
 }
@@ -80,6 +82,7 @@ impl Plan {
             // Where many go at once or much is open, a search alone decides little.
             marked: clients > 4 || give_up > 0 || !trouble.is_zero() || rng.below(2) > 0,
             restarts: rng.below(4) > 0,
+            collects: rng.below(2) > 0,
         }
     }
 
@@ -156,6 +159,7 @@ pub fn simulate(plan: &Plan, seed: u64) -> Outcome {
     let env = Env::seeded(START, seed);
     let mut options = LocalOptions::new(env.clock.clone());
     options.fsync = Fsync::No;
+    options.written_here = usize::MAX;
     let local = Store::Local(Local::open(dir.path(), options).unwrap());
     runtime.block_on(World::run(plan.clone(), seed, env, local))
 }
@@ -190,7 +194,8 @@ impl World {
     /// Starts a server in seat `n`.
     async fn start(&self, n: usize, seed: u64) {
         let faulty = Faulty::new(self.store.clone(), seed, FaultRates::default());
-        let config = ConfigStore::new(Settings { lanes: 4, ..Settings::default() });
+        let dictionary_gc_interval = if self.plan.collects { 1 } else { 0 };
+        let config = ConfigStore::new(Settings { lanes: 4, dictionary_gc_interval, ..Settings::default() });
         let server = Server::open(Store::Faulty(faulty.clone()), self.env.clone(), config).await.unwrap();
         let server = Arc::new(server);
         tern::jobs::spawn(&server);
@@ -218,7 +223,7 @@ impl World {
 
     async fn fill(&self) {
         let life = self.seats[0].borrow().clone().unwrap();
-        for step in self.plan.groups.iter().filter_map(|group| group.first()) {
+        for step in self.plan.groups.iter().flat_map(|group| group.first()) {
             self.record.step(0, &life.exec, step, Box::pin(std::future::pending())).await;
         }
     }

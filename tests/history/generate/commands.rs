@@ -1,0 +1,182 @@
+//! What the clients of each group ask for.
+
+use super::Group;
+use crate::support::rng::Rng;
+
+/// Members that the chunked set's clients add: SMEMBERS streams longer replies.
+const MEMBERS: usize = 250;
+/// Members of a watched set when it is filled: more than a record holds.
+pub const WATCHED_MEMBERS: usize = 140;
+/// Integers that the large sets' clients add.
+const INTEGERS: usize = 3000;
+/// Bytes of a long string when it is set, more than two pieces.
+const LONG: usize = 70_000;
+
+/// Fills a set with interned members.
+pub fn fill(key: &str, members: usize) -> String {
+    (0..members).fold(format!("SADD {key}"), |line, n| line + &format!(" m{n}"))
+}
+
+/// What a client that watches reads, and what its EXEC does then.
+pub fn watched(rng: &mut Rng, group: Group, fresh: &str) -> (String, Vec<String>) {
+    let [a, b, c] = [(); 3].map(|()| rng.below(2));
+    let pick = rng.below(8);
+    match group {
+        Group::WatchedSets => {
+            let change = match pick {
+                0 => format!("DEL v{b}"),
+                1..=4 => format!("SADD v{b} m{}", rng.below(MEMBERS)),
+                _ => format!("SREM v{b} m{}", rng.below(MEMBERS)),
+            };
+            (format!("SCARD v{a}"), vec![change, format!("SCARD v{c}")])
+        }
+        Group::Expiring => {
+            let change = match pick {
+                0..=3 => format!("PERSIST e{b}"),
+                4 => format!("DEL e{b}"),
+                _ => format!("SET e{b} {fresh} PX {}", 1 + rng.below(12)),
+            };
+            (format!("GET e{a}"), vec![change, format!("EXISTS e{c}")])
+        }
+        _ => {
+            let first = if pick < 4 { format!("SET w{a} {fresh}") } else { format!("DEL w{a}") };
+            (format!("GET w{a}"), vec![first, format!("GET w{b}")])
+        }
+    }
+}
+
+/// One command of a group, in database `db`.
+pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
+    let pick = rng.below(10);
+    let (a, b) = (rng.below(2), rng.below(2));
+    match group {
+        Group::Registers => match pick {
+            0..=3 => format!("GET r{a}"),
+            4 | 5 => format!("SET r{a} {fresh}"),
+            6 => format!("GETSET r{a} {fresh}"),
+            7 => format!("RENAME r{a} r{}", 1 - a),
+            8 => format!("MSET r0 {fresh} r1 {fresh}"),
+            _ if b == 0 => format!("DEL r{a}"),
+            _ => format!("SETNX r{a} {fresh}"),
+        },
+        Group::Counters => match pick {
+            0..=6 => format!("INCRBY c{a} {}", 1 + b),
+            _ => format!("GET c{a}"),
+        },
+        Group::Sets => match pick {
+            0..=2 => format!("SADD s{a} x{} x{}", rng.below(5), rng.below(5)),
+            3 => format!("SREM s{a} x{}", rng.below(5)),
+            4 => format!("SPOP s{a}"),
+            5 => format!("SMOVE s{a} s{} x{}", 1 - a, rng.below(5)),
+            6 => "SINTERSTORE s2 s0 s1".into(),
+            7 => format!("SMEMBERS s{}", rng.below(3)),
+            8 => format!("SCARD s{a}"),
+            _ => format!("SISMEMBER s{a} x{}", rng.below(5)),
+        },
+        Group::Chunked => {
+            let member = |rng: &mut Rng| format!("m{}", rng.below(MEMBERS));
+            match pick {
+                0..=3 => format!("SADD l0 {} {} {}", member(rng), member(rng), member(rng)),
+                4..=6 => format!("SREM l0 {} {} {}", member(rng), member(rng), member(rng)),
+                7 => "SCARD l0".into(),
+                8 if b == 0 => "SMEMBERS l0".into(),
+                _ => format!("SISMEMBER l0 {}", member(rng)),
+            }
+        }
+        Group::Watched => match pick {
+            0..=2 => format!("GET w{a}"),
+            3..=5 => format!("SET w{a} {fresh}"),
+            _ => format!("DEL w{a}"),
+        },
+        Group::WatchedSets => match pick {
+            0..=2 => format!("SADD v{a} m{}", rng.below(MEMBERS)),
+            3..=5 => format!("SREM v{a} m{}", rng.below(MEMBERS)),
+            6 if b == 0 => format!("DEL v{a}"),
+            6 => fill(&format!("v{a}"), WATCHED_MEMBERS),
+            7 => format!("SMEMBERS v{a}"),
+            _ => format!("SISMEMBER v{a} m{}", rng.below(MEMBERS)),
+        },
+        Group::Expiring => expiring(rng, pick, (a, b), fresh),
+        Group::Databases => match pick {
+            0 | 1 => format!("GET d{a}"),
+            2 | 3 => format!("SET d{a} {fresh}"),
+            4 => "INCRBY dn 1".into(),
+            5 if b == 0 => format!("MOVE d{a} {}", 3 - db),
+            5 => format!("MOVE dn {}", 3 - db),
+            6 => format!("SWAPDB {} {}", 1 + a, 2 - a),
+            7 if b == 0 => "FLUSHDB".into(),
+            7 => "SMEMBERS ds".into(),
+            8 if b == 0 => format!("MOVE ds {}", 3 - db),
+            _ => format!("SADD ds x{}", rng.below(8)),
+        },
+        Group::Long => long(rng, pick, (a, b)),
+        Group::Large => large(rng, pick, (a, b)),
+        Group::Once => once(rng, pick, (a, b), fresh),
+    }
+}
+
+fn expiring(rng: &mut Rng, pick: usize, (a, b): (usize, usize), fresh: &str) -> String {
+    match pick {
+        0..=2 => format!("GET e{a}"),
+        3..=5 => format!("SET e{a} {fresh} PX {}", 1 + rng.below(12)),
+        6 => format!("SET e{a} {fresh}"),
+        7 => match rng.below(3) {
+            0 => format!("SETNX e{a} {fresh}"),
+            1 => format!("GETEX e{a} PX {}", 1 + rng.below(20)),
+            _ => format!("GETEX e{a} PERSIST"),
+        },
+        8 if b == 0 => format!("PEXPIRE e{a} {}", 1 + rng.below(20)),
+        8 => format!("PERSIST e{a}"),
+        _ => format!("EXISTS e{a}"),
+    }
+}
+
+fn long(rng: &mut Rng, pick: usize, (a, b): (usize, usize)) -> String {
+    let letter = char::from(b'a' + rng.below(26) as u8);
+    let at = rng.below(LONG);
+    match pick {
+        0 | 1 => format!("APPEND g{a} ~{letter}{}", 1 + rng.below(20_000)),
+        2 | 3 => format!("SETRANGE g{a} {at} ~{letter}{}", 1 + rng.below(3000)),
+        4 => format!("GETRANGE g{a} {at} {}", at + rng.below(40_000)),
+        5 => format!("DIGEST g{}", rng.below(3)),
+        6 if b == 0 => format!("SET g{a} ~{letter}{}", LONG / 2 + at),
+        6 => format!("STRLEN g{a}"),
+        7 => format!("COPY g{a} g{} REPLACE", 1 - a),
+        8 if b == 0 => format!("BITOP NOT g2 g{a}"),
+        8 => format!("BITOP {} g2 g0 g1", rng.pick(&["AND", "OR", "XOR"])),
+        _ if b == 0 => format!("DEL g{a}"),
+        _ => format!("DIGEST g{a}"),
+    }
+}
+
+fn large(rng: &mut Rng, pick: usize, (a, b): (usize, usize)) -> String {
+    let (key, any) = (format!("b{a}"), format!("b{}", rng.below(3)));
+    // Many at once are written into their chunk, few are deltas.
+    let count = if b == 0 { 48 } else { 3 };
+    let some = format!("i{}+{count}", rng.below(INTEGERS / 48) * 48);
+    match pick {
+        0..=2 => format!("SADD {key} {some}"),
+        3 | 4 => format!("SREM {key} {some}"),
+        5 => format!("SMISMEMBER {any} {some}"),
+        6 => format!("SCARD {any}"),
+        7 => format!("SUNIONSTORE b2 {key} b{}", 1 - a),
+        8 if b == 0 => format!("SINTERSTORE b2 {key} b{}", 1 - a),
+        8 => format!("SDIFFSTORE b2 {key} b{}", 1 - a),
+        _ if b == 0 => "DEL b2".into(),
+        _ => format!("SUNIONSTORE {key} b{} b2", 1 - a),
+    }
+}
+
+/// Clients that are about as far use the same ids.
+fn once(rng: &mut Rng, pick: usize, (a, b): (usize, usize), fresh: &str) -> String {
+    let at: usize = fresh.rsplit('.').next().and_then(|at| at.parse().ok()).unwrap_or(0);
+    let n = at.saturating_sub(rng.below(3));
+    let id = format!("idempotent-{n:06}");
+    match pick {
+        0..=5 if n.is_multiple_of(2) => format!("ONCE {id} INCRBY o{} 1", n / 2 % 2),
+        0..=5 => format!("ONCE {id} GET o{}", n / 2 % 2),
+        6 | 7 => format!("INCRBY o{a} 1"),
+        8 if b == 0 => format!("FORGET {id}"),
+        _ => format!("RESULT {id}"),
+    }
+}

@@ -1,0 +1,125 @@
+//! Random operations over few keys. Groups have keys of their own, so that a history falls into parts.
+
+mod commands;
+
+use crate::support::rng::Rng;
+use commands::command;
+
+/// What keys are used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Strings that are set, read, renamed.
+    Registers,
+    /// Numbers that are added to, also two in one EXEC.
+    Counters,
+    /// Small sets with SPOP, SMOVE and SINTERSTORE.
+    Sets,
+    /// A set in chunks: its members come and go as deltas.
+    Chunked,
+    /// WATCH, GET, then an EXEC that builds on it.
+    Watched,
+    /// WATCH of sets in chunks, of small ones and of absent ones.
+    WatchedSets,
+    /// Strings with an expiry, watched too.
+    Expiring,
+    /// Two databases that are swapped and emptied, between which keys move.
+    Databases,
+    /// Strings of several pieces.
+    Long,
+    /// Sets of many chunks, written into their chunks, combined and removed.
+    Large,
+    /// Commands under ids that several clients use.
+    Once,
+}
+
+/// All of them.
+pub const EVERYTHING: &[Group] = &[
+    Group::Registers,
+    Group::Counters,
+    Group::Sets,
+    Group::Chunked,
+    Group::Watched,
+    Group::WatchedSets,
+    Group::Expiring,
+    Group::Databases,
+    Group::Long,
+    Group::Large,
+    Group::Once,
+];
+
+/// A command's words.
+pub type Line = Vec<String>;
+
+pub enum Step {
+    /// With this database selected.
+    Send(u8, Vec<Line>),
+    /// MULTI, these, EXEC.
+    Exec(u8, Vec<Line>),
+    /// WATCH of the key that the first line reads, that line, then an EXEC of the others.
+    Watched(Line, Vec<Line>),
+}
+
+pub fn words(line: &str) -> Line {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+impl Group {
+    /// What its keys begin with.
+    pub fn first(self) -> Vec<Step> {
+        let lines: &[String] = match self {
+            Group::Chunked => &[commands::fill("l0", 160)],
+            Group::WatchedSets => &["v0", "v1"].map(|key| commands::fill(key, commands::WATCHED_MEMBERS)),
+            Group::Large => &["SADD b0 i0+2000".to_owned(), "SADD b1 i1000+2000".to_owned()],
+            _ => &[],
+        };
+        lines.iter().map(|line| Step::Send(0, vec![words(line)])).collect()
+    }
+
+    /// Whether its clients WATCH.
+    pub fn watches(self) -> bool {
+        matches!(self, Group::Watched | Group::WatchedSets | Group::Expiring)
+    }
+
+    /// Whether its commands come in EXECs. A long SMEMBERS would hold its members, and a call of an EXEC has no id.
+    fn is_for_exec(self) -> bool {
+        !matches!(self, Group::Chunked | Group::Once)
+    }
+
+    /// Where its next command is.
+    fn database(self, rng: &mut Rng) -> u8 {
+        if self == Group::Databases { 1 + rng.below(2) as u8 } else { 0 }
+    }
+}
+
+/// What a client does next. `fresh`: a value that nobody else writes, its own number behind the dot.
+pub fn step(rng: &mut Rng, groups: &[Group], pipeline: usize, fresh: &str) -> Step {
+    let group = groups[rng.below(groups.len())];
+    if group.watches() && rng.below(3) > 0 {
+        let (read, calls) = commands::watched(rng, group, fresh);
+        return Step::Watched(words(&read), calls.iter().map(|line| words(line)).collect());
+    }
+    if rng.below(5) == 0 && group.is_for_exec() {
+        let groups = vec![group; 2 + rng.below(2)];
+        let (db, lines) = lines(rng, &groups, fresh);
+        return Step::Exec(db, lines);
+    }
+    let n = 1 + rng.below(pipeline);
+    let groups: Vec<Group> = (0..n).map(|_| groups[rng.below(groups.len())]).collect();
+    let (db, lines) = lines(rng, &groups, fresh);
+    Step::Send(db, lines)
+}
+
+/// A command of each of the groups, with SELECT between those of different databases, and the database of the first.
+fn lines(rng: &mut Rng, groups: &[Group], fresh: &str) -> (u8, Vec<Line>) {
+    let databases: Vec<u8> = groups.iter().map(|group| group.database(rng)).collect();
+    let first = databases.first().copied().unwrap_or(0);
+    let (mut selected, mut lines) = (first, Vec::new());
+    for (group, db) in groups.iter().zip(databases) {
+        if db != selected {
+            lines.push(words(&format!("SELECT {db}")));
+            selected = db;
+        }
+        lines.push(words(&command(rng, *group, db, fresh)));
+    }
+    (first, lines)
+}

@@ -1,0 +1,270 @@
+//! What each command does.
+
+use super::values::{Members, Text};
+use super::{Answer, Entry, Held, State, Value};
+use std::rc::Rc;
+
+fn number(word: &str) -> i64 {
+    word.parse().unwrap()
+}
+
+fn int(n: usize) -> Answer {
+    Answer::Int(n as i64)
+}
+
+impl State {
+    /// Does it, and says what it answers. SPOP, which has a choice, is elsewhere.
+    pub(super) fn apply(&mut self, argv: &[String], now: u64) -> Answer {
+        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["DEL", key] => {
+                let there = self.live(key, now).is_some();
+                if there {
+                    self.remove(key);
+                }
+                Answer::Int(there.into())
+            }
+            ["EXISTS", key] => Answer::Int(self.live(key, now).is_some().into()),
+            ["RENAME", from, to] => {
+                let Some(entry) = self.live(from, now).cloned() else {
+                    return Answer::Error("ERR no such key".into());
+                };
+                self.remove(from);
+                self.put(to, entry.value, entry.expire_at);
+                Answer::Ok
+            }
+            ["RESULT", id] => match self.kept.get(*id) {
+                Some((_, answer)) => Answer::All(vec![Answer::Int(1), answer.clone()]),
+                None => Answer::All(vec![Answer::Int(0), Answer::Nil]),
+            },
+            ["FORGET", id] => Answer::Int(Rc::make_mut(&mut self.kept).remove(*id).is_some().into()),
+            ["PERSIST" | "GETEX" | "PEXPIRE", ..] => self.apply_to_expiry(&words, now),
+            ["SELECT" | "SWAPDB" | "FLUSHDB" | "MOVE" | "COPY", ..] => self.apply_to_places(&words, now),
+            ["GET" | "SET" | "SETNX" | "GETSET" | "MSET" | "INCRBY", ..] => self.apply_to_string(&words, now),
+            ["APPEND" | "SETRANGE" | "GETRANGE" | "STRLEN" | "DIGEST" | "BITOP", ..] => {
+                self.apply_to_bytes(&words, now)
+            }
+            [_, to, sources @ ..] if words[0].ends_with("STORE") => self.combine(words[0], to, sources, now),
+            other => self.apply_to_set(other, now),
+        }
+    }
+
+    fn expiry(&self, key: &str, now: u64) -> Option<u64> {
+        self.live(key, now)?.expire_at
+    }
+
+    fn apply_to_string(&mut self, words: &[&str], now: u64) -> Answer {
+        match words {
+            ["GET", key] => self.text(key, now).map_or(Answer::Nil, Answer::text),
+            ["SET", key, value] => self.set(key, value, None),
+            ["SET", key, value, "PX", ms] => self.set(key, value, Some(now + number(ms) as u64)),
+            ["SETNX", key, value] => {
+                let free = self.live(key, now).is_none();
+                if free {
+                    self.set(key, value, None);
+                }
+                Answer::Int(free.into())
+            }
+            ["GETSET", key, value] => {
+                let old = self.text(key, now).map_or(Answer::Nil, Answer::text);
+                self.set(key, value, None);
+                old
+            }
+            ["MSET", pairs @ ..] => {
+                pairs.chunks(2).for_each(|pair| drop(self.set(pair[0], pair[1], None)));
+                Answer::Ok
+            }
+            ["INCRBY", key, by] => {
+                let sum = self.text(key, now).map_or(0, Text::number) + number(by);
+                self.put(key, Value::Text(Held::new(Text::new(&sum.to_string()))), self.expiry(key, now));
+                Answer::Int(sum)
+            }
+            other => panic!("the model does not know {other:?}"),
+        }
+    }
+
+    /// Strings of any length.
+    fn apply_to_bytes(&mut self, words: &[&str], now: u64) -> Answer {
+        let text = |state: &Self, key| state.text(key, now).cloned().unwrap_or_default();
+        match words {
+            ["STRLEN", key] => int(text(self, key).len()),
+            ["DIGEST", key] => self.text(key, now).map_or(Answer::Nil, |text| Answer::Text(text.digest())),
+            ["GETRANGE", key, from, to] => {
+                Answer::text(&text(self, key).range(number(from) as usize, number(to) as usize + 1))
+            }
+            ["APPEND", key, patch] => {
+                let end = text(self, key).len();
+                self.patch(key, end, patch, now)
+            }
+            ["SETRANGE", key, offset, patch] => self.patch(key, number(offset) as usize, patch, now),
+            ["BITOP", "NOT", to, key] => {
+                let combined = text(self, key).combined(&Text::default(), |a, _| !a);
+                self.put_combined(to, combined, now)
+            }
+            ["BITOP", op, to, a, b] => {
+                let combine = match *op {
+                    "AND" => |a, b| a & b,
+                    "OR" => |a, b| a | b,
+                    "XOR" => |a, b| a ^ b,
+                    other => panic!("the model does not know {other}"),
+                };
+                let combined = text(self, a).combined(&text(self, b), combine);
+                self.put_combined(to, combined, now)
+            }
+            other => panic!("the model does not know {other:?}"),
+        }
+    }
+
+    fn patch(&mut self, key: &str, offset: usize, patch: &str, now: u64) -> Answer {
+        let before = self.text(key, now).cloned().unwrap_or_default();
+        let after = before.patched(offset, &Text::new(patch));
+        let len = after.len();
+        self.put(key, Value::Text(Held::new(after)), self.expiry(key, now));
+        int(len)
+    }
+
+    fn put_combined(&mut self, to: &str, text: Text, now: u64) -> Answer {
+        let len = text.len();
+        if len > 0 {
+            self.put(to, Value::Text(Held::new(text)), None);
+        } else if self.live(to, now).is_some() {
+            self.remove(to);
+        }
+        int(len)
+    }
+
+    /// Databases, and what goes from one key to another.
+    fn apply_to_places(&mut self, words: &[&str], now: u64) -> Answer {
+        match words {
+            ["SELECT", _] => Answer::Ok,
+            ["FLUSHDB", whole] => {
+                let gone: Vec<String> = self.keys_of(whole);
+                gone.iter().for_each(|key| self.remove(key));
+                Answer::Ok
+            }
+            ["SWAPDB", a, b] => {
+                let names = [(a, b), (b, a)].map(|(from, to)| (self.keys_of(from), from, to));
+                let mut moved = Vec::new();
+                for (key, from, to) in
+                    names.iter().flat_map(|(keys, a, b)| keys.iter().map(move |k| (k, a, b)))
+                {
+                    let entry = self.keys.get(key).cloned().unwrap();
+                    moved.push((key.replacen(**from, to, 1), entry));
+                    self.remove(key);
+                }
+                moved.into_iter().for_each(|(key, entry)| self.put(&key, entry.value, entry.expire_at));
+                Answer::Ok
+            }
+            ["MOVE", from, to] => {
+                let moves = self.live(to, now).is_none();
+                let Some(entry) = self.live(from, now).filter(|_| moves).cloned() else { return int(0) };
+                self.remove(from);
+                self.put(to, entry.value, entry.expire_at);
+                int(1)
+            }
+            ["COPY", from, to, "REPLACE"] => {
+                let Some(entry) = self.live(from, now).cloned() else { return int(0) };
+                self.put(to, entry.value, entry.expire_at);
+                int(1)
+            }
+            other => panic!("the model does not know {other:?}"),
+        }
+    }
+
+    /// All of a database.
+    fn keys_of(&self, whole: &str) -> Vec<String> {
+        self.keys.keys().filter(|key| key.starts_with(whole)).cloned().collect()
+    }
+
+    fn apply_to_expiry(&mut self, words: &[&str], now: u64) -> Answer {
+        match words {
+            ["PERSIST", key] => match self.live(key, now).cloned() {
+                Some(Entry { value, expire_at: Some(_) }) => {
+                    self.put(key, value, None);
+                    Answer::Int(1)
+                }
+                _ => Answer::Int(0),
+            },
+            ["GETEX", key, options @ ..] => {
+                let Some(entry) = self.live(key, now).cloned() else { return Answer::Nil };
+                let Value::Text(text) = &entry.value else { panic!("{key} is a set") };
+                let answer = Answer::text(&text.0);
+                match options {
+                    ["PX", ms] => self.put(key, entry.value, Some(now + number(ms) as u64)),
+                    _ if entry.expire_at.is_some() => self.put(key, entry.value, None),
+                    _ => {}
+                }
+                answer
+            }
+            ["PEXPIRE", key, ms] => {
+                let Some(entry) = self.live(key, now).cloned() else { return Answer::Int(0) };
+                self.put(key, entry.value, Some(now + number(ms) as u64));
+                Answer::Int(1)
+            }
+            other => panic!("the model does not know {other:?}"),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str, expire_at: Option<u64>) -> Answer {
+        self.put(key, Value::Text(Held::new(Text::new(value))), expire_at);
+        Answer::Ok
+    }
+
+    fn apply_to_set(&mut self, words: &[&str], now: u64) -> Answer {
+        let key = words[1];
+        let before = self.members(key, now);
+        match words {
+            ["SADD", _, members @ ..] => {
+                let after = before.union(&Members::of(members.iter().copied()));
+                self.change(key, &before, after, now)
+            }
+            ["SREM", _, members @ ..] => {
+                let after = before.difference(&Members::of(members.iter().copied()));
+                self.change(key, &before, after, now)
+            }
+            ["SCARD", _] => int(before.len()),
+            ["SISMEMBER", _, member] => Answer::Int(before.contains(member).into()),
+            ["SMISMEMBER", _, word] => {
+                Answer::All(before.which(word).into_iter().map(|there| Answer::Int(there.into())).collect())
+            }
+            ["SMEMBERS", _] => Answer::Members(Members::clone(&before)),
+            ["SMOVE", _, to, member] => {
+                if !before.contains(member) {
+                    return Answer::Int(0);
+                }
+                let one = Members::of([*member]);
+                self.change(key, &before, before.difference(&one), now);
+                let target = self.members(to, now);
+                self.change(to, &target, target.union(&one), now);
+                Answer::Int(1)
+            }
+            other => panic!("the model does not know {other:?}"),
+        }
+    }
+
+    /// SINTERSTORE and its like.
+    fn combine(&mut self, name: &str, to: &str, sources: &[&str], now: u64) -> Answer {
+        let combine = match name {
+            "SINTERSTORE" => Members::intersection,
+            "SUNIONSTORE" => Members::union,
+            "SDIFFSTORE" => Members::difference,
+            other => panic!("the model does not know {other}"),
+        };
+        let mut sets = sources.iter().map(|key| self.members(key, now));
+        let first = sets.next().unwrap_or_default();
+        let found = sets.fold(Members::clone(&first), |all, set| combine(&all, &set));
+        let n = found.len();
+        if n > 0 || self.live(to, now).is_some() {
+            self.put_members(to, found, None);
+        }
+        int(n)
+    }
+
+    fn change(&mut self, key: &str, before: &Members, after: Members, now: u64) -> Answer {
+        let n = after.len().abs_diff(before.len());
+        if n > 0 {
+            self.put_members(key, after, self.expiry(key, now));
+        }
+        int(n)
+    }
+}
