@@ -13,7 +13,7 @@
 
 use super::model::{Answer, State};
 use super::record::{History, units};
-use super::search::{Event, NEVER, Verdict};
+use super::search::{Event, NEVER, Verdict, touched};
 use super::witness::{Trace, Transaction};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tern::store::Version;
@@ -27,6 +27,8 @@ struct Replay<'a> {
     units: BTreeMap<usize, Vec<usize>>,
     /// The transaction whose answers were given, for each unit.
     answering: BTreeMap<usize, usize>,
+    /// Of each event.
+    keys: Vec<Vec<&'a str>>,
     /// Keys for which time matters.
     expiring: BTreeSet<&'a str>,
 }
@@ -44,7 +46,8 @@ pub fn replay(history: &History) -> Option<Verdict> {
     for (n, transaction) in trace.transactions.iter().enumerate() {
         answering.extend(transaction.units.iter().map(|unit| (*unit, n)));
     }
-    let replay = Replay { events, trace, units: units(events), answering, expiring: expiring(events) };
+    let (keys, expiring) = (touched(events), expiring(events));
+    let replay = Replay { events, trace, units: units(events), answering, keys, expiring };
     let done = replay.is_once().and_then(|()| replay.is_complete()).and_then(|()| replay.is_in_time());
     let done = done.map_err(|stop| (0, stop));
     Some(match done.and_then(|()| replay.run()) {
@@ -59,8 +62,7 @@ fn expiring(events: &[Event]) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     loop {
         let before = found.len();
-        for event in events {
-            let keys = event.op.keys();
+        for (event, keys) in events.iter().zip(touched(events)) {
             if event.op.expires() || keys.iter().any(|key| found.contains(key)) {
                 found.extend(keys);
             }
@@ -179,7 +181,7 @@ impl Replay<'_> {
         let mut parts: Vec<(BTreeSet<&str>, Vec<usize>)> = Vec::new();
         for n in group {
             let ids = self.transaction(*n).units.iter().filter_map(|unit| self.units.get(unit)).flatten();
-            let mut keys: BTreeSet<&str> = ids.flat_map(|id| self.events[*id].op.keys()).collect();
+            let mut keys: BTreeSet<&str> = ids.flat_map(|id| self.keys[*id].iter().copied()).collect();
             let mut members = vec![*n];
             let (meeting, apart) = parts.into_iter().partition(|(other, _)| !other.is_disjoint(&keys));
             parts = apart;
@@ -222,7 +224,7 @@ impl Replay<'_> {
         let transaction = self.transaction(n);
         let mut found: Vec<State> = Vec::new();
         let ids = transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
-        let mut keys = ids.flat_map(|id| self.events[*id].op.keys());
+        let mut keys = ids.flat_map(|id| &self.keys[*id]);
         let times = if keys.any(|key| self.expiring.contains(key)) { transaction.clocks.len() } else { 1 };
         let ids = || transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
         let mut before = None;

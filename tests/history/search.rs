@@ -72,8 +72,8 @@ pub fn judged_by(parts: Vec<Vec<Event>>, patience: u64) -> Verdict {
 /// The events by keys that meet (what touches no key is in none), each part in the order of its calls. What a client watches is a key of its next EXEC.
 pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
     let mut group: BTreeMap<String, usize> = BTreeMap::new();
-    for (n, event) in events.iter().enumerate() {
-        let keys: Vec<String> = event.op.keys().into_iter().map(str::to_owned).collect();
+    for (n, keys) in touched(events).into_iter().enumerate() {
+        let keys: Vec<String> = keys.into_iter().map(str::to_owned).collect();
         let joined: BTreeSet<usize> = keys.iter().filter_map(|k| group.get(k).copied()).collect();
         group.values_mut().filter(|g| joined.contains(g)).for_each(|g| *g = n);
         group.extend(keys.into_iter().map(|k| (k, n)));
@@ -94,6 +94,21 @@ pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
         ids.iter().map(|n| Event { after: after(*n), ..events[*n].clone() }).collect()
     };
     parts.into_values().map(one).map(at_one_time).collect()
+}
+
+/// The keys of each event, of an EXEC those that its client watches too. The events of a client are in their order.
+pub fn touched(events: &[Event]) -> Vec<Vec<&str>> {
+    let mut watched: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    let keys = events.iter().map(|event| {
+        let mut keys = event.op.keys();
+        match &event.op {
+            Op::Watch(key) => watched.entry(event.client).or_default().push(key),
+            Op::Exec(_) => keys.extend(watched.remove(&event.client).unwrap_or_default()),
+            Op::One(_) => {}
+        }
+        keys
+    });
+    keys.collect()
 }
 
 /// Where nothing expires, time does not matter.

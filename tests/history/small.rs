@@ -148,6 +148,47 @@ fn time_does_not_run_backwards() {
     assert!(!is_good(&all(4..=11, counts(1, 0))), "the first is over since before the second");
 }
 
+/// Whatever its own commands are about.
+#[test]
+fn an_exec_asks_for_what_it_watches() {
+    let set = one(0, "SET k 1 PX 10", OK, 1, 2);
+    let watch = Event { op: Op::Watch("k".into()), clocks: 5..=5, ..one(1, "GET k", OK, 3, 4) };
+    let exec = |clocks, answer| Event {
+        op: Op::Exec(vec![vec!["EXISTS".into(), "j".into()]]),
+        clocks,
+        ..one(1, "GET j", Some(answer), 5, 6)
+    };
+    let all = |clocks, answer| [set.clone(), watch.clone(), exec(clocks, answer)];
+    let ran = || Answer::All(vec![Answer::Int(0)]);
+    assert!(is_good(&all(8..=12, Answer::Aborted)) && is_good(&all(8..=12, ran())));
+    assert!(!is_good(&all(8..=9, Answer::Aborted)), "it is still there");
+    assert!(!is_good(&all(10..=12, ran())), "it is over");
+}
+
+#[test]
+fn databases_are_swapped_and_emptied_as_a_whole() {
+    let set = one(0, "SET 1/k 1", OK, 1, 2);
+    let swap = one(1, "SWAPDB 1/ 2/", OK, 3, 4);
+    let get = |key: &str, answer, at| one(2, &format!("GET {key}"), answer, at, at + 1);
+    let nil = || Some(Answer::Nil);
+    assert!(is_good(&[set.clone(), swap.clone(), get("2/k", text("1"), 5), get("1/k", nil(), 7)]));
+    assert!(!is_good(&[set.clone(), swap.clone(), get("1/k", text("1"), 5)]));
+    let late = one(0, "SET 1/k 1", OK, 1, 10);
+    assert!(is_good(&[late.clone(), swap.clone(), get("2/k", nil(), 11), get("1/k", text("1"), 13)]));
+    assert!(!is_good(&[late, swap, get("2/k", nil(), 11), get("1/k", nil(), 13)]), "in none of them");
+    assert!(!is_good(&[set, one(1, "FLUSHDB 1/", OK, 3, 4), get("1/k", text("1"), 5)]));
+}
+
+#[test]
+fn an_id_has_one_answer() {
+    let add = |client, answer| one(client, "ONCE id INCRBY c 1", Some(Answer::Int(answer)), 1, 10);
+    let get = |value| one(2, "GET c", text(value), 11, 12);
+    assert!(is_good(&[add(0, 1), add(1, 1), get("1")]));
+    assert!(!is_good(&[add(0, 1), add(1, 2), get("2")]), "it ran twice");
+    let forget = one(3, "FORGET id", Some(Answer::Int(1)), 1, 10);
+    assert!(is_good(&[add(0, 1), add(1, 2), forget, get("2")]));
+}
+
 #[test]
 fn a_popped_member_was_there() {
     let add = one(0, "SADD s x0 x1", Some(Answer::Int(2)), 1, 2);

@@ -72,7 +72,11 @@ impl State {
     /// over, or would have seen so.
     pub fn step(&self, client: usize, op: &Op, seen: Option<&Answer>, now: u64) -> Vec<State> {
         let mut over = self.over;
-        for at in self.expiries(client, op) {
+        let [own, watched] = self.expiries(client, op);
+        // The commands of an EXEC that is aborted ask for nothing.
+        let aborted = matches!(op, Op::Exec(_)) && self.has_changed(client, now);
+        let own = own.into_iter().filter(|_| !aborted);
+        for at in own.chain(watched.iter().copied()) {
             if at <= now {
                 over = over.max(at);
             } else if at <= self.over {
@@ -86,15 +90,21 @@ impl State {
 
     /// Whether `op` of `client` may do something else at `now` than it would have done at `before`.
     pub fn turns(&self, client: usize, op: &Op, before: u64, now: u64) -> bool {
-        op.expires() || self.expiries(client, op).into_iter().any(|at| before < at && at <= now)
+        op.expires() || self.expiries(client, op).concat().into_iter().any(|at| before < at && at <= now)
     }
 
-    /// When the keys expire that `op` of `client` asks for; EXEC asks for what is watched too.
-    fn expiries(&self, client: usize, op: &Op) -> Vec<u64> {
-        let is_exec = matches!(op, Op::Exec(_));
-        let watched =
-            self.watched.keys().filter(|(who, _)| is_exec && *who == client).map(|(_, key)| key.as_str());
-        op.keys().into_iter().chain(watched).filter_map(|key| self.keys.get(key)?.expire_at).collect()
+    /// When the keys expire that `op` of `client` may ask for, and those that it watches where it is EXEC.
+    fn expiries(&self, client: usize, op: &Op) -> [Vec<u64>; 2] {
+        let expiry = |key: &str| self.keys.get(key)?.expire_at;
+        let watched = self.watched.keys().filter(|(who, _)| matches!(op, Op::Exec(_)) && *who == client);
+        let watched = watched.filter_map(|(_, key)| expiry(key)).collect();
+        [op.keys().into_iter().filter_map(expiry).collect(), watched]
+    }
+
+    /// Whether something has changed that `client` watches.
+    fn has_changed(&self, client: usize, now: u64) -> bool {
+        let mut watched = self.watched.iter().filter(|((who, _), _)| *who == client);
+        watched.any(|((_, key), before)| *before != self.watchable(key, now))
     }
 
     fn at_any_time(&self, client: usize, op: &Op, seen: Option<&Answer>, now: u64) -> Vec<State> {
@@ -117,10 +127,7 @@ impl State {
     fn exec(&self, client: usize, calls: &[Vec<String>], seen: Option<&Answer>, now: u64) -> Vec<State> {
         let mut base = self.clone();
         base.watched.retain(|(who, _), _| *who != client);
-        let changed = self
-            .watched
-            .iter()
-            .any(|((who, key), before)| *who == client && *before != self.watchable(key, now));
+        let changed = self.has_changed(client, now);
         let answers = match seen {
             Some(Answer::Aborted) => return if changed { vec![base] } else { Vec::new() },
             Some(answer) if answer.is_refused() => return vec![base],
