@@ -80,7 +80,7 @@ impl Plan {
             trouble,
             tamper: None,
             // Where many go at once or much is open, a search alone decides little.
-            marked: clients > 2 || give_up > 0 || !trouble.is_zero() || rng.below(2) > 0,
+            marked: clients > 1 || give_up > 0 || !trouble.is_zero() || rng.below(2) > 0,
             restarts: rng.below(4) > 0,
             collects: rng.below(2) > 0,
         }

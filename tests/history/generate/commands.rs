@@ -30,14 +30,6 @@ pub fn watched(rng: &mut Rng, group: Group, fresh: &str) -> (String, Vec<String>
             };
             (format!("SCARD v{a}"), vec![change, format!("SCARD v{c}")])
         }
-        Group::Expiring => {
-            let change = match pick {
-                0..=3 => format!("PERSIST e{b}"),
-                4 => format!("DEL e{b}"),
-                _ => format!("SET e{b} {fresh} PX {}", 1 + rng.below(12)),
-            };
-            (format!("GET e{a}"), vec![change, format!("EXISTS e{c}")])
-        }
         _ => {
             let first = if pick < 4 { format!("SET w{a} {fresh}") } else { format!("DEL w{a}") };
             (format!("GET w{a}"), vec![first, format!("GET w{b}")])

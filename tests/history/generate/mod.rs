@@ -20,7 +20,7 @@ pub enum Group {
     Watched,
     /// WATCH of sets in chunks, of small ones and of absent ones.
     WatchedSets,
-    /// Strings with an expiry, watched too.
+    /// Strings with an expiry.
     Expiring,
     /// Two databases that are swapped and emptied, between which keys move.
     Databases,
@@ -77,7 +77,7 @@ impl Group {
 
     /// Whether its clients WATCH.
     pub fn watches(self) -> bool {
-        matches!(self, Group::Watched | Group::WatchedSets | Group::Expiring)
+        matches!(self, Group::Watched | Group::WatchedSets)
     }
 
     /// Whether its commands come in EXECs. A long SMEMBERS would hold its members, and a call of an EXEC has no id.
