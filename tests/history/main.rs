@@ -75,7 +75,7 @@ async fn histories_are_strictly_serializable() {
     let mut rng = Rng::new(seed());
     let since = Instant::now();
     let (mut histories, mut counted, mut undecided) = (0, Counted::default(), 0);
-    while since.elapsed() < Duration::from_secs(seconds) || histories < 6 {
+    while since.elapsed() < Duration::from_secs(seconds) || histories < 12 {
         let clients = [1, 2, 4, 8, 16, 64][histories % 6];
         let mut plan = honest(&mut rng, clients, 400);
         // Where many go at once or much is open, a search alone decides little.
