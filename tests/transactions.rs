@@ -316,3 +316,26 @@ fn an_exec_larger_than_a_transaction_leaves_nothing() {
     }
     assert_eq!(c.line("DBSIZE"), Value::Int(0), "nothing of it");
 }
+
+/// An EXEC that holds its lane for long is given up and runs elsewhere; what it did to the server itself is not taken back.
+#[test]
+fn a_long_exec_acts_on_the_server_once() {
+    let tern = tern(&["--appendfsync", "no"]);
+    let (mut client, mut victim) = (tern.client(), tern.client());
+    for _ in 0..8 {
+        client.run(&["APPEND", "string", &"abcdefgh".repeat(1 << 17)]);
+    }
+    let victim = victim.line("CLIENT ID").int().unwrap();
+    client.line("CONFIG SET slowlog-log-slower-than 0");
+    let lines =
+        ["SET k v", &format!("CLIENT KILL ID {victim}"), "CONFIG GET timeout", "CONFIG SET timeout 77"];
+    let lines = [&lines[..], &["SLOWLOG LEN", "SLOWLOG RESET"], &["BITCOUNT string"; 200]].concat();
+    client.line("MULTI");
+    lines.iter().for_each(|line| assert_eq!(client.line(line), Value::Simple(b"QUEUED".to_vec())));
+    let replies = client.line("EXEC");
+    let replies = replies.items().unwrap();
+    assert_eq!(replies.len(), lines.len());
+    assert_eq!(replies[1], Value::Int(1), "it was killed in vain");
+    assert_eq!(replies[2].items().unwrap()[1], bulk("0"), "what it has set itself");
+    assert!(replies[4].int().unwrap() > 0, "the log was empty before it was emptied");
+}

@@ -5,7 +5,7 @@ use super::{Call, Done, Forced, Job, Unit, Watched};
 use crate::commands::args::Args;
 use crate::commands::cx::{AfterReply, ClientState, Cx, Server};
 use crate::commands::reply::Reply;
-use crate::commands::table::{self, Run};
+use crate::commands::table::{self, Flags, Run};
 use crate::env::Rng;
 use crate::error::{Error, ReplyError, StoreError};
 use crate::keyspace::Scope;
@@ -295,6 +295,8 @@ impl<'a> Batch<'a> {
         if result.is_err() {
             self.server.telemetry.on_panic();
         }
+        // What it did to the server itself is not taken back where the transaction is given up, so what follows is not too heavy any more.
+        self.in_lane &= !acts_on_the_server(call);
         result.ok()
     }
 
@@ -344,6 +346,11 @@ impl Held {
         }
         self.replies.push(if self.is_too_much() { Reply::None } else { reply });
     }
+}
+
+/// Whether a call may change what is no part of the store: clients, options, logs.
+fn acts_on_the_server(call: &Call) -> bool {
+    call.row.flags.has(Flags::ADMIN) && !call.row.is_write()
 }
 
 /// The members that a call names, where its row is about the membership of some.
@@ -411,6 +418,19 @@ mod tests {
         forced = Forced { calls: vec![(0, Reply::Nil); MOST_REFUSED], ..Forced::default() };
         assert!(fails(&exec, 1, &forced), "too many have failed alone");
         assert!(!fails(&pipeline, 1, &forced));
+    }
+
+    #[test]
+    fn what_acts_on_the_server() {
+        let acts = |line| acts_on_the_server(&unit(&[line]).calls[0]);
+        for line in
+            ["CLIENT KILL ID 3", "CONFIG SET timeout 1", "SLOWLOG RESET", "LATENCY RESET", "ACL DELUSER u"]
+        {
+            assert!(acts(line), "{line}");
+        }
+        for line in ["SET k v", "BITCOUNT k", "PUBLISH c m", "FLUSHALL", "CLIENT ID"] {
+            assert!(!acts(line), "{line}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use std::sync::LazyLock;
 
-const BLOCK: usize = 32 << 10;
+pub(super) const BLOCK: usize = 32 << 10;
 pub(super) const HEADER: usize = 7;
 pub(super) const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
@@ -138,9 +138,9 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| *b == 0)
 }
 
-/// Where the last record ends of which all bytes are there, by the lengths alone.
-pub(super) fn whole(bytes: &[u8]) -> usize {
-    let (mut at, mut whole) = (0, 0);
+/// Where the last record ends of which all bytes are there, by the lengths alone; a record ends at `from`. `bytes` begin where a block does.
+pub(super) fn whole(bytes: &[u8], from: usize) -> usize {
+    let (mut at, mut whole) = (from, from);
     loop {
         at = header_at(at);
         let header = bytes.get(at + 4..at + HEADER);
@@ -290,6 +290,16 @@ pub(super) mod tests {
 
     fn at(at: usize, end: End) -> Option<Damage> {
         Some(Damage { at, end })
+    }
+
+    #[test]
+    fn records_are_counted_on_from_where_one_ends() {
+        let (log, one) = (log(), log().len() / 3);
+        assert_eq!([0, one, 3 * one].map(|from| whole(&log, from)), [3 * one; 3]);
+        let later = [vec![0; BLOCK], log.clone()].concat();
+        // The last bytes of a block are too few for a header.
+        assert_eq!([BLOCK - 6, BLOCK, BLOCK + one].map(|from| whole(&later, from)), [BLOCK + 3 * one; 3]);
+        assert_eq!(whole(&log[..2 * one + 7], one), 2 * one);
     }
 
     #[test]

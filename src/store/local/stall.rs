@@ -19,6 +19,8 @@ const SLOW_BYTES: u64 = 64 << 30;
 const SLOW_RATE: u64 = 16 << 20;
 /// Between two looks whether a write can go on.
 const POLL: Duration = Duration::from_millis(1);
+/// Looks in vain before a failure of RocksDB's own work counts: it tries again every five seconds.
+const PATIENCE: u32 = 6000;
 
 /// Nobody is slowed down inside of RocksDB; it only stops writers.
 pub(super) fn set_options(o: &mut Options) {
@@ -68,19 +70,23 @@ impl Stall {
         }
     }
 
-    /// Waits until RocksDB takes writes. An error where it has failed at what would let it.
+    /// Waits until RocksDB takes writes. An error where it does not for long, and has failed at what would let it: with room it does that again
+    /// by itself, and a database that is reopened would begin it anew.
     fn wait(&self, db: &DB) -> Result<(), String> {
-        loop {
-            if number(db, property::BACKGROUND_ERRORS) > self.errors.load(Ordering::Relaxed) {
+        for polls in 0.. {
+            if number(db, property::IS_WRITE_STOPPED) == 0 {
+                break;
+            }
+            if polls >= PATIENCE
+                && number(db, property::BACKGROUND_ERRORS) > self.errors.load(Ordering::Relaxed)
+            {
                 return Err(
                     "memory is full of what could not be written to the disk; the file LOG says why".into()
                 );
             }
-            if number(db, property::IS_WRITE_STOPPED) == 0 {
-                return Ok(());
-            }
             std::thread::sleep(POLL);
         }
+        Ok(())
     }
 
     /// After a write, `tables` being RocksDB's number of the memtables and tables that there are.

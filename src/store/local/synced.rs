@@ -14,12 +14,12 @@
 //!
 //! Without the file, or with one that is damaged, there is nothing to compare with: no loss of power leaves that.
 
-use super::records::SECTOR;
+use super::records::{BLOCK, SECTOR};
 use super::{logs, records};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -106,9 +106,10 @@ impl Synced {
         if state.manifest == now {
             return Ok(());
         }
-        let bytes = std::fs::read(&path)?;
-        File::open(&path)?.sync_data()?;
-        let known = Known { manifest: Some((number, records::whole(&bytes) as u64)), ..state.said.clone() };
+        let file = File::open(&path)?;
+        let whole = whole(&file, state.said.manifest(number).unwrap_or_default())?;
+        file.sync_data()?;
+        let known = Known { manifest: Some((number, whole)), ..state.said.clone() };
         self.write(&known)?;
         (state.said, state.manifest) = (known, now);
         self.file.sync_data()
@@ -150,6 +151,17 @@ impl Synced {
     fn write(&self, known: &Known) -> io::Result<()> {
         self.file.write_all_at(&line(known), 0)
     }
+}
+
+/// Where the last whole record of a manifest ends. One ends at `from`: what is in front of its block is not read again, for a manifest may grow
+/// for months.
+fn whole(manifest: &File, from: u64) -> io::Result<u64> {
+    let block = from / BLOCK as u64 * BLOCK as u64;
+    let mut bytes = Vec::new();
+    let mut rest = manifest;
+    rest.seek(SeekFrom::Start(block))?;
+    rest.read_to_end(&mut bytes)?;
+    Ok(block + records::whole(&bytes, (from - block) as usize) as u64)
 }
 
 /// The number of a manifest, from its name or from CURRENT.
