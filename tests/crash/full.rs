@@ -3,14 +3,10 @@
 
 use crate::ARGS;
 use crate::history::{self, State};
-use crate::room::{Mount, Room};
+use crate::room::Room;
 use crate::support::resp::{Client, Value};
-use crate::support::rng::Rng;
+use crate::support::say;
 use crate::support::server::{Server, assert_sound, tern_command, tern_in, try_start};
-use crate::support::{say, skipped};
-use std::io::Write;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How soon writes must go on after there is space.
@@ -121,70 +117,4 @@ fn a_server_that_starts_on_a_full_disk_says_so_or_serves() {
     history::judge(&read(&server), acknowledged, most.max(acknowledged + 1)).unwrap();
     drop(server);
     assert_sound(&room.dir(), &ARGS);
-}
-
-/// How long a server may need for its next answer, at full memtables and with room again: twelve seconds, and more where it is opened again.
-const ANSWER: Duration = Duration::from_secs(30);
-/// How often the disk fills while tables are written.
-const FILLS: u64 = 24;
-
-/// Takes all room but for `left` bytes.
-fn fill_up(file: &Path, left: u64) {
-    let mut file = std::fs::File::create(file).unwrap();
-    let block = [1; 64 << 10];
-    let mut size = 0;
-    while file.write_all(&block).is_ok() {
-        size += block.len() as u64;
-    }
-    file.set_len(size.saturating_sub(left)).unwrap();
-}
-
-fn incompressible(bytes: usize) -> Vec<u8> {
-    let mut rng = Rng::new(7);
-    (0..bytes).map(|_| rng.next() as u8).collect()
-}
-
-/// Stops the writers, also where the test fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The disk is full for a moment while writers wait for tables to be written: whoever writes then is answered.
-#[test]
-fn writers_who_wait_for_a_full_disk_are_answered() {
-    let home = tempfile::tempdir().unwrap();
-    let Some(mount) = Mount::new(&home.path().join("small"), 192 << 20) else {
-        return skipped("a full disk: cannot mount a tmpfs", "run as root");
-    };
-    let (dir, filler) = (mount.path().join("data"), mount.path().join("filler"));
-    let server = tern_in(&dir, &[&ARGS[..], &["--store-write-buffer-size", "64kb"]].concat());
-    let value = incompressible(200_000);
-    let stopped = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        let _stop = Stop(&stopped);
-        for n in 0..3 {
-            let (server, stopped, value) = (&server, &stopped, &value);
-            threads.spawn(move || {
-                let mut client = server.client();
-                client.set_timeout(ANSWER);
-                while !stopped.load(Ordering::Relaxed) {
-                    client.run(&[b"SET", format!("k{n}").as_bytes(), value]);
-                }
-            });
-        }
-        for n in 0..FILLS {
-            std::thread::sleep(Duration::from_millis(200));
-            fill_up(&filler, (n % 4 + 2) * (200 << 10));
-            std::thread::sleep(Duration::from_millis(500));
-            std::fs::remove_file(&filler).unwrap();
-            let mut client = server.client();
-            client.set_timeout(ANSWER);
-            // OK, or an error where compaction has no room.
-            client.line("SET probe v");
-        }
-    });
 }
