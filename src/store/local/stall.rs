@@ -3,7 +3,7 @@
 //! A writer that waits inside of it holds the place of the one who writes. RocksDB's own recovery of a disk that was full wants that place to
 //! write the memtables out, for which the writer waits: neither ever goes on, also when there is room again. So nobody waits inside:
 //! RocksDB refuses what would have to wait (`no_slowdown`), and it is written again later. Where RocksDB only wants writers
-//! to be slower, its options say that they need not be, and they are slowed down here, by the same rule.
+//! to be slower, its options say that they need not be, and they are slowed down here: from the same numbers on, to the rate that it begins with.
 
 use rocksdb::properties::{self as property, PropName};
 use rocksdb::{DB, ErrorKind, Options, WriteBatch, WriteOptions};
@@ -81,7 +81,7 @@ impl Stall {
                 && number(db, property::BACKGROUND_ERRORS) > self.errors.load(Ordering::Relaxed)
             {
                 return Err(
-                    "memory is full of what could not be written to the disk; the file LOG says why".into()
+                    "memory is full of what could not be written to the disk: make room on it; the file LOG in the data directory says more".into()
                 );
             }
             std::thread::sleep(POLL);
@@ -98,8 +98,10 @@ impl Stall {
         let fresh = db.property_value(property::num_files_at_level(0)).ok().flatten();
         let fresh = fresh.and_then(|n| n.parse::<u64>().ok()).unwrap_or(STOP_TABLES);
         let debt = number(db, property::ESTIMATE_PENDING_COMPACTION_BYTES);
-        self.is_near.store(waiting > 0 || fresh >= SLOW_TABLES / 2, Ordering::Relaxed);
-        self.is_slow.store(fresh >= SLOW_TABLES || debt >= SLOW_BYTES, Ordering::Relaxed);
+        let is_slow = fresh >= SLOW_TABLES || debt >= SLOW_BYTES;
+        // RocksDB also stops writers where it owes much more compaction.
+        self.is_near.store(is_slow || waiting > 0 || fresh >= SLOW_TABLES / 2, Ordering::Relaxed);
+        self.is_slow.store(is_slow, Ordering::Relaxed);
         self.errors.store(number(db, property::BACKGROUND_ERRORS), Ordering::Relaxed);
     }
 }
