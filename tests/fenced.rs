@@ -8,11 +8,15 @@ mod cluster;
 use bytes::Bytes;
 use cluster::Cluster;
 use cluster::units::{pipeline, replies};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tern::commands::reply::Reply;
+use tern::env::Env;
 use tern::exec::Unit;
+use tern::keyspace::keys::hash;
+use tern::store::faulty::FaultRates;
 
 const MEMBERS: usize = 60_000;
 const WRITERS: usize = 6;
@@ -216,4 +220,29 @@ async fn long_commands_of_the_same_keys_end_one_by_one() {
     }
     let Reply::Bulk(first) = cluster.line(0, "GET key:0").await else { panic!("no value") };
     assert_eq!(cluster.line(0, "GET key:19999").await, Reply::Bulk(first), "one of them as a whole");
+}
+
+/// Hazard: a unit of a lane wants a fence while another one stands around its keys, and all that queue behind it wait for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_fence_holds_no_lane() {
+    let mut cluster = Cluster::empty();
+    cluster.join_with(Env::system(), &[("lanes", "1")]).await;
+    let cluster = Arc::new(cluster);
+    let hot = HashSet::from([hash(b"hot")]);
+    let fence = cluster.space(0).fence(u16::MAX, hot.clone(), hot).await;
+    cluster.faulty.set_rates(FaultRates { conflict: 1.0, ..FaultRates::default() });
+    let reader = {
+        let cluster = cluster.clone();
+        let unit = Unit { exec: true, ..pipeline(&["GET hot", "SET copy 1"]) };
+        tokio::spawn(async move { replies(&cluster.members[0].exec, unit).await })
+    };
+    // Until it wants a fence, whatever it does meanwhile.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    cluster.faulty.set_rates(FaultRates::default());
+    let other = tokio::time::timeout(Duration::from_secs(1), cluster.line(0, "SET other 1")).await;
+    assert_eq!(other.expect("it waits for the fence"), Reply::Ok);
+    assert!(!reader.is_finished(), "it never wanted a fence");
+    fence.lift().await;
+    assert_eq!(reader.await.unwrap(), [Reply::Nil, Reply::Ok]);
+    assert_eq!(cluster.line(0, "GET copy").await, Reply::Bulk("1".into()));
 }

@@ -200,14 +200,20 @@ impl Attempts {
         Ok(())
     }
 
-    /// Fences the keys of the job in front.
-    async fn keep_others_off(&mut self, jobs: &VecDeque<Job>) {
-        let Some(job) = jobs.front() else { return };
+    /// Fences the keys of the job in front. False where other fences are in the way and others queue here, which must not wait for those.
+    async fn keep_others_off(&mut self, jobs: &VecDeque<Job>) -> bool {
+        let Some(job) = jobs.front() else { return true };
         let hashes = || (job.unit.touched().into_iter().collect(), job.unit.written().into_iter().collect());
         let (keys, written): (HashSet<u64>, HashSet<u64>) = aside(hashes);
-        if self.fence.is_none() && !keys.is_empty() {
-            self.fence = Some(self.server.space.fence(self.slot.n, keys, written).await);
+        if self.fence.is_some() || keys.is_empty() {
+            return true;
         }
+        let space = &self.server.space;
+        self.fence = match self.heavy {
+            Some(_) => space.try_fence(self.slot.n, keys, written).await,
+            None => Some(space.fence(self.slot.n, keys, written).await),
+        };
+        self.fence.is_some()
     }
 
     async fn lift(&mut self) {
@@ -262,7 +268,10 @@ impl Attempts {
                         && self.is_to_fence(tries, took)
                     {
                         let waits = self.server.env.clock.monotonic();
-                        self.keep_others_off(jobs).await;
+                        // What may have been applied already is run to its end here.
+                        if !self.keep_others_off(jobs).await && open.is_empty() {
+                            return self.pass_on_front(jobs);
+                        }
                         // Others were let through: the store was not silent meanwhile.
                         patience.extend(self.server.env.clock.monotonic().saturating_sub(waits));
                         // Those who are under way end meanwhile.
@@ -287,6 +296,14 @@ impl Attempts {
                 }
             }
         }
+    }
+
+    /// Leaves the job in front to others, where it can wait for fences.
+    fn pass_on_front(&self, jobs: &mut VecDeque<Job>) {
+        if let Some(job) = jobs.front_mut() {
+            job.forced.is_heavy = true;
+        }
+        self.pass_on(jobs);
     }
 
     /// Leaves the job that turned out to be heavy to others. How many jobs run next: those that have run before it in vain, so that

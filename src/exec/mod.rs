@@ -213,7 +213,8 @@ struct Forced {
     calls: Vec<(usize, Reply)>,
     /// Of the unit as a whole.
     unit: Option<ReplyError>,
-    /// A lane has passed it on, for what its first call, or a call of its EXEC, finds stored. A pipeline's unit ends behind that call.
+    /// A lane has passed it on, for what its first call, or a call of its EXEC, finds stored, or for a fence that it has to wait for. A
+    /// pipeline's unit ends behind that call.
     is_heavy: bool,
     /// What does not fit the transaction may be built before it runs again: no answer is fixed for that.
     may_build: bool,

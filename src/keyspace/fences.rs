@@ -7,7 +7,8 @@
 //! * Fences make nothing correct, transactions do. A fence that is seen late costs another attempt. One that nobody lifts,
 //!   because its server is gone, holds each unit for [`LONGEST`] at most.
 //! * A unit that waits has begun nothing. One that fences waits first for fences of this server around what it writes, or whose units write
-//!   what it touches, and has no fence of its own meanwhile: no circle can come of it.
+//!   what it touches, and has no fence of its own meanwhile: no circle can come of it. It waits
+//!   where nobody queues behind it ([`Fences::try_hold`]).
 //! * Keys are fenced by the hash of their name, whatever database they are in. Who fences keys also fences the databases ([`DATABASES`]): a
 //!   FLUSHDB or a SWAPDB waits for it, for it is a conflict to all that is under way.
 //! * Where several servers live, a fence is also a row, and a bell which every server watches. A server alone writes nothing, and
@@ -77,6 +78,11 @@ struct Fenced {
 }
 
 impl Fenced {
+    fn new(mut keys: HashSet<u64>, written: HashSet<u64>) -> Arc<Self> {
+        keys.insert(DATABASES);
+        Arc::new(Fenced { keys, written })
+    }
+
     /// Whether one of two units may write what the other touches.
     fn meets(&self, other: &Fenced) -> bool {
         !self.keys.is_disjoint(&other.written) || !self.written.is_disjoint(&other.keys)
@@ -119,14 +125,40 @@ impl Fences {
         instances: &Instances,
         slot: u16,
         nonce: u64,
-        mut keys: HashSet<u64>,
+        keys: HashSet<u64>,
         written: HashSet<u64>,
     ) -> Fence {
-        keys.insert(DATABASES);
-        let fenced = Arc::new(Fenced { keys, written });
+        let fenced = Fenced::new(keys, written);
         if tokio::time::timeout(LONGEST, self.until(|| self.enter(&fenced))).await.is_err() {
             self.state.lock().own.push(fenced.clone());
         }
+        self.stands(fenced, instances, slot, nonce).await
+    }
+
+    /// The same where no fence of this server is in the way.
+    pub async fn try_hold(
+        self: &Arc<Self>,
+        instances: &Instances,
+        slot: u16,
+        nonce: u64,
+        keys: HashSet<u64>,
+        written: HashSet<u64>,
+    ) -> Option<Fence> {
+        let fenced = Fenced::new(keys, written);
+        if !self.enter(&fenced) {
+            return None;
+        }
+        Some(self.stands(fenced, instances, slot, nonce).await)
+    }
+
+    /// What has been entered is a fence, of which other servers hear.
+    async fn stands(
+        self: &Arc<Self>,
+        fenced: Arc<Fenced>,
+        instances: &Instances,
+        slot: u16,
+        nonce: u64,
+    ) -> Fence {
         self.standing.fetch_add(1, Ordering::AcqRel);
         let mut fence = Fence { fences: self.clone(), fenced, row: None };
         if instances.living() > 1 {

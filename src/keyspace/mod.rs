@@ -218,6 +218,10 @@ impl Keyspace {
     pub async fn fence(&self, slot: u16, keys: HashSet<u64>, written: HashSet<u64>) -> Fence {
         self.fences.hold(&self.instances, slot, self.fresh.revision(), keys, written).await
     }
+    /// The same where no fence of this server is in the way: see [`Fences::try_hold`].
+    pub async fn try_fence(&self, slot: u16, keys: HashSet<u64>, written: HashSet<u64>) -> Option<Fence> {
+        self.fences.try_hold(&self.instances, slot, self.fresh.revision(), keys, written).await
+    }
     /// Registers this server. False where its name is another's: it must be opened anew, and take another one.
     pub async fn register(&self) -> StoreResult<bool> {
         self.instances.register(self.fresh.revision()).await
