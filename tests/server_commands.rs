@@ -35,9 +35,18 @@ fn info_counts_what_happened() {
     let server = tern(&[]);
     let mut c = server.client();
     c.line("CONFIG RESETSTAT");
-    for line in
-        ["SET k v EX 1000", "SET n 1", "GET k", "GET k", "INCR k", "GET", "nosuch", "READONLY", "SADD k x"]
-    {
+    for line in [
+        "SET k v EX 1000",
+        "SET n 1",
+        "GET k",
+        "GET k",
+        "INCR k",
+        "GET",
+        "nosuch",
+        "hSet k f v",
+        "READONLY",
+        "SADD k x",
+    ] {
         c.line(line);
     }
     let stat = |line: &str, name: &str| {
@@ -53,7 +62,9 @@ fn info_counts_what_happened() {
     assert!(stat(&get, "usec_per_call") > 0.0, "{get}");
     let incr = info(&mut c, "commandstats", "cmdstat_incr");
     assert_eq!((stat(&incr, "calls"), stat(&incr, "failed_calls")), (1.0, 1.0), "{incr}");
-    assert_eq!(info(&mut c, "errorstats", "errorstat_ERR"), "count=4");
+    let hset = info(&mut c, "commandstats", "cmdstat_hset");
+    assert_eq!((stat(&hset, "calls"), stat(&hset, "rejected_calls")), (0.0, 1.0), "{hset}");
+    assert_eq!(info(&mut c, "errorstats", "errorstat_ERR"), "count=5");
     assert_eq!(info(&mut c, "errorstats", "errorstat_WRONGTYPE"), "count=1");
     assert!(stat(&info(&mut c, "latencystats", "latency_percentiles_usec_set"), "p50") > 0.0);
     assert_eq!(info(&mut c, "keyspace", "db0"), "keys=2,expires=1,avg_ttl=0");
@@ -74,7 +85,8 @@ fn info_counts_what_happened() {
         assert_eq!(info(&mut c, section, field), want);
     }
     c.line("CONFIG RESETSTAT");
-    assert!(!string(&c.line("INFO commandstats")).contains("cmdstat_get"));
+    let stats = string(&c.line("INFO commandstats"));
+    assert!(!stats.contains("cmdstat_get") && !stats.contains("cmdstat_hset"), "{stats}");
 }
 
 /// Fields that redis_exporter reads, of those that have a meaning here.

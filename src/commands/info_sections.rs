@@ -232,6 +232,13 @@ pub(super) fn commandstats(out: &mut String, server: &Server) {
             c.label,
         );
     }
+    // What is not here has not run either.
+    for (name, rejected) in server.telemetry.all_missing() {
+        let _ = write!(
+            out,
+            "cmdstat_{name}:calls=0,usec=0,usec_per_call=0.00,rejected_calls={rejected},failed_calls=0\r\n"
+        );
+    }
 }
 
 pub(super) fn errorstats(out: &mut String, server: &Server) {

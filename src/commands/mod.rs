@@ -4,6 +4,7 @@ pub mod acl;
 pub mod args;
 pub mod auth;
 pub mod cx;
+pub mod elsewhere;
 pub mod idempotent;
 pub mod mailbox;
 pub mod reply;

@@ -6,6 +6,7 @@
 
 use crate::commands::acl::{Denied, User};
 use crate::commands::args::{MAX_QUOTED, quoted_up_to};
+use crate::commands::elsewhere;
 use crate::commands::idempotent::{check_id, may_run};
 use crate::commands::table::{self, Flags, PREFIX, Row, Run, SessionOp};
 use crate::error::ReplyError;
@@ -55,6 +56,8 @@ pub(super) enum Verdict {
     },
     /// The user may not do this with this row.
     Deny(&'static Row, Denied),
+    /// Redis has this command, and this server does not.
+    Missing(&'static str, ReplyError),
     /// Refused, where the command exists with its row.
     Refuse(Option<&'static Row>, ReplyError),
     /// A browser was made to talk to us: close without a word.
@@ -182,6 +185,9 @@ fn unknown(argv: &[Bytes]) -> Verdict {
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         return Verdict::Attack;
     }
+    if let Some(name) = elsewhere::find(name).filter(|name| !name.contains('|')) {
+        return Verdict::Missing(name, missing(name));
+    }
     let mut list = String::new();
     for arg in args {
         if list.len() >= MAX_QUOTED {
@@ -194,6 +200,12 @@ fn unknown(argv: &[Bytes]) -> Verdict {
         None,
         ReplyError::of(format!("ERR unknown command '{name}', with args beginning with: {list}")),
     )
+}
+
+/// It begins as Redis' answer to a name that is a mistake: clients look for that.
+fn missing(name: &str) -> ReplyError {
+    let name = name.to_ascii_uppercase();
+    ReplyError::of(format!("ERR unknown command '{name}': Redis has it, this server does not have it yet"))
 }
 
 #[cfg(test)]
@@ -216,6 +228,7 @@ mod tests {
                 let told: Vec<&str> = e.0.split(' ').take(4).collect();
                 format!("{}: {}", row.map_or("none", |row| row.name), told.join(" "))
             }
+            Verdict::Missing(name, e) => format!("missing {name}: {}", e.0),
             Verdict::Attack => "attack".to_owned(),
         }
     }
@@ -264,6 +277,14 @@ mod tests {
     fn what_does_not_exist_is_told_before_a_login_is_asked_for() {
         let stranger = Standing { authenticated: false, ..OPEN };
         assert_eq!(said("NOSUCH a", stranger), "none: ERR unknown command 'NOSUCH',");
+        assert_eq!(
+            ["hset k f v", "XGROUP", "xgroup|create"].map(|line| said(line, stranger)),
+            [
+                "missing hset: ERR unknown command 'HSET': Redis has it, this server does not have it yet",
+                "missing xgroup: ERR unknown command 'XGROUP': Redis has it, this server does not have it yet",
+                "none: ERR unknown command 'xgroup|create',"
+            ]
+        );
         assert_eq!(said("CLIENT NOSUCH", stranger), "client: ERR unknown subcommand 'NOSUCH'.");
         assert_eq!(said("CLIENT", stranger), "client: ERR wrong number of");
         assert_eq!(["POST / HTTP", "Host: here"].map(|line| said(line, stranger)), ["attack"; 2]);

@@ -180,15 +180,15 @@ impl Session {
                 let reply = self.deny(row, &denied, &argv);
                 self.fix(reply)
             }
+            Verdict::Missing(name, error) => {
+                self.executor.server().telemetry.missing(name);
+                self.reject(None, error)
+            }
             Verdict::Refuse(row, error) => {
-                let telemetry = &self.executor.server().telemetry;
-                telemetry.error(error.code());
                 if let Some(row) = row {
-                    telemetry.rejected(table::index_of(row));
+                    self.executor.server().telemetry.rejected(table::index_of(row));
                 }
-                let op = row.map(|r| r.run);
-                let reply = self.refuse(op, error);
-                self.fix(reply)
+                self.reject(row, error)
             }
             Verdict::Attack => {
                 let what = || "HTTP sent to the server: connection closed".to_owned();
@@ -197,6 +197,13 @@ impl Session {
                 Room::Full
             }
         }
+    }
+
+    /// What the gates refuse, of a command that exists with its row.
+    fn reject(&mut self, row: Option<&'static table::Row>, error: ReplyError) -> Room {
+        self.executor.server().telemetry.error(error.code());
+        let reply = self.refuse(row.map(|r| r.run), error);
+        self.fix(reply)
     }
 
     /// Runs the window, or what ended it where there is no window. The replies are then in [`Session::replies`], to be

@@ -89,6 +89,7 @@ pub struct Telemetry {
     /// Monotonic time of the start.
     pub started: Duration,
     errors: Mutex<BTreeMap<String, u64>>,
+    missing: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Default for Telemetry {
@@ -129,6 +130,7 @@ impl Telemetry {
             run_id: id.chars().take(40).collect(),
             started: env.clock.monotonic(),
             errors: Mutex::default(),
+            missing: Mutex::default(),
         }
     }
     /// With the control of a log that was started.
@@ -162,6 +164,14 @@ impl Telemetry {
     /// Errors sent, by code, in the codes' order.
     pub fn errors(&self) -> Vec<(String, u64)> {
         self.errors.lock().iter().map(|(code, n)| (code.clone(), *n)).collect()
+    }
+    /// A client sent a command of Redis that this server does not have.
+    pub fn missing(&self, name: &'static str) {
+        *self.missing.lock().entry(name).or_default() += 1;
+    }
+    /// What [`Telemetry::missing`] counted, in the names' order.
+    pub fn all_missing(&self) -> Vec<(&'static str, u64)> {
+        self.missing.lock().iter().map(|(name, n)| (*name, *n)).collect()
     }
     /// Commands that ran.
     pub fn total_commands(&self) -> u64 {
@@ -252,6 +262,7 @@ impl Telemetry {
         self.batches.reset();
         self.batch_sizes.reset();
         self.errors.lock().clear();
+        self.missing.lock().clear();
         *self.rates.lock() = Rates::default();
     }
 }

@@ -89,6 +89,7 @@ struct Exposition {
     figures: Vec<Figure>,
     commands: Vec<CommandFigures>,
     errors: Vec<(String, u64)>,
+    missing: Vec<(&'static str, u64)>,
     offences: Vec<(&'static str, u64)>,
     batches: Distribution,
     batch_sizes: Distribution,
@@ -137,6 +138,7 @@ impl Exposition {
             figures: figures(t).into_iter().chain(others).collect(),
             commands: commands.filter(|c| c.latency.count + c.rejected + c.failed > 0).collect(),
             errors: t.errors(),
+            missing: t.all_missing(),
             offences: t.offences.all().collect(),
             batches: Distribution::of(&t.batches, &TIME_BITS, NANOS),
             batch_sizes: Distribution::of(&t.batch_sizes, &SIZE_BITS, 1.0),
@@ -154,6 +156,9 @@ impl Exposition {
         counters(e, "commands_failed", "Commands that answered an error.", "command", failed)?;
         let rejected = self.commands.iter().map(|c| (c.label.as_str(), c.rejected));
         counters(e, "commands_rejected", "Commands refused before they ran.", "command", rejected)?;
+        let missing = self.missing.iter().copied();
+        let help = "Commands of Redis that clients sent and this server does not have.";
+        counters(e, "commands_missing", help, "command", missing)?;
         let errors = self.errors.iter().map(|(code, n)| (code.as_str(), *n));
         counters(e, "errors", "Errors sent to clients, by code.", "code", errors)?;
         let offences = self.offences.iter().copied();
@@ -218,6 +223,7 @@ mod tests {
         t.command(0, Duration::from_secs(40), true, Outcome::Failed);
         t.rejected(1);
         t.error("WRONGTYPE");
+        t.missing("hset");
         t.on_batch(3, Duration::from_millis(2));
         t.on_connect();
         t.offences.add(Offence::Password, Duration::ZERO);
@@ -231,6 +237,7 @@ mod tests {
             "tern_command_seconds_bucket{le=\"+Inf\",command=\"get\"} 2",
             "tern_commands_failed_total{command=\"get\"} 1",
             "tern_commands_rejected_total{command=\"client|id\"} 1",
+            "tern_commands_missing_total{command=\"hset\"} 1",
             "tern_errors_total{code=\"WRONGTYPE\"} 1",
             "tern_offences_total{kind=\"password\"} 1",
             "tern_batch_units_bucket{le=\"2.0\"} 0",

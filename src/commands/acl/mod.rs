@@ -5,7 +5,6 @@
 //! nothing has changed, and a user who may do everything has no rights to look at. A change of any user makes every
 //! connection look its user up again, so it takes effect for the next command that is read.
 
-mod elsewhere;
 mod file;
 mod log;
 mod rows;

@@ -5,9 +5,9 @@
 //! given and without those that a later one replaces, because they say more: `+@hash` also allows what does not exist yet, and
 //! so does `+hset` (see [`elsewhere`]).
 
-use super::elsewhere;
 use crate::commands::command;
 use crate::commands::command_info::{CATEGORIES, categories};
+use crate::commands::elsewhere;
 use crate::commands::glob::{Case, Glob};
 use crate::commands::key_flags::key_flags;
 use crate::commands::table::{self, Flags, KeySpec, Row};

@@ -1,5 +1,6 @@
-//! Commands of Redis that this server does not have. Rules may name them, so that files of users that were written for Redis load as
-//! they are. Such a rule is kept and shown; there is nothing here that it could allow or forbid.
+//! Commands of Redis that this server does not have. ACL rules may name them, so that files of users that were written for Redis load as
+//! they are. Such a rule is kept and shown; there is nothing here that it could allow or forbid. A client that sends one is told so, and
+//! it is counted by name: an operator sees what an application would need.
 //!
 //! The list is that of Redis 8.10's own commands, without its modules'. A name that enters the table leaves this list: a test says so.
 
@@ -18,9 +19,14 @@ const NAMES: &str = "
     zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore
 ";
 
+/// The name of a command or subcommand that Redis has, and this server does not.
+pub fn find(name: &[u8]) -> Option<&'static str> {
+    NAMES.split_ascii_whitespace().find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
 /// Whether Redis has this command or subcommand, and this server does not.
 pub(super) fn has(name: &[u8]) -> bool {
-    NAMES.split_ascii_whitespace().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    find(name).is_some()
 }
 
 /// Whether it has subcommands there.
