@@ -1,5 +1,5 @@
-//! The README cannot go stale: its table of commands is the table's, its transcripts are what a server answers, its options
-//! exist, its files are there. The README of the tests names targets, files and functions that exist.
+//! The README and the guides cannot go stale: their table of commands is the table's, their transcripts are what a server answers, their
+//! options exist, their files are there, and the README stays short. The README of the tests names targets, files and functions that exist.
 //!
 //! `TERN_BLESS=1 cargo test --test readme` writes the table of commands anew.
 
@@ -20,10 +20,25 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn readme() -> (PathBuf, String) {
-    let path = root().join("README.md");
-    let text = std::fs::read_to_string(&path).expect("README.md");
+/// Words that somebody reads who only wants to know what this is.
+const LONGEST_README: usize = 900;
+
+fn page(name: &str) -> (PathBuf, String) {
+    let path = root().join(name);
+    let text = std::fs::read_to_string(&path).expect(name);
     (path, text)
+}
+
+/// The README, and all that it sends its readers to.
+fn pages() -> Vec<(PathBuf, String)> {
+    let guides = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut names: Vec<String> = guides
+        .map(|path| format!("docs/{}", path.file_name().unwrap().to_str().unwrap()))
+        .filter(|name| name.ends_with(".md"))
+        .chain(["README.md", "CONTRIBUTING.md"].map(String::from))
+        .collect();
+    names.sort();
+    names.iter().map(|name| page(name)).collect()
 }
 
 /// Why a row is refused. Of a container whose subcommands all are: why the first one is.
@@ -90,8 +105,8 @@ fn render() -> String {
 }
 
 #[test]
-fn its_table_of_commands_is_the_tables() {
-    let (path, text) = readme();
+fn the_table_of_commands_is_the_servers() {
+    let (path, text) = page("docs/compatibility.md");
     let start = text.find(START).expect("start marker") + START.len();
     let end = text.find(END).expect("end marker");
     let wanted = render();
@@ -106,12 +121,12 @@ fn its_table_of_commands_is_the_tables() {
 fn every_group_is_shown() {
     let table = render();
     let all = rows().all(|row| table.contains(&format!("| {} |", row.name.to_uppercase())));
-    assert!(all, "a row of a group that the README leaves out");
+    assert!(all, "a row of a group that the table leaves out");
 }
 
 #[test]
-fn its_options_exist() {
-    let (_, text) = readme();
+fn options_exist() {
+    let text: String = pages().into_iter().map(|(_, text)| text).collect();
     let named = text.split("--").skip(1).filter_map(|rest| rest.split([' ', '`', '>', '\n']).next());
     let options =
         named.filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
@@ -123,11 +138,24 @@ fn its_options_exist() {
 }
 
 #[test]
-fn its_links_lead_somewhere() {
-    let (_, text) = readme();
-    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let gone: Vec<&str> = links.filter(|l| !l.starts_with("http") && !root().join(l).exists()).collect();
-    assert!(gone.is_empty(), "no such file: {gone:?}");
+fn links_lead_somewhere() {
+    for (path, text) in pages() {
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let leads = |link: &str| link.starts_with("http") || path.with_file_name(link).exists();
+        let gone: Vec<&str> = links.filter(|link| !leads(link)).collect();
+        assert!(gone.is_empty(), "{path:?}: no such file: {gone:?}");
+    }
+}
+
+#[test]
+fn it_is_short_and_leads_to_every_guide() {
+    let (_, readme) = page("README.md");
+    let words = readme.split_whitespace().count();
+    assert!(words <= LONGEST_README, "{words} words: move what only some readers want to docs/");
+    for (path, _) in pages() {
+        let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        assert!(name == "README.md" || readme.contains(&format!("]({name})")), "no link to {name}");
+    }
 }
 
 /// A reply as redis-cli shows it to people, a line an element.
@@ -186,9 +214,9 @@ fn played(transcript: &str) -> String {
 }
 
 #[test]
-fn its_transcripts_are_what_a_server_answers() {
-    let (_, readme) = readme();
-    let blocks = readme.split("```").skip(1).step_by(2);
+fn transcripts_are_what_a_server_answers() {
+    let pages = pages();
+    let blocks = pages.iter().flat_map(|(_, text)| text.split("```").skip(1).step_by(2));
     let transcripts: Vec<&str> =
         blocks.filter_map(|b| b.strip_prefix('\n')).filter(|b| b.starts_with("$ redis-cli")).collect();
     assert!(transcripts.len() >= 2, "the transcripts are not where this test looks");
