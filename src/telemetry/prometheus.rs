@@ -15,6 +15,9 @@ const TIME_BITS: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34
 /// Bounds of the exposed buckets of batch sizes: below 2 to below 4096 units.
 const SIZE_BITS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
 const NANOS: f64 = 1e9;
+/// Tern's version, and whether it speaks to FoundationDB.
+const BUILD: [(&str, &str); 2] =
+    [("version", env!("CARGO_PKG_VERSION")), ("fdb", if cfg!(feature = "fdb") { "1" } else { "0" })];
 
 /// A number with its name and one sentence about it.
 #[derive(Debug, Clone)]
@@ -195,6 +198,8 @@ impl Collector for Exposition {
                 }
             }
         }
+        let mut build = e.encode_descriptor("build", "What runs here.", None, MetricType::Info)?;
+        build.encode_info(&BUILD)?;
         self.commands(&mut e)?;
         let kind = MetricType::Histogram;
         self.batches.encode(e.encode_descriptor(
@@ -243,8 +248,11 @@ mod tests {
             "tern_batch_units_bucket{le=\"2.0\"} 0",
             "tern_batch_units_bucket{le=\"4.0\"} 1",
             "tern_batch_seconds_count 1",
+            concat!("tern_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\",fdb=\"0\"} 1"),
             "# EOF",
         ] {
+            let line =
+                if cfg!(feature = "fdb") { line.replace("fdb=\"0\"", "fdb=\"1\"") } else { line.into() };
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }
     }
