@@ -87,3 +87,27 @@ async fn one_client(exec: Arc<Executor>, n: usize) {
         assert_eq!(replies[0], replies[1], "one EXEC, one state");
     }
 }
+
+/// Hazard: an attempt is given up, and what it did to the server itself is done again: it was done in vain the second time, and with the
+/// client's own answer gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_acts_on_the_server_is_done_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let faulty = Faulty::new(engine(dir.path()).await, 1, FaultRates::default());
+    let exec = executor(Store::Faulty(faulty.clone()), 1).await;
+    faulty.set_rates(FaultRates { conflict: 0.5, unknown_lost: 0.1, ..FaultRates::default() });
+    for round in 1..=20 {
+        assert_eq!(run(&exec, &["acl setuser bob on"], false).await, [Reply::Ok]);
+        let lines = ["incr n", "client no-evict on", "acl deluser bob", "incr m"];
+        let multi = round % 2 == 0;
+        let unit = Unit { exec: multi, ..units::pipeline(&lines) };
+        let (replies, client) = units::run(&exec, unit).await;
+        assert_eq!(
+            replies,
+            [Reply::Int(round), Reply::Ok, Reply::Int(1), Reply::Int(round)],
+            "EXEC: {multi}"
+        );
+        assert!(client.no_evict, "the client's state is what that call made of it");
+    }
+    assert!(faulty.counts().conflicts > 5, "{:?}", faulty.counts());
+}

@@ -218,10 +218,15 @@ impl<'a> Batch<'a> {
             // Only a lane gives a call back.
             let before =
                 if self.in_lane { (self.lookups.seen(), self.outbox.len()) } else { Default::default() };
-            let reply = match forced.call(n) {
+            let reply = match forced.call(n, client) {
                 Some(reply) => reply,
                 None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
-                    Some(Ok(reply)) => reply,
+                    Some(Ok(reply)) => {
+                        if acts_on_the_server(call) && unit.calls.len() > 1 {
+                            forced.acted.push((n, reply.clone(), client.clone()));
+                        }
+                        reply
+                    }
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
                     // It and what follows come back as a unit of their own: what it has looked up is counted and told there.
                     Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec => {
@@ -295,8 +300,6 @@ impl<'a> Batch<'a> {
         if result.is_err() {
             self.server.telemetry.on_panic();
         }
-        // What it did to the server itself is not taken back where the transaction is given up, so what follows is not too heavy any more.
-        self.in_lane &= !acts_on_the_server(call);
         result.ok()
     }
 

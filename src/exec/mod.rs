@@ -211,6 +211,8 @@ impl Done {
 struct Forced {
     /// Of single calls.
     calls: Vec<(usize, Reply)>,
+    /// Of calls that acted on the server itself, which no attempt that is given up takes back, with what they left of the client's state.
+    acted: Vec<(usize, Reply, ClientState)>,
     /// Of the unit as a whole.
     unit: Option<ReplyError>,
     /// A lane has passed it on, for what its first call, or a call of its EXEC, finds stored, or for a fence that it has to wait for. A
@@ -221,8 +223,12 @@ struct Forced {
 }
 
 impl Forced {
-    /// The answer of call `n`.
-    fn call(&self, n: usize) -> Option<Reply> {
+    /// The answer of call `n`, which changes `client` as the call did.
+    fn call(&self, n: usize, client: &mut ClientState) -> Option<Reply> {
+        if let Some((_, reply, after)) = self.acted.iter().find(|(at, ..)| *at == n) {
+            *client = after.clone();
+            return Some(reply.clone());
+        }
         self.calls.iter().find(|(at, _)| *at == n).map(|(_, reply)| reply.clone())
     }
 }

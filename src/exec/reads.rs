@@ -91,7 +91,7 @@ pub(super) async fn run(
                     tokio::time::sleep(PAUSE).await;
                 }
             }
-            Err(Halt::Store(e)) => return without_store(server, unit, patience, e).await,
+            Err(Halt::Store(e)) => return without_store(server, unit, forced, patience, e).await,
             // Only who commits can be forgotten, and nobody queues behind a read.
             Err(Halt::Forgotten | Halt::TooHeavy) => break,
         }
@@ -101,7 +101,13 @@ pub(super) async fn run(
 
 /// Answers a unit after the last attempt failed with `e`: what is about the server runs without any database, also where the store
 /// is back by now, for the databases that were read last may have been flushed or swapped since; all else gets the error.
-async fn without_store(server: &Arc<Server>, unit: Unit, mut patience: Patience, e: StoreError) -> Done {
+async fn without_store(
+    server: &Arc<Server>,
+    unit: Unit,
+    mut forced: Forced,
+    mut patience: Patience,
+    e: StoreError,
+) -> Done {
     let e = patience.verdict(e);
     if unit.is_about_the_server() && matches!(e, StoreError::Unavailable(_)) {
         let tx = server.store.begin();
@@ -109,8 +115,7 @@ async fn without_store(server: &Arc<Server>, unit: Unit, mut patience: Patience,
         let nowhere = server.space.catalog.last().without_databases();
         let mut batch = Batch::with(server, &tx, server.env.rng(), nowhere);
         let mut client = unit.client.clone();
-        if let Ok((replies, lookups, told)) = on(&mut batch, &unit, &mut client, &mut Forced::default()).await
-        {
+        if let Ok((replies, lookups, told)) = on(&mut batch, &unit, &mut client, &mut forced).await {
             tell(server, told).await;
             return Done::new(client, replies, lookups).of(unit);
         }
