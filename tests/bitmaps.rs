@@ -98,38 +98,94 @@ async fn fields_cross_bytes_and_pieces() {
     assert_eq!((&replies[1], &replies[3]), (&Reply::Int(-1), &Reply::Int(0)));
 }
 
+const OPERATIONS: [&str; 8] = ["AND", "OR", "XOR", "NOT", "DIFF", "DIFF1", "ANDOR", "ONE"];
+
+/// A byte that an operation makes of these.
+fn combined(op: &str, bytes: &[u8]) -> u8 {
+    let any = |bytes: &[u8]| bytes.iter().fold(0, |a, b| a | b);
+    let (first, others) = bytes.split_first().unwrap();
+    match op {
+        "AND" => others.iter().fold(*first, |a, b| a & b),
+        "OR" => any(bytes),
+        "XOR" => others.iter().fold(*first, |a, b| a ^ b),
+        "NOT" => !first,
+        "DIFF" => first & !any(others),
+        "DIFF1" => !first & any(others),
+        "ANDOR" => first & any(others),
+        "ONE" => {
+            let once = |bit: &u8| bytes.iter().filter(|byte| **byte & bit != 0).count() == 1;
+            (0..8).map(|n| 1 << n).filter(once).sum()
+        }
+        other => panic!("{other}?"),
+    }
+}
+
+/// A string of this length: all of it, or a few bytes with holes around them.
+async fn set(rig: &mut Rig, rng: &mut Rng, key: &str, length: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
+    if rng.below(3) == 0 {
+        let there = [rng.below(length as u64) as usize, length - 1];
+        bytes.iter_mut().enumerate().filter(|(at, _)| !there.contains(at)).for_each(|(_, byte)| *byte = 0);
+        rig.line(&format!("DEL {key}")).await;
+        for at in there {
+            let at_text = at.to_string();
+            rig.run(&[b"SETRANGE", key.as_bytes(), at_text.as_bytes(), &bytes[at..=at]]).await;
+        }
+    } else {
+        rig.run(&[b"SET", key.as_bytes(), &bytes]).await;
+    }
+    bytes
+}
+
+/// Sources of all lengths, missing ones, the same one twice, the target among them.
 #[tokio::test]
 async fn operations_combine_strings_of_all_lengths() {
+    const KEYS: [&str; 4] = ["a", "b", "c", "missing"];
     let mut rig = Rig::new().await;
     let mut rng = Env::seeded(0, 11).rng();
-    let byte = |rng: &mut Rng| rng.below(256) as u8;
-    let lengths = [1, 100, 16 * 1024, 16 * 1024 + 1, PIECE + 5, 2 * PIECE, 40 * PIECE + 1];
-    for length in lengths {
-        let other = lengths[rng.below(lengths.len() as u64) as usize];
-        let (a, b): (Vec<u8>, Vec<u8>) =
-            ((0..length).map(|_| byte(&mut rng)).collect(), (0..other).map(|_| byte(&mut rng)).collect());
-        rig.run(&[b"SET", &b"a"[..], &a]).await;
-        rig.run(&[b"SET", &b"b"[..], &b]).await;
-        type Combine = fn(u8, u8) -> u8;
-        let ops: [(&str, Combine); 3] = [("AND", |a, b| a & b), ("OR", |a, b| a | b), ("XOR", |a, b| a ^ b)];
-        for (name, op) in ops {
-            let at = |v: &[u8], n: usize| v.get(n).copied().unwrap_or(0);
-            let want: Vec<u8> = (0..a.len().max(b.len())).map(|n| op(at(&a, n), at(&b, n))).collect();
-            assert_eq!(rig.line(&format!("BITOP {name} to a b")).await, Reply::Int(want.len() as i64));
-            assert_eq!(rig.line("GET to").await, bulk(&want), "{name} of {length} and {other}");
-            let len = rig.line(&format!("BITOP {name} to a b missing")).await;
-            assert_eq!(len, Reply::Int(want.len() as i64));
-            let want = if name == "AND" { vec![0; want.len()] } else { want };
-            assert_eq!(
-                rig.line("GET to").await,
-                bulk(&want),
-                "{name} of {length} and {other} with a missing one"
-            );
+    let lengths = [1, 100, 16 * 1024, 16 * 1024 + 1, PIECE + 5, 2 * PIECE, 10 * PIECE + 1];
+    let pick = |rng: &mut Rng, n: usize| rng.below(n as u64) as usize;
+    for round in 0..24 {
+        let mut strings = vec![Vec::new(); KEYS.len()];
+        for (key, string) in KEYS.iter().zip(&mut strings).take(3) {
+            let length = lengths[pick(&mut rng, lengths.len())];
+            *string = set(&mut rig, &mut rng, key, length).await;
         }
-        // A source may be the target.
-        assert_eq!(rig.line("BITOP NOT a a").await, Reply::Int(length as i64));
-        assert_eq!(rig.line("GET a").await, bulk(a.iter().map(|b| !b).collect::<Vec<_>>()));
+        for op in OPERATIONS {
+            let least = if ["DIFF", "DIFF1", "ANDOR"].contains(&op) { 2 } else { 1 };
+            let times = if op == "NOT" { 1 } else { least + pick(&mut rng, 4) };
+            let named: Vec<usize> = (0..times).map(|_| pick(&mut rng, KEYS.len())).collect();
+            let length = named.iter().map(|n| strings[*n].len()).max().unwrap();
+            let mut bytes = vec![0; times];
+            let mut byte = |at: usize| {
+                let of = |n: &usize| strings[*n].get(at).copied().unwrap_or(0);
+                bytes.iter_mut().zip(&named).for_each(|(byte, n)| *byte = of(n));
+                combined(op, &bytes)
+            };
+            let want: Vec<u8> = (0..length).map(&mut byte).collect();
+            let names: Vec<&str> = named.iter().map(|n| KEYS[*n]).collect();
+            let line = format!("BITOP {op} to {}", names.join(" "));
+            assert_eq!(rig.line(&line).await, Reply::Int(length as i64), "{line}, round {round}");
+            let want = if length == 0 { Reply::Nil } else { bulk(&want) };
+            assert!(rig.line("GET to").await == want, "{line}, round {round}");
+        }
     }
+    rig.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_source_may_be_the_target() {
+    let mut rig = Rig::new().await;
+    for (op, want) in OPERATIONS.into_iter().zip([0x14, 0x7e, 0x6a, 0xc3, 0x28, 0x42, 0x14, 0x6a]) {
+        for length in [3, 3 * PIECE] {
+            rig.run(&[b"SET", &b"a"[..], &vec![0x3c; length]]).await;
+            rig.run(&[b"SET", &b"b"[..], &vec![0x56; length]]).await;
+            let line = if op == "NOT" { "BITOP NOT a a".into() } else { format!("BITOP {op} a a b") };
+            assert_eq!(rig.line(&line).await, Reply::Int(length as i64));
+            assert!(rig.line("GET a").await == bulk(vec![want; length]), "{line}");
+        }
+    }
+    rig.line("SET b v").await;
     rig.line("SET to v EX 100").await;
     assert_eq!(rig.line("BITOP OR to a b").await, Reply::Int(a_length(&mut rig).await));
     assert_eq!(rig.line("TTL to").await, Reply::Int(-1), "the expiry goes");
@@ -164,7 +220,13 @@ async fn errors_leave_everything_as_it_was() {
         ("BITFIELD set GET u8 0", wrong),
         ("BITFIELD_RO k GET u8 0 SET u8 0 1", "ERR BITFIELD_RO only supports the GET subcommand"),
         ("BITOP NOT k k k", "ERR BITOP NOT must be called with a single source key."),
-        ("BITOP DIFF k k k", "ERR syntax error"),
+        ("BITOP DIFF2 k k k", "ERR syntax error"),
+        ("BITOP diff k k", "ERR BITOP DIFF must be called with at least two source keys."),
+        ("BITOP Diff1 k missing", "ERR BITOP DIFF1 must be called with at least two source keys."),
+        ("BITOP ANDOR k set", "ERR BITOP ANDOR must be called with at least two source keys."),
+        ("BITOP ONE k set", wrong),
+        ("BITOP DIFF k missing set", wrong),
+        ("BITOP ANDOR k k set", wrong),
         ("BITOP OR k k set", wrong),
         ("BITPOS k 2", "ERR The bit argument must be 1 or 0."),
         ("BITCOUNT k 0", "ERR syntax error"),

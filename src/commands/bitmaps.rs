@@ -1,4 +1,5 @@
-//! Bitmaps: strings read and changed bit by bit. BITFIELD is in `bitfield.rs`. Semantics and texts are Redis 7.0's.
+//! Bitmaps: strings read and changed bit by bit. BITFIELD is in `bitfield.rs`. Semantics and texts are Redis 7.0's, those of BITOP's newer operations
+//! 8.2's.
 
 use super::args::{ArgResult, Args, parse_i64};
 use super::bitfield::{bitfield, bitfield_ro};
@@ -67,7 +68,7 @@ pub const ROWS: &[Row] = &[
         keys: COMBINED,
         group: Group::Bitmap,
         since: "2.6.0",
-        syntax: "<operation: AND | OR | XOR | NOT> destkey key [key ...]",
+        syntax: "<operation: AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]",
         summary: "Stores the combination of strings bit by bit.",
         run: handler!(bitop),
         subs: &[],
@@ -223,15 +224,25 @@ pub(super) fn operation(name: &[u8]) -> Option<BitOp> {
         b"or" => BitOp::Or,
         b"xor" => BitOp::Xor,
         b"not" => BitOp::Not,
+        b"diff" => BitOp::Diff,
+        b"diff1" => BitOp::Diff1,
+        b"andor" => BitOp::AndOr,
+        b"one" => BitOp::One,
         _ => return None,
     })
 }
 
 async fn bitop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let op = operation(args.next()?).ok_or(SYNTAX)?;
+    let name = args.next()?;
+    let op = operation(name).ok_or(SYNTAX)?;
     let target = args.next()?;
     if op == BitOp::Not && args.len() != 1 {
         return Err(ReplyError::new("ERR BITOP NOT must be called with a single source key.").into());
+    }
+    if op.needs_two() && args.len() < 2 {
+        let name = String::from_utf8_lossy(name).to_ascii_uppercase();
+        let error = format!("ERR BITOP {name} must be called with at least two source keys.");
+        return Err(ReplyError::of(error).into());
     }
     let s = cx.scope()?;
     let mut sources: Vec<Option<Str>> = Vec::with_capacity(args.len());

@@ -18,7 +18,6 @@ const MEANT: &[(&str, &str)] = &[
         "bitfield",
         "its notation says in which order OVERFLOW, SET and INCRBY come, with a choice inside a choice",
     ),
-    ("bitop", "DIFF, DIFF1, ANDOR and ONE are not there yet"),
     ("client|kill", "ID takes several numbers, and the filters are one choice"),
     ("cluster|setslot", REFUSED),
     ("debug", SYSTEM),

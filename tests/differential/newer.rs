@@ -21,6 +21,16 @@ const LINES: Templates = &[
     (10, "MSETEX 1 $k $v {NX|XX|EX $s|PX $p|EXAT $S|PXAT $P|KEEPTTL}"),
     (10, "MSETEX 2 $k $v $k $v {NX|XX|EX $s|PX $p|EXAT $S|PXAT $P|KEEPTTL|FOO}"),
     (3, "MSETEX $n $k $v $k $v"),
+    (8, "BITOP DIFF $k $k $k+"),
+    (8, "BITOP DIFF1 $k $k $k+"),
+    (8, "BITOP ANDOR $k $k $k+"),
+    (8, "BITOP ONE $k $k+"),
+    (2, "BITOP AND $k $k+"),
+    (1, "BITOP diff $k $k"),
+    (1, "BITOP Diff1 $k $k"),
+    (1, "BITOP andor $k $k"),
+    (6, "SET $k $V"),
+    (6, "SETRANGE $k $o $v"),
     (6, "SADD $k $m+"),
     (6, "GET $k"),
     (6, "DEL $k+"),
@@ -55,11 +65,8 @@ fn commands_since_redis_7_0_answer_as_those_of_8_6() {
         }
     }
     say(&format!("differential, commands since 7.0: {} compared", tally.lines));
-    assert!(
-        tally.commands.contains_key("MSETEX") && tally.commands.contains_key("DELEX"),
-        "{:?}",
-        tally.commands
-    );
+    let ran = |name: &&str| tally.commands.contains_key(*name);
+    assert!(["MSETEX", "DELEX", "BITOP"].iter().all(ran), "{:?}", tally.commands);
 }
 
 /// Where redis-server 8.6 is no model: it answers a SET with GET twice where the digest is none, with the old value, then with the error;

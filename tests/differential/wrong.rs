@@ -125,6 +125,16 @@ const EXCUSES: &[Excuse] = &[
         },
     },
     Excuse {
+        label: "bitop",
+        why: "BITOP has had DIFF, DIFF1, ANDOR and ONE since 8.2",
+        applies: |argv, redis, _| {
+            redis == "ERR syntax error"
+                && ["DIFF", "DIFF1", "ANDOR", "ONE"]
+                    .iter()
+                    .any(|op| argv[1].eq_ignore_ascii_case(op.as_bytes()))
+        },
+    },
+    Excuse {
         label: "client*",
         why: "CLIENT KILL has had MAXAGE since 7.4",
         applies: |_, redis, tern| redis == "ERR syntax error" && tern.starts_with("ERR maxage "),

@@ -143,7 +143,8 @@ fn common(w: &World) -> Vec<Script> {
 fn bitop(w: &World) -> Vec<Script> {
     let mut scripts =
         lines(&["BITOP NOT made dense", "BITOP XOR made sparse dense", "BITOP AND made sparse sparse"]);
-    for op in ["OR", "AND"] {
+    scripts.extend(lines(&["BITOP DIFF1 made sparse dense", "BITOP ANDOR made dense sparse counter"]));
+    for op in ["OR", "AND", "DIFF", "ONE"] {
         scripts.push(Script::one(call(&format!("BITOP {op} made"), [times(w.scale.many, "counter")])));
         scripts.push(Script::one(call(&format!("BITOP {op} made"), [times(100, "sparse dense")])));
     }

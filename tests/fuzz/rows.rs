@@ -51,6 +51,7 @@ const LINES: &[&str] = &[
     "DUMP ints",
     "PFCOUNT hll",
     "BITOP OR made long plain",
+    "BITOP DIFF made long plain n",
     "BITCOUNT long",
     "GETRANGE long 5 90000",
     "DUMP long",

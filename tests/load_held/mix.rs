@@ -50,6 +50,8 @@ const LINES: &[(usize, &str)] = &[
     (2, "BITPOS $b 1"),
     (2, "BITOP XOR $b $b $b"),
     (1, "BITOP AND $b $b $b"),
+    (1, "BITOP DIFF1 $b $b $b"),
+    (1, "BITOP ONE $b $b $b"),
     (2, "BITFIELD $b INCRBY u8 $x 3 GET u4 0"),
     (1, "BITFIELD_RO $b GET u8 $x"),
     (1, "DEL $b"),

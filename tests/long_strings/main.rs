@@ -186,6 +186,10 @@ fn writes_of_a_string_of_zeroes() {
         ("BITOP OR dst sparse other", ":536870912"),
         ("BITOP AND dst sparse other", ":536870912"),
         ("BITOP XOR dst sparse sparse", ":536870912"),
+        ("BITOP DIFF dst sparse other", ":536870912"),
+        ("BITOP DIFF1 dst other sparse", ":536870912"),
+        ("BITOP ANDOR dst sparse other sparse", ":536870912"),
+        ("BITOP ONE dst sparse sparse other", ":536870912"),
         ("GETSET copied x", "$"),
         ("GETDEL other", "$"),
     ]);

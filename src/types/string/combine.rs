@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use tokio::task::yield_now;
 
-/// BITOP's operations.
+/// BITOP's operations. Those that treat their first source apart are Redis 8.2's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitOp {
     /// Ones where all have ones.
@@ -29,6 +29,33 @@ pub enum BitOp {
     Xor,
     /// Ones where the only source has zeroes.
     Not,
+    /// Ones where the first has one and no other.
+    Diff,
+    /// Ones where any but the first has one and the first has not.
+    Diff1,
+    /// Ones where the first has one and any other.
+    AndOr,
+    /// Ones where exactly one has one.
+    One,
+}
+
+impl BitOp {
+    /// Whether one source alone means nothing.
+    pub fn needs_two(self) -> bool {
+        matches!(self, BitOp::Diff | BitOp::Diff1 | BitOp::AndOr)
+    }
+}
+
+/// What a source does to the result, which has ones where each [`Role::Limits`], enough of those that are [`Role::Adds`] (if there are any) and
+/// no [`Role::Clears`] has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The result has no ones outside of it.
+    Limits,
+    /// Its ones are counted: how many make a one depends on the operation.
+    Adds,
+    /// The result has no ones inside of it.
+    Clears,
 }
 
 /// Bytes that all sources together read ahead, about.
@@ -36,6 +63,7 @@ const AHEAD: usize = 16 * STEP;
 
 /// One of the strings that are combined.
 struct Source {
+    role: Role,
     rows: Option<(Prefix, Oid)>,
     len: u64,
     /// Pieces that were read and are not used yet, ascending.
@@ -45,14 +73,14 @@ struct Source {
 }
 
 impl Source {
-    fn new(db: Prefix, value: &Str) -> Self {
+    fn new(db: Prefix, role: Role, value: &Str) -> Self {
         let (rows, ahead) = match (value, inline(value)) {
             (Str::Pieces { oid, .. }, _) => (Some((db, *oid)), VecDeque::new()),
             (_, Some(bytes)) => (None, VecDeque::from([(0, bytes.clone())])),
             (_, None) => (None, VecDeque::new()),
         };
         let seen = if rows.is_some() { 0 } else { u32::MAX };
-        Source { rows, len: len(value), ahead, seen }
+        Source { role, rows, len: len(value), ahead, seen }
     }
 
     /// The number of its first piece from `n` on. None: it has no more.
@@ -82,6 +110,75 @@ impl Source {
     }
 }
 
+/// Sources that are the same pieces are one, with the number of times that they were named.
+fn distinct(sources: &[Option<Str>]) -> Vec<(&Str, usize)> {
+    let mut places: HashMap<Oid, usize> = HashMap::new();
+    let mut distinct: Vec<(&Str, usize)> = Vec::with_capacity(sources.len());
+    for value in sources.iter().flatten() {
+        let end = distinct.len();
+        let at = pieces(value).map_or(end, |oid| *places.entry(oid).or_insert(end));
+        match distinct.get_mut(at) {
+            Some((_, times)) => *times += 1,
+            None => distinct.push((value, 1)),
+        }
+    }
+    distinct
+}
+
+/// Under which id a string has pieces. None: it is in its record, and is read already.
+fn pieces(value: &Str) -> Option<Oid> {
+    match value {
+        Str::Pieces { oid, .. } => Some(*oid),
+        Str::Inline(_) | Str::Made { .. } => None,
+    }
+}
+
+/// The sources that have to be read, and what for. None where the result is all zeroes.
+fn roles(op: BitOp, sources: &[Option<Str>]) -> Vec<(Role, &Str)> {
+    let all = |role| distinct(sources).into_iter().map(move |(value, _)| (role, value));
+    let roles: Vec<(Role, &Str)> = match op {
+        BitOp::And if sources.iter().any(Option::is_none) => Vec::new(),
+        BitOp::And => all(Role::Limits).collect(),
+        BitOp::Or => all(Role::Adds).collect(),
+        BitOp::Xor => {
+            let odd = distinct(sources).into_iter().filter(|(_, times)| times % 2 == 1);
+            odd.map(|(value, _)| (Role::Adds, value)).collect()
+        }
+        BitOp::Not => return all(Role::Clears).collect(),
+        BitOp::One => {
+            let role = |times| if times == 1 { Role::Adds } else { Role::Clears };
+            distinct(sources).into_iter().map(|(value, times)| (role(times), value)).collect()
+        }
+        BitOp::Diff | BitOp::Diff1 | BitOp::AndOr => against_the_first(op, sources),
+    };
+    if roles.iter().all(|(role, _)| *role == Role::Clears) { Vec::new() } else { roles }
+}
+
+/// [`roles`] where the first source is not like the others.
+fn against_the_first(op: BitOp, sources: &[Option<Str>]) -> Vec<(Role, &Str)> {
+    let Some((first, others)) = sources.split_first() else { return Vec::new() };
+    let (own, theirs) = match op {
+        BitOp::Diff1 => (Role::Clears, Role::Adds),
+        BitOp::AndOr => (Role::Limits, Role::Adds),
+        _ => (Role::Limits, Role::Clears),
+    };
+    let (first, others) = (first.as_ref(), distinct(others));
+    let is_first =
+        |value| first.is_some_and(|first| pieces(first).is_some() && pieces(first) == pieces(value));
+    let again = others.iter().any(|(value, _)| is_first(value));
+    let first = first.map(|value| (own, value));
+    match op {
+        BitOp::AndOr if again => first.into_iter().collect(),
+        BitOp::AndOr if others.is_empty() => Vec::new(),
+        BitOp::Diff if again => Vec::new(),
+        _ if first.is_none() && own == Role::Limits => Vec::new(),
+        _ => {
+            let others = others.into_iter().filter(|(value, _)| !is_first(value));
+            first.into_iter().chain(others.map(|(value, _)| (theirs, value))).collect()
+        }
+    }
+}
+
 /// The pieces of a combination, one after the other.
 struct Combination {
     op: BitOp,
@@ -96,24 +193,8 @@ impl Combination {
     /// As long as the longest source; a missing one is empty. Sources that are the same string twice are read once.
     fn new(db: Prefix, op: BitOp, sources: &[Option<Str>]) -> Self {
         let total = sources.iter().flatten().map(len).max().unwrap_or(0);
-        let one_is_missing = op == BitOp::And && sources.iter().any(Option::is_none);
-        let mut times: HashMap<Oid, usize> = HashMap::new();
-        let (mut distinct, mut ahead) = (Vec::new(), Vec::new());
-        for source in sources.iter().flatten().filter(|_| !one_is_missing) {
-            match source {
-                Str::Pieces { oid, .. } => {
-                    let times = times.entry(*oid).or_default();
-                    *times += 1;
-                    if *times == 1 {
-                        distinct.push((*oid, source));
-                    }
-                }
-                Str::Inline(_) | Str::Made { .. } => ahead.push(Source::new(db, source)),
-            }
-        }
-        let counts = |oid| op != BitOp::Xor || times.get(oid).is_some_and(|times| times % 2 == 1);
-        let read = distinct.iter().filter(|(oid, _)| counts(oid)).map(|(_, value)| Source::new(db, value));
-        Combination { op, sources: read.chain(ahead).collect(), total, next: 0 }
+        let sources = roles(op, sources).into_iter().map(|(role, value)| Source::new(db, role, value));
+        Combination { op, sources: sources.collect(), total, next: 0 }
     }
 
     /// The next piece that is not all zeroes, and its number.
@@ -124,25 +205,19 @@ impl Combination {
             if begin >= self.total {
                 return Ok(None);
             }
-            let mut there = self.op == BitOp::Not;
-            let mut jump = None;
-            for (at, source) in self.sources.iter_mut().enumerate() {
-                let first = source.next(tx, self.next, step).await?.unwrap_or(u32::MAX);
-                there |= first == self.next;
-                jump = match (jump, self.op) {
-                    (None, _) => Some(first),
-                    (Some(jump), BitOp::And) => Some(first.max(jump)),
-                    (Some(jump), _) => Some(first.min(jump)),
-                };
-                breathe(at).await;
-            }
-            let jump = jump.unwrap_or(u32::MAX);
-            if !there || self.op == BitOp::And && jump > self.next {
-                self.next = jump;
+            let place = self.place(tx, step).await?;
+            if place > self.next {
+                self.next = place;
                 yield_now().await;
                 continue;
             }
             let n = self.next;
+            for (at, source) in self.sources.iter_mut().enumerate() {
+                if source.role == Role::Clears {
+                    source.next(tx, n, step).await?;
+                    breathe(at).await;
+                }
+            }
             self.next += 1;
             let bytes = self.piece(n, (self.total - begin).min(PIECE as u64) as usize).await;
             yield_now().await;
@@ -152,24 +227,53 @@ impl Combination {
         }
     }
 
-    async fn piece(&self, n: u32, length: usize) -> Vec<u8> {
-        let mut pieces = self.sources.iter().map(|source| source.piece(n).map_or(&[][..], |bytes| bytes));
-        let mut out = pieces.next().unwrap_or_default().to_vec();
-        out.resize(length, 0);
-        if self.op == BitOp::Not {
-            out.iter_mut().for_each(|byte| *byte = !*byte);
+    /// The first piece from the next one on that may not be all zeroes, as far as what is read ahead says.
+    async fn place(&mut self, tx: &Tx, step: usize) -> StoreResult<u32> {
+        if self.sources.is_empty() {
+            return Ok(u32::MAX);
         }
-        for (at, piece) in pieces.enumerate() {
+        let (mut limit, mut added) = (self.next, None);
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            match source.role {
+                Role::Limits => {
+                    limit = limit.max(source.next(tx, self.next, step).await?.unwrap_or(u32::MAX));
+                }
+                Role::Adds => {
+                    let first = source.next(tx, self.next, step).await?.unwrap_or(u32::MAX);
+                    added = Some(added.map_or(first, |added: u32| added.min(first)));
+                }
+                Role::Clears => {}
+            }
             breathe(at).await;
-            match self.op {
-                BitOp::And => {
+        }
+        Ok(added.map_or(limit, |added| added.max(limit)))
+    }
+
+    async fn piece(&self, n: u32, length: usize) -> Vec<u8> {
+        let mut out = vec![0xff; length];
+        // Where enough of those that add have a one, and where more than one has, which only ONE asks for.
+        let (mut added, mut twice) =
+            (vec![0; length], vec![0; if self.op == BitOp::One { length } else { 0 }]);
+        for (at, source) in self.sources.iter().enumerate() {
+            let piece = source.piece(n).map_or(&[][..], |bytes| bytes);
+            match source.role {
+                Role::Limits => {
                     lay(&mut out, piece, |a, b| a & b);
                     out.iter_mut().skip(piece.len()).for_each(|byte| *byte = 0);
                 }
-                BitOp::Or => lay(&mut out, piece, |a, b| a | b),
-                BitOp::Xor | BitOp::Not => lay(&mut out, piece, |a, b| a ^ b),
+                Role::Adds if self.op == BitOp::Xor => lay(&mut added, piece, |a, b| a ^ b),
+                Role::Adds => {
+                    twice.iter_mut().zip(&added).zip(piece).for_each(|((to, a), b)| *to |= a & b);
+                    lay(&mut added, piece, |a, b| a | b);
+                }
+                Role::Clears => lay(&mut out, piece, |a, b| a & !b),
             }
+            breathe(at).await;
         }
+        if self.sources.iter().any(|source| source.role == Role::Adds) {
+            lay(&mut out, &added, |a, b| a & b);
+        }
+        lay(&mut out, &twice, |a, b| a & !b);
         out
     }
 }
@@ -288,18 +392,76 @@ mod tests {
         Some(Str::Inline(Bytes::copy_from_slice(bytes)))
     }
 
+    fn pieces_of(oid: u32) -> Option<Str> {
+        Some(Str::Pieces { oid: Oid(oid.into()), len: 1 << 20 })
+    }
+
     #[tokio::test]
     async fn a_piece_is_what_its_bytes_say() {
+        let three = || vec![&[0b1111_0000, 0xff, 1][..], &[0b0011_1100], &[0b0101_0101, 0x0f]];
         let table = [
             (BitOp::And, vec![&[0xff, 0x0f][..], &[0x3c]], vec![0x3c, 0]),
             (BitOp::Or, vec![&[0x80], &[1, 2, 3], &[4]], vec![0x85, 2, 3]),
             (BitOp::Xor, vec![&[1], &[3, 7], &[1]], vec![3, 7]),
             (BitOp::Not, vec![&[0, 0xf0]], vec![0xff, 0x0f]),
+            (BitOp::Diff, three(), vec![0b1000_0000, 0xf0, 1]),
+            (BitOp::Diff1, three(), vec![0b0000_1101, 0, 0]),
+            (BitOp::AndOr, three(), vec![0b0111_0000, 0x0f, 0]),
+            (BitOp::One, three(), vec![0b1000_1001, 0xf0, 1]),
+            (BitOp::One, vec![&[1], &[3], &[5], &[8]], vec![0b1110]),
         ];
         for (op, sources, want) in table {
             let sources: Vec<_> = sources.iter().map(|bytes| inline_of(bytes)).collect();
             let combination = Combination::new(Prefix::from_number(1), op, &sources);
             assert_eq!(combination.piece(0, combination.total as usize).await, want, "{op:?}");
+        }
+    }
+
+    /// What is read of the strings a, b and c, each in pieces, and of missing ones.
+    #[test]
+    fn a_source_that_changes_nothing_is_not_read() {
+        let table: [(BitOp, &str, &str); 24] = [
+            (BitOp::And, "aab", "&a &b"),
+            (BitOp::And, "a_", ""),
+            (BitOp::Or, "abba_", "+a +b"),
+            (BitOp::Xor, "abaca", "+a +b +c"),
+            (BitOp::Xor, "aba", "+b"),
+            (BitOp::Xor, "aa", ""),
+            (BitOp::Not, "a", "-a"),
+            (BitOp::One, "abc_", "+a +b +c"),
+            (BitOp::One, "abab", ""),
+            (BitOp::One, "aabcc", "-a +b -c"),
+            (BitOp::Diff, "abbc", "&a -b -c"),
+            (BitOp::Diff, "a_", "&a"),
+            (BitOp::Diff, "aba", ""),
+            (BitOp::Diff, "_ab", ""),
+            (BitOp::Diff1, "abbc", "-a +b +c"),
+            (BitOp::Diff1, "aab", "-a +b"),
+            (BitOp::Diff1, "aa_", ""),
+            (BitOp::Diff1, "_ab", "+a +b"),
+            (BitOp::Diff1, "a_", ""),
+            (BitOp::AndOr, "abcb", "&a +b +c"),
+            (BitOp::AndOr, "aba", "&a"),
+            (BitOp::AndOr, "a__", ""),
+            (BitOp::AndOr, "_ab", ""),
+            (BitOp::AndOr, "_", ""),
+        ];
+        for (op, sources, want) in table {
+            let named = |name: char| if name == '_' { None } else { pieces_of(name.into()) };
+            let sources: Vec<_> = sources.chars().map(named).collect();
+            let read: Vec<String> = roles(op, &sources)
+                .into_iter()
+                .map(|(role, value)| {
+                    let name = ['a', 'b', 'c'].into_iter().find(|name| named(*name).as_ref() == Some(value));
+                    let sign = match role {
+                        Role::Limits => '&',
+                        Role::Adds => '+',
+                        Role::Clears => '-',
+                    };
+                    format!("{sign}{}", name.unwrap())
+                })
+                .collect();
+            assert_eq!(read.join(" "), want, "{op:?} of {sources:?}");
         }
     }
 }

@@ -135,7 +135,10 @@ fn long(rng: &mut Rng, pick: usize, (a, b): (usize, usize)) -> String {
         6 => format!("STRLEN g{a}"),
         7 => format!("COPY g{a} g{} REPLACE", 1 - a),
         8 if b == 0 => format!("BITOP NOT g2 g{a}"),
-        8 => format!("BITOP {} g2 g0 g1", rng.pick(&["AND", "OR", "XOR"])),
+        8 => {
+            let op = rng.pick(&["AND", "OR", "XOR", "DIFF", "DIFF1", "ANDOR", "ONE"]);
+            format!("BITOP {op} g2 g{a} g{} g{}", 1 - a, rng.below(3))
+        }
         _ if b == 0 => format!("DEL g{a}"),
         _ => format!("DIGEST g{a}"),
     }

@@ -12,6 +12,34 @@ fn int(n: usize) -> Answer {
     Answer::Int(n as i64)
 }
 
+/// What BITOP makes of these.
+fn bit_by_bit(op: &str, sources: &[Text]) -> Text {
+    let all = |sources: &[Text], combine: fn(u8, u8) -> u8| {
+        let (first, others) = sources.split_first().unwrap();
+        others.iter().fold(first.clone(), |all, text| all.combined(text, combine))
+    };
+    let or: fn(u8, u8) -> u8 = |a, b| a | b;
+    let apart = |combine| sources[0].combined(&all(&sources[1..], or), combine);
+    match op {
+        "AND" => all(sources, |a, b| a & b),
+        "OR" => all(sources, or),
+        "XOR" => all(sources, |a, b| a ^ b),
+        "NOT" => sources[0].combined(&Text::default(), |a, _| !a),
+        "DIFF" => apart(|a, b| a & !b),
+        "DIFF1" => apart(|a, b| !a & b),
+        "ANDOR" => apart(|a, b| a & b),
+        "ONE" => {
+            let (mut any, mut twice) = (Text::default(), Text::default());
+            for text in sources {
+                twice = twice.combined(&any.combined(text, |a, b| a & b), or);
+                any = any.combined(text, or);
+            }
+            any.combined(&twice, |a, b| a & !b)
+        }
+        other => panic!("the model does not know {other}"),
+    }
+}
+
 impl State {
     /// Does it, and says what it answers. SPOP, which has a choice, is elsewhere.
     pub(super) fn apply(&mut self, argv: &[String], now: u64) -> Answer {
@@ -97,19 +125,9 @@ impl State {
                 self.patch(key, end, patch, now)
             }
             ["SETRANGE", key, offset, patch] => self.patch(key, number(offset) as usize, patch, now),
-            ["BITOP", "NOT", to, key] => {
-                let combined = text(self, key).combined(&Text::default(), |a, _| !a);
-                self.put_combined(to, combined, now)
-            }
-            ["BITOP", op, to, a, b] => {
-                let combine = match *op {
-                    "AND" => |a, b| a & b,
-                    "OR" => |a, b| a | b,
-                    "XOR" => |a, b| a ^ b,
-                    other => panic!("the model does not know {other}"),
-                };
-                let combined = text(self, a).combined(&text(self, b), combine);
-                self.put_combined(to, combined, now)
+            ["BITOP", op, to, sources @ ..] => {
+                let sources: Vec<Text> = sources.iter().map(|key| text(self, key)).collect();
+                self.put_combined(to, bit_by_bit(op, &sources), now)
             }
             other => panic!("the model does not know {other:?}"),
         }
