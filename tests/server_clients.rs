@@ -6,7 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 use support::resp::{Client, Value};
-use support::server::tern;
+use support::server::{Server, tern};
 
 fn string(value: &Value) -> String {
     String::from_utf8(value.bytes().unwrap_or_else(|| panic!("not a string: {value:?}")).to_vec()).unwrap()
@@ -82,6 +82,21 @@ fn names_are_one_word() {
     assert!(c.run(&["CLIENT", "SETNAME", ""]).value == Value::Simple(b"OK".to_vec()));
     assert_eq!(c.line("CLIENT GETNAME"), Value::Nil(b'$'));
     assert_eq!(error(&mut c, "CLIENT SETINFO foo bar"), "ERR Unrecognized option 'foo'");
+    let info = "cannot contain spaces, newlines or special characters.";
+    for (line, want) in [
+        ("CLIENT SETINFO lib-name x\ny", format!("ERR lib-name {info}")),
+        ("CLIENT SETINFO LIB-NAME x\x7f", format!("ERR LIB-NAME {info}")),
+        ("CLIENT SETINFO Lib-Ver \u{e9}", format!("ERR Lib-Ver {info}")),
+    ] {
+        assert_eq!(error(&mut c, line), want);
+    }
+    let (long, longer) = ("x".repeat(1024), "x".repeat(1025));
+    assert_eq!(c.run(&["CLIENT", "SETNAME", &long]).value, Value::Simple(b"OK".to_vec()));
+    assert_eq!(
+        string(&c.run(&["CLIENT", "SETNAME", &longer]).value),
+        "ERR Client names cannot be longer than 1024 bytes: this has 1025"
+    );
+    assert_eq!(string(&c.line("CLIENT GETNAME")), long, "the name before stays");
 }
 
 /// Waits until the server has noticed that a client is gone.
@@ -127,6 +142,205 @@ fn kill_closes_whom_the_filter_means() {
     assert!(killed(&mut judge), "a client that kills itself hears the answer first");
 }
 
+/// Clients of three kinds, by a letter each: a plain one, one that listens, and one of another user.
+struct Kinds([(char, Client, i64); 3]);
+
+impl Kinds {
+    fn connect(server: &Server) -> Self {
+        Kinds(['p', 'l', 'b'].map(|name| {
+            let mut client = server.client();
+            let id = client.line("CLIENT ID").int().unwrap();
+            match name {
+                'l' => drop(client.line("SUBSCRIBE channel")),
+                'b' => drop(client.line("AUTH bob x")),
+                _ => {}
+            }
+            (name, client, id)
+        }))
+    }
+
+    /// `line` with their numbers where it says `@p`, their addresses where it says `%p`, and the server's in place of `%here`.
+    fn filled_in(&self, line: &str, server: &Server) -> String {
+        let here = line.replace("%here", &format!("127.0.0.1:{}", server.port));
+        self.0.iter().fold(here, |line, (name, client, id)| {
+            line.replace(&format!("@{name}"), &id.to_string()).replace(&format!("%{name}"), &client.address())
+        })
+    }
+
+    /// The letters of those that still answer.
+    fn alive(&mut self) -> String {
+        self.0
+            .iter_mut()
+            .filter_map(|(name, client, _)| client.try_run(&["PING"]).ok().map(|_| *name))
+            .collect()
+    }
+}
+
+#[test]
+fn kill_means_whom_all_conditions_mean() {
+    let server = tern(&[]);
+    let mut judge = server.client();
+    judge.line("ACL SETUSER bob on nopass +@all ~* &*");
+    for (filter, left) in [
+        ("ID @p", "lb"),
+        ("ID @p @l", "b"),
+        ("ID @p ID @l", "pb"),
+        ("ID 99999999", "plb"),
+        ("TYPE pubsub", "pb"),
+        ("TYPE normal SKIPME yes", "l"),
+        ("TYPE master", "plb"),
+        ("TYPE replica", "plb"),
+        ("type SLAVE", "plb"),
+        ("USER bob", "pl"),
+        ("USER default", "b"),
+        ("USER default TYPE pubsub", "pb"),
+        ("USER bob ID @p", "plb"),
+        ("ADDR %p", "lb"),
+        ("ADDR %p ID @l", "plb"),
+        ("ADDR %p LADDR %here", "lb"),
+        ("LADDR %p", "plb"),
+        ("LADDR %here TYPE normal USER bob", "pl"),
+        ("LADDR %here", ""),
+        ("MAXAGE 1000", "plb"),
+        ("ID @p MAXAGE 1000", "plb"),
+        ("SKIPME yes", ""),
+    ] {
+        let mut kinds = Kinds::connect(&server);
+        let killed = judge.line(&kinds.filled_in(&format!("CLIENT KILL {filter}"), &server)).int();
+        assert_eq!((kinds.alive().as_str(), killed), (left, Some(3 - left.len() as i64)), "{filter}");
+        drop(kinds);
+        wait_for_count(&mut judge, 1);
+    }
+    let mut old = server.client();
+    old.line("PING");
+    std::thread::sleep(Duration::from_millis(2100));
+    let mut kinds = Kinds::connect(&server);
+    assert_eq!(judge.line("CLIENT KILL MAXAGE 2").int(), Some(1));
+    assert_eq!((kinds.alive().as_str(), old.drain().1), ("plb", true));
+    let own = judge.address();
+    assert_eq!(judge.line(&format!("CLIENT KILL ADDR {own}")).int(), Some(0), "not itself");
+    assert_eq!(
+        judge.line(&format!("CLIENT KILL {own}")),
+        Value::Simple(b"OK".to_vec()),
+        "by the old form, itself"
+    );
+    assert!(judge.drain().1);
+}
+
+/// Nothing of a client is carried out behind the answer to who killed it.
+#[test]
+fn who_is_killed_does_nothing_more() {
+    let server = tern(&[]);
+    let (mut judge, mut victim) = (server.client(), server.client());
+    let id = victim.line("CLIENT ID").int().unwrap();
+    victim.line("MULTI");
+    victim.line("SET k v");
+    assert_eq!(judge.line(&format!("CLIENT KILL ID {id}")).int(), Some(1));
+    assert!(victim.try_run(&["EXEC"]).is_err());
+    assert_eq!(judge.line("EXISTS k").int(), Some(0));
+}
+
+#[test]
+fn a_list_has_whom_it_was_asked_for() {
+    let server = tern(&[]);
+    let mut judge = server.client();
+    judge.line("ACL SETUSER bob on nopass +@all ~* &*");
+    let own = judge.line("CLIENT ID").int().unwrap();
+    let kinds = Kinds::connect(&server);
+    let letter = |line: &str| {
+        let id: i64 = field(line, "id").parse().unwrap();
+        kinds.0.iter().find(|(_, _, other)| *other == id).map_or('j', |(name, ..)| *name)
+    };
+    for (filter, want) in [
+        ("", "jplb"),
+        (" TYPE normal", "jpb"),
+        (" type PubSub", "l"),
+        (" TYPE master", ""),
+        (" TYPE slave", ""),
+        (" TYPE replica", ""),
+        (" ID @b", "b"),
+        (" ID @b @p @b", "bpb"),
+        (" ID 99999999 @l 0", "l"),
+        (&format!(" ID -{own}"), ""),
+    ] {
+        let list = string(&judge.line(&kinds.filled_in(&format!("CLIENT LIST{filter}"), &server)));
+        assert_eq!(list.lines().map(letter).collect::<String>(), want, "{filter}");
+    }
+}
+
+#[test]
+fn a_line_says_what_was_asked_for_last() {
+    let server = tern(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    let id = a.line("CLIENT ID").int().unwrap();
+    let mut shown = |name: &str| field(string(&b.line(&format!("CLIENT LIST ID {id}"))).trim_end(), name);
+    for (line, cmd, flags) in [
+        ("CLIENT NO-EVICT on", "client|no-evict", "e"),
+        ("CLIENT NO-TOUCH on", "client|no-touch", "eT"),
+        ("CLIENT NO-EVICT off", "client|no-evict", "T"),
+        ("CLIENT NO-TOUCH OFF", "client|no-touch", "N"),
+        ("GET", "get", "N"),
+        ("CLIENT LIST x", "client|list", "N"),
+        ("CLIENT NOSUCH", "NULL", "N"),
+        ("PING", "ping", "N"),
+        ("NOSUCH", "NULL", "N"),
+    ] {
+        a.line(line);
+        assert_eq!((shown("cmd").as_str(), shown("flags").as_str()), (cmd, flags), "{line}");
+    }
+}
+
+#[test]
+fn replies_are_kept_back() {
+    let server = tern(&[]);
+    let mut c = server.client();
+    for lines in [
+        &["CLIENT REPLY OFF", "PING", "CLIENT REPLY SKIP", "PING", "PING", "CLIENT REPLY x", "NOSUCH"][..],
+        &["CLIENT REPLY SKIP", "PING"],
+        &["CLIENT REPLY SKIP", "CLIENT REPLY SKIP", "PING"],
+        &["CLIENT REPLY SKIP", "CLIENT REPLY OFF", "PING", "PING"],
+    ] {
+        lines.iter().for_each(|line| c.send(&line.split(' ').collect::<Vec<_>>()).unwrap());
+        assert_eq!(string(&c.line("CLIENT REPLY ON")), "OK", "the first answer behind {lines:?}");
+        assert_eq!(string(&c.line("ECHO a")), "a");
+    }
+}
+
+#[test]
+fn tracking_is_described() {
+    let server = tern(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    let id = b.line("CLIENT ID").int().unwrap();
+    let mut info = |line: &str| {
+        a.line(line);
+        let info = a.line("CLIENT TRACKINGINFO");
+        let [_, flags, _, redirect, _, prefixes] = info.items().unwrap() else { panic!("{info:?}") };
+        let words = |value: &Value| value.items().unwrap().iter().map(string).collect::<Vec<_>>().join(" ");
+        (words(flags), redirect.int().unwrap(), words(prefixes))
+    };
+    let to = |options: &str| format!("CLIENT TRACKING on REDIRECT {id}{options}");
+    for (line, flags, prefixes) in [
+        (to(" OPTIN"), "on optin", ""),
+        ("CLIENT CACHING yes".into(), "on optin caching-yes", ""),
+        ("PING".into(), "on optin", ""),
+        ("CLIENT TRACKING off".into(), "off", ""),
+        (to(" OPTOUT NOLOOP"), "on optout noloop", ""),
+        ("CLIENT CACHING no".into(), "on optout caching-no noloop", ""),
+        ("CLIENT TRACKING off".into(), "off", ""),
+        (to(" BCAST PREFIX a PREFIX b"), "on bcast", "a b"),
+        ("RESET".into(), "off", ""),
+        (to(""), "on", ""),
+    ] {
+        let redirect = if flags == "off" { -1 } else { id };
+        assert_eq!(info(&line), (flags.into(), redirect, prefixes.into()), "{line}");
+    }
+    assert_eq!(info("GET k").0, "on");
+    drop(b);
+    wait_for_count(&mut server.client(), 2);
+    server.client().line("SET k v");
+    assert_eq!(info("PING").0, "on broken_redirect");
+}
+
 #[test]
 fn kill_refuses_what_it_does_not_understand() {
     let server = tern(&[]);
@@ -142,6 +356,14 @@ fn kill_refuses_what_it_does_not_understand() {
         ("CLIENT LIST foo", "ERR syntax error"),
         ("CLIENT NO-EVICT x", "ERR syntax error"),
         ("CLIENT REPLY x", "ERR syntax error"),
+        ("CLIENT NO-TOUCH x", "ERR syntax error"),
+        ("CLIENT LIST TYPE foo", "ERR Unknown client type 'foo'"),
+        ("CLIENT LIST TYPE foo bar", "ERR syntax error"),
+        ("CLIENT LIST ID", "ERR syntax error"),
+        ("CLIENT UNBLOCK x y", "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+        ("CLIENT UNBLOCK x ERROR", "ERR value is not an integer or out of range"),
+        ("CLIENT KILL MAXAGE 0", "ERR maxage should be greater than 0"),
+        ("CLIENT KILL MAXAGE x", "ERR maxage is not an integer or out of range"),
         ("CLIENT TRACKING maybe", "ERR syntax error"),
         ("CLIENT MAINT_NOTIFICATIONS ON", "ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP."),
     ] {

@@ -202,12 +202,13 @@ async fn setname(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let option = args.next()?;
     let value = args.next()?;
+    // An error repeats it as it was written.
+    let name = quoted(option);
     match option.to_ascii_lowercase().as_slice() {
-        b"lib-name" => cx.client.lib_name = printable(value, "lib-name")?,
-        b"lib-ver" => cx.client.lib_ver = printable(value, "lib-ver")?,
+        b"lib-name" => cx.client.lib_name = printable(value, &name)?,
+        b"lib-ver" => cx.client.lib_ver = printable(value, &name)?,
         _ => {
-            let option = quoted(option);
-            return Err(ReplyError::of(format!("ERR Unrecognized option '{option}'")).into());
+            return Err(ReplyError::of(format!("ERR Unrecognized option '{name}'")).into());
         }
     }
     cx.client.publish();

@@ -104,8 +104,10 @@ const MEMBER: u64 = 48;
 /// An estimate from what the record and the cardinality say: nothing is sampled, so SAMPLES changes nothing.
 async fn usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
-    if args.keyword("SAMPLES") && args.int()? < 0 {
-        return Err(SYNTAX.into());
+    while args.keyword("SAMPLES") {
+        if args.int()? < 0 {
+            return Err(SYNTAX.into());
+        }
     }
     args.end()?;
     let scope = cx.scope()?;

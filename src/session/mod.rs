@@ -177,6 +177,7 @@ impl Session {
                 self.accept(Call { row, argv, names, id })
             }
             Verdict::Deny(row, denied) => {
+                self.client.handle.on_refusal(Some(table::index_of(row)));
                 let reply = self.deny(row, &denied, &argv);
                 self.fix(reply)
             }
@@ -202,6 +203,9 @@ impl Session {
     /// What the gates refuse, of a command that exists with its row.
     fn reject(&mut self, row: Option<&'static table::Row>, error: ReplyError) -> Room {
         self.executor.server().telemetry.error(error.code());
+        // Of a subcommand that does not exist its container is known.
+        let shown = row.filter(|row| !matches!(row.run, Run::Container));
+        self.client.handle.on_refusal(shown.map(table::index_of));
         let reply = self.refuse(row.map(|r| r.run), error);
         self.fix(reply)
     }

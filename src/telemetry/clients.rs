@@ -156,6 +156,11 @@ impl ClientHandle {
         self.command.store(u32::try_from(index).unwrap_or(NO_COMMAND), Relaxed);
         self.commands.fetch_add(1, Relaxed);
     }
+    /// A command was refused, of the row at `index` or of none.
+    pub fn on_refusal(&self, index: Option<usize>) {
+        let index = index.and_then(|index| u32::try_from(index).ok());
+        self.command.store(index.unwrap_or(NO_COMMAND), Relaxed);
+    }
     /// `n` bytes came at monotonic time `now`.
     pub fn on_read(&self, n: usize, now: Duration) {
         self.input_total.fetch_add(n as u64, Relaxed);

@@ -23,6 +23,8 @@ mod lookups;
 mod newer;
 mod run;
 mod scans;
+mod scenes;
+mod sessions;
 mod sort;
 mod table;
 mod wire;
