@@ -55,10 +55,25 @@ impl Disk {
         let mut command = tern_command(&self.dir(), &[&ARGS[..], args].concat());
         command.env("LD_PRELOAD", &self.shim).env("TERN_SYNCED", self.home.join("synced"));
         command.env("TERN_LINKS", self.links()).env("TERN_GATE", self.gate());
+        command.env("TERN_FULL", self.full());
         if self.forgets_entries {
             command.env("TERN_FORGETS_ENTRIES", "1");
         }
         try_start(command, &self.home.join("log")).unwrap_or_else(|e| panic!("{e:?}"))
+    }
+
+    fn full(&self) -> PathBuf {
+        self.home.join("full")
+    }
+
+    /// There is no room for files with `part` in their path, which their writer hears 0.3 s later, until [`Disk::free`].
+    pub fn fill(&self, part: &str) {
+        std::fs::write(self.full(), part).unwrap();
+    }
+
+    /// There is room again.
+    pub fn free(&self) {
+        std::fs::remove_file(self.full()).unwrap();
     }
 
     fn gate(&self) -> PathBuf {

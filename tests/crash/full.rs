@@ -2,11 +2,14 @@
 //! stays broken when there is space again.
 
 use crate::ARGS;
+use crate::disk::Disk;
 use crate::history::{self, State};
 use crate::room::Room;
 use crate::support::resp::{Client, Value};
+use crate::support::rng::Rng;
 use crate::support::say;
 use crate::support::server::{Server, assert_sound, tern_command, tern_in, try_start};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How soon writes must go on after there is space.
@@ -117,4 +120,65 @@ fn a_server_that_starts_on_a_full_disk_says_so_or_serves() {
     history::judge(&read(&server), acknowledged, most.max(acknowledged + 1)).unwrap();
     drop(server);
     assert_sound(&room.dir(), &ARGS);
+}
+
+/// How long a server may need for its next answer once there is room: RocksDB tries again every five seconds.
+const ANSWER: Duration = Duration::from_secs(20);
+/// How long there is no room for tables. Writers wait by then: 0.6 MB fill the memory for them.
+const FULL: Duration = Duration::from_millis(1500);
+const WRITERS: usize = 3;
+const WRITES: usize = 12;
+const SMALL_TABLES: [&str; 2] = ["--store-write-buffer-size", "64kb"];
+
+fn incompressible(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|_| rng.next() as u8).collect()
+}
+
+/// Writes once; what it was refused with.
+fn write_once(client: &mut Client, key: &str, value: &[u8]) -> Option<String> {
+    let reply = client.try_run(&[b"SET", key.as_bytes(), value]).unwrap_or_else(|e| panic!("SET {key}: {e}"));
+    let Value::Error(line) = reply.value else { return None };
+    let line = String::from_utf8(line).unwrap();
+    assert!(line.starts_with("MISCONF") || line.contains("commit result unknown"), "{line}");
+    Some(line)
+}
+
+/// Writes until it is taken.
+fn write(client: &mut Client, key: &str, value: &[u8]) {
+    while write_once(client, key, value).is_some() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The disk has no room for tables for a moment, and meanwhile writers wait for tables to be written: they are answered, all of them.
+#[test]
+fn writers_who_wait_for_a_full_disk_are_answered() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::new(home.path()) else { return };
+    let server = disk.start(&SMALL_TABLES);
+    let value = incompressible(&mut Rng::new(7), 200_000);
+    let written = AtomicUsize::new(0);
+    disk.fill(".sst");
+    let freed = std::thread::scope(|threads| {
+        for writer in 0..WRITERS {
+            let (server, value, written) = (&server, &value, &written);
+            threads.spawn(move || {
+                let mut client = server.client();
+                client.set_timeout(FULL + ANSWER);
+                for n in 0..WRITES {
+                    write(&mut client, &format!("{writer}:{n}"), value);
+                    written.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(FULL);
+        let written = written.load(Ordering::Relaxed);
+        assert!((1..WRITERS * WRITES / 2).contains(&written), "nobody waits: {written} writes");
+        disk.free();
+        Instant::now()
+    });
+    say(&format!("writers who wait for a full disk: answered {:.1?} after there was room", freed.elapsed()));
+    assert_eq!(server.client().line("DBSIZE"), Value::Int((WRITERS * WRITES) as i64));
+    drop(server);
+    assert_sound(&disk.dir(), &ARGS);
 }

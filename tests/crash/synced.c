@@ -7,7 +7,9 @@
  * What is written while a sync runs does not count. With TERN_FORGETS_ENTRIES directories are never synced.
  *
  * The file that TERN_GATE names holds "<part of a path> <mode>" and makes the next sync of such a file fail. Its bytes that were not synced before
- * never get to the disk, though later syncs succeed: with mode "gone" they are zeros from now on, with "kept" they can still be read. */
+ * never get to the disk, though later syncs succeed: with mode "gone" they are zeros from now on, with "kept" they can still be read.
+ *
+ * As long as there is the file that TERN_FULL names, the disk has no room for files with what it holds in their path, and says so slowly. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -120,6 +122,30 @@ static int synced(const char *name, int fd) {
     }
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+/* Whether there is no room for the file. */
+static int is_full(int fd) {
+    const char *name = getenv("TERN_FULL");
+    char part[256], link[64], path[4096];
+    FILE *in = name ? fopen(name, "re") : NULL;
+    if (!in) return 0;
+    int read = fscanf(in, "%255s", part);
+    fclose(in);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (read != 1 || length < 0) return 0;
+    path[length] = 0;
+    return strstr(path, part) != NULL;
+}
+
+ssize_t write(int fd, const void *bytes, size_t size) {
+    static ssize_t (*next)(int, const void *, size_t);
+    if (!next) next = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    if (!is_full(fd)) return next(fd, bytes, size);
+    usleep(300000);
+    errno = ENOSPC;
+    return -1;
 }
 
 int fsync(int fd) { return synced("fsync", fd); }
