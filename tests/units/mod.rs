@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 use bytes::Bytes;
+use std::time::{Duration, Instant};
 use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
 use tern::commands::table;
@@ -57,4 +58,19 @@ pub async fn replies(exec: &Executor, unit: Unit) -> Vec<Reply> {
 /// What the one command of it answers.
 pub async fn reply(exec: &Executor, call: Call) -> Reply {
     replies(exec, unit(vec![call])).await.remove(0)
+}
+
+/// What most of a few times 1000 GETs take, each a unit of its own: a measure of this build, this machine and what else it does now, as
+/// `support/pace.rs` is of a server. 12 to 40 ms of a debug build on a busy machine.
+pub async fn pace(exec: &Executor) -> Duration {
+    let mut took = Vec::new();
+    for _ in 0..9 {
+        let since = Instant::now();
+        for _ in 0..1000 {
+            reply(exec, call(words("GET pace"))).await;
+        }
+        took.push(since.elapsed());
+    }
+    took.sort();
+    took[took.len() / 2]
 }
