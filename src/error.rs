@@ -119,7 +119,7 @@ impl Error {
                 ReplyError::new("ERR internal error: a heavy command was not moved out of its lane")
             }
             Error::Store(StoreError::ReadOnly(why)) => ReplyError::of(format!(
-                "MISCONF Errors writing to the store: {why}. Writes are refused until it has been reopened; reads go on."
+                "MISCONF Errors writing to the store: {why}. Writes are refused until the server can write again, which it tries by itself; reads go on."
             )),
             Error::Store(StoreError::Unknown) => ReplyError::new(
                 "ERR commit result unknown: the store did not answer, the write may or may not have happened",

@@ -109,7 +109,7 @@ impl World {
 
     async fn until_read_only(&self, expected: bool) {
         let reached = async {
-            while self.store.stats().read_only != expected {
+            while self.store.stats().refusal.is_some() != expected {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };

@@ -30,7 +30,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("roaring", &["types/set/", "keyspace/"]),
     ("anyhow", &["main.rs", "main/"]),
     ("tokio_rustls", &["net/"]),
-    ("rustix", &["main/", "store/local/audit.rs"]),
+    ("rustix", &["main/", "store/local/audit.rs", "store/local/room.rs"]),
     ("ring", &["env.rs", "keyspace/secret.rs", "commands/acl/", "net/"]),
     ("fastrand", &["env.rs"]),
     ("rand", &["env.rs"]),

@@ -170,7 +170,7 @@ fn figures(server: &Server) -> Vec<Figure> {
         Figure::micros("store_sync_seconds", "Time spent in syncs.", store.sync_micros),
         g("store_disk_bytes", "Bytes on disk.", store.disk_bytes),
         g("store_memory_bytes", "Bytes of memory of the store's tables and caches.", store.memory_bytes),
-        g("store_read_only", "1 while writes are refused.", u64::from(store.read_only)),
+        g("store_read_only", "1 while writes are refused.", u64::from(store.refusal.is_some())),
     ];
     if let Some(n) = store.network {
         figures.extend([

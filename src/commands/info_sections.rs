@@ -128,7 +128,7 @@ pub(super) fn persistence(out: &mut String, server: &Server) {
         "aof_last_rewrite_time_sec": -1, // never
         "aof_current_rewrite_time_sec": -1,
         "aof_last_bgrewrite_status": "ok",
-        "aof_last_write_status": if store.read_only { "err" } else { "ok" },
+        "aof_last_write_status": if store.refusal.is_some() { "err" } else { "ok" },
         "aof_current_size": store.disk_bytes,
     );
 }
@@ -349,7 +349,8 @@ pub(super) fn tern(out: &mut String, server: &Server) {
         "store_sync_usec": store.sync_micros,
         "store_disk_bytes": store.disk_bytes,
         "store_memory_bytes": store.memory_bytes,
-        "store_read_only": u8::from(store.read_only),
+        "store_read_only": u8::from(store.refusal.is_some()),
+        "store_refusal": store.refusal.as_deref().unwrap_or_default().escape_default(),
         "streams": server.space.streams.count(),
         "streams_oldest_ms": server.space.streams.oldest().map_or(0, |since| {
             server.env.clock.monotonic().saturating_sub(since).as_millis()

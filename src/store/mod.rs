@@ -106,8 +106,8 @@ pub struct StoreStats {
     pub disk_bytes: u64,
     /// Bytes of memory that the engine accounts for (memtables, caches).
     pub memory_bytes: u64,
-    /// True while writes are refused after a failed write or sync.
-    pub read_only: bool,
+    /// Why writes are refused, after a failed write or sync and until the store has been reopened.
+    pub refusal: Option<String>,
     /// What went over the network; None where there is none.
     pub network: Option<NetworkStats>,
 }

@@ -21,6 +21,10 @@ impl Mount {
         run("mount", &["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"], at)
             .then(|| Mount(at.to_owned()))
     }
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
     /// Forbids or allows writing.
     pub fn read_only(&self, yes: bool) -> bool {
         run("mount", &["-o", if yes { "remount,ro" } else { "remount,rw" }], &self.0)

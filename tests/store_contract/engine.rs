@@ -184,7 +184,7 @@ async fn figures_are_real() {
     let stats = h.store.stats();
     assert_eq!((stats.commits, stats.conflicts, stats.batches), (3, 1, 3));
     assert!(stats.disk_bytes > 100_000 && stats.memory_bytes > 100_000, "{stats:?}");
-    assert!(!stats.read_only);
+    assert_eq!(stats.refusal, None);
 }
 
 /// More than the memtables hold, so that reads also meet tables.

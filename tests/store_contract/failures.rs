@@ -25,7 +25,7 @@ fn start(store: &Store, key: &str) -> JoinHandle<StoreResult<Version>> {
 
 async fn until_read_only(store: &Store, expected: bool) {
     let reached = async {
-        while store.stats().read_only != expected {
+        while store.stats().refusal.is_some() != expected {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -116,7 +116,7 @@ async fn a_verdict_that_takes_too_long_is_unknown() {
     let doubtful = broken(&h, |disk| disk.fail_next_sync()).await;
     h.clock.advance(MAX_AGE + Duration::from_millis(1));
     assert_eq!(doubtful.await.unwrap(), Err(StoreError::Unknown));
-    assert!(h.store.stats().read_only);
+    assert!(h.store.stats().refusal.is_some());
     assert_eq!(h.value("before").await.as_deref(), Some("1"), "reads still go on");
     h.disk.heal();
     until_read_only(&h.store, false).await;

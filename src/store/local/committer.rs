@@ -330,7 +330,7 @@ impl Committer {
         let outcome = self.sync().map_err(StoreError::Unavailable);
         let closers = core.take_closers();
         if !closers.is_empty()
-            && let Err(e) = self.engine.db().flush()
+            && let Err(e) = self.engine.flush()
         {
             tracing::warn!(error = %e, "the memtable was not written at close; the log has it");
         }

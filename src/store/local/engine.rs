@@ -10,6 +10,7 @@
 use super::LocalOptions;
 use super::layout::{self, FORMAT, FORMAT_VALUE, METADATA, VERSION};
 use super::logs::{self, Logs};
+use super::room;
 use super::stall::{self, Stall, number};
 use super::synced::{self, Lengths, Synced};
 use crate::error::{StoreError, StoreResult};
@@ -180,6 +181,14 @@ impl Engine {
         self.list_logs()
     }
 
+    /// Writes the memtable to a table, unless RocksDB would wait for compaction first.
+    pub(super) fn flush(&self) -> Result<(), String> {
+        if self.stall.is_near() {
+            return Ok(());
+        }
+        self.db.flush().map_err(rocksdb::Error::into_string)
+    }
+
     /// What the next sync makes sure of, for [`Engine::note_synced`] after it. Between two writes: half of one may be on the disk, and the
     /// other half not.
     pub(super) fn look_at_logs(&self, now: Duration) -> Option<Lengths> {
@@ -215,6 +224,11 @@ impl Engine {
             .into_iter()
             .map(|name| number(&self.db, name))
             .sum()
+    }
+
+    /// What to do, where a compaction is due that the disk has no room for.
+    pub(super) fn missing_room(&self) -> Option<String> {
+        room::missing(&self.db)
     }
 
     /// Bytes of memtables, which are written to tables where the database is opened again, and of a manifest.
@@ -294,6 +308,11 @@ fn open_error(dir: &Path, manifest: Option<String>, e: &rocksdb::Error) -> Store
             let what = manifest.map_or_else(|| damage(text), |ends| format!("{ends} ({text})"));
             StoreError::Corrupt(format!("{} is damaged: {what}. Put a backup in its place.", dir.display()))
         }
+        _ if text.contains("No space left") => StoreError::Unavailable(format!(
+            "cannot open {}: {text}. What its logs hold is written to tables first: make room for {} MB on that disk",
+            dir.display(),
+            (log_bytes(dir) >> 20) + 1
+        )),
         _ => StoreError::Unavailable(format!("cannot open {}: {text}", dir.display())),
     }
 }

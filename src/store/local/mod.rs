@@ -25,6 +25,7 @@ mod reads;
 mod recent;
 mod records;
 mod reopen;
+mod room;
 mod scan;
 mod snapshot;
 mod stall;
@@ -436,9 +437,20 @@ impl Core {
     fn probe(&self, bytes: u64) -> Result<(), String> {
         self.disk(DiskFaults::probe)?;
         let path = self.dir.join("PROBE");
-        let written = write_zeros(&path, bytes).map_err(|e| e.to_string());
+        let written = write_zeros(&path, bytes).map_err(|e| self.advised(&e, bytes));
         let removed = std::fs::remove_file(&path).map_err(|e| e.to_string());
         written.and(removed)
+    }
+
+    /// What a failed probe says, and where the disk is full, how much room is needed.
+    fn advised(&self, e: &std::io::Error, bytes: u64) -> String {
+        match e.kind() {
+            std::io::ErrorKind::StorageFull => {
+                let (needed, dir) = (bytes.div_ceil(1 << 20), self.dir.display());
+                format!("{e}: {needed} MB of free space are needed in {dir}")
+            }
+            _ => e.to_string(),
+        }
     }
 
     /// The body of the syncer thread.
@@ -487,7 +499,7 @@ impl Core {
             sync_micros: c.sync_micros.load(Ordering::Relaxed),
             disk_bytes: sizes.disk,
             memory_bytes: sizes.memory,
-            read_only: self.refusal.load().is_some(),
+            refusal: self.refusal.load().as_deref().cloned(),
             network: None,
         }
     }

@@ -7,6 +7,8 @@
 //! 3. The database is opened again. Opening replays the log and writes what it finds to synced tables, so what is there now
 //!    is there for good: the version row, which is in the same batch as the data, says whether the batch is.
 //! 4. Its transactions are answered: committed, or `ReadOnly` (which always means: not applied).
+//! 5. Writes are taken again, unless the disk has no room for the compaction that begins then (`room.rs`): it fills the disk until it fails, and
+//!    the next write to the log fails with it.
 //!
 //! Where the database cannot be opened because it is damaged, reads and writes are told so, with the file's name, until it can.
 //!
@@ -32,6 +34,10 @@ use std::time::Duration;
 
 const RETRY: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(2);
+/// How long writes are refused for want of room for compaction. It may need less than it seems to, where much of what it reads is dead.
+const COMPACTION_RETRY: Duration = Duration::from_secs(60);
+/// How often the log says why writes stay refused.
+const SAID: Duration = Duration::from_secs(60);
 
 /// What a failure leaves behind.
 pub(super) struct Broken {
@@ -105,7 +111,14 @@ impl Committer {
             tracing::error!(lost, "commits that were acknowledged before their sync are gone");
         }
         let generation = generation + u64::from(lost > 0);
-        Some(pending.finish(engine, recovered, (last, generation)))
+        let committer = pending.finish(engine, recovered, (last, generation));
+        if !pending.wait_for_room(&committer.engine) {
+            committer.shut_down();
+            return None;
+        }
+        core.accept();
+        tracing::warn!(version = recovered.version, "the store was reopened and takes writes again");
+        Some(committer)
     }
 }
 
@@ -122,18 +135,21 @@ struct Pending {
     core: Arc<Core>,
     doubtful: Vec<Admitted>,
     since: Duration,
+    /// When the log said last why writes stay refused.
+    said: Option<Duration>,
 }
 
 impl Pending {
     fn new(core: Arc<Core>, broken: Broken) -> Self {
         core.refuse(broken.reason);
         broken.rest.into_iter().for_each(|request| refuse(&core, request));
-        Pending { doubtful: broken.doubtful, since: core.now(), core }
+        Pending { doubtful: broken.doubtful, since: core.now(), said: None, core }
     }
 
     /// Waits; refuses whoever comes, gives up on the verdict after 5 s. False where the store is being closed.
     fn pause(&mut self, time: Duration, reason: Option<String>) -> bool {
         if let Some(reason) = reason {
+            self.say(&reason);
             self.core.refuse(reason);
         }
         let (requests, open) = self.core.pause(time);
@@ -145,8 +161,16 @@ impl Pending {
         open
     }
 
+    fn say(&mut self, reason: &str) {
+        let now = self.core.now();
+        if self.said.is_none_or(|said| now.saturating_sub(said) >= SAID) {
+            self.said = Some(now);
+            tracing::warn!(reason, "writes stay refused");
+        }
+    }
+
     fn finish(
-        mut self,
+        &mut self,
         engine: Engine,
         recovered: Recovered,
         (last, generation): (Version, u64),
@@ -160,15 +184,27 @@ impl Pending {
         committer.generation = generation;
         committer.forget_before(version);
         core.recent.forget(version); // what was published without a sync may be gone
-        core.accept();
         committer.publish(Ok(View::newest(engine)));
         core.online.notify_waiters();
         let reason = core.last_reason();
         self.answer(|version| {
             if version <= recovered.version { Ok(version) } else { Err(StoreError::ReadOnly(reason.clone())) }
         });
-        tracing::warn!(version = recovered.version, "the store was reopened and takes writes again");
         committer
+    }
+
+    /// Refuses writes where the compaction that begins now has no room, for [`COMPACTION_RETRY`] at most. False where the store is being closed.
+    fn wait_for_room(&mut self, engine: &Engine) -> bool {
+        let since = self.core.now();
+        self.said = None;
+        while self.core.now().saturating_sub(since) < COMPACTION_RETRY
+            && let Some(missing) = engine.missing_room()
+        {
+            if !self.pause(RETRY, Some(missing)) {
+                return false;
+            }
+        }
+        true
     }
 
     fn answer(&mut self, verdict: impl Fn(Version) -> StoreResult<Version>) {

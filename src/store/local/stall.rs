@@ -5,6 +5,7 @@
 //! RocksDB refuses what would have to wait (`no_slowdown`), and it is written again later. Where RocksDB only wants writers
 //! to be slower, its options say that they need not be, and they are slowed down here: from the same numbers on, to the rate that it begins with.
 
+use super::room;
 use rocksdb::properties::{self as property, PropName};
 use rocksdb::{DB, ErrorKind, Options, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,8 @@ const SLOW_RATE: u64 = 16 << 20;
 const POLL: Duration = Duration::from_millis(1);
 /// Looks in vain before a failure of RocksDB's own work counts: it tries again every five seconds.
 const PATIENCE: u32 = 6000;
+
+const MEMORY_FULL: &str = "memory is full of what could not be written to the disk: make room on it; the file LOG in the data directory says more";
 
 /// Nobody is slowed down inside of RocksDB; it only stops writers.
 pub(super) fn set_options(o: &mut Options) {
@@ -57,7 +60,7 @@ impl Stall {
         if self.is_slow.load(Ordering::Relaxed) {
             std::thread::sleep(slowed_by(batch.size_in_bytes()));
         }
-        let copy = self.is_near.load(Ordering::Relaxed).then(|| batch.data().to_vec());
+        let copy = self.is_near().then(|| batch.data().to_vec());
         loop {
             match (db.write_opt(batch, &self.at_once), &copy) {
                 (Ok(()), _) => return Ok(()),
@@ -70,6 +73,11 @@ impl Stall {
         }
     }
 
+    /// Whether RocksDB may soon stop writers, or has.
+    pub(super) fn is_near(&self) -> bool {
+        self.is_near.load(Ordering::Relaxed)
+    }
+
     /// Waits until RocksDB takes writes. An error where it does not for long, and has failed at what would let it: with room it does that again
     /// by itself, and a database that is reopened would begin it anew.
     fn wait(&self, db: &DB) -> Result<(), String> {
@@ -80,9 +88,7 @@ impl Stall {
             if polls >= PATIENCE
                 && number(db, property::BACKGROUND_ERRORS) > self.errors.load(Ordering::Relaxed)
             {
-                return Err(
-                    "memory is full of what could not be written to the disk: make room on it; the file LOG in the data directory says more".into()
-                );
+                return Err(room::missing(db).unwrap_or_else(|| MEMORY_FULL.into()));
             }
             std::thread::sleep(POLL);
         }
