@@ -100,7 +100,7 @@ async fn random_members_without_end() {
         ("SRANDMEMBER s 150000", 150_000),
         ("SRANDMEMBER s 20000", 20_000),
     ] {
-        assert_not_held(&mut rig, line, 3, |reply| count(reply) == n && reply.weight() < 20 << 20).await;
+        assert_not_held(&mut rig, line, 6, |reply| count(reply) == n && reply.weight() < 20 << 20).await;
     }
 }
 
@@ -176,7 +176,7 @@ async fn many_keys_are_listed_and_removed() {
         assert_eq!(reply, Reply::Int(20_000));
         least = least.min(longest);
     }
-    assert_soon(&rig, "DEL of 20000 keys", 3, least).await;
+    assert_soon(&rig, "DEL of 20000 keys", 6, least).await;
 }
 
 /// What no transaction holds is refused as soon as that is clear, not after all of it was tried.
