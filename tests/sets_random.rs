@@ -65,15 +65,19 @@ async fn check_draws(world: &World, members: usize, draws: u64, name: &str) {
     }
 }
 
-/// Pops one in transactions that are dropped, so that every draw is from the same set.
+/// Pops one in transactions that are dropped, so that every draw is from the same set. What is told is what goes.
 async fn check_pops(world: &World, members: usize, draws: u64, name: &str) {
     let mut rng = Rng::seeded(78);
     let mut counts: BTreeMap<Bytes, u64> = BTreeMap::new();
     for _ in 0..draws {
         let tx = world.store.begin();
         let s = world.scope(&tx);
-        let popped = sample::pop(&s, &mut slot(&s, "k").await, 1, &mut rng).await.unwrap();
+        let mut set = slot(&s, "k").await;
+        let popped = sample::pop(&s, &mut set, 1, &mut rng).await.unwrap();
         let popped = popped.members(&s).await.unwrap();
+        let (rep, stays) = (set.set().unwrap(), set::card(&s, set.set().unwrap()).await.unwrap());
+        let told = set::contains_many(&s, rep, &popped).await.unwrap();
+        assert_eq!((told, stays), (vec![false], members as u64 - 1), "{name}: another went than was told");
         *counts.entry(popped[0].clone()).or_default() += 1;
     }
     let z = z_score(&counts, members, draws);

@@ -1,5 +1,5 @@
-//! Sets of many chunks: 48 000 members, half of them far from each other (a chunk holds a few hundred of those), the others words and
-//! numbers close to each other. All that is done with sets is done with these, inside MULTI too.
+//! Sets of many chunks: 48 000 members, half of them far from each other (22 bytes each, so that a chunk holds a few hundred and a page of
+//! 256 KiB half of them), the others words and numbers close to each other. All that is done with sets is done with these, inside MULTI too.
 
 use crate::generate::{Argv, Kind, Step, Templates, sequence};
 use crate::run::{Ports, Tally, run};
@@ -57,7 +57,7 @@ pub fn member(n: usize) -> Vec<u8> {
     match n % 4 {
         0 => format!("word {n}"),
         1 => n.to_string(),
-        _ => (n as i64 * 70_001 - 500_000_000).to_string(),
+        _ => ((n as i64 - 8_000) << 33).to_string(),
     }
     .into_bytes()
 }

@@ -69,6 +69,7 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
             let member = |rng: &mut Rng| format!("m{}", rng.below(MEMBERS));
             match pick {
                 0..=3 => format!("SADD l0 {} {} {}", member(rng), member(rng), member(rng)),
+                4 if b == 0 => "SPOP l0".into(),
                 4..=6 => format!("SREM l0 {} {} {}", member(rng), member(rng), member(rng)),
                 7 => "SCARD l0".into(),
                 8 if b == 0 => "SMEMBERS l0".into(),
