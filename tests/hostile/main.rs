@@ -10,6 +10,7 @@ mod crowd;
 mod files;
 mod flood;
 mod globs;
+mod listed;
 #[path = "../support/mod.rs"]
 mod support;
 mod witness;
