@@ -1,7 +1,7 @@
 //! The README and the guides cannot go stale: their table of commands is the table's, their transcripts are what a server answers, their
 //! options exist, their files are there, and the README stays short. The README of the tests names targets, files and functions that exist.
 //!
-//! `TERN_BLESS=1 cargo test --test readme` writes the table of commands anew.
+//! `TERN_BLESS=1 cargo test --test readme` writes the table of commands anew, and draws the figures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -9,6 +9,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use support::plot;
 use support::resp::{Value, text};
 use support::server::tern_in;
 use tern::commands::table::{Group, Row, Run, rows};
@@ -122,6 +123,25 @@ fn every_group_is_shown() {
     let table = render();
     let all = rows().all(|row| table.contains(&format!("| {} |", row.name.to_uppercase())));
     assert!(all, "a row of a group that the table leaves out");
+}
+
+#[test]
+fn the_plot_shows_the_figures() {
+    let (_, readme) = page("README.md");
+    let (names, series) = plot::table(&readme, "| | GET | SET |");
+    assert!(
+        names.len() >= 4 && series.len() == 2,
+        "the table is not where this looks: {names:?}, {series:?}"
+    );
+    assert!(series.iter().all(|(_, ratios)| ratios.len() == names.len()), "{series:?}");
+    let (drawn, path) =
+        (plot::bars("Throughput beside Redis", &names, &series), root().join("docs/figures.svg"));
+    if std::env::var_os("TERN_BLESS").is_some() {
+        std::fs::write(path, drawn).unwrap();
+        return;
+    }
+    let shown = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(shown == drawn, "run: TERN_BLESS=1 cargo test --test readme");
 }
 
 #[test]
