@@ -76,8 +76,9 @@ impl<'a> Batch<'a> {
     /// On a transaction that has just begun, after the timeline said `now`.
     pub(super) async fn new(server: &'a Server, tx: &'a Tx, now: u64, rng: Rng) -> Result<Self, Halt> {
         let catalog = server.space.catalog.load(tx).await.map_err(halt)?;
-        let lives = Lives::new(now, server.env.timeline.now());
-        tx.runs_at(now);
+        let sure = server.env.timeline.now();
+        let lives = Lives::new(now, sure);
+        tx.runs_at(now, sure);
         Ok(Batch { lives, ..Batch::with(server, tx, rng, catalog) })
     }
 

@@ -89,8 +89,9 @@ impl Executor {
         patience.begin(&tx);
         let catalog = server.space.catalog.load(&tx).await?;
         let place = catalog.place(db).ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
-        let lives = Lives::new(now, server.env.timeline.now());
-        tx.runs_at(now);
+        let sure = server.env.timeline.now();
+        let lives = Lives::new(now, sure);
+        tx.runs_at(now, sure);
         let outbox = server.outbox(&catalog);
         let scope = Scope {
             tx: &tx,

@@ -371,11 +371,11 @@ impl FaultyTx {
         self.before_read().await?;
         Box::pin(self.inner.read_version()).await
     }
-    pub(super) fn runs_at(&self, now: u64) {
+    pub(super) fn runs_at(&self, now: u64, sure: u64) {
         if let Some(observed) = &self.observed {
-            observed.runs_at(now);
+            observed.runs_at(now, sure);
         }
-        self.inner.runs_at(now);
+        self.inner.runs_at(now, sure);
     }
     /// Asks nothing of the engine: it is known since the read version is.
     pub(super) async fn generation(&self) -> StoreResult<u64> {

@@ -432,11 +432,12 @@ impl Tx {
             Tx::Fdb(t) => t.limit(time),
         }
     }
-    /// Says at which time (ms since the Unix epoch) its commands run: for a test that watches it.
-    pub fn runs_at(&self, now: u64) {
+    /// Says at which time (ms since the Unix epoch) its commands run, and a time that had come when its version was known: for a test that
+    /// watches it.
+    pub fn runs_at(&self, now: u64, sure: u64) {
         match self {
             Tx::Local(_) => {}
-            Tx::Faulty(t) => t.runs_at(now),
+            Tx::Faulty(t) => t.runs_at(now, sure),
             #[cfg(feature = "fdb")]
             Tx::Fdb(_) => {}
         }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 pub trait Observer: Send + Sync {
     /// Transaction `tx` begins.
     fn begins(&self, tx: u64);
-    /// The commands of `tx` run at `now`, ms since the Unix epoch.
-    fn runs_at(&self, tx: u64, now: u64);
+    /// The commands of `tx` run at `now`, read from the clock before it began; it was `sure` when the version was known (ms since the Unix epoch).
+    fn runs_at(&self, tx: u64, now: u64, sure: u64);
     /// Whether reads of `key` are to be told: that asks the engine for the read version.
     fn wants(&self, key: &[u8]) -> bool;
     /// `tx`, which reads `version`, has read `key`.
@@ -35,8 +35,8 @@ impl Observed {
         Observed { observer, tx }
     }
 
-    pub(super) fn runs_at(&self, now: u64) {
-        self.observer.runs_at(self.tx, now);
+    pub(super) fn runs_at(&self, now: u64, sure: u64) {
+        self.observer.runs_at(self.tx, now, sure);
     }
 
     /// `key` has been read in `inner`.

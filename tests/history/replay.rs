@@ -5,13 +5,14 @@
 //! committed, also those whose end no client heard of; who only read stands behind the version that it read. Then
 //! * an operation called after another's return must not have a lower version: with the order of values that makes the history
 //!   *strictly* serializable;
-//! * what was answered must have been in a transaction, and what was not committed must not have changed anything;
+//! * what was answered must have been in a transaction, what was refused in none that was committed, and what was not committed must not
+//!   have changed anything;
 //! * every answer must be the model's.
 //!
 //! FoundationDB may give one version to several commits that do not see each other: any order of those will do, and all that
 //! are left are carried on. Where that becomes too many, or an engine did not say how a commit ended, nothing is decided.
 
-use super::model::{Answer, State};
+use super::model::{Answer, Now, State};
 use super::record::{History, units};
 use super::search::{Event, NEVER, Verdict, touched};
 use super::witness::{Trace, Transaction};
@@ -96,6 +97,10 @@ impl Replay<'_> {
                 return Err(Stop::Undecided);
             }
             let refused = ids.iter().all(|n| self.events[*n].answer.as_ref().is_some_and(Answer::is_refused));
+            let committed = self.answering.get(unit).filter(|n| self.transaction(**n).wrote);
+            if let Some(n) = committed.filter(|_| refused) {
+                return Err(Stop::Broken(self.told(*n)));
+            }
             if answered && !refused && !self.answering.contains_key(unit) {
                 return Err(Stop::Broken(vec![format!("no transaction did {:?}", self.events[ids[0]])]));
             }
@@ -242,8 +247,12 @@ impl Replay<'_> {
                 for id in self.units.get(unit).into_iter().flatten() {
                     let event = &self.events[*id];
                     let seen = event.answer.as_ref().filter(|_| answers);
-                    states =
-                        states.iter().flat_map(|s| s.step(event.client, &event.op, seen, *now)).collect();
+                    states = states
+                        .iter()
+                        .flat_map(|s| {
+                            s.step(event.client, &event.op, seen, Now::exactly(*now, transaction.sure))
+                        })
+                        .collect();
                 }
             }
             states.retain(|next| transaction.wrote || next.has_data_of(state));

@@ -12,7 +12,7 @@ fn one(unit: usize, line: &str, answer: Option<Answer>, called: u64, returned: u
 }
 
 fn wrote(version: u64, units: &[usize]) -> Transaction {
-    Transaction { version, wrote: true, units: units.to_vec(), clocks: vec![0] }
+    Transaction { version, wrote: true, units: units.to_vec(), clocks: vec![0], sure: 0 }
 }
 
 fn read(version: u64, units: &[usize]) -> Transaction {
@@ -81,6 +81,32 @@ fn what_was_answered_was_done() {
     ));
     let refused = Some(Answer::Error("ERR transaction too old: x".into()));
     assert!(is_good(&[one(0, "SET k 1", refused, 1, 2)], &[]));
+}
+
+/// A transaction looks at the clock before it begins: until its version is known, others may have removed what has expired since.
+#[test]
+fn what_is_seen_is_of_the_time_when_the_version_was_known() {
+    let at = |transaction, now, sure| Transaction { clocks: vec![now], sure, ..transaction };
+    let after = |line, answer, now, sure| {
+        let events =
+            [one(0, "SET k 1 PX 10", OK, 1, 2), one(1, line, answer, 3, 4), one(2, "GET k", NIL, 5, 6)];
+        is_good(
+            &events,
+            &[at(wrote(5, &[0]), 0, 0), at(wrote(6, &[1]), now, sure), at(read(7, &[2]), 20, 20)],
+        )
+    };
+    assert!(after("GET k", NIL, 9, 10) && after("GET k", text("1"), 9, 9));
+    assert!(!after("GET k", text("1"), 9, 10) && !after("GET k", NIL, 9, 9));
+    // It lives from the time of the clock on.
+    assert!(after("GETEX k PX 11", text("1"), 9, 9) && !after("GETEX k PX 12", text("1"), 9, 9));
+}
+
+#[test]
+fn what_was_refused_was_not_done() {
+    let refused = || Some(Answer::Error("ERR the store is unavailable".into()));
+    let add = [one(0, "INCRBY c 1", refused(), 1, 2)];
+    assert!(is_good(&add, &[]) && is_good(&add, &[read(5, &[0])]));
+    assert!(!is_good(&add, &[wrote(5, &[0])]), "also where nobody looks at it afterwards");
 }
 
 #[test]

@@ -2,13 +2,19 @@
 //!
 //! Wing and Gong's search with Lowe's memory of (set of operations done, state): depth first, next among those that were called
 //! before the first return of one that is not done. An operation whose outcome nobody knows may be done at any time after
-//! its call, or never. What only reads, may be next and answers rightly, is next: in any order that has it later it could as well
-//! stand here, so nothing else need be tried. Histories are cut by keys: what never meets in one operation is checked alone, which is the same as
+//! its call, or never.
+//!
+//! An operation whose answer says that it changed nothing is taken next at once if it answers rightly and leaves the state equal: any order
+//! that has it later could have it here too, so nothing else need be tried. A read that finds a key expired does not leave the state
+//! equal: it shows a later time, and an operation that finds another key alive may have to come before it. Two states that differ only
+//! in the time that was shown are ordered: whatever can follow the later one can follow the earlier one, so the later one is not tried.
+//!
+//! Histories are cut by keys: what never meets in one operation is checked alone, which is the same as
 //! checking it together, because strict serializability is local to parts that share no transaction.
 
-use super::model::{Answer, Op, State};
+use super::model::{Answer, Now, Op, Span, State};
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -122,7 +128,8 @@ fn at_one_time(mut part: Vec<Event>) -> Vec<Event> {
 struct Search {
     events: Rc<[Event]>,
     done: Vec<bool>,
-    seen: HashSet<(u64, u64)>,
+    /// The earliest shown time with which each state was tried.
+    seen: HashMap<(u64, u64), u64>,
     steps: u64,
     patience: u64,
     /// Hash of the set of events done: the sum of their hashes.
@@ -143,7 +150,7 @@ impl Search {
         Search {
             events: events.into(),
             done,
-            seen: HashSet::new(),
+            seen: HashMap::new(),
             steps: 0,
             patience,
             sum: 0,
@@ -153,7 +160,8 @@ impl Search {
     }
 
     fn run(mut self) -> Verdict {
-        match self.deeper(&State::default(), 0, 0) {
+        let end = self.events.iter().map(|event| event.clocks.end() + 1).max();
+        match self.deeper(&State::until(end.unwrap_or(0)), 0, 0) {
             Some(true) => Verdict::Serializable,
             Some(false) => Verdict::Broken(self.best, self.stuck),
             None => Verdict::Undecided,
@@ -170,9 +178,10 @@ impl Search {
             return Some(true);
         }
         let key = (self.sum ^ hash(state, 1), self.sum.rotate_left(17) ^ hash(state, 2));
-        if !self.seen.insert(key) {
+        if self.seen.get(&key).is_some_and(|over| *over <= state.over()) {
             return Some(false);
         }
+        self.seen.insert(key, state.over());
         if self.steps > self.patience {
             return None;
         }
@@ -182,23 +191,10 @@ impl Search {
         }
         let events = self.events.clone();
         for n in candidates {
-            let event = &events[n];
-            let mut nexts: Vec<State> = Vec::new();
-            let mut before = None;
-            for now in event.clocks.clone() {
-                if before.is_some_and(|before| !state.turns(event.client, &event.op, before, now)) {
-                    continue;
-                }
-                before = Some(now);
-                self.steps += 1;
-                for next in state.step(event.client, &event.op, event.answer.as_ref(), now) {
-                    if !nexts.contains(&next) {
-                        nexts.push(next);
-                    }
-                }
-            }
+            let mut nexts = self.after(&events[n], state);
             let id = hash(&n, 3);
-            let settled = event.op.only_reads() && !nexts.is_empty();
+            let settled = events[n].op.changed_nothing(events[n].answer.as_ref()) && nexts.contains(state);
+            nexts.retain(|next| !settled || next == state);
             for next in nexts {
                 self.done[n] = true;
                 self.sum = self.sum.wrapping_add(id);
@@ -211,6 +207,20 @@ impl Search {
             }
         }
         Some(false)
+    }
+
+    /// The states after `event`, at all times that it may have seen.
+    fn after(&mut self, event: &Event, state: &State) -> Vec<State> {
+        self.steps += 1;
+        let mut nexts: Vec<State> = Vec::new();
+        let now = Now::within(Span { from: *event.clocks.start(), to: *event.clocks.end() });
+        for next in state.step(event.client, &event.op, event.answer.as_ref(), now) {
+            self.steps += 1;
+            if !nexts.iter().any(|known| known.allows_all_of(&next)) {
+                nexts.push(next);
+            }
+        }
+        nexts
     }
 
     fn any_returned(&self, from: usize) -> bool {

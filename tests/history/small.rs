@@ -148,6 +148,55 @@ fn time_does_not_run_backwards() {
     assert!(!is_good(&all(4..=11, counts(1, 0))), "the first is over since before the second");
 }
 
+/// Also an EXEC that found the old key expired, which may have been removed at a later time than it read from the clock.
+#[test]
+fn what_an_exec_has_written_outlives_it() {
+    let set = one(0, "SET k 1 PX 10", OK, 1, 2);
+    let calls = ["PERSIST k", "SET k 2 PX 1", "GET k"].map(|l| l.split(' ').map(str::to_owned).collect());
+    let answers = vec![Answer::Int(0), Answer::Ok, Answer::Text("2".into())];
+    let op = Op::Exec(calls.to_vec());
+    let exec = Event { op, clocks: 5..=20, ..one(1, "GET k", Some(Answer::All(answers)), 3, 4) };
+    let reader = |now| Event { clocks: now..=now, ..one(2, "GET k", text("2"), 5, 6) };
+    assert!(is_good(&[set.clone(), exec.clone(), reader(20)]) && !is_good(&[set, exec, reader(21)]));
+}
+
+/// A read that sees that one key is over may return first, and yet have to stand behind what found another key alive.
+#[test]
+fn a_read_that_shows_a_later_time_may_come_later() {
+    let keys = |line: &str| one(0, line, OK, 1, 2);
+    let both = vec![vec!["EXISTS".to_owned(), "k".to_owned()], vec!["EXISTS".to_owned(), "j".to_owned()]];
+    let exec =
+        Event { op: Op::Exec(both), ..one(0, "GET k", Some(Answer::All(vec![Answer::Int(1); 2])), 3, 4) };
+    let late = Event { clocks: 11..=11, ..one(1, "GET k", Some(Answer::Nil), 6, 7) };
+    let alive =
+        |called| Event { clocks: 8..=8, ..one(2, "PERSIST j", Some(Answer::Int(1)), called, called + 3) };
+    let all =
+        |called| [keys("SET k 1 PX 10"), keys("SET j 1 PX 9"), exec.clone(), late.clone(), alive(called)];
+    assert!(is_good(&all(5)) && is_good(&all(6)));
+    assert!(!is_good(&all(8)), "time runs backwards");
+}
+
+#[test]
+fn times_are_given_in_seconds_and_kept() {
+    let at =
+        |clocks, line: &str, answer, called| Event { clocks, ..one(1, line, answer, called, called + 1) };
+    let alive = |now, called| at(now..=now, "EXISTS k", Some(Answer::Int(1)), called);
+    let over = |now, called| at(now..=now, "EXISTS k", Some(Answer::Int(0)), called);
+    let set = one(0, "SET k 1 EX 2", OK, 1, 2);
+    assert!(
+        is_good(&[set.clone(), alive(1999, 3), over(2000, 5)]) && !is_good(&[set.clone(), alive(2000, 3)])
+    );
+    let kept = at(1000..=1000, "SET k 2 KEEPTTL", OK, 3);
+    assert!(is_good(&[set.clone(), kept.clone(), alive(1999, 5), over(2000, 7)]));
+    assert!(!is_good(&[set.clone(), kept, alive(2000, 5)]));
+    let again = |line, answer| at(1000..=1000, line, answer, 3);
+    for (line, answer) in [("EXPIRE k 2", Answer::Int(1)), ("GETEX k EX 2", Answer::Text("1".into()))] {
+        let again = again(line, Some(answer));
+        assert!(is_good(&[set.clone(), again.clone(), alive(2999, 5), over(3000, 7)]), "{line}");
+        assert!(!is_good(&[set.clone(), again, over(2999, 5)]), "{line}");
+    }
+}
+
 /// Whatever its own commands are about.
 #[test]
 fn an_exec_asks_for_what_it_watches() {

@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 const SLOW: Duration = Duration::from_secs(2);
 /// Larger parts are left to the replay.
 const SEARCHED: usize = 800;
-/// Times that an operation may have seen, beyond which its part is left to the replay too.
-const CLOCKS: u64 = 40;
 
 /// How often the second opinion was no and yes.
 pub static OPINIONS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
@@ -62,7 +60,7 @@ fn agreed(history: &History, twice: bool) -> Verdicts {
 }
 
 fn is_small(part: &[Event]) -> bool {
-    part.len() <= SEARCHED && part.iter().all(|e| e.clocks.end() - e.clocks.start() < CLOCKS)
+    part.len() <= SEARCHED
 }
 
 fn ask_the_tester(part: &[Event]) {

@@ -25,7 +25,8 @@ pub fn mark(unit: usize) -> String {
     format!("{MARK}{unit}")
 }
 
-fn unit_of(row: &[u8]) -> Option<usize> {
+/// The unit whose mark's row that is.
+pub fn unit_of(row: &[u8]) -> Option<usize> {
     let prefix = Prefix::of_row(row)?;
     let (tag, rest) = row[prefix.as_bytes().len()..].split_first()?;
     let name = rest.get(8..).filter(|_| *tag == b'K')?;
@@ -43,6 +44,8 @@ pub struct Transaction {
     pub units: Vec<usize>,
     /// When its commands ran, ms; several where that is not known.
     pub clocks: Vec<u64>,
+    /// The time just after its version was fixed: what it saw is of then.
+    pub sure: u64,
 }
 
 /// All transactions of a history that matter: those that committed, and the last one of each answered unit.
@@ -54,10 +57,14 @@ pub struct Trace {
     pub doubtful: BTreeSet<usize>,
 }
 
+/// Version, whether it wrote, when it began, its units and its times.
+type Held = (Version, bool, u64, Vec<usize>, [u64; 2]);
+
 #[derive(Default)]
 struct Seen {
     begun: u64,
     now: u64,
+    sure: u64,
     read: u64,
     version: Version,
     units: Vec<usize>,
@@ -77,8 +84,10 @@ impl Observer for Witness {
         let seen = Seen { begun: self.ticks.next(), ..Seen::default() };
         self.seen.lock().unwrap().insert(tx, seen);
     }
-    fn runs_at(&self, tx: u64, now: u64) {
-        self.seen.lock().unwrap().get_mut(&tx).unwrap().now = now;
+    fn runs_at(&self, tx: u64, now: u64, sure: u64) {
+        let mut all = self.seen.lock().unwrap();
+        let seen = all.get_mut(&tx).unwrap();
+        (seen.now, seen.sure) = (now, sure);
     }
     fn wants(&self, key: &[u8]) -> bool {
         unit_of(key).is_some()
@@ -131,12 +140,12 @@ impl Witness {
         let watch = |seen: &Seen| seen.units.iter().find(|unit| watching.contains(unit)).copied();
         let mut trace = Trace::default();
         let mut placed = BTreeSet::new();
-        let mut found: Vec<(Version, bool, u64, Vec<usize>, u64)> = Vec::new();
+        let mut found: Vec<Held> = Vec::new();
         for seen in all.values().filter(|seen| watch(seen).is_none()) {
             match seen.commit {
                 Some(Ok(version)) if !seen.units.is_empty() => {
                     placed.extend(seen.units.iter().copied());
-                    found.push((version, true, seen.begun, seen.units.clone(), seen.now));
+                    found.push((version, true, seen.begun, seen.units.clone(), [seen.now, seen.sure]));
                 }
                 Some(Err(StoreError::Unknown)) => trace.doubtful.extend(&seen.units),
                 _ => {}
@@ -153,7 +162,7 @@ impl Witness {
                         Some(Ok(version)) => (version, true),
                         _ => (seen.version, false),
                     };
-                    found.push((version, wrote, seen.begun, vec![unit], seen.now));
+                    found.push((version, wrote, seen.begun, vec![unit], [seen.now, seen.sure]));
                 }
                 continue;
             }
@@ -165,11 +174,17 @@ impl Witness {
             };
             let units: Vec<usize> = seen.units.iter().filter(stands).copied().collect();
             if !units.is_empty() {
-                found.push((seen.version, false, seen.begun, units, seen.now));
+                found.push((seen.version, false, seen.begun, units, [seen.now, seen.sure]));
             }
         }
         found.sort_by_key(|(version, wrote, begun, ..)| (*version, !*wrote, *begun));
-        let of = |(version, wrote, _, units, now)| Transaction { version, wrote, units, clocks: vec![now] };
+        let of = |(version, wrote, _, units, [now, sure]): Held| Transaction {
+            version,
+            wrote,
+            units,
+            clocks: vec![now],
+            sure,
+        };
         trace.transactions = found.into_iter().map(of).collect();
         trace
     }

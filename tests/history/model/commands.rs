@@ -1,11 +1,21 @@
 //! What each command does.
 
 use super::values::{Members, Text};
-use super::{Answer, Entry, Held, State, Value};
+use super::{Answer, Entry, Held, Now, Span, State, Value};
 use std::rc::Rc;
 
 fn number(word: &str) -> i64 {
     word.parse().unwrap()
+}
+
+/// How long a key is to live, in ms.
+fn lasts(unit: &str, time: &str) -> u64 {
+    let ms = match unit {
+        "PX" | "PEXPIRE" => 1,
+        "EX" | "EXPIRE" => 1000,
+        other => panic!("the model does not know {other}"),
+    };
+    number(time) as u64 * ms
 }
 
 fn int(n: usize) -> Answer {
@@ -42,7 +52,7 @@ fn bit_by_bit(op: &str, sources: &[Text]) -> Text {
 
 impl State {
     /// Does it, and says what it answers. SPOP, which has a choice, is elsewhere.
-    pub(super) fn apply(&mut self, argv: &[String], now: u64) -> Answer {
+    pub(super) fn apply(&mut self, argv: &[String], now: Now) -> Answer {
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["DEL", key] => {
@@ -66,7 +76,7 @@ impl State {
                 None => Answer::All(vec![Answer::Int(0), Answer::Nil]),
             },
             ["FORGET", id] => Answer::Int(Rc::make_mut(&mut self.kept).remove(*id).is_some().into()),
-            ["PERSIST" | "GETEX" | "PEXPIRE", ..] => self.apply_to_expiry(&words, now),
+            ["PERSIST" | "GETEX" | "PEXPIRE" | "EXPIRE", ..] => self.apply_to_expiry(&words, now),
             ["SELECT" | "SWAPDB" | "FLUSHDB" | "MOVE" | "COPY", ..] => self.apply_to_places(&words, now),
             ["GET" | "SET" | "SETNX" | "GETSET" | "MSET" | "INCRBY", ..] => self.apply_to_string(&words, now),
             ["APPEND" | "SETRANGE" | "GETRANGE" | "STRLEN" | "DIGEST" | "BITOP", ..] => {
@@ -77,15 +87,16 @@ impl State {
         }
     }
 
-    fn expiry(&self, key: &str, now: u64) -> Option<u64> {
+    fn expiry(&self, key: &str, now: Now) -> Option<Span> {
         self.live(key, now)?.expire_at
     }
 
-    fn apply_to_string(&mut self, words: &[&str], now: u64) -> Answer {
+    fn apply_to_string(&mut self, words: &[&str], now: Now) -> Answer {
         match words {
             ["GET", key] => self.text(key, now).map_or(Answer::Nil, Answer::text),
             ["SET", key, value] => self.set(key, value, None),
-            ["SET", key, value, "PX", ms] => self.set(key, value, Some(now + number(ms) as u64)),
+            ["SET", key, value, "KEEPTTL"] => self.set(key, value, self.expiry(key, now)),
+            ["SET", key, value, unit, time] => self.set(key, value, Some(now.clock + lasts(unit, time))),
             ["SETNX", key, value] => {
                 let free = self.live(key, now).is_none();
                 if free {
@@ -112,7 +123,7 @@ impl State {
     }
 
     /// Strings of any length.
-    fn apply_to_bytes(&mut self, words: &[&str], now: u64) -> Answer {
+    fn apply_to_bytes(&mut self, words: &[&str], now: Now) -> Answer {
         let text = |state: &Self, key| state.text(key, now).cloned().unwrap_or_default();
         match words {
             ["STRLEN", key] => int(text(self, key).len()),
@@ -133,7 +144,7 @@ impl State {
         }
     }
 
-    fn patch(&mut self, key: &str, offset: usize, patch: &str, now: u64) -> Answer {
+    fn patch(&mut self, key: &str, offset: usize, patch: &str, now: Now) -> Answer {
         let before = self.text(key, now).cloned().unwrap_or_default();
         let after = before.patched(offset, &Text::new(patch));
         let len = after.len();
@@ -141,7 +152,7 @@ impl State {
         int(len)
     }
 
-    fn put_combined(&mut self, to: &str, text: Text, now: u64) -> Answer {
+    fn put_combined(&mut self, to: &str, text: Text, now: Now) -> Answer {
         let len = text.len();
         if len > 0 {
             self.put(to, Value::Text(Held::new(text)), None);
@@ -152,7 +163,7 @@ impl State {
     }
 
     /// Databases, and what goes from one key to another.
-    fn apply_to_places(&mut self, words: &[&str], now: u64) -> Answer {
+    fn apply_to_places(&mut self, words: &[&str], now: Now) -> Answer {
         match words {
             ["SELECT", _] => Answer::Ok,
             ["FLUSHDB", whole] => {
@@ -194,7 +205,7 @@ impl State {
         self.keys.keys().filter(|key| key.starts_with(whole)).cloned().collect()
     }
 
-    fn apply_to_expiry(&mut self, words: &[&str], now: u64) -> Answer {
+    fn apply_to_expiry(&mut self, words: &[&str], now: Now) -> Answer {
         match words {
             ["PERSIST", key] => match self.live(key, now).cloned() {
                 Some(Entry { value, expire_at: Some(_) }) => {
@@ -208,27 +219,27 @@ impl State {
                 let Value::Text(text) = &entry.value else { panic!("{key} is a set") };
                 let answer = Answer::text(&text.0);
                 match options {
-                    ["PX", ms] => self.put(key, entry.value, Some(now + number(ms) as u64)),
+                    [unit, time] => self.put(key, entry.value, Some(now.clock + lasts(unit, time))),
                     _ if entry.expire_at.is_some() => self.put(key, entry.value, None),
                     _ => {}
                 }
                 answer
             }
-            ["PEXPIRE", key, ms] => {
+            [unit, key, time] => {
                 let Some(entry) = self.live(key, now).cloned() else { return Answer::Int(0) };
-                self.put(key, entry.value, Some(now + number(ms) as u64));
+                self.put(key, entry.value, Some(now.clock + lasts(unit, time)));
                 Answer::Int(1)
             }
             other => panic!("the model does not know {other:?}"),
         }
     }
 
-    fn set(&mut self, key: &str, value: &str, expire_at: Option<u64>) -> Answer {
+    fn set(&mut self, key: &str, value: &str, expire_at: Option<Span>) -> Answer {
         self.put(key, Value::Text(Held::new(Text::new(value))), expire_at);
         Answer::Ok
     }
 
-    fn apply_to_set(&mut self, words: &[&str], now: u64) -> Answer {
+    fn apply_to_set(&mut self, words: &[&str], now: Now) -> Answer {
         let key = words[1];
         let before = self.members(key, now);
         match words {
@@ -261,7 +272,7 @@ impl State {
     }
 
     /// SINTERSTORE and its like.
-    fn combine(&mut self, name: &str, to: &str, sources: &[&str], now: u64) -> Answer {
+    fn combine(&mut self, name: &str, to: &str, sources: &[&str], now: Now) -> Answer {
         let combine = match name {
             "SINTERSTORE" => Members::intersection,
             "SUNIONSTORE" => Members::union,
@@ -278,7 +289,7 @@ impl State {
         int(n)
     }
 
-    fn change(&mut self, key: &str, before: &Members, after: Members, now: u64) -> Answer {
+    fn change(&mut self, key: &str, before: &Members, after: Members, now: Now) -> Answer {
         let n = after.len().abs_diff(before.len());
         if n > 0 {
             self.put_members(key, after, self.expiry(key, now));

@@ -1,7 +1,9 @@
 //! Redis in memory, as a pure function: what a state and a command make of each other.
 //!
 //! A step says which states may follow, given the reply that was seen (None: no reply was, any will do). Expiry is decided by
-//! the `now` of the step, so a state needs no clock. Every change of a key counts its version up: WATCH remembers versions.
+//! the `now` of the step, so a state needs no clock. Where `now` is known only as a [`Span`], so is the expiry that it gives a key; both
+//! are narrowed by what the step sees. A state keeps one span for each key and forgets how the times of two keys depend on each other, so it
+//! may allow more than the true times would, never less. Every change of a key counts its version up: WATCH remembers versions.
 
 mod answer;
 mod commands;
@@ -10,9 +12,10 @@ pub mod values;
 
 pub use answer::Answer;
 pub use op::{Op, placed};
-use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::ops::Add;
 use std::rc::Rc;
 use values::{Members, Text};
 
@@ -48,14 +51,69 @@ impl<T: PartialEq> PartialEq for Held<T> {
 
 impl<T: Eq> Eq for Held<T> {}
 
+/// A time between two bounds, both included. Seeing narrows it: a key found alive expires after the earliest time at which that may have been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Span {
+    pub from: u64,
+    pub to: u64,
+}
+
+/// When an operation runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// The clock that it read: expiries that it sets count from here.
+    clock: Span,
+    /// When its version was fixed, which decides what it finds expired. Not earlier than `clock`; keys that expired in between may already have
+    /// been removed by others.
+    seen: Span,
+}
+
+impl Now {
+    /// Both somewhere in `span`.
+    pub fn within(span: Span) -> Self {
+        Now { clock: span, seen: span }
+    }
+
+    pub fn exactly(clock: u64, seen: u64) -> Self {
+        let [clock, seen] = [clock, seen.max(clock)].map(|time| Span { from: time, to: time });
+        Now { clock, seen }
+    }
+
+    /// Narrowed to before an event that comes at `at` at the latest.
+    fn before(self, at: u64) -> Self {
+        let before = |span: Span| Span { to: span.to.min(at.saturating_sub(1)), ..span };
+        Now { clock: before(self.clock), seen: before(self.seen) }
+    }
+
+    /// Narrowed to after an event that came at `at` at the earliest.
+    fn not_before(self, at: u64) -> Self {
+        Now { seen: Span { from: self.seen.from.max(at), ..self.seen }, ..self }
+    }
+}
+
+impl Add<u64> for Span {
+    type Output = Span;
+    fn add(self, ms: u64) -> Span {
+        Span { from: self.from + ms, to: self.to + ms }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Entry {
     value: Value,
-    expire_at: Option<u64>,
+    expire_at: Option<Span>,
+}
+
+/// A key, when it expires, and whether it is alive.
+#[derive(Clone, Copy)]
+struct Seen<'k> {
+    key: &'k str,
+    at: Span,
+    is_alive: bool,
 }
 
 /// Keys with their versions, and what is watched by whom.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     keys: BTreeMap<String, Entry>,
     versions: BTreeMap<String, u32>,
@@ -65,49 +123,123 @@ pub struct State {
     kept: Rc<BTreeMap<String, (Vec<String>, Answer)>>,
     /// The latest expiry that has been seen to be over: time does not run back behind it.
     over: u64,
+    /// Keys written by the operation under way. They are alive to it: a transaction that finds its own key expired is run again.
+    fresh: Vec<String>,
+    /// After the last operation. Later expiries are all the same, so they are stored as this.
+    end: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State::until(u64::MAX)
+    }
+}
+
+/// Leaves out `over`, so that a search finds states that differ in it alone.
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.keys, &self.versions, &self.watched, &self.kept).hash(hasher);
+    }
 }
 
 impl State {
-    /// The states after `op` of `client` at `now`, where it answered `seen`. None where it finds a key alive that somebody has seen to be
-    /// over, or would have seen so.
-    pub fn step(&self, client: usize, op: &Op, seen: Option<&Answer>, now: u64) -> Vec<State> {
-        let mut over = self.over;
-        let [own, watched] = self.expiries(client, op);
-        // The commands of an EXEC that is aborted ask for nothing.
-        let aborted = matches!(op, Op::Exec(_)) && self.has_changed(client, now);
-        let own = own.into_iter().filter(|_| !aborted);
-        for at in own.chain(watched.iter().copied()) {
-            if at <= now {
-                over = over.max(at);
-            } else if at <= self.over {
-                return Vec::new();
-            }
+    /// An empty one, in which operations are done before `end`.
+    pub fn until(end: u64) -> Self {
+        State {
+            keys: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            kept: Rc::default(),
+            over: 0,
+            fresh: Vec::new(),
+            end,
         }
-        let mut states = self.at_any_time(client, op, seen, now);
-        states.iter_mut().for_each(|next| next.over = over);
+    }
+
+    /// The latest expiry that was seen to be over. The lower it is, the more can follow.
+    pub fn over(&self) -> u64 {
+        self.over
+    }
+
+    /// Whether whatever can follow `other` can follow this one.
+    pub fn allows_all_of(&self, other: &State) -> bool {
+        self.over <= other.over && self.watched == other.watched && self.has_data_of(other)
+    }
+
+    /// The states after `op` of `client` at a time of `now`, where it answered `seen`. None where it finds a key alive that somebody has
+    /// seen to be over.
+    pub fn step(&self, client: usize, op: &Op, seen: Option<&Answer>, now: Now) -> Vec<State> {
+        // What the store refused asks for nothing.
+        if seen.is_some_and(Answer::is_refused) {
+            return self.at_any_time(client, op, seen, now);
+        }
+        let is_exec = matches!(op, Op::Exec(_));
+        let watched = self.watched.keys().filter(|(who, _)| is_exec && *who == client);
+        let mut keys: BTreeSet<&str> = watched.map(|(_, key)| key.as_str()).collect();
+        let watched = self.at_times(&keys, now);
+        keys.extend(op.keys());
+        let all = self.at_times(&keys, now);
+        // Nor do the commands of an EXEC that is aborted.
+        let aborts = |(known, now): &(State, Now)| is_exec && known.has_changed(client, *now);
+        let asked = watched.iter().filter(|way| aborts(way)).chain(all.iter().filter(|way| !aborts(way)));
+        let mut states: Vec<State> =
+            asked.flat_map(|(known, now)| known.at_any_time(client, op, seen, *now)).collect();
+        states.iter_mut().for_each(|next| next.fresh.clear());
         states
+    }
+
+    /// The ways in which `keys` may be alive or over at a time of `now`, and what is known of all times then.
+    fn at_times(&self, keys: &BTreeSet<&str>, now: Now) -> Vec<(State, Now)> {
+        let mut ways: Vec<(Vec<Seen>, Now)> = vec![(Vec::new(), now)];
+        for key in keys {
+            let Some(at) = self.keys.get(*key).and_then(|entry| entry.expire_at) else { continue };
+            let mut next = Vec::new();
+            for (seen, now) in ways {
+                for (now, is_alive) in [(now.before(at.to), true), (now.not_before(at.from), false)] {
+                    if now.seen.from <= now.seen.to {
+                        next.push(([&seen[..], &[Seen { key, at, is_alive }]].concat(), now));
+                    }
+                }
+            }
+            ways = next;
+        }
+        ways.into_iter().filter_map(|(seen, now)| Some((self.knowing(&seen, now)?, now))).collect()
+    }
+
+    /// After `all` was seen at a time of `now`. None where that cannot be.
+    fn knowing(&self, all: &[Seen], now: Now) -> Option<State> {
+        let mut known = self.clone();
+        for Seen { key, at, is_alive } in all {
+            let at = match is_alive {
+                true => Span { from: at.from.max(now.seen.from + 1).max(self.over + 1), ..*at },
+                false => Span { to: at.to.min(now.seen.to), ..*at },
+            };
+            if at.from > at.to {
+                return None;
+            }
+            if !is_alive {
+                known.over = known.over.max(at.from);
+            }
+            known.keys.get_mut(*key)?.expire_at = Some(at);
+        }
+        Some(known)
     }
 
     /// Whether `op` of `client` may do something else at `now` than it would have done at `before`.
     pub fn turns(&self, client: usize, op: &Op, before: u64, now: u64) -> bool {
-        op.expires() || self.expiries(client, op).concat().into_iter().any(|at| before < at && at <= now)
-    }
-
-    /// When the keys expire that `op` of `client` may ask for, and those that it watches where it is EXEC.
-    fn expiries(&self, client: usize, op: &Op) -> [Vec<u64>; 2] {
-        let expiry = |key: &str| self.keys.get(key)?.expire_at;
         let watched = self.watched.keys().filter(|(who, _)| matches!(op, Op::Exec(_)) && *who == client);
-        let watched = watched.filter_map(|(_, key)| expiry(key)).collect();
-        [op.keys().into_iter().filter_map(expiry).collect(), watched]
+        let asked = op.keys().into_iter().chain(watched.map(|(_, key)| key.as_str()));
+        let mut ends = asked.filter_map(|key| self.keys.get(key)?.expire_at);
+        op.expires() || ends.any(|at| before < at.to && at.from <= now)
     }
 
     /// Whether something has changed that `client` watches.
-    fn has_changed(&self, client: usize, now: u64) -> bool {
+    fn has_changed(&self, client: usize, now: Now) -> bool {
         let mut watched = self.watched.iter().filter(|((who, _), _)| *who == client);
         watched.any(|((_, key), before)| *before != self.watchable(key, now))
     }
 
-    fn at_any_time(&self, client: usize, op: &Op, seen: Option<&Answer>, now: u64) -> Vec<State> {
+    fn at_any_time(&self, client: usize, op: &Op, seen: Option<&Answer>, now: Now) -> Vec<State> {
         match op {
             Op::One(argv) => self.run(argv, seen, now),
             Op::Watch(key) => {
@@ -124,7 +256,7 @@ impl State {
         self.keys == before.keys && self.versions == before.versions && self.kept == before.kept
     }
 
-    fn exec(&self, client: usize, calls: &[Vec<String>], seen: Option<&Answer>, now: u64) -> Vec<State> {
+    fn exec(&self, client: usize, calls: &[Vec<String>], seen: Option<&Answer>, now: Now) -> Vec<State> {
         let mut base = self.clone();
         base.watched.retain(|(who, _), _| *who != client);
         let changed = self.has_changed(client, now);
@@ -149,7 +281,7 @@ impl State {
     }
 
     /// What WATCH remembers: whether the key is there, and its version.
-    fn watchable(&self, key: &str, now: u64) -> (bool, u32) {
+    fn watchable(&self, key: &str, now: Now) -> (bool, u32) {
         (self.live(key, now).is_some(), self.version(key))
     }
 
@@ -157,18 +289,19 @@ impl State {
         self.versions.get(key).copied().unwrap_or(0)
     }
 
-    fn live(&self, key: &str, now: u64) -> Option<&Entry> {
-        self.keys.get(key).filter(|e| e.expire_at.is_none_or(|at| at > now))
+    fn live(&self, key: &str, now: Now) -> Option<&Entry> {
+        let is_fresh = || self.fresh.iter().any(|fresh| fresh == key);
+        self.keys.get(key).filter(|e| e.expire_at.is_none_or(|at| at.from > now.seen.from || is_fresh()))
     }
 
-    fn text(&self, key: &str, now: u64) -> Option<&Text> {
+    fn text(&self, key: &str, now: Now) -> Option<&Text> {
         match &self.live(key, now)?.value {
             Value::Text(text) => Some(&text.0),
             Value::Members(_) => panic!("{key} is a set"),
         }
     }
 
-    fn members(&self, key: &str, now: u64) -> Rc<Members> {
+    fn members(&self, key: &str, now: Now) -> Rc<Members> {
         match self.live(key, now).map(|e| &e.value) {
             None => Rc::default(),
             Some(Value::Members(members)) => members.0.clone(),
@@ -176,8 +309,10 @@ impl State {
         }
     }
 
-    fn put(&mut self, key: &str, value: Value, expire_at: Option<u64>) {
+    fn put(&mut self, key: &str, value: Value, expire_at: Option<Span>) {
+        let expire_at = expire_at.map(|at| Span { from: at.from.min(self.end), to: at.to.min(self.end) });
         self.keys.insert(key.into(), Entry { value, expire_at });
+        self.fresh.push(key.into());
         *self.versions.entry(key.into()).or_default() += 1;
     }
 
@@ -186,7 +321,7 @@ impl State {
         *self.versions.entry(key.into()).or_default() += 1;
     }
 
-    fn put_members(&mut self, key: &str, members: Members, expire_at: Option<u64>) {
+    fn put_members(&mut self, key: &str, members: Members, expire_at: Option<Span>) {
         if members.is_empty() {
             self.remove(key);
         } else {
@@ -194,7 +329,7 @@ impl State {
         }
     }
 
-    fn run(&self, argv: &[String], seen: Option<&Answer>, now: u64) -> Vec<State> {
+    fn run(&self, argv: &[String], seen: Option<&Answer>, now: Now) -> Vec<State> {
         if seen.is_some_and(Answer::is_refusal) {
             return vec![self.clone()];
         }
@@ -209,7 +344,7 @@ impl State {
     }
 
     /// `argv` under an id: answered as the first time, or run and kept.
-    fn once(&self, id: &str, argv: &[String], seen: Option<&Answer>, now: u64) -> Vec<State> {
+    fn once(&self, id: &str, argv: &[String], seen: Option<&Answer>, now: Now) -> Vec<State> {
         let (mut next, known) = (self.clone(), self.kept.get(id));
         let answer = match known {
             Some((asked, answer)) if asked == argv => answer.clone(),
@@ -223,7 +358,7 @@ impl State {
         if seen.is_none_or(|seen| *seen == answer) { vec![next] } else { Vec::new() }
     }
 
-    fn pop(&self, key: &str, seen: Option<&Answer>, now: u64) -> Vec<State> {
+    fn pop(&self, key: &str, seen: Option<&Answer>, now: Now) -> Vec<State> {
         let members = self.members(key, now);
         let without = |member: &str| {
             let mut next = self.clone();

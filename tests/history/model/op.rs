@@ -3,6 +3,8 @@
 //! A key of database 0 is its name; one of database 2 is `2/name` here, and `2/` stands for all of them: who touches one of them meets whoever
 //! swaps or empties the database.
 
+use super::Answer;
+
 /// One thing that a client does at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
@@ -12,7 +14,8 @@ pub enum Op {
     Exec(Vec<Vec<String>>),
 }
 
-const READS: [&str; 10] = [
+/// Commands that change nothing, whatever they find.
+const READS: [&str; 11] = [
     "GET",
     "EXISTS",
     "SCARD",
@@ -23,17 +26,39 @@ const READS: [&str; 10] = [
     "GETRANGE",
     "DIGEST",
     "SELECT",
+    "RESULT",
 ];
 
+/// Commands that change nothing if they answer 0 or nil.
+const VAIN: [&str; 13] = [
+    "DEL", "SADD", "SREM", "SMOVE", "SPOP", "SETNX", "PERSIST", "PEXPIRE", "EXPIRE", "GETEX", "MOVE", "COPY",
+    "FORGET",
+];
+
+/// Words that say that a key is to expire.
+const EXPIRE: [&str; 4] = ["PX", "EX", "PEXPIRE", "EXPIRE"];
+
 impl Op {
-    /// Whether it changes nothing, whatever it finds.
-    pub fn only_reads(&self) -> bool {
-        matches!(self, Op::One(argv) if READS.contains(&argv[0].as_str()))
+    /// Whether this answer says that it changed nothing, apart from what its client watches. None: the answer is not known.
+    pub fn changed_nothing(&self, answer: Option<&Answer>) -> bool {
+        let one = |(argv, answer): (&Vec<String>, Option<&Answer>)| {
+            let is_vain = matches!(answer, Some(Answer::Int(0) | Answer::Nil));
+            READS.contains(&argv[0].as_str())
+                || VAIN.contains(&argv[0].as_str()) && is_vain
+                || answer.is_some_and(Answer::is_refusal)
+        };
+        match (self, answer) {
+            (Op::One(argv), answer) => one((argv, answer)),
+            (Op::Exec(calls), Some(Answer::All(answers))) => {
+                calls.iter().zip(answers.iter().map(Some)).all(one)
+            }
+            (Op::Exec(_) | Op::Watch(_), _) => false,
+        }
     }
 
     /// Whether it may give a key an expiry.
     pub fn expires(&self) -> bool {
-        let one = |argv: &Vec<String>| argv.iter().any(|word| word == "PX" || word == "PEXPIRE");
+        let one = |argv: &Vec<String>| argv.iter().any(|word| EXPIRE.contains(&word.as_str()));
         match self {
             Op::One(argv) => one(argv),
             Op::Exec(calls) => calls.iter().any(one),
