@@ -28,6 +28,10 @@ pub enum Sight {
 
 /// A breach. What a method leaves as it is, is done right.
 pub trait Tamper: Send + Sync {
+    /// What breaks a transaction that begins, where that depends on what the transaction does. None: this one, as all others.
+    fn of_one(&self) -> Option<Arc<dyn Tamper>> {
+        None
+    }
     /// How `key` is really read.
     fn read(&self, _key: &[u8], read: Read) -> Read {
         read
@@ -83,7 +87,7 @@ impl Tampering {
     pub(super) fn begin(&self, inner: &Store) -> (Option<Arc<dyn Tamper>>, Seen) {
         let mut state = self.0.lock();
         let Some(on) = state.as_mut() else { return (None, Seen::Now) };
-        let (tamper, sight) = (on.tamper.clone(), on.tamper.sight());
+        let (tamper, sight) = (on.tamper.of_one().unwrap_or_else(|| on.tamper.clone()), on.tamper.sight());
         if sight == Sight::Newest {
             return (Some(tamper), Seen::Now);
         }

@@ -1,6 +1,11 @@
 //! Stores that break their contract, each in one way.
 
+use super::record::WATCHING;
+use super::witness::unit_of;
 use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 use tern::keyspace::keys::Prefix;
 use tern::keyspace::record::{Ghost, Stored};
 use tern::store::Read;
@@ -93,6 +98,112 @@ impl Tamper for WatchWithoutRevision {
         }
         let mut raw = value.to_vec();
         raw[3..11].fill(0);
+        Some(raw.into())
+    }
+}
+
+/// Of a record's bytes: where its flags are, its revision and, if it has one, its expiry; the value comes behind.
+const FLAGS: usize = 2;
+const REVISION: Range<usize> = 3..11;
+const EXPIRY: Range<usize> = 11..19;
+
+fn has_expiry(raw: &[u8]) -> bool {
+    raw[FLAGS] & 1 > 0
+}
+
+/// What goes wrong when an EXEC compares the key that its client watches.
+#[derive(Clone, Copy)]
+enum Amiss {
+    Conflict,
+    Expiry,
+}
+
+/// Breaks the comparison of an EXEC's watched key and no other read of that key. The comparison is the first read after the transaction
+/// first reads the EXEC's mark (`record.rs`).
+pub struct Compared {
+    amiss: Amiss,
+    of_one: Mutex<Comparing>,
+}
+
+/// What one transaction does.
+#[derive(Default)]
+struct Comparing {
+    /// The unit whose EXEC's mark was read last.
+    last: Option<usize>,
+    is_next: bool,
+    /// It is the one of WATCH itself.
+    watches: bool,
+    row: Option<Vec<u8>>,
+}
+
+impl Compared {
+    /// The watched key is read without a conflict.
+    pub fn without_conflict() -> Arc<Self> {
+        Self::amiss(Amiss::Conflict)
+    }
+    /// A watched key that has expired is taken for alive, as long as its row is there.
+    pub fn at_no_time() -> Arc<Self> {
+        Self::amiss(Amiss::Expiry)
+    }
+    fn amiss(amiss: Amiss) -> Arc<Self> {
+        Arc::new(Compared { amiss, of_one: Mutex::default() })
+    }
+}
+
+impl Tamper for Compared {
+    fn of_one(&self) -> Option<Arc<dyn Tamper>> {
+        Some(Self::amiss(self.amiss))
+    }
+    fn read(&self, key: &[u8], read: Read) -> Read {
+        let mut one = self.of_one.lock().unwrap();
+        if let Some(unit) = unit_of(key) {
+            one.watches |= unit >= WATCHING && unit.is_multiple_of(2);
+            one.is_next = unit > WATCHING && one.last.replace(unit) != Some(unit) && !one.watches;
+        } else if tag(key) == b'K' && std::mem::take(&mut one.is_next) {
+            one.row = Some(key.to_vec());
+            return if matches!(self.amiss, Amiss::Conflict) { Read::Snapshot } else { read };
+        }
+        read
+    }
+    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
+        let is_compared = self.of_one.lock().unwrap().row.take_if(|row| row == key).is_some();
+        match (self.amiss, value) {
+            (Amiss::Expiry, Some(raw)) if is_compared && has_expiry(&raw) => {
+                let mut raw = raw.to_vec();
+                raw[EXPIRY].fill(0xFF);
+                Some(raw.into())
+            }
+            (Amiss::Expiry | Amiss::Conflict, value) => value,
+        }
+    }
+}
+
+/// PERSIST leaves a key the revision that it had.
+#[derive(Default)]
+pub struct PersistUnseen(Mutex<BTreeMap<Vec<u8>, Lasting>>);
+
+/// What was shown of a row.
+struct Lasting {
+    revision: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Tamper for PersistUnseen {
+    fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
+        let value = value?;
+        if tag(key) != b'K' || unit_of(key).is_some() {
+            return Some(value);
+        }
+        let (mut raw, expires) = (value.to_vec(), has_expiry(&value));
+        let begin = if expires { EXPIRY.end } else { REVISION.end };
+        let mut all = self.0.lock().unwrap();
+        if let Some(before) = all.get(key).filter(|before| before.value == raw[begin..])
+            && !expires
+        {
+            raw[REVISION].copy_from_slice(&before.revision);
+        }
+        let shown = Lasting { revision: raw[REVISION].to_vec(), value: raw[begin..].to_vec() };
+        all.insert(key.to_vec(), shown);
         Some(raw.into())
     }
 }

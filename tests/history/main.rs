@@ -119,7 +119,7 @@ fn is_on_a_cluster() -> bool {
 /// Whether one checker is enough: on a cluster, and where keys expire. When a transaction ran is known to the replay; to the search it
 /// is a span, which on a busy machine is longer than keys live.
 fn one_will_do(plan: &Plan) -> bool {
-    is_on_a_cluster() || plan.groups.contains(&Group::Expiring)
+    is_on_a_cluster() || plan.groups.contains(&Group::Expiring) || plan.own_times
 }
 
 /// In which history of a plan each checker found something.

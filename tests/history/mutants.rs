@@ -68,9 +68,9 @@ impl Tamper for FoldLosesDeltas {
     }
 }
 
-/// A mutation, and a plan under which it should show.
-pub fn all() -> Vec<(&'static str, Plan)> {
-    let plan = |groups: &'static [Group], tamper: Option<Arc<dyn Tamper>>, sweep: Sweep| Plan {
+/// What the plans of mutations are made of.
+fn plan(groups: &'static [Group], tamper: Option<Arc<dyn Tamper>>, sweep: Sweep) -> Plan {
+    Plan {
         servers: 2,
         clients: 4,
         steps: 40,
@@ -83,11 +83,40 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         sweep,
         embedded: false,
         marked: true,
-    };
-    let with = |groups, tamper: Arc<dyn Tamper>| plan(groups, Some(tamper), honest_sweep);
+    }
+}
+
+fn with(groups: &'static [Group], tamper: Arc<dyn Tamper>) -> Plan {
+    plan(groups, Some(tamper), honest_sweep)
+}
+
+/// Those of watched keys that expire.
+fn of_what_expires_watched() -> Vec<(&'static str, Plan)> {
+    vec![
+        (
+            "EXEC compares what expires without a conflict",
+            with(&[Group::WatchedExpiring], Compared::without_conflict()),
+        ),
+        (
+            "EXEC takes a watched key that has expired for alive",
+            with(&[Group::WatchedExpiring], Compared::at_no_time()),
+        ),
+        (
+            "PERSIST of a watched key is not seen",
+            with(&[Group::WatchedExpiring], Arc::new(PersistUnseen::default())),
+        ),
+        (
+            "EXEC relies on a watched key that others have seen expire",
+            Plan { own_times: true, steps: 100, ..plan(&[Group::WatchedExpiring], None, honest_sweep) },
+        ),
+    ]
+}
+
+/// A mutation, and a plan under which it should show.
+pub fn all() -> Vec<(&'static str, Plan)> {
     let pinned = |plan: Plan| Plan { embedded: true, ..plan };
     let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
-    vec![
+    let mut all = vec![
         ("a read conflict is dropped", with(&[Group::Counters], Arc::new(NoReadConflict))),
         (
             "a version is published before its snapshot",
@@ -130,5 +159,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             "an id is looked for without a conflict",
             Plan { steps: 120, ..with(&[Group::Once], Arc::new(NoReceiptConflict)) },
         ),
-    ]
+    ];
+    all.extend(of_what_expires_watched());
+    all
 }

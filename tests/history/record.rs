@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tern::commands::cx::ClientState;
 use tern::commands::reply::Reply;
 use tern::commands::table;
@@ -35,8 +36,8 @@ pub struct History {
     pub trace: Option<Trace>,
 }
 
-/// Units of WATCH and of the EXEC behind it have numbers from here on.
-const WATCHING: usize = 1 << 32;
+/// Units of WATCH and of the EXEC behind it have numbers from here on: even ones and the next odd ones.
+pub const WATCHING: usize = 1 << 32;
 /// Marks that one command makes: of many reads one always meets a fault, and all of it runs again.
 const MARKS: usize = 50;
 
@@ -108,7 +109,9 @@ impl Record {
         let told = match step {
             Step::Send(db, lines) => self.send(name, exec, self.sent(db, lines, false), until).await,
             Step::Exec(db, lines) => self.send(name, exec, self.sent(db, lines, true), until).await,
-            Step::Watched(read, lines) => self.watched(name, exec, read, lines, until).await,
+            Step::Watched { read, pause, calls } => {
+                self.watched(name, exec, (read, pause, calls), until).await
+            }
         };
         if told { name } else { self.names.fetch_add(1, SeqCst) }
     }
@@ -121,8 +124,7 @@ impl Record {
         &self,
         name: usize,
         exec: &Executor,
-        read: Line,
-        lines: Vec<Line>,
+        (read, pause, lines): (Line, Duration, Vec<Line>),
         mut until: Until,
     ) -> bool {
         let key = read[1].clone();
@@ -135,7 +137,11 @@ impl Record {
         );
         let watch = async {
             self.watch(name, exec, &key, own, &mut sent).await;
-            self.send(name, exec, read, Box::pin(std::future::pending())).await
+            let told = self.send(name, exec, read, Box::pin(std::future::pending())).await;
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            told
         };
         tokio::select! {
             biased;

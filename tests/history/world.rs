@@ -105,10 +105,12 @@ impl World {
         let mut rng = Rng::new(seed ^ 0x7171);
         while !stop.load(SeqCst) {
             tokio::time::sleep(Duration::from_micros(1500 + rng.below(3000) as u64)).await;
-            if self.plan.groups.contains(&Group::Expiring) {
+            if self.plan.groups.iter().any(|group| matches!(group, Group::Expiring | Group::WatchedExpiring))
+            {
                 let by = Duration::from_millis(1 + rng.below(6) as u64);
                 self.cluster.members[0].server.env.clock.advance(by);
-                let (n, key) = (rng.below(self.plan.servers), format!("e{}", rng.below(2)));
+                let (n, key) =
+                    (rng.below(self.plan.servers), format!("{}{}", rng.pick(&["e", "y"]), rng.below(2)));
                 let shard = tern::keyspace::keys::shard(tern::keyspace::keys::hash(key.as_bytes()));
                 (self.plan.sweep)(self.cluster.clone(), n, shard).await;
             }

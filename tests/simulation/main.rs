@@ -199,7 +199,7 @@ fn busy(groups: &'static [Group]) -> Plan {
 fn breaches_are_found() {
     let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
     let delays = FaultRates { delay: 0.2, ..FaultRates::default() };
-    let breaches: [Breach; 15] = [
+    let breaches: [Breach; 18] = [
         ("a read conflict is dropped", &[Group::Counters], delays, Arc::new(breaches::NoReadConflict)),
         ("versions before snapshots", &[Group::Counters], delays, Arc::new(breaches::VersionBeforeSnapshot)),
         ("the lane key is skipped", &[Group::Counters], unknown, Arc::new(breaches::LaneKeySkipped)),
@@ -210,6 +210,19 @@ fn breaches_are_found() {
         ("no conflict of databases", &[Group::Databases], delays, Arc::new(breaches::NoDirectoryConflict)),
         ("no conflict of watched sets", &[Group::WatchedSets], delays, Arc::new(breaches::NoCountConflict)),
         ("no conflict of what expires", &[Group::Expiring], delays, Arc::new(breaches::NoReadConflict)),
+        (
+            "no conflict of what expires, watched",
+            &[Group::WatchedExpiring],
+            delays,
+            breaches::Compared::without_conflict(),
+        ),
+        ("a watched key has expired", &[Group::WatchedExpiring], delays, breaches::Compared::at_no_time()),
+        (
+            "PERSIST of a watched key",
+            &[Group::WatchedExpiring],
+            delays,
+            Arc::new(breaches::PersistUnseen::default()),
+        ),
         ("no conflict of long strings", &[Group::Long], delays, Arc::new(breaches::NoReadConflict)),
         ("a piece is forgotten", &[Group::Long], delays, Arc::new(breaches::PieceUnseen)),
         ("no conflict of chunks", &[Group::Large], delays, Arc::new(breaches::NoChunkConflict)),

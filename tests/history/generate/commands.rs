@@ -5,7 +5,7 @@ use crate::support::rng::Rng;
 
 /// Members that the chunked set's clients add: SMEMBERS streams longer replies.
 const MEMBERS: usize = 250;
-/// Members of a watched set when it is filled: more than a record holds.
+/// Members of a watched set, or of one that is moved, when it is filled: more than a record holds.
 pub const WATCHED_MEMBERS: usize = 140;
 /// Integers that the large sets' clients add.
 const INTEGERS: usize = 3000;
@@ -30,6 +30,7 @@ pub fn watched(rng: &mut Rng, group: Group, fresh: &str) -> (String, Vec<String>
             };
             (format!("SCARD v{a}"), vec![change, format!("SCARD v{c}")])
         }
+        Group::WatchedExpiring => (format!("GET y{a}"), vec![lapsing(rng, b, fresh), format!("EXISTS y{c}")]),
         _ => {
             let first = if pick < 4 { format!("SET w{a} {fresh}") } else { format!("DEL w{a}") };
             (format!("GET w{a}"), vec![first, format!("GET w{b}")])
@@ -90,6 +91,7 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
             _ => format!("SISMEMBER v{a} m{}", rng.below(MEMBERS)),
         },
         Group::Expiring => expiring(rng, pick, (a, b), fresh),
+        Group::WatchedExpiring => lapsing(rng, a, fresh),
         Group::Databases => match pick {
             0 | 1 => format!("GET d{a}"),
             2 | 3 => format!("SET d{a} {fresh}"),
@@ -100,6 +102,7 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
             7 if b == 0 => "FLUSHDB".into(),
             7 => "SMEMBERS ds".into(),
             8 if b == 0 => format!("MOVE ds {}", 3 - db),
+            8 => fill("ds", WATCHED_MEMBERS),
             _ => format!("SADD ds x{}", rng.below(8)),
         },
         Group::Long => long(rng, pick, (a, b)),
@@ -121,6 +124,30 @@ fn expiring(rng: &mut Rng, pick: usize, (a, b): (usize, usize), fresh: &str) -> 
         8 if b == 0 => format!("PEXPIRE e{a} {}", 1 + rng.below(20)),
         8 => format!("PERSIST e{a}"),
         _ => format!("EXISTS e{a}"),
+    }
+}
+
+/// Of strings whose clients watch them.
+fn lapsing(rng: &mut Rng, a: usize, fresh: &str) -> String {
+    match rng.below(12) {
+        0..=3 => format!("SET y{a} {fresh} {}", lifetime(rng)),
+        4 => format!("SET y{a} {fresh} KEEPTTL"),
+        5 => format!("GETEX y{a} {}", lifetime(rng)),
+        6 => format!("GETEX y{a} PERSIST"),
+        7 | 8 => format!("PERSIST y{a}"),
+        9 if rng.below(2) == 0 => format!("EXPIRE y{a} {}", 1 + rng.below(2)),
+        9 => format!("PEXPIRE y{a} {}", 1 + rng.below(20)),
+        10 if rng.below(3) == 0 => format!("DEL y{a}"),
+        _ => format!("GET y{a}"),
+    }
+}
+
+/// Some are over before their client's next step, others outlast a history.
+fn lifetime(rng: &mut Rng) -> String {
+    match rng.below(4) {
+        0 | 1 => format!("PX {}", 1 + rng.below(12)),
+        2 => format!("PX {}", 20 + rng.below(400)),
+        _ => format!("EX {}", 1 + rng.below(2)),
     }
 }
 

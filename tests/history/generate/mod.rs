@@ -4,6 +4,7 @@ mod commands;
 
 use crate::support::rng::Rng;
 use commands::command;
+use std::time::Duration;
 
 /// What keys are used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +23,9 @@ pub enum Group {
     WatchedSets,
     /// Strings with an expiry.
     Expiring,
-    /// Two databases that are swapped and emptied, between which keys move.
+    /// WATCH of strings with an expiry, whose time is made longer, shorter and taken away.
+    WatchedExpiring,
+    /// Two databases that are swapped and emptied, between which strings, small sets and chunked ones move.
     Databases,
     /// Strings of several pieces.
     Long,
@@ -41,11 +44,15 @@ pub const EVERYTHING: &[Group] = &[
     Group::Watched,
     Group::WatchedSets,
     Group::Expiring,
+    Group::WatchedExpiring,
     Group::Databases,
     Group::Long,
     Group::Large,
     Group::Once,
 ];
+
+/// A client that watches what expires thinks for less, in ms.
+const PAUSE: usize = 8;
 
 /// A command's words.
 pub type Line = Vec<String>;
@@ -55,8 +62,8 @@ pub enum Step {
     Send(u8, Vec<Line>),
     /// MULTI, these, EXEC.
     Exec(u8, Vec<Line>),
-    /// WATCH of the key that the first line reads, that line, then an EXEC of the others.
-    Watched(Line, Vec<Line>),
+    /// WATCH of the key that the line reads, that line, and after a pause an EXEC of the calls.
+    Watched { read: Line, pause: Duration, calls: Vec<Line> },
 }
 
 pub fn words(line: &str) -> Line {
@@ -77,7 +84,13 @@ impl Group {
 
     /// Whether its clients WATCH.
     pub fn watches(self) -> bool {
-        matches!(self, Group::Watched | Group::WatchedSets)
+        matches!(self, Group::Watched | Group::WatchedSets | Group::WatchedExpiring)
+    }
+
+    /// How long its client thinks before it sends the EXEC: keys may expire meanwhile.
+    fn pause(self, rng: &mut Rng) -> Duration {
+        let most = if self == Group::WatchedExpiring { PAUSE } else { 1 };
+        Duration::from_millis(rng.below(most) as u64)
     }
 
     /// Whether its commands come in EXECs. A long SMEMBERS would hold its members, and a call of an EXEC has no id.
@@ -96,7 +109,8 @@ pub fn step(rng: &mut Rng, groups: &[Group], pipeline: usize, fresh: &str) -> St
     let group = groups[rng.below(groups.len())];
     if group.watches() && rng.below(3) > 0 {
         let (read, calls) = commands::watched(rng, group, fresh);
-        return Step::Watched(words(&read), calls.iter().map(|line| words(line)).collect());
+        let calls = calls.iter().map(|line| words(line)).collect();
+        return Step::Watched { read: words(&read), pause: group.pause(rng), calls };
     }
     if rng.below(5) == 0 && group.is_for_exec() {
         let groups = vec![group; 2 + rng.below(2)];
