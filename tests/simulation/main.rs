@@ -127,16 +127,19 @@ fn fixed_seeds_are_strictly_serializable() {
     sum.assert_decided();
 }
 
-/// Seeds that have found something once.
-/// * 174997948280691: an EXEC whose commit was unknown, then its attempts too old, was answered as one that was not applied.
+/// Seed 174997948280691 once found an EXEC that was answered as not applied although its commit was unknown: its next attempt was too old, and
+/// then its outcome could not be built. A seed chooses other commands whenever the generator changes, so this test keeps the faults
+/// that lead there, not the seed: units with *STORE get there in any history. Nobody gives up here, so every open operation is one
+/// whose client was told that the result is unknown.
 #[test]
-fn seeds_that_have_found_something() {
+fn an_unknown_commit_whose_unit_cannot_go_on_stays_unknown() {
+    const SEEDS: u64 = 4;
     let (mut sum, since) = (Sum::default(), Instant::now());
-    // There were no restarts when it was found.
-    let seed = 174_997_948_280_691;
-    let plan = Plan { restarts: false, ..Plan::mixed(&mut Rng::new(seed)) };
-    sum.add_plan(&plan, seed);
-    sum.tell("once found", since);
+    let rates = FaultRates { unknown_applied: 0.3, too_old_read: 0.1, ..FaultRates::default() };
+    let plan = Plan { rates, ..busy(&[Group::Sets]) };
+    (1..=SEEDS).for_each(|seed| sum.add_plan(&plan, seed));
+    sum.tell("unknown, then too old", since);
+    assert!(sum.counted.open > 0, "no unit came to where the mistake was");
 }
 
 #[test]
