@@ -197,7 +197,7 @@ impl Engine {
 
     /// So much of the logs is on the disk, and missed from now on where it is not there.
     pub(super) fn note_synced(&self, lengths: Lengths) {
-        self.synced.note(lengths);
+        self.synced.note(lengths, self.logs.newest());
     }
 
     /// Whether more has been synced than was noted.
@@ -400,6 +400,36 @@ mod tests {
         engine.get_bulk(keys.iter(), &ReadOptions::default()).unwrap();
         let chosen = (0..8000).filter(|_| engine.keeps_bulk()).count();
         assert!((800..1200).contains(&chosen), "{chosen} of 8000");
+    }
+
+    /// Hazard: the list has the log before anybody has looked at its length, nothing more is written, and its end is never missed.
+    #[test]
+    fn a_log_that_has_begun_before_a_sync_is_noted_with_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = LocalOptions { write_buffer: 64 << 10, ..LocalOptions::new(Clock::System) };
+        let engine = Engine::open(dir.path(), &options).unwrap().0;
+        let newest = || names(dir.path()).filter(|name| is_numbered(name, "log")).max().unwrap();
+        let first = newest();
+        for n in 0..10_000_u32 {
+            let mut batch = WriteBatch::default();
+            batch.put(n.to_be_bytes(), [7; 100]);
+            engine.write(batch).unwrap();
+            if newest() != first {
+                break;
+            }
+        }
+        let sync = |now| {
+            let lengths = engine.look_at_logs(Duration::from_secs(now)).unwrap();
+            engine.sync().unwrap();
+            engine.note_synced(lengths);
+            engine.has_synced_more()
+        };
+        let number = newest().trim_end_matches(".log").parse().unwrap();
+        let length = dir.path().join(newest()).metadata().unwrap().len();
+        assert!(length > 0, "{number}");
+        assert!(sync(1), "nobody has looked at it");
+        assert!(!sync(2));
+        assert_eq!(synced::read(dir.path()).unwrap().log(number), length);
     }
 
     fn tables(engine: &Engine) -> u64 {

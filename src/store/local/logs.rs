@@ -54,6 +54,11 @@ impl Logs {
         }
     }
 
+    /// The listed log that began last.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.listed.lock().last().copied()
+    }
+
     /// What `of` says of the listed logs.
     pub(super) fn with_numbers<R>(&self, of: impl FnOnce(&mut dyn Iterator<Item = u64>) -> R) -> R {
         of(&mut self.listed.lock().iter().copied())

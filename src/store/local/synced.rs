@@ -10,7 +10,8 @@
 //! Why it never says too much: a log's length is taken between two writes and before the sync that covers it, and written after; the manifest is synced
 //! here before its length is written, that is the end of its last whole record. It is one sector that is written in its place, so it is the old one or
 //! the new one. It is synced when the store is opened and with the manifest's length; with those of logs it is not, and written every [`PAUSE`] at most. So it
-//! may say less than is true: what was synced in that time before a kill is not missed. The second's round of the syncer makes up for it.
+//! may say less than is true: what was synced in that time before a kill is not missed, nor what is in a log that has begun since. The next round of the
+//! syncer, a second later, makes up for it.
 //!
 //! Without the file, or with one that is damaged, there is nothing to compare with: no loss of power leaves that.
 
@@ -128,9 +129,10 @@ impl Synced {
         Some(logs.filter_map(length).collect())
     }
 
-    /// These lengths are on the disk.
-    pub(super) fn note(&self, lengths: Lengths) {
+    /// These lengths are on the disk. A log that has begun since they were looked at, up to `newest`, is not among them.
+    pub(super) fn note(&self, lengths: Lengths, newest: Option<u64>) {
         let mut state = self.state.lock();
+        state.is_behind |= newest > lengths.last_key_value().map(|(number, _)| *number);
         // Two may sync at once.
         let logs = lengths
             .into_iter()
@@ -233,12 +235,12 @@ mod tests {
         let synced = Synced::open(dir).unwrap();
         let seen = synced.look([4, 9].into_iter(), Duration::ZERO).unwrap();
         assert_eq!(seen, lengths(&[(4, 100)]), "a log that is gone has no length");
-        synced.note(seen);
+        synced.note(seen, None);
         assert_eq!(logs_of(dir), lengths(&[(4, 100)]));
-        synced.note(lengths(&[(4, 90)]));
+        synced.note(lengths(&[(4, 90)]), None);
         assert_eq!(logs_of(dir), lengths(&[(4, 100)]), "it was longer before");
         let many: Lengths = (0..40).map(|n| (u64::MAX - n, u64::MAX)).collect();
-        synced.note(many.clone());
+        synced.note(many.clone(), None);
         let whole = std::fs::read(dir.join(NAME)).unwrap();
         assert_eq!(whole.len(), SECTOR);
         assert_eq!(logs_of(dir), many.into_iter().skip(40 - LOGS).collect::<Lengths>());
@@ -255,7 +257,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         std::fs::write(logs::path(dir, 4), b"log").unwrap();
-        Synced::open(dir).unwrap().note(lengths(&[(3, 5), (4, 3)]));
+        Synced::open(dir).unwrap().note(lengths(&[(3, 5), (4, 3)]), None);
         drop(Synced::open(dir).unwrap());
         assert_eq!(logs_of(dir), lengths(&[(4, 3)]));
     }
@@ -287,7 +289,7 @@ mod tests {
             synced.note_manifest();
             assert_eq!(known().manifest(5), Some(whole * one as u64), "{length} bytes");
         }
-        synced.note(lengths(&[(4, 90)]));
+        synced.note(lengths(&[(4, 90)]), None);
         assert_eq!((known().manifest(5), known().log(4)), (Some(3 * one as u64), 90));
         manifest(8, 2 * one);
         synced.note_manifest();

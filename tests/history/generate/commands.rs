@@ -92,22 +92,27 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
         },
         Group::Expiring => expiring(rng, pick, (a, b), fresh),
         Group::WatchedExpiring => lapsing(rng, a, fresh),
-        Group::Databases => match pick {
-            0 | 1 => format!("GET d{a}"),
-            2 | 3 => format!("SET d{a} {fresh}"),
-            4 => "INCRBY dn 1".into(),
-            5 if b == 0 => format!("MOVE d{a} {}", 3 - db),
-            5 => format!("MOVE dn {}", 3 - db),
-            6 => format!("SWAPDB {} {}", 1 + a, 2 - a),
-            7 if b == 0 => "FLUSHDB".into(),
-            7 => "SMEMBERS ds".into(),
-            8 if b == 0 => format!("MOVE ds {}", 3 - db),
-            8 => fill("ds", WATCHED_MEMBERS),
-            _ => format!("SADD ds x{}", rng.below(8)),
-        },
+        Group::Databases => databases(rng, pick, (a, b), (db, fresh)),
         Group::Long => long(rng, pick, (a, b)),
         Group::Large => large(rng, pick, (a, b)),
         Group::Once => once(rng, pick, (a, b), fresh),
+    }
+}
+
+/// MOVE, SWAPDB and FLUSHDB beside the commands of strings, counters and sets, in database `db`.
+fn databases(rng: &mut Rng, pick: usize, (a, b): (usize, usize), (db, fresh): (u8, &str)) -> String {
+    match pick {
+        0 | 1 => format!("GET d{a}"),
+        2 | 3 => format!("SET d{a} {fresh}"),
+        4 => "INCRBY dn 1".into(),
+        5 if b == 0 => format!("MOVE d{a} {}", 3 - db),
+        5 => format!("MOVE dn {}", 3 - db),
+        6 => format!("SWAPDB {} {}", 1 + a, 2 - a),
+        7 if b == 0 => "FLUSHDB".into(),
+        7 => "SMEMBERS ds".into(),
+        8 if b == 0 => format!("MOVE ds {}", 3 - db),
+        8 => fill("ds", WATCHED_MEMBERS),
+        _ => format!("SADD ds x{}", rng.below(8)),
     }
 }
 
