@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main -> net -> session -> exec -> commands -> types -> keyspace -> store
-//!                                      (env, error, config, telemetry: leaves; jobs: beside exec)
+//!                                      (env, error, config, telemetry, spec: leaves; jobs: beside exec)
 //! ```
 //! Imports point rightwards only; `tests/tidy.rs` fails on an arrow that points back.
 //!
@@ -12,7 +12,7 @@
 //!
 //! | word | what it is | where |
 //! |---|---|---|
-//! | row (of the table) | one command: name, arity, flags, what runs it | [`commands::table`] |
+//! | row (of the table) | one command: name, arity, flags, keys, documentation; what runs it is bound to it elsewhere | [`spec`], [`commands::binding`] |
 //! | row (of the store) | a key and a value of the ordered store | [`keyspace`] |
 //! | call, window, unit | a command with its arguments; those of a client that run together; a window or an EXEC on its way | [`session`], [`exec`] |
 //! | batch, attempt | units that share a transaction; one run of a batch | `exec::attempt` |
@@ -43,6 +43,7 @@ pub mod jobs;
 pub mod keyspace;
 pub mod net;
 pub mod session;
+pub mod spec;
 pub mod store;
 pub mod telemetry;
 pub mod types;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tern::commands::config::fsync;
 use tern::commands::cx::Server;
+use tern::commands::registry::table;
 use tern::commands::{REDIS_VERSION, info};
 use tern::config::{ConfigStore, Settings, from_args};
 use tern::env::Env;
@@ -149,7 +150,7 @@ async fn open_server(settings: Settings, file: Option<PathBuf>, env: &Env) -> Re
     let (store, place) = open_store(&settings, env, Away::Wait).await?;
     let open = async || {
         let config = ConfigStore::from_file(settings.clone(), file.clone());
-        Server::open(store.clone(), env.clone(), config).await
+        Server::open(table(), store.clone(), env.clone(), config).await
     };
     let server = match store.is_shared() {
         true => waiting::until_it_answers(&env.clock, &place, open).await,

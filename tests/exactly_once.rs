@@ -12,6 +12,7 @@ mod units;
 use std::path::Path;
 use std::sync::Arc;
 use tern::commands::cx::Server;
+use tern::commands::registry::table;
 use tern::commands::reply::Reply;
 use tern::config::{ConfigStore, Settings};
 use tern::env::Env;
@@ -31,7 +32,8 @@ async fn run(exec: &Executor, lines: &[&str], multi: bool) -> Vec<Reply> {
 
 async fn executor(store: Store, lanes: usize) -> Arc<Executor> {
     let settings = Settings { lanes, ..Settings::default() };
-    let server = Server::open(store, Env::system(), ConfigStore::new(settings)).await.expect("opens");
+    let server =
+        Server::open(table(), store, Env::system(), ConfigStore::new(settings)).await.expect("opens");
     Arc::new(Executor::new(Arc::new(server)))
 }
 

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use support::plot;
 use support::resp::{Value, text};
 use support::server::tern_in;
-use tern::commands::table::{Group, Row, Run, rows};
+use tern::commands::binding::Run;
+use tern::commands::registry::{run_of, table as commands};
+use tern::spec::{Entry, Form, Group};
 
 const START: &str = "<!-- commands -->\n";
 const END: &str = "<!-- /commands -->";
@@ -43,26 +45,26 @@ fn pages() -> Vec<(PathBuf, String)> {
 }
 
 /// Why a row is refused. Of a container whose subcommands all are: why the first one is.
-fn refusal(row: &Row) -> Option<&'static str> {
-    match row.run {
+fn refusal(row: &Entry) -> Option<&'static str> {
+    match run_of(row) {
         Run::Refuse(why) => Some(why),
-        Run::Container if row.subs.iter().all(|sub| refusal(sub).is_some()) => {
-            row.subs.first().and_then(refusal)
+        Run::Nothing if row.form == Form::Container && row.subs.iter().all(|sub| refusal(sub).is_some()) => {
+            row.subs.first().and_then(|sub| refusal(sub))
         }
         _ => None,
     }
 }
 
-fn upper(rows: &[&Row]) -> String {
+fn upper(rows: &[&Entry]) -> String {
     rows.iter().map(|row| row.name.to_uppercase()).collect::<Vec<_>>().join(", ")
 }
 
 /// What becomes of a command: its subcommands where it has any, or why it is refused.
-fn outcome(row: &Row) -> String {
+fn outcome(row: &Entry) -> String {
     if let Some(why) = refusal(row) {
         return format!("refused: {why}");
     }
-    let (refused, supported): (Vec<&Row>, Vec<&Row>) =
+    let (refused, supported): (Vec<&Entry>, Vec<&Entry>) =
         row.subs.iter().partition(|sub| refusal(sub).is_some());
     let mut parts = vec!["supported".to_owned()];
     if !supported.is_empty() {
@@ -70,7 +72,7 @@ fn outcome(row: &Row) -> String {
     }
     let reasons: BTreeSet<&str> = refused.iter().filter_map(|sub| refusal(sub)).collect();
     for why in reasons {
-        let those: Vec<&Row> = refused.iter().copied().filter(|sub| refusal(sub) == Some(why)).collect();
+        let those: Vec<&Entry> = refused.iter().copied().filter(|sub| refusal(sub) == Some(why)).collect();
         parts.push(format!("refused: {}: {why}", upper(&those)));
     }
     parts.join("; ")
@@ -94,7 +96,7 @@ const GROUPS: [(&str, Group); 11] = [
 fn render() -> String {
     let mut out = String::from("| command | group | since | |\n|---|---|---|---|\n");
     for (title, group) in GROUPS {
-        let mut of_group: Vec<&Row> = rows().filter(|row| row.group == group).collect();
+        let mut of_group: Vec<&Entry> = commands().commands().filter(|row| row.group == group).collect();
         of_group.sort_by_key(|row| row.name);
         for row in of_group {
             let (name, outcome) = (row.name.to_uppercase(), outcome(row).replace('|', "\\|"));
@@ -121,7 +123,7 @@ fn the_table_of_commands_is_the_servers() {
 #[test]
 fn every_group_is_shown() {
     let table = render();
-    let all = rows().all(|row| table.contains(&format!("| {} |", row.name.to_uppercase())));
+    let all = commands().commands().all(|row| table.contains(&format!("| {} |", row.name.to_uppercase())));
     assert!(all, "a row of a group that the table leaves out");
 }
 

@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use support::resp::{Client, Value};
 use support::server::{Server, tern, tern_command, try_start};
 use tern::commands::acl::User;
-use tern::commands::table;
+use tern::commands::binding::Run;
+use tern::commands::registry::{run_of, table};
 use tern::config::MAX_PASSWORD;
+use tern::spec::KeySpec;
 
 fn ok() -> Value {
     Value::Simple(b"OK".to_vec())
@@ -171,12 +173,12 @@ fn who_may_only_write_learns_no_value() {
     let words = |line: &&str| line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     let lines: Vec<Vec<Bytes>> = LINES.iter().map(words).collect();
     let mut missing = Vec::new();
-    for (label, row) in table::labelled() {
+    for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
         let sent = |argv: &Vec<Bytes>| {
-            table::resolve(argv).and_then(Result::ok).is_some_and(|(r, _)| std::ptr::eq(r, row))
+            table().resolve(argv).and_then(Result::ok).is_some_and(|(r, _)| std::ptr::eq(r, row))
         };
-        let has_keys = row.keys.iter().any(table::KeySpec::is_keys);
-        let runs = !matches!(row.run, table::Run::Refuse(_));
+        let has_keys = row.keys.iter().any(KeySpec::is_keys);
+        let runs = !matches!(run_of(row), Run::Refuse(_));
         if has_keys && runs && !lines.iter().any(sent) {
             missing.push(label);
         }
@@ -217,7 +219,7 @@ fn the_time_of_a_refusal_does_not_tell_who_there_is() {
 #[test]
 fn nobody_is_summed_up_as_often_as_anybody() {
     let made = |rules: &[&str]| {
-        let mut user = User::new(false);
+        let mut user = User::new(table(), false);
         rules.iter().for_each(|rule| user.apply(rule.as_bytes(), false).unwrap());
         user
     };

@@ -6,7 +6,8 @@ mod support;
 
 use std::collections::HashSet;
 use std::path::Path;
-use tern::commands::table::{self, FindKeys, Flags, Group, KeySpec, Row, Run};
+use tern::commands::registry::table;
+use tern::spec::{FindKeys, Flags, Form, Group, KeySpec, Row};
 
 /// Flags as the surface's document spells them.
 const FLAGS: &[(&str, Flags)] = &[
@@ -31,29 +32,29 @@ const FLAGS: &[(&str, Flags)] = &[
 #[test]
 fn names_are_unique_lower_case_and_found() {
     let mut seen = HashSet::new();
-    for (label, row) in table::labelled() {
+    for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
         assert!(seen.insert(label.clone()), "{label} is there twice");
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
         assert!(!row.name.is_empty() && row.name.bytes().all(plain), "{label}");
         if !label.contains('|') {
-            let found = table::lookup(label.to_ascii_uppercase().as_bytes()).unwrap();
+            let found = table().lookup(label.to_ascii_uppercase().as_bytes()).unwrap();
             assert!(std::ptr::eq(found, row), "{label} finds another row");
         }
     }
-    assert!(table::lookup(b"nosuch").is_none());
-    assert!(table::lookup(&[b'x'; 100]).is_none());
+    assert!(table().lookup(b"nosuch").is_none());
+    assert!(table().lookup(&[b'x'; 100]).is_none());
 }
 
 #[test]
 fn every_row_has_its_own_place_in_the_statistics() {
-    for (n, (label, row)) in table::labelled().enumerate() {
-        assert_eq!(table::index_of(row), n, "{label}");
+    for (n, (label, row)) in table().all().map(|row| (row.label.clone(), row)).enumerate() {
+        assert_eq!(row.index, n, "{label}");
     }
 }
 
 #[test]
 fn every_row_is_documented() {
-    for (label, row) in table::labelled() {
+    for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
         assert!(row.summary.ends_with('.') && row.summary.len() > 8, "{label}: '{}'", row.summary);
         let parts: Vec<_> = row.since.split('.').collect();
         assert!(parts.len() == 3 && parts.iter().all(|p| p.parse::<u32>().is_ok()), "{label}: {}", row.since);
@@ -69,8 +70,8 @@ fn every_row_is_documented() {
 
 #[test]
 fn containers_have_subcommands_and_nobody_else() {
-    for (label, row) in table::labelled() {
-        let is_container = matches!(row.run, Run::Container);
+    for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
+        let is_container = row.form == Form::Container;
         assert!(!is_container || !row.subs.is_empty(), "{label} is a container without subcommands");
         assert!(!label.contains('|') || row.subs.is_empty(), "{label}: only two levels");
         if label.contains('|') {
@@ -91,7 +92,7 @@ fn reach(row: &Row, argc: usize) -> usize {
 
 #[test]
 fn keys_are_inside_the_arity() {
-    for (label, row) in table::labelled() {
+    for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
         let least = row.arity.unsigned_abs() as usize;
         assert!(reach(row, least) < least, "{label}: a key behind the last argument");
         for spec in row.keys.iter().filter(|spec| spec.is_keys()) {
@@ -105,7 +106,7 @@ fn keys_are_inside_the_arity() {
             !writes || row.is_write() || row.group == Group::Scripting,
             "{label} changes keys and is not a write"
         );
-        let prefix = matches!(row.run, Run::Prefix);
+        let prefix = row.form == Form::Prefix;
         let movable = prefix
             || row
                 .keys
@@ -117,7 +118,11 @@ fn keys_are_inside_the_arity() {
 
 #[test]
 fn a_command_with_keys_reads_or_writes() {
-    for (label, row) in table::labelled().filter(|(l, row)| l != "watch" && row.group != Group::Scripting) {
+    for (label, row) in table()
+        .all()
+        .map(|row| (row.label.clone(), row))
+        .filter(|(l, row)| l != "watch" && row.group != Group::Scripting)
+    {
         let (write, read) = (row.is_write(), row.flags.has(Flags::READONLY));
         assert_eq!(write && read, row.flags.has(Flags::KEEPS), "{label} is both");
         let has_keys = row.keys.iter().any(KeySpec::is_keys);
@@ -138,7 +143,7 @@ fn surface(text: &str) -> Vec<(String, i32, Vec<String>)> {
         let words: Vec<&str> = syntax.trim_matches('`').split(' ').collect();
         let named = |n: usize| words[..n.min(words.len())].join("|").to_ascii_lowercase();
         let is_sub =
-            words.len() > 1 && table::lookup(words[0].as_bytes()).is_some_and(|r| !r.subs.is_empty());
+            words.len() > 1 && table().lookup(words[0].as_bytes()).is_some_and(|r| !r.subs.is_empty());
         let upper = |w: &str| w.chars().all(|c| c.is_ascii_uppercase() || c == '-');
         let label = if is_sub && upper(words[1]) { named(2) } else { named(1) };
         let flags = flags.split(' ').filter(|f| *f != "(container)").map(str::to_owned).collect();
@@ -160,7 +165,7 @@ fn arity_and_flags_are_those_of_the_surface() {
     let surface = surface(&text);
     assert!(surface.len() > 150, "the document is not read as it should be: {}", surface.len());
     let mut compared = 0;
-    for (label, row) in table::labelled() {
+    for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
         let Some((_, arity, flags)) = surface.iter().find(|(name, ..)| *name == label) else { continue };
         compared += 1;
         assert_eq!(row.arity, *arity, "{label}");

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use support::resp::{Client, Value, request};
 use support::server::{Server, tern};
 use tern::commands::cx;
+use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::{Clock, Env};
 use tern::exec::Executor;
@@ -323,7 +324,8 @@ impl Inside {
         let port = runtime.block_on(async {
             let listener = tern::net::listen(&settings, 0).await.unwrap();
             let port = listener.addresses()[0].port();
-            let server = cx::Server::open(faulty, Env::system(), ConfigStore::new(settings)).await.unwrap();
+            let server =
+                cx::Server::open(table(), faulty, Env::system(), ConfigStore::new(settings)).await.unwrap();
             tokio::spawn(tern::net::serve(listener, Arc::new(Executor::new(Arc::new(server)))));
             port
         });

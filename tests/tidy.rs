@@ -20,6 +20,7 @@ const LEAVES: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("config", &["env", "error"]),
     ("telemetry", &["env", "error", "config"]),
+    ("spec", &[]),
 ];
 
 /// An outside crate and the places that may name it.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tern::commands::cx::{ClientState, Server};
+use tern::commands::registry::table;
 use tern::commands::reply::Reply;
 use tern::commands::subscribers::Kind;
 use tern::config::{ConfigStore, Settings};
@@ -40,7 +41,8 @@ async fn what_is_acknowledged_is_told_once() {
     let settings = Settings { lanes: 4, ..Settings::default() };
     let config = ConfigStore::new(settings);
     config.set(&[("notify-keyspace-events".into(), "E$".into())]).expect("letters");
-    let server = Server::open(Store::Faulty(faulty.clone()), Env::system(), config).await.expect("opens");
+    let server =
+        Server::open(table(), Store::Faulty(faulty.clone()), Env::system(), config).await.expect("opens");
     let server = Arc::new(server);
     let exec = Arc::new(Executor::new(server.clone()));
     let listens = ClientState::new(Arc::default(), true).mailbox;

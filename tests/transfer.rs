@@ -12,6 +12,7 @@ use std::time::Duration;
 use support::resp::Value;
 use support::server::tern_in;
 use tern::commands::cx::Server;
+use tern::commands::registry::table;
 use tern::commands::reply::Reply;
 use tern::config::ConfigStore;
 use tern::env::{Clock, Env};
@@ -109,7 +110,7 @@ async fn a_broken_copy_is_not_served_and_goes_on() {
     .await;
     assert!(matches!(broken, Err(CopyError::Store(_))));
     target.set_outage(Outage::None);
-    let opened = Server::open(store.clone(), Env::seeded(0, 1), ConfigStore::default()).await;
+    let opened = Server::open(table(), store.clone(), Env::seeded(0, 1), ConfigStore::default()).await;
     let line = opened.err().expect("a half copied store is refused").into_reply().0;
     assert!(line.contains("not finished"), "{line}");
     let mut second = 0;
@@ -154,7 +155,7 @@ async fn a_source_that_changes_is_noticed_and_copied_anew() {
     tx.commit().await.unwrap();
     let differs = copy(&c.store, &store, &mut ignore()).await;
     assert!(matches!(differs, Err(CopyError::Differs { .. })), "{differs:?}");
-    let opened = Server::open(store.clone(), Env::seeded(0, 1), ConfigStore::default()).await;
+    let opened = Server::open(table(), store.clone(), Env::seeded(0, 1), ConfigStore::default()).await;
     assert!(opened.is_err(), "a copy that differs is not served");
     let copied = copy(&c.store, &store, &mut ignore()).await.unwrap();
     assert_eq!(tally(&c.store, &mut |_| ()).await.unwrap(), copied);

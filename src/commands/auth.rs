@@ -1,6 +1,7 @@
 //! Rows of AUTH, HELLO, RESET and QUIT. The session runs them (`session/login.rs`): they decide about what follows them.
 
-use super::table::{Flags, Group, Row, Run, SessionOp};
+use super::binding::{Command, Run, SessionOp};
+use crate::spec::{Flags, Group, Row};
 
 const FLAGS: Flags = Flags::NOSCRIPT
     .or(Flags::LOADING)
@@ -9,39 +10,34 @@ const FLAGS: Flags = Flags::NOSCRIPT
     .or(Flags::NO_AUTH)
     .or(Flags::ALLOW_BUSY);
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    row("auth", -2, "1.0.0", "[username] password", "Authenticates the connection.", SessionOp::Auth),
-    row(
-        "hello",
-        -1,
-        "6.0.0",
-        "[arguments: protover [AUTH username password] [SETNAME clientname]]",
-        "Greets the server and chooses the protocol.",
-        SessionOp::Hello,
-    ),
-    row("reset", 1, "6.2.0", "", "Makes the connection as new.", SessionOp::Reset),
-    row("quit", -1, "1.0.0", "", "Closes the connection.", SessionOp::Quit),
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[AUTH, HELLO, RESET, QUIT];
 
-const fn row(
-    name: &'static str,
-    arity: i32,
-    since: &'static str,
-    syntax: &'static str,
-    summary: &'static str,
-    op: SessionOp,
-) -> Row {
-    Row {
-        name,
-        arity,
-        flags: FLAGS,
-        keys: &[],
-        group: Group::Connection,
-        since,
-        syntax,
-        summary,
-        run: Run::Session(op),
-        subs: &[],
-    }
-}
+const AUTH: Command = Command::new(
+    Row::new(Group::Connection, "auth", -2, "1.0.0")
+        .flags(FLAGS)
+        .syntax("[username] password")
+        .summary("Authenticates the connection."),
+    Run::Session(SessionOp::Auth),
+);
+
+const HELLO: Command = Command::new(
+    Row::new(Group::Connection, "hello", -1, "6.0.0")
+        .flags(FLAGS)
+        .syntax("[arguments: protover [AUTH username password] [SETNAME clientname]]")
+        .summary("Greets the server and chooses the protocol."),
+    Run::Session(SessionOp::Hello),
+);
+
+const RESET: Command = Command::new(
+    Row::new(Group::Connection, "reset", 1, "6.2.0").flags(FLAGS).summary("Makes the connection as new."),
+    Run::Session(SessionOp::Reset),
+);
+
+const QUIT: Command = Command::new(
+    Row::new(Group::Connection, "quit", -1, "1.0.0")
+        .flags(FLAGS)
+        .summary("Closes the connection.")
+        .deprecated("7.2.0", "closing the connection"),
+    Run::Session(SessionOp::Quit),
+);

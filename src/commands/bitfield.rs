@@ -1,15 +1,21 @@
 //! BITFIELD: a list of operations on integers of 1 to 64 bits inside a string. All are read before one is done.
 
 use super::args::{ArgResult, Args, parse_i64};
+use super::binding::Command;
 use super::bitmaps::offset;
 use super::cx::Cx;
 use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::handler;
 use crate::keyspace::Scope;
+use crate::spec::{Flags, Group, KEY_RO, KeySpec, Row, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::string::{self, PIECE, bits};
+
+const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
+const FIELDS: &[KeySpec] = &[one(&["RW", "access", "update", "variable_flags"])];
 
 const BAD_TYPE: ReplyError = ReplyError::new(
     "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
@@ -134,7 +140,20 @@ fn parse(cx: &Cx<'_>, mut args: Args<'_>) -> ArgResult<Vec<Op>> {
     Ok(ops)
 }
 
-pub(super) async fn bitfield(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const BITFIELD: Command = Command::new(
+    Row::new(Group::Bitmap, "bitfield", -2, "3.2.0")
+        .flags(WRITES)
+        .keys(FIELDS)
+        .syntax(
+            "key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value | \
+             INCRBY encoding offset increment> [GET encoding offset | [OVERFLOW <WRAP | SAT | \
+             FAIL>] <SET encoding offset value | INCRBY encoding offset increment> ...]]",
+        )
+        .summary("Reads and changes integers of any width inside a string."),
+    handler!(bitfield),
+);
+
+async fn bitfield(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
     let ops = parse(cx, args)?;
     let s = cx.scope()?;
@@ -159,7 +178,16 @@ pub(super) async fn bitfield(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Repl
     Ok(Reply::Array(replies))
 }
 
-pub(super) async fn bitfield_ro(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const BITFIELD_RO: Command = Command::new(
+    Row::new(Group::Bitmap, "bitfield_ro", -2, "6.0.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(KEY_RO)
+        .syntax("key [get-block: GET encoding offset [GET encoding offset ...]]")
+        .summary("Reads integers of any width inside a string."),
+    handler!(bitfield_ro),
+);
+
+async fn bitfield_ro(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
     let ops = parse(cx, args)?;
     if ops.iter().any(Op::writes) {

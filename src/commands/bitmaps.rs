@@ -2,114 +2,29 @@
 //! 8.2's.
 
 use super::args::{ArgResult, Args, parse_i64};
-use super::bitfield::{bitfield, bitfield_ro};
+use super::binding::Command;
+use super::bitfield;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KEY_RO, KeySpec, Row, one};
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::record::Str;
+use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_RO, KeySpec, Row};
 use crate::store::Read;
 use crate::types::object;
 use crate::types::string::combine::{self, BitOp};
 use crate::types::string::{bits, len};
 
 const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
-const CHANGED: &[KeySpec] = &[one(&["RW", "access", "update"])];
-const FIELDS: &[KeySpec] = &[one(&["RW", "access", "update", "variable_flags"])];
 const COMBINED: &[KeySpec] = &[
     KeySpec { flags: &["OW", "update"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } },
     KeySpec { flags: &["RO", "access"], begin: 3, find: FindKeys::Range { last: -1, step: 1 } },
 ];
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "bitcount",
-        arity: -2,
-        flags: Flags::READONLY,
-        keys: KEY_RO,
-        group: Group::Bitmap,
-        since: "2.6.0",
-        syntax: "key [range: start end [unit: BYTE | BIT]]",
-        summary: "Counts the ones in a string.",
-        run: handler!(bitcount),
-        subs: &[],
-    },
-    Row {
-        name: "bitfield",
-        arity: -2,
-        flags: WRITES,
-        keys: FIELDS,
-        group: Group::Bitmap,
-        since: "3.2.0",
-        syntax: "key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value | INCRBY encoding offset increment> [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value | INCRBY encoding offset increment> ...]]",
-        summary: "Reads and changes integers of any width inside a string.",
-        run: handler!(bitfield),
-        subs: &[],
-    },
-    Row {
-        name: "bitfield_ro",
-        arity: -2,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: KEY_RO,
-        group: Group::Bitmap,
-        since: "6.0.0",
-        syntax: "key [get-block: GET encoding offset [GET encoding offset ...]]",
-        summary: "Reads integers of any width inside a string.",
-        run: handler!(bitfield_ro),
-        subs: &[],
-    },
-    Row {
-        name: "bitop",
-        arity: -4,
-        flags: WRITES,
-        keys: COMBINED,
-        group: Group::Bitmap,
-        since: "2.6.0",
-        syntax: "<operation: AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]",
-        summary: "Stores the combination of strings bit by bit.",
-        run: handler!(bitop),
-        subs: &[],
-    },
-    Row {
-        name: "bitpos",
-        arity: -3,
-        flags: Flags::READONLY,
-        keys: KEY_RO,
-        group: Group::Bitmap,
-        since: "2.8.7",
-        syntax: "key bit [range: start [end-unit-block: end [unit: BYTE | BIT]]]",
-        summary: "Finds the first bit that is one, or zero.",
-        run: handler!(bitpos),
-        subs: &[],
-    },
-    Row {
-        name: "getbit",
-        arity: 3,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: KEY_RO,
-        group: Group::Bitmap,
-        since: "2.2.0",
-        syntax: "key offset",
-        summary: "Returns a bit of a string.",
-        run: handler!(getbit),
-        subs: &[],
-    },
-    Row {
-        name: "setbit",
-        arity: 4,
-        flags: WRITES,
-        keys: CHANGED,
-        group: Group::Bitmap,
-        since: "2.2.0",
-        syntax: "key offset value",
-        summary: "Changes a bit of a string and returns what it was.",
-        run: handler!(setbit),
-        subs: &[],
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] =
+    &[BITCOUNT, bitfield::BITFIELD, bitfield::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];
 
 const BAD_OFFSET: ReplyError = ReplyError::new("ERR bit offset is not an integer or out of range");
 const BAD_BIT: ReplyError = ReplyError::new("ERR bit is not an integer or out of range");
@@ -125,6 +40,15 @@ pub(super) fn offset(cx: &Cx<'_>, raw: &[u8], width: Option<u32>) -> ArgResult<u
     at.filter(|at| at / 8 < longest).ok_or(BAD_OFFSET)
 }
 
+const SETBIT: Command = Command::new(
+    Row::new(Group::Bitmap, "setbit", 4, "2.2.0")
+        .flags(WRITES)
+        .keys(KEY_CHANGED)
+        .syntax("key offset value")
+        .summary("Changes a bit of a string and returns what it was."),
+    handler!(setbit),
+);
+
 async fn setbit(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, at) = (args.next()?, offset(cx, args.next()?, None)?);
     let new =
@@ -139,6 +63,15 @@ async fn setbit(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     Ok(Reply::Int(old as i64))
 }
+
+const GETBIT: Command = Command::new(
+    Row::new(Group::Bitmap, "getbit", 3, "2.2.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(KEY_RO)
+        .syntax("key offset")
+        .summary("Returns a bit of a string."),
+    handler!(getbit),
+);
 
 async fn getbit(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, at) = (args.next()?, offset(cx, args.next()?, None)?);
@@ -165,6 +98,15 @@ fn range(start: i64, end: i64, total: u64) -> (u64, u64) {
     (start.min(end), end)
 }
 
+const BITCOUNT: Command = Command::new(
+    Row::new(Group::Bitmap, "bitcount", -2, "2.6.0")
+        .flags(Flags::READONLY)
+        .keys(KEY_RO)
+        .syntax("key [range: start end [unit: BYTE | BIT]]")
+        .summary("Counts the ones in a string."),
+    handler!(bitcount),
+);
+
 async fn bitcount(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up(&s, args.next()?).await?;
@@ -184,6 +126,15 @@ async fn bitcount(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     };
     Ok(Reply::Int(bits::count(&s, value, from, to).await? as i64))
 }
+
+const BITPOS: Command = Command::new(
+    Row::new(Group::Bitmap, "bitpos", -3, "2.8.7")
+        .flags(Flags::READONLY)
+        .keys(KEY_RO)
+        .syntax("key bit [range: start [end-unit-block: end [unit: BYTE | BIT]]]")
+        .summary("Finds the first bit that is one, or zero."),
+    handler!(bitpos),
+);
 
 /// Without an end, the string counts as followed by zeroes.
 async fn bitpos(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -231,6 +182,15 @@ pub(super) fn operation(name: &[u8]) -> Option<BitOp> {
         _ => return None,
     })
 }
+
+const BITOP: Command = Command::new(
+    Row::new(Group::Bitmap, "bitop", -4, "2.6.0")
+        .flags(WRITES)
+        .keys(COMBINED)
+        .syntax("<operation: AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]")
+        .summary("Stores the combination of strings bit by bit."),
+    handler!(bitop),
+);
 
 async fn bitop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let name = args.next()?;

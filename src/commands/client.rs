@@ -1,203 +1,112 @@
 //! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
 
 use super::args::{ArgResult, Args, parse_i64, quoted};
+use super::binding::{Command, Run, SessionOp};
 use super::cx::{Cx, ReplyMode};
 use super::pace::Pace;
 use super::reply::Reply;
-use super::table::{Flags, Group, Row, Run, SessionOp};
 use super::tracking::Choice;
+use super::{client_kill, client_pause};
 use crate::error::{ReplyError, Result, SYNTAX};
+use crate::spec::{Flags, Group, Row};
 use crate::telemetry::clients::ClientHandle;
 use crate::{handler, help};
 use bytes::Bytes;
 
-const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
-const BASE: Row = Row {
-    name: "client",
-    arity: -2,
-    flags: OPEN,
-    keys: &[],
-    group: Group::Connection,
-    since: "2.4.0",
-    syntax: "",
-    summary: "Looks at and changes connections.",
-    run: Run::Container,
-    subs: &[],
-};
+pub(super) const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
+/// The container.
+pub const COMMANDS: &[Command] = &[CLIENT];
 
-/// The container's row.
-pub const ROWS: &[Row] = &[Row { flags: Flags::NONE, subs: SUBS, ..BASE }];
-
-const SUBS: &[Row] = &[
-    Row {
-        name: "caching",
-        arity: 3,
-        since: "6.0.0",
-        syntax: "<mode: YES | NO>",
-        summary: "Says whether what the next command or transaction reads is to be remembered for this connection's cache.",
-        run: Run::Session(SessionOp::Caching),
-        ..BASE
-    },
-    Row {
-        name: "getname",
-        arity: 2,
-        since: "2.6.9",
-        summary: "Returns the name of this connection.",
-        run: handler!(getname),
-        ..BASE
-    },
-    Row {
-        name: "getredir",
-        arity: 2,
-        since: "6.0.0",
-        summary: "Returns where invalidations go: the number of a connection, 0 for this one, -1 where tracking is off.",
-        run: handler!(getredir),
-        ..BASE
-    },
+const SUBS: &[Command] = &[
+    CLIENT_CACHING,
+    CLIENT_GETNAME,
+    CLIENT_GETREDIR,
     help!("client", Group::Connection, "5.0.0"),
-    Row {
-        name: "id",
-        arity: 2,
-        since: "5.0.0",
-        summary: "Returns the number of this connection, which no other has had.",
-        run: handler!(id),
-        ..BASE
-    },
-    Row {
-        name: "info",
-        arity: 2,
-        since: "6.2.0",
-        summary: "Returns this connection's line of CLIENT LIST.",
-        run: handler!(info),
-        ..BASE
-    },
-    Row {
-        name: "kill",
-        arity: -3,
-        flags: OPEN.or(Flags::ADMIN),
-        syntax: "<ip:port | [ID client-id [client-id ...]] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] [ADDR addr] \
-                 [LADDR laddr] [SKIPME <YES | NO>] [MAXAGE maxage]>",
-        summary: "Closes connections.",
-        run: handler!(super::client_kill::kill),
-        ..BASE
-    },
-    Row {
-        name: "list",
-        arity: -2,
-        flags: OPEN.or(Flags::ADMIN),
-        syntax: "[TYPE <client-type: NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
-        summary: "Describes connections, a line each.",
-        run: handler!(list),
-        ..BASE
-    },
-    Row {
-        name: "no-evict",
-        arity: 3,
-        flags: OPEN.or(Flags::ADMIN),
-        since: "7.0.0",
-        syntax: "<enabled: ON | OFF>",
-        summary: "Protects this connection from being closed for its memory.",
-        run: handler!(no_evict),
-        ..BASE
-    },
-    Row {
-        name: "no-touch",
-        arity: 3,
-        since: "7.2.0",
-        syntax: "<enabled: ON | OFF>",
-        summary: "Keeps this connection's reads from counting as uses of a key.",
-        run: handler!(no_touch),
-        ..BASE
-    },
-    Row {
-        name: "pause",
-        arity: -3,
-        flags: OPEN.or(Flags::ADMIN),
-        since: "3.0.0",
-        syntax: "timeout [mode: WRITE | ALL]",
-        summary: "Makes the commands of all clients of this server wait, or only those that write.",
-        run: handler!(super::pause::pause),
-        ..BASE
-    },
-    Row {
-        name: "reply",
-        arity: 3,
-        since: "3.2.0",
-        syntax: "<action: ON | OFF | SKIP>",
-        summary: "Says whether this connection gets replies.",
-        run: handler!(reply),
-        ..BASE
-    },
-    Row {
-        name: "setinfo",
-        arity: 4,
-        since: "7.2.0",
-        syntax: "<attr: LIB-NAME libname | LIB-VER libver>",
-        summary: "Tells the name or the version of the client's library.",
-        run: handler!(setinfo),
-        ..BASE
-    },
-    Row {
-        name: "setname",
-        arity: 3,
-        since: "2.6.9",
-        syntax: "connection-name",
-        summary: "Names this connection.",
-        run: handler!(setname),
-        ..BASE
-    },
-    Row {
-        name: "tracking",
-        arity: -3,
-        since: "6.0.0",
-        syntax: "<status: ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
-        summary: "Tells this connection, or another, which keys of its cache have changed.",
-        run: Run::Session(SessionOp::Tracking),
-        ..BASE
-    },
-    Row {
-        name: "trackinginfo",
-        arity: 2,
-        since: "6.2.0",
-        summary: "Returns how this connection tracks keys.",
-        run: handler!(trackinginfo),
-        ..BASE
-    },
-    Row {
-        name: "unblock",
-        arity: -3,
-        flags: OPEN.or(Flags::ADMIN),
-        since: "5.0.0",
-        syntax: "client-id [unblock-type: TIMEOUT | ERROR]",
-        summary: "Ends a blocking command of another connection. There are none, so it finds none.",
-        run: handler!(unblock),
-        ..BASE
-    },
-    Row {
-        name: "unpause",
-        arity: 2,
-        flags: OPEN.or(Flags::ADMIN),
-        since: "6.2.0",
-        summary: "Ends what CLIENT PAUSE began.",
-        run: handler!(super::pause::unpause),
-        ..BASE
-    },
+    CLIENT_ID,
+    CLIENT_INFO,
+    client_kill::CLIENT_KILL,
+    CLIENT_LIST,
+    CLIENT_NO_EVICT,
+    CLIENT_NO_TOUCH,
+    client_pause::CLIENT_PAUSE,
+    CLIENT_REPLY,
+    CLIENT_SETINFO,
+    CLIENT_SETNAME,
+    CLIENT_TRACKING,
+    CLIENT_TRACKINGINFO,
+    CLIENT_UNBLOCK,
+    client_pause::CLIENT_UNPAUSE,
 ];
+
+const CLIENT: Command = Command::container(
+    Row::new(Group::Connection, "client", -2, "2.4.0").summary("Looks at and changes connections."),
+    SUBS,
+);
+
+const CLIENT_CACHING: Command = Command::new(
+    Row::new(Group::Connection, "caching", 3, "6.0.0").flags(OPEN).syntax("<mode: YES | NO>").summary(
+        "Says whether what the next command or transaction reads is to be remembered for this \
+             connection's cache.",
+    ),
+    Run::Session(SessionOp::Caching),
+);
+
+const CLIENT_TRACKING: Command = Command::new(
+    Row::new(Group::Connection, "tracking", -3, "6.0.0")
+        .flags(OPEN)
+        .syntax(
+            "<status: ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
+             [OPTIN] [OPTOUT] [NOLOOP]",
+        )
+        .summary("Tells this connection, or another, which keys of its cache have changed."),
+    Run::Session(SessionOp::Tracking),
+);
+
+const CLIENT_ID: Command = Command::new(
+    Row::new(Group::Connection, "id", 2, "5.0.0")
+        .flags(OPEN)
+        .summary("Returns the number of this connection, which no other has had."),
+    handler!(id),
+);
 
 async fn id(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.client.id as i64))
 }
+
+const CLIENT_GETNAME: Command = Command::new(
+    Row::new(Group::Connection, "getname", 2, "2.6.9")
+        .flags(OPEN)
+        .summary("Returns the name of this connection."),
+    handler!(getname),
+);
 
 async fn getname(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let name = cx.client.name.clone();
     Ok(Reply::bulk_or_nil(Some(name).filter(|n| !n.is_empty())))
 }
 
+const CLIENT_SETNAME: Command = Command::new(
+    Row::new(Group::Connection, "setname", 3, "2.6.9")
+        .flags(OPEN)
+        .syntax("connection-name")
+        .summary("Names this connection."),
+    handler!(setname),
+);
+
 async fn setname(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     cx.client.name = printable(args.next()?, "Client names")?;
     cx.client.publish();
     Ok(Reply::Ok)
 }
+
+const CLIENT_SETINFO: Command = Command::new(
+    Row::new(Group::Connection, "setinfo", 4, "7.2.0")
+        .flags(OPEN)
+        .syntax("<attr: LIB-NAME libname | LIB-VER libver>")
+        .summary("Tells the name or the version of the client's library.")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    handler!(setinfo),
+);
 
 async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let option = args.next()?;
@@ -240,17 +149,41 @@ fn on_off(args: &mut Args<'_>) -> Result<bool> {
     }
 }
 
+const CLIENT_NO_EVICT: Command = Command::new(
+    Row::new(Group::Connection, "no-evict", 3, "7.0.0")
+        .flags(OPEN.or(Flags::ADMIN))
+        .syntax("<enabled: ON | OFF>")
+        .summary("Protects this connection from being closed for its memory."),
+    handler!(no_evict),
+);
+
 async fn no_evict(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     cx.client.no_evict = on_off(&mut args)?;
     cx.client.publish();
     Ok(Reply::Ok)
 }
 
+const CLIENT_NO_TOUCH: Command = Command::new(
+    Row::new(Group::Connection, "no-touch", 3, "7.2.0")
+        .flags(OPEN)
+        .syntax("<enabled: ON | OFF>")
+        .summary("Keeps this connection's reads from counting as uses of a key."),
+    handler!(no_touch),
+);
+
 async fn no_touch(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     cx.client.no_touch = on_off(&mut args)?;
     cx.client.publish();
     Ok(Reply::Ok)
 }
+
+const CLIENT_REPLY: Command = Command::new(
+    Row::new(Group::Connection, "reply", 3, "3.2.0")
+        .flags(OPEN)
+        .syntax("<action: ON | OFF | SKIP>")
+        .summary("Says whether this connection gets replies."),
+    handler!(reply),
+);
 
 /// OFF and SKIP are not answered themselves.
 async fn reply(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
@@ -269,6 +202,14 @@ async fn reply(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::None)
 }
 
+const CLIENT_INFO: Command = Command::new(
+    Row::new(Group::Connection, "info", 2, "6.2.0")
+        .flags(OPEN)
+        .summary("Returns this connection's line of CLIENT LIST.")
+        .tips(&["nondeterministic_output"]),
+    handler!(info),
+);
+
 async fn info(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let line = line(cx, &cx.client.handle);
     Ok(Reply::Verbatim(Bytes::from(line)))
@@ -281,7 +222,17 @@ fn line(cx: &Cx<'_>, client: &ClientHandle) -> String {
 /// Steps of work ([`Pace`]) that a line of CLIENT LIST takes.
 const LINE: usize = 1 << 10;
 /// ... and finding a client by its id.
-const CLIENT: usize = 1 << 6;
+const FOUND: usize = 1 << 6;
+
+const CLIENT_LIST: Command = Command::new(
+    Row::new(Group::Connection, "list", -2, "2.4.0")
+        .flags(OPEN.or(Flags::ADMIN))
+        .syntax("[TYPE <client-type: NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]")
+        .summary("Describes connections, a line each.")
+        .categories(&["dangerous"])
+        .tips(&["nondeterministic_output"]),
+    handler!(list),
+);
 
 async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (mut clients, mut pace) = (cx.server.clients.all(), Pace::default());
@@ -294,7 +245,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         clients.clear();
         for id in ids(&mut args)? {
             clients.extend(cx.server.clients.get(id));
-            pace.spend(CLIENT).await;
+            pace.spend(FOUND).await;
         }
     }
     args.end()?;
@@ -350,9 +301,24 @@ impl Kind {
     }
 }
 
+const CLIENT_GETREDIR: Command = Command::new(
+    Row::new(Group::Connection, "getredir", 2, "6.0.0").flags(OPEN).summary(
+        "Returns where invalidations go: the number of a connection, 0 for this one, -1 where \
+             tracking is off.",
+    ),
+    handler!(getredir),
+);
+
 async fn getredir(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.client.handle.redirect()))
 }
+
+const CLIENT_TRACKINGINFO: Command = Command::new(
+    Row::new(Group::Connection, "trackinginfo", 2, "6.2.0")
+        .flags(OPEN)
+        .summary("Returns how this connection tracks keys."),
+    handler!(trackinginfo),
+);
 
 async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (mode, handle) = (cx.client.tracking, &cx.client.handle);
@@ -378,6 +344,14 @@ async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
         ),
     ]))
 }
+
+const CLIENT_UNBLOCK: Command = Command::new(
+    Row::new(Group::Connection, "unblock", -3, "5.0.0")
+        .flags(OPEN.or(Flags::ADMIN))
+        .syntax("client-id [unblock-type: TIMEOUT | ERROR]")
+        .summary("Ends a blocking command of another connection. There are none, so it finds none."),
+    handler!(unblock),
+);
 
 async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if args.len() > 2 {

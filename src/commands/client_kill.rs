@@ -1,10 +1,13 @@
 //! CLIENT KILL: whom it means, and how it ends them.
 
 use super::args::{Args, parse_i64, quoted};
-use super::client::Kind;
+use super::binding::Command;
+use super::client::{Kind, OPEN};
 use super::cx::{AfterReply, Cx};
 use super::reply::Reply;
 use crate::error::{ReplyError, Result, SYNTAX};
+use crate::handler;
+use crate::spec::{Flags, Group, Row};
 use crate::telemetry::clients::ClientHandle;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -85,8 +88,20 @@ fn yes_no(raw: &[u8]) -> Result<bool> {
     }
 }
 
+pub(super) const CLIENT_KILL: Command = Command::new(
+    Row::new(Group::Connection, "kill", -3, "2.4.0")
+        .flags(OPEN.or(Flags::ADMIN))
+        .syntax(
+            "<ip:port | [ID client-id [client-id ...]] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] [ADDR addr] \
+             [LADDR laddr] [SKIPME <YES | NO>] [MAXAGE maxage]>",
+        )
+        .summary("Closes connections.")
+        .categories(&["dangerous"]),
+    handler!(kill),
+);
+
 /// The old form names one address and answers OK; the new one answers how many it closed.
-pub(super) async fn kill(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+async fn kill(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let old_form = args.len() == 1;
     let filter = if old_form {
         Filter { addr: Some(args.next()?.clone()), ..Filter::default() }

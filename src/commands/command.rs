@@ -1,104 +1,62 @@
 //! COMMAND: what the table says about commands. HELP of every container is derived from its rows, too.
 
 use super::args::Args;
+use super::binding::Command;
 use super::command_docs::docs_of;
-use super::command_info::{categories, flag_words, info_of};
+use super::command_info::{flag_words, info_of};
 use super::cx::Cx;
 use super::glob::{Case, Glob};
 use super::key_flags::key_flags;
 use super::pace::Pace;
 use super::reply::Reply;
 use super::syntax::without_names;
-use super::table::{self, Flags, Group, KeySpec, PREFIX, Row, Run};
 use crate::error::{ReplyError, Result, SYNTAX};
+use crate::spec::{Entry, Flags, Form, Group, KeySpec, PREFIX, Row, Table, categories, keys_at};
 use crate::{handler, help};
 use bytes::Bytes;
 
-const BASE: Row = Row {
-    name: "command",
-    arity: -2,
-    flags: Flags::LOADING.or(Flags::STALE),
-    keys: &[],
-    group: Group::Server,
-    since: "2.8.13",
-    syntax: "",
-    summary: "Returns what is known about all commands.",
-    run: Run::Container,
-    subs: &[],
-};
+/// The container; without a subcommand it runs itself.
+pub const COMMANDS: &[Command] = &[COMMAND];
 
-/// The container's row; without a subcommand it runs itself.
-pub const ROWS: &[Row] = &[Row { arity: -1, run: handler!(all), subs: SUBS, ..BASE }];
-
-const SUBS: &[Row] = &[
-    Row { name: "count", arity: 2, summary: "Counts the commands.", run: handler!(count), ..BASE },
-    Row {
-        name: "docs",
-        since: "7.0.0",
-        syntax: "[command-name [command-name ...]]",
-        summary: "Returns summaries and arguments of commands.",
-        run: handler!(docs),
-        ..BASE
-    },
-    Row {
-        name: "getkeys",
-        arity: -3,
-        syntax: "command [arg [arg ...]]",
-        summary: "Returns the keys in a command line.",
-        run: handler!(getkeys),
-        ..BASE
-    },
-    Row {
-        name: "getkeysandflags",
-        arity: -3,
-        since: "7.0.0",
-        syntax: "command [arg [arg ...]]",
-        summary: "Returns the keys in a command line and what is done with each.",
-        run: handler!(getkeysandflags),
-        ..BASE
-    },
-    help!("command", Group::Server, "5.0.0"),
-    Row {
-        name: "info",
-        syntax: "[command-name [command-name ...]]",
-        summary: "Returns arity, flags, keys and categories of commands.",
-        run: handler!(info),
-        ..BASE
-    },
-    Row {
-        name: "list",
-        since: "7.0.0",
-        syntax: "[FILTERBY <filterby: MODULE module-name | ACLCAT category | PATTERN pattern>]",
-        summary: "Returns the names of commands.",
-        run: handler!(list),
-        ..BASE
-    },
+const SUBS: &[Command] = &[
+    COMMAND_COUNT,
+    COMMAND_DOCS,
+    COMMAND_GETKEYS,
+    COMMAND_GETKEYSANDFLAGS,
+    help!("command", Group::Server, "5.0.0", &["connection"]),
+    COMMAND_INFO,
+    COMMAND_LIST,
 ];
 
-/// The row called `name`: of a subcommand `container|sub`. With the name that it is shown under.
-pub(super) fn find(name: &[u8]) -> Option<(String, &'static Row)> {
-    let mut parts = name.splitn(2, |b| *b == b'|');
-    let row = table::lookup(parts.next()?)?;
-    match parts.next() {
-        None => Some((row.name.into(), row)),
-        Some(sub) => {
-            let sub = row.subs.iter().find(|r| sub.eq_ignore_ascii_case(r.name.as_bytes()))?;
-            Some((format!("{}|{}", row.name, sub.name), sub))
-        }
-    }
-}
+const COMMAND: Command = Command::new(
+    Row::new(Group::Server, "command", -1, "2.8.13")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .summary("Returns what is known about all commands.")
+        .categories(&["connection"])
+        .tips(&["nondeterministic_output_order"]),
+    handler!(all),
+)
+.with(SUBS);
 
-async fn all(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+async fn all(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (mut all, mut pace) = (Vec::new(), Pace::default());
-    for row in table::rows() {
-        all.push(info_of(row.name, row));
+    for row in cx.server.table.commands() {
+        all.push(info_of(row));
         described(&mut pace, row).await;
     }
     Ok(Reply::Array(all))
 }
 
-async fn count(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Int(table::rows().count() as i64))
+const COMMAND_COUNT: Command = Command::new(
+    Row::new(Group::Server, "count", 2, "2.8.13")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .summary("Counts the commands.")
+        .categories(&["connection"]),
+    handler!(count),
+);
+
+async fn count(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(cx.server.table.commands().count() as i64))
 }
 
 /// Names that INFO and DOCS take: some times as many as there are. What is said of each is a hundred times as long as its name.
@@ -107,84 +65,113 @@ const MOST_NAMES: usize = 1024;
 const DESCRIPTION: usize = 1 << 9;
 
 /// The rows of these names, in their order.
-fn named<'a>(names: &'a [Bytes]) -> Result<impl Iterator<Item = Option<(String, &'static Row)>> + 'a> {
+fn named<'a>(
+    table: &'a Table,
+    names: &'a [Bytes],
+) -> Result<impl Iterator<Item = Option<&'static Entry>> + 'a> {
     if names.len() > MOST_NAMES {
         return Err(ReplyError::of(format!("ERR at most {MOST_NAMES} names can be asked for at once")).into());
     }
-    Ok(names.iter().map(|name| find(name)))
+    Ok(names.iter().map(|name| table.find(name)))
 }
 
 /// Lets others come first while rows are described.
-async fn described(pace: &mut Pace, row: &Row) {
+async fn described(pace: &mut Pace, row: &Entry) {
     pace.spend(DESCRIPTION * (1 + row.subs.len())).await;
 }
+
+const COMMAND_INFO: Command = Command::new(
+    Row::new(Group::Server, "info", -2, "2.8.13")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .syntax("[command-name [command-name ...]]")
+        .summary("Returns arity, flags, keys and categories of commands.")
+        .categories(&["connection"])
+        .tips(&["nondeterministic_output_order"]),
+    handler!(info),
+);
 
 async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if args.is_empty() {
         return all(cx, args).await;
     }
     let (mut all, mut pace) = (Vec::with_capacity(args.len().min(MOST_NAMES)), Pace::default());
-    for found in named(args.rest())? {
-        let Some((label, row)) = found else {
+    for found in named(cx.server.table, args.rest())? {
+        let Some(row) = found else {
             all.push(Reply::Nil);
             continue;
         };
-        all.push(info_of(&label, row));
+        all.push(info_of(row));
         described(&mut pace, row).await;
     }
     Ok(Reply::Array(all))
 }
 
-async fn docs(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    let found: Vec<(String, &Row)> = match args.rest() {
-        [] => table::rows().map(|row| (row.name.to_owned(), row)).collect(),
-        names => named(names)?.flatten().collect(),
+const COMMAND_DOCS: Command = Command::new(
+    Row::new(Group::Server, "docs", -2, "7.0.0")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .syntax("[command-name [command-name ...]]")
+        .summary("Returns summaries and arguments of commands.")
+        .categories(&["connection"])
+        .tips(&["nondeterministic_output_order"]),
+    handler!(docs),
+);
+
+async fn docs(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let table = cx.server.table;
+    let found: Vec<&Entry> = match args.rest() {
+        [] => table.commands().collect(),
+        names => named(table, names)?.flatten().collect(),
     };
     let (mut all, mut pace) = (Vec::with_capacity(found.len()), Pace::default());
-    for (label, row) in found {
-        let docs = docs_of(&label, row);
-        all.push((Reply::text(label), docs));
+    for row in found {
+        all.push((Reply::text(row.label.clone()), docs_of(row)));
         described(&mut pace, row).await;
     }
     Ok(Reply::Map(all))
 }
 
-async fn list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let names = |keep: &dyn Fn(&str, &Row) -> bool| {
-        Reply::Array(
-            table::labelled()
-                .filter(|(label, row)| keep(label, row))
-                .map(|(label, _)| Reply::text(label))
-                .collect(),
-        )
+const COMMAND_LIST: Command = Command::new(
+    Row::new(Group::Server, "list", -2, "7.0.0")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .syntax("[FILTERBY <filterby: MODULE module-name | ACLCAT category | PATTERN pattern>]")
+        .summary("Returns the names of commands.")
+        .categories(&["connection"])
+        .tips(&["nondeterministic_output_order"]),
+    handler!(list),
+);
+
+async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let table = cx.server.table;
+    let names = |keep: &dyn Fn(&Entry) -> bool| {
+        Reply::Array(table.all().filter(|row| keep(row)).map(|row| Reply::text(row.label.clone())).collect())
     };
     if args.is_empty() {
-        return Ok(names(&|_, _| true));
+        return Ok(names(&|_| true));
     }
     if !args.keyword("FILTERBY") || args.len() != 2 {
         return Err(SYNTAX.into());
     }
     let (by, value) = (args.next()?, args.next()?);
     match by.to_ascii_lowercase().as_slice() {
-        b"module" => Ok(names(&|_, _| false)),
+        b"module" => Ok(names(&|_| false)),
         b"pattern" => {
-            let longest = table::labelled().map(|(label, _)| label.len()).max().unwrap_or(0);
+            let longest = table.all().map(|row| row.label.len()).max().unwrap_or(0);
             let mut pace = Pace::default();
             let glob = Glob::read(value, Case::Ignored, longest, &mut pace).await;
-            Ok(names(&|label, _| glob.matches_within(label.as_bytes(), longest * longest)))
+            Ok(names(&|row| glob.matches_within(row.label.as_bytes(), longest * longest)))
         }
-        b"aclcat" => Ok(names(&|label, row| {
-            categories(label, row).iter().any(|c| value.eq_ignore_ascii_case(c.as_bytes()))
-        })),
+        b"aclcat" => {
+            Ok(names(&|row| categories(row).iter().any(|c| value.eq_ignore_ascii_case(c.as_bytes()))))
+        }
         _ => Err(SYNTAX.into()),
     }
 }
 
 /// The row of a command line and where each key is, or the error that COMMAND GETKEYS answers.
-fn keys(argv: &[Bytes]) -> Result<Vec<(&Bytes, &'static KeySpec)>> {
-    let row = match table::resolve(argv) {
-        Some(Ok((row, _))) if matches!(row.run, Run::Prefix) => {
-            return keys(argv.get(PREFIX..).unwrap_or_default());
+fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static KeySpec)>> {
+    let row = match table.resolve(argv) {
+        Some(Ok((row, _))) if row.form == Form::Prefix => {
+            return keys(table, argv.get(PREFIX..).unwrap_or_default());
         }
         Some(Ok((row, _))) => row,
         _ => return Err(ReplyError::new("ERR Invalid command specified").into()),
@@ -198,19 +185,37 @@ fn keys(argv: &[Bytes]) -> Result<Vec<(&Bytes, &'static KeySpec)>> {
     let invalid = ReplyError::new("ERR Invalid arguments specified for command");
     let mut found = Vec::new();
     for spec in row.keys {
-        found.extend(table::keys_at(spec, argv).ok_or(invalid.clone())?.map(|key| (key, spec)));
+        found.extend(keys_at(spec, argv).ok_or(invalid.clone())?.map(|key| (key, spec)));
     }
     // A script may do without keys.
     if found.is_empty() && row.group != Group::Scripting { Err(invalid.into()) } else { Ok(found) }
 }
 
-async fn getkeys(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    let keys = keys(args.rest())?;
+const COMMAND_GETKEYS: Command = Command::new(
+    Row::new(Group::Server, "getkeys", -3, "2.8.13")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .syntax("command [arg [arg ...]]")
+        .summary("Returns the keys in a command line.")
+        .categories(&["connection"]),
+    handler!(getkeys),
+);
+
+async fn getkeys(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let keys = keys(cx.server.table, args.rest())?;
     Ok(Reply::bulks(keys.into_iter().map(|(key, _)| key.clone())))
 }
 
-async fn getkeysandflags(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    let keys = keys(args.rest())?;
+const COMMAND_GETKEYSANDFLAGS: Command = Command::new(
+    Row::new(Group::Server, "getkeysandflags", -3, "7.0.0")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .syntax("command [arg [arg ...]]")
+        .summary("Returns the keys in a command line and what is done with each.")
+        .categories(&["connection"]),
+    handler!(getkeysandflags),
+);
+
+async fn getkeysandflags(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let keys = keys(cx.server.table, args.rest())?;
     let one = |(key, spec): (&Bytes, &KeySpec)| {
         let flags = key_flags(spec, args.rest());
         Reply::Array(vec![Reply::Bulk(key.clone()), flag_words(flags.iter().copied())])
@@ -218,28 +223,31 @@ async fn getkeysandflags(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(keys.into_iter().map(one).collect()))
 }
 
-/// The row HELP of a container: its name, its group, and which version of Redis has its HELP first.
+/// HELP of a container: its name, its group, which version of Redis has its HELP first, and its categories beyond those that follow.
 #[macro_export]
 macro_rules! help {
-    ($container:literal, $group:expr, $since:literal) => {{
-        use $crate::commands::{args, command, cx, reply, table};
-        async fn help(_: &mut cx::Cx<'_>, _: args::Args<'_>) -> $crate::error::Result<reply::Reply> {
-            Ok(command::help_of($container))
+    ($container:literal, $group:expr, $since:literal) => {
+        $crate::help!($container, $group, $since, &[])
+    };
+    ($container:literal, $group:expr, $since:literal, $categories:expr) => {{
+        use $crate::commands::{args, binding, command, cx, reply};
+        use $crate::spec::{Flags, Row};
+        async fn help(cx: &mut cx::Cx<'_>, _: args::Args<'_>) -> $crate::error::Result<reply::Reply> {
+            Ok(command::help_of(cx.server.table, $container))
         }
-        let flags = table::Flags::LOADING.or(table::Flags::STALE);
-        let row = table::Row::of($group, $crate::handler!(help));
-        row.row("help", 2, flags, $since, "", "Lists the subcommands.")
+        let row = Row::new($group, "help", 2, $since).flags(Flags::LOADING.or(Flags::STALE));
+        let row = row.summary("Lists the subcommands.").categories($categories);
+        binding::Command::new(row, $crate::handler!(help))
     }};
 }
 
 /// HELP of the container `name`: each subcommand with its arguments and its summary.
-pub(super) fn help_of(name: &str) -> Reply {
+pub(super) fn help_of(table: &Table, name: &str) -> Reply {
     let upper = name.to_ascii_uppercase();
     let mut lines = vec![format!("{upper} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
-    for row in table::lookup(name.as_bytes()).map_or(&[][..], |row| row.subs) {
-        lines.push(
-            format!("{} {}", row.name.to_ascii_uppercase(), without_names(row.syntax)).trim_end().to_owned(),
-        );
+    for row in table.lookup(name.as_bytes()).into_iter().flat_map(|row| &row.subs) {
+        let line = format!("{} {}", row.name.to_ascii_uppercase(), without_names(row.syntax));
+        lines.push(line.trim_end().to_owned());
         lines.push(format!("    {}", row.summary));
     }
     Reply::Array(lines.into_iter().map(|line| Reply::Simple(line.into())).collect())

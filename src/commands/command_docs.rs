@@ -3,37 +3,21 @@
 use super::command_info::flag_words;
 use super::reply::Reply;
 use super::syntax::{self, Argument, Kind};
-use super::table::{FindKeys, Group, Row};
+use crate::spec::{Entry, FindKeys, Group, Row};
 
-/// Commands that Redis keeps for old clients, since when it advises against them, and what to use.
-const DEPRECATED: &[(&str, &str, &str)] = &[
-    ("cluster|slaves", "5.0.0", "CLUSTER REPLICAS"),
-    ("cluster|slots", "7.0.0", "CLUSTER SHARDS"),
-    ("getset", "6.2.0", "SET with GET"),
-    ("psetex", "2.6.12", "SET with PX"),
-    ("quit", "7.2.0", "closing the connection"),
-    ("setex", "2.6.12", "SET with EX"),
-    ("setnx", "2.6.12", "SET with NX"),
-    ("slaveof", "5.0.0", "REPLICAOF"),
-    ("substr", "2.0.0", "GETRANGE"),
-];
-
-/// Commands that are not for applications.
-const SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest", "replconf", "restore-asking"];
-
-/// The map that documents the row of this label, its subcommands inside.
-pub(super) fn docs_of(label: &str, row: &Row) -> Reply {
+/// The map that documents a row, its subcommands inside.
+pub(super) fn docs_of(row: &Entry) -> Reply {
     let mut pairs = vec![
         ("summary", Reply::bulk_static(row.summary)),
         ("since", Reply::bulk_static(row.since)),
         ("group", Reply::bulk_static(group(row.group))),
     ];
-    if let Some((_, since, by)) = DEPRECATED.iter().find(|(name, ..)| *name == label) {
+    if let Some((since, by)) = row.deprecated {
         pairs.push(("doc_flags", flag_words(["deprecated"].into_iter())));
         pairs.push(("deprecated_since", Reply::bulk_static(since)));
         pairs.push(("replaced_by", Reply::bulk_static(by)));
     }
-    if SYSTEM.contains(&label) {
+    if row.for_systems {
         pairs.push(("doc_flags", flag_words(["syscmd"].into_iter())));
     }
     let arguments = syntax::parse(row.syntax);
@@ -42,8 +26,7 @@ pub(super) fn docs_of(label: &str, row: &Row) -> Reply {
         pairs.push(("arguments", Reply::Array(arguments.iter().map(|a| keys.argument(row, a)).collect())));
     }
     if !row.subs.is_empty() {
-        let subs = row.subs.iter().map(|sub| (format!("{}|{}", row.name, sub.name), sub));
-        let subs = subs.map(|(label, sub)| (Reply::text(label.clone()), docs_of(&label, sub)));
+        let subs = row.subs.iter().map(|sub| (Reply::text(sub.label.clone()), docs_of(sub)));
         pairs.push(("subcommands", Reply::Map(subs.collect())));
     }
     map(pairs)

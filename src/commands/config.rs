@@ -1,66 +1,37 @@
 //! CONFIG: the options while the server runs, and who must hear of a change.
 
 use super::args::{Args, quoted};
+use super::binding::Command;
 use super::cx::{Cx, Server};
 use super::glob::{Case, Glob};
 use super::pace::{Pace, beside};
 use super::reply::Reply;
-use super::table::{Flags, Group, Row, Run};
 use crate::config::{AppendFsync, OPTIONS, SetError, lookup};
 use crate::error::{ReplyError, Result, SYNTAX};
+use crate::spec::{Flags, Group, Row};
 use crate::store::Fsync;
 use crate::{handler, help};
 use std::collections::BTreeSet;
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
-const BASE: Row = Row {
-    name: "config",
-    arity: 2,
-    flags: ADMIN,
-    keys: &[],
-    group: Group::Server,
-    since: "2.0.0",
-    syntax: "",
-    summary: "Looks at and changes options.",
-    run: Run::Container,
-    subs: &[],
-};
+/// The container.
+pub const COMMANDS: &[Command] = &[CONFIG];
 
-/// The container's row.
-pub const ROWS: &[Row] = &[Row { arity: -2, flags: Flags::NONE, subs: SUBS, ..BASE }];
+const SUBS: &[Command] =
+    &[CONFIG_GET, help!("config", Group::Server, "5.0.0"), CONFIG_RESETSTAT, CONFIG_REWRITE, CONFIG_SET];
 
-const SUBS: &[Row] = &[
-    Row {
-        name: "get",
-        arity: -3,
-        syntax: "parameter [parameter ...]",
-        summary: "Returns the options whose names match any of the patterns.",
-        run: handler!(get),
-        ..BASE
-    },
-    help!("config", Group::Server, "5.0.0"),
-    Row {
-        name: "resetstat",
-        summary: "Starts all statistics again from zero.",
-        run: handler!(resetstat),
-        ..BASE
-    },
-    Row {
-        name: "rewrite",
-        since: "2.8.0",
-        summary: "Makes the configuration file say what is in force.",
-        run: handler!(rewrite),
-        ..BASE
-    },
-    Row {
-        name: "set",
-        arity: -4,
-        syntax: "<data: parameter value> [parameter value ...]",
-        summary: "Changes options, all or none.",
-        run: handler!(set),
-        ..BASE
-    },
-];
+const CONFIG: Command = Command::container(
+    Row::new(Group::Server, "config", -2, "2.0.0").summary("Looks at and changes options."),
+    SUBS,
+);
+
+const CONFIG_GET: Command = Command::new(
+    Row::new(Group::Server, "get", -3, "2.0.0")
+        .flags(ADMIN)
+        .syntax("parameter [parameter ...]")
+        .summary("Returns the options whose names match any of the patterns."),
+    handler!(get),
+);
 
 async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let (mut names, mut pace) = (BTreeSet::new(), Pace::default());
@@ -84,6 +55,15 @@ async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         found.into_iter().map(|(name, value)| (Reply::bulk_static(name), Reply::text(value))).collect(),
     ))
 }
+
+const CONFIG_SET: Command = Command::new(
+    Row::new(Group::Server, "set", -4, "2.0.0")
+        .flags(ADMIN)
+        .syntax("<data: parameter value> [parameter value ...]")
+        .summary("Changes options, all or none.")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    handler!(set),
+);
 
 async fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if !args.len().is_multiple_of(2) {
@@ -141,10 +121,24 @@ pub fn fsync(option: AppendFsync) -> Fsync {
     }
 }
 
+const CONFIG_RESETSTAT: Command = Command::new(
+    Row::new(Group::Server, "resetstat", 2, "2.0.0")
+        .flags(ADMIN)
+        .summary("Starts all statistics again from zero."),
+    handler!(resetstat),
+);
+
 async fn resetstat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     cx.server.telemetry.reset();
     Ok(Reply::Ok)
 }
+
+const CONFIG_REWRITE: Command = Command::new(
+    Row::new(Group::Server, "rewrite", 2, "2.8.0")
+        .flags(ADMIN)
+        .summary("Makes the configuration file say what is in force."),
+    handler!(rewrite),
+);
 
 async fn rewrite(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let has_file = !cx.server.config.get().aclfile.is_empty();

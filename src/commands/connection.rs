@@ -1,61 +1,40 @@
 //! Commands about the connection, but for those that the session runs itself.
 
 use super::args::Args;
+use super::binding::Command;
 use super::cx::{Cx, Protocol};
 use super::reply::Reply;
-use super::table::{Flags, Group, Row, Run};
 use crate::error::{ReplyError, Result};
 use crate::handler;
+use crate::spec::{Flags, Group, Row};
 
-const BASE: Row = Row {
-    name: "",
-    arity: 0,
-    flags: Flags::FAST,
-    keys: &[],
-    group: Group::Connection,
-    since: "1.0.0",
-    syntax: "",
-    summary: "",
-    run: Run::Container,
-    subs: &[],
-};
 /// Redis' words, its grammar too.
 const NOT_INT32: ReplyError =
     ReplyError::new("ERR value is out of range, value must between -2147483648 and 2147483647");
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "echo",
-        arity: 2,
-        flags: Flags::LOADING.or(Flags::STALE).or(Flags::FAST),
-        syntax: "message",
-        summary: "Returns the message.",
-        run: handler!(echo),
-        ..BASE
-    },
-    Row {
-        name: "ping",
-        arity: -1,
-        syntax: "[message]",
-        summary: "Returns PONG, or the message: shows that the server answers.",
-        run: handler!(ping),
-        ..BASE
-    },
-    Row {
-        name: "select",
-        arity: 2,
-        flags: Flags::LOADING.or(Flags::STALE).or(Flags::FAST),
-        syntax: "index",
-        summary: "Selects the database of this connection.",
-        run: handler!(select),
-        ..BASE
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[ECHO, PING, SELECT];
+
+const ECHO: Command = Command::new(
+    Row::new(Group::Connection, "echo", 2, "1.0.0")
+        .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
+        .syntax("message")
+        .summary("Returns the message."),
+    handler!(echo),
+);
 
 async fn echo(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Bulk(args.next()?.clone()))
 }
+
+const PING: Command = Command::new(
+    Row::new(Group::Connection, "ping", -1, "1.0.0")
+        .flags(Flags::FAST)
+        .syntax("[message]")
+        .summary("Returns PONG, or the message: shows that the server answers.")
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    handler!(ping),
+);
 
 /// A subscriber in RESP2 gets `pong` and the message as an array: it reads nothing else than arrays.
 async fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
@@ -69,6 +48,14 @@ async fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     }
     Ok(message.map_or(Reply::Simple("PONG".into()), Reply::Bulk))
 }
+
+const SELECT: Command = Command::new(
+    Row::new(Group::Connection, "select", 2, "1.0.0")
+        .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
+        .syntax("index")
+        .summary("Selects the database of this connection."),
+    handler!(select),
+);
 
 async fn select(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let index = i32::try_from(args.int()?).map_err(|_| NOT_INT32)?;

@@ -19,6 +19,7 @@ use crate::keyspace::keys::Prefix;
 use crate::keyspace::life::Lives;
 use crate::keyspace::messages::Outbox;
 use crate::keyspace::{Keyspace, Scope};
+use crate::spec::Table;
 use crate::store::{Read, Store, Tx};
 use crate::telemetry::Telemetry;
 use crate::telemetry::clients::{ClientHandle, Clients, Identity};
@@ -151,6 +152,8 @@ impl ClientState {
 
 /// What all connections of a server share.
 pub struct Server {
+    /// All commands.
+    pub table: &'static Table,
     /// Options; CONFIG GET and SET.
     pub config: Arc<ConfigStore>,
     /// Clock and entropy.
@@ -183,9 +186,9 @@ pub struct Server {
 
 impl Server {
     /// Opens the layout on `store` and registers this server there.
-    pub async fn open(store: Store, env: Env, config: ConfigStore) -> Result<Self> {
+    pub async fn open(table: &'static Table, store: Store, env: Env, config: ConfigStore) -> Result<Self> {
         let databases = config.get().databases;
-        let acl = Acl::new(&config.get().requirepass);
+        let acl = Acl::new(table, &config.get().requirepass);
         let space = loop {
             let space = Keyspace::open(store.clone(), &env, databases).await?;
             if space.register().await? {
@@ -197,8 +200,9 @@ impl Server {
             );
         };
         Ok(Server {
+            table,
             space,
-            telemetry: Telemetry::new(super::table::labelled().map(|(label, _)| label).collect(), &env),
+            telemetry: Telemetry::new(table.all().map(|row| row.label.clone()).collect(), &env),
             config: Arc::new(config),
             env,
             store,

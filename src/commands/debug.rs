@@ -2,32 +2,22 @@
 //! `session::gate`.
 
 use super::args::{Args, parse_i64};
+use super::binding::Command;
 use super::cx::{AfterReply, Cx, Protocol};
 use super::keys_object::encoding_of;
 use super::memory::value_bytes;
 use super::reply::Reply;
-use super::table::{Flags, Group, Row};
 use crate::error::{NO_SUCH_KEY, ReplyError, Result};
 use crate::handler;
+use crate::spec::{Flags, Group, Row};
 use crate::store::Read;
 use crate::types::object;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The row. As in Redis no container: the command itself says what is wrong with a subcommand.
-pub const ROWS: &[Row] = &[Row {
-    name: "debug",
-    arity: -2,
-    flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE).or(Flags::PROTECTED),
-    keys: &[],
-    group: Group::Server,
-    since: "1.0.0",
-    syntax: "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] | PROTOCOL type | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
-    summary: "Helps tests: waits, breaks, looks inside. Allowed by enable-debug-command.",
-    run: handler!(debug),
-    subs: &[],
-}];
+/// The command. As in Redis no container: the command itself says what is wrong with a subcommand.
+pub const COMMANDS: &[Command] = &[DEBUG];
 
 /// Longest DEBUG SLEEP: a typing error must not hold a connection for years.
 const MAX_SLEEP: f64 = 3600.0;
@@ -61,6 +51,18 @@ const HELP: &[&str] = &[
 pub fn fail(why: &'static str) -> ! {
     std::panic::panic_any(why)
 }
+
+const DEBUG: Command = Command::new(
+    Row::new(Group::Server, "debug", -2, "1.0.0")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE).or(Flags::PROTECTED))
+        .syntax(
+            "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] \
+             | PROTOCOL type | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
+        )
+        .summary("Helps tests: waits, breaks, looks inside. Allowed by enable-debug-command.")
+        .for_systems(),
+    handler!(debug),
+);
 
 async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let sub = args.next()?;

@@ -4,14 +4,15 @@
 //! nor set, is refused before anything is written. Idle times and frequencies are read and forgotten: none are kept.
 
 use super::args::{ArgResult, Args};
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{Flags, Group, KEY_RO, KeySpec, Row, one};
 use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::{SetRep, Str, Value};
+use crate::spec::{Flags, Group, KEY_RO, KeySpec, Row, one};
 use crate::store::Read;
 use crate::types::dump::{self, Dumped, Refused};
 use crate::types::object::{self, Slot};
@@ -21,45 +22,18 @@ use crate::types::{set, string};
 const RESTORED: &[KeySpec] = &[one(&["OW", "update"])];
 const OPTIONS: &str = "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]";
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "dump",
-        arity: 2,
-        flags: Flags::READONLY,
-        keys: KEY_RO,
-        group: Group::Generic,
-        since: "2.6.0",
-        syntax: "key",
-        summary: "Returns a value in the form that RESTORE takes, here and in Redis.",
-        run: handler!(dump),
-        subs: &[],
-    },
-    Row {
-        name: "restore",
-        arity: -4,
-        flags: Flags::WRITE.or(Flags::DENYOOM),
-        keys: RESTORED,
-        group: Group::Generic,
-        since: "2.6.0",
-        syntax: OPTIONS,
-        summary: "Creates a key from what DUMP has returned, here or in Redis.",
-        run: handler!(restore),
-        subs: &[],
-    },
-    Row {
-        name: "restore-asking",
-        arity: -4,
-        flags: Flags::WRITE.or(Flags::DENYOOM).or(Flags::ASKING),
-        keys: RESTORED,
-        group: Group::Server,
-        since: "3.0.0",
-        syntax: OPTIONS,
-        summary: "RESTORE as tools that move slots of a Redis cluster send it.",
-        run: handler!(restore),
-        subs: &[],
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
+
+const DUMP: Command = Command::new(
+    Row::new(Group::Generic, "dump", 2, "2.6.0")
+        .flags(Flags::READONLY)
+        .keys(KEY_RO)
+        .syntax("key")
+        .summary("Returns a value in the form that RESTORE takes, here and in Redis.")
+        .tips(&["nondeterministic_output"]),
+    handler!(dump),
+);
 
 async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -107,6 +81,27 @@ impl Options {
         Ok(options)
     }
 }
+
+const RESTORE: Command = Command::new(
+    Row::new(Group::Generic, "restore", -4, "2.6.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM))
+        .keys(RESTORED)
+        .syntax(OPTIONS)
+        .summary("Creates a key from what DUMP has returned, here or in Redis.")
+        .categories(&["dangerous"]),
+    handler!(restore),
+);
+
+const RESTORE_ASKING: Command = Command::new(
+    Row::new(Group::Server, "restore-asking", -4, "3.0.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::ASKING))
+        .keys(RESTORED)
+        .syntax(OPTIONS)
+        .summary("RESTORE as tools that move slots of a Redis cluster send it.")
+        .for_systems()
+        .categories(&["keyspace", "dangerous"]),
+    handler!(restore),
+);
 
 async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, ttl, payload) = (args.next()?, args.next()?, args.next()?);

@@ -38,12 +38,12 @@ pub(super) fn is_container(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::table;
+    use crate::commands::registry::table;
 
     #[test]
     fn what_is_here_is_not_elsewhere() {
         let here: Vec<String> =
-            table::labelled().map(|(label, _)| label).filter(|label| has(label.as_bytes())).collect();
+            table().all().map(|row| row.label.clone()).filter(|label| has(label.as_bytes())).collect();
         assert!(here.is_empty(), "{here:?}");
     }
 

@@ -1,127 +1,20 @@
 //! EXPIRE and its relatives.
 
 use super::args::{ArgResult, Args, quoted};
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::strings_set::invalid_expire;
-use super::table::{Flags, Group, KEY_RO, KEY_RW, Row};
 use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
+use crate::spec::{Flags, Group, KEY_RO, KEY_RW, Row};
 use crate::store::Read;
 use crate::types::object;
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "expire",
-        arity: -3,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: KEY_RW,
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key seconds [NX | XX | GT | LT]",
-        summary: "Makes a key expire after seconds.",
-        run: handler!(expire),
-        subs: &[],
-    },
-    Row {
-        name: "expireat",
-        arity: -3,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: KEY_RW,
-        group: Group::Generic,
-        since: "1.2.0",
-        syntax: "key unix-time-seconds [NX | XX | GT | LT]",
-        summary: "Makes a key expire at a time in seconds.",
-        run: handler!(expireat),
-        subs: &[],
-    },
-    Row {
-        name: "expiretime",
-        arity: 2,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: KEY_RO,
-        group: Group::Generic,
-        since: "7.0.0",
-        syntax: "key",
-        summary: "Returns when a key expires, in seconds.",
-        run: handler!(expiretime),
-        subs: &[],
-    },
-    Row {
-        name: "persist",
-        arity: 2,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: KEY_RW,
-        group: Group::Generic,
-        since: "2.2.0",
-        syntax: "key",
-        summary: "Takes a key's expiry away.",
-        run: handler!(persist),
-        subs: &[],
-    },
-    Row {
-        name: "pexpire",
-        arity: -3,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: KEY_RW,
-        group: Group::Generic,
-        since: "2.6.0",
-        syntax: "key milliseconds [NX | XX | GT | LT]",
-        summary: "Makes a key expire after milliseconds.",
-        run: handler!(pexpire),
-        subs: &[],
-    },
-    Row {
-        name: "pexpireat",
-        arity: -3,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: KEY_RW,
-        group: Group::Generic,
-        since: "2.6.0",
-        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
-        summary: "Makes a key expire at a time in milliseconds.",
-        run: handler!(pexpireat),
-        subs: &[],
-    },
-    Row {
-        name: "pexpiretime",
-        arity: 2,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: KEY_RO,
-        group: Group::Generic,
-        since: "7.0.0",
-        syntax: "key",
-        summary: "Returns when a key expires, in milliseconds.",
-        run: handler!(pexpiretime),
-        subs: &[],
-    },
-    Row {
-        name: "pttl",
-        arity: 2,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: KEY_RO,
-        group: Group::Generic,
-        since: "2.6.0",
-        syntax: "key",
-        summary: "Returns how long a key still lives, in milliseconds.",
-        run: handler!(pttl),
-        subs: &[],
-    },
-    Row {
-        name: "ttl",
-        arity: 2,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: KEY_RO,
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key",
-        summary: "Returns how long a key still lives, in seconds.",
-        run: handler!(ttl),
-        subs: &[],
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] =
+    &[EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL];
 
 /// Unit and base of a command's time argument.
 #[derive(Clone, Copy)]
@@ -182,17 +75,53 @@ impl Only {
     }
 }
 
+const EXPIRE: Command = Command::new(
+    Row::new(Group::Generic, "expire", -3, "1.0.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(KEY_RW)
+        .syntax("key seconds [NX | XX | GT | LT]")
+        .summary("Makes a key expire after seconds."),
+    handler!(expire),
+);
+
 async fn expire(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     set(cx, args, Time { command: "expire", seconds: true, absolute: false }).await
 }
+
+const PEXPIRE: Command = Command::new(
+    Row::new(Group::Generic, "pexpire", -3, "2.6.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(KEY_RW)
+        .syntax("key milliseconds [NX | XX | GT | LT]")
+        .summary("Makes a key expire after milliseconds."),
+    handler!(pexpire),
+);
 
 async fn pexpire(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     set(cx, args, Time { command: "pexpire", seconds: false, absolute: false }).await
 }
 
+const EXPIREAT: Command = Command::new(
+    Row::new(Group::Generic, "expireat", -3, "1.2.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(KEY_RW)
+        .syntax("key unix-time-seconds [NX | XX | GT | LT]")
+        .summary("Makes a key expire at a time in seconds."),
+    handler!(expireat),
+);
+
 async fn expireat(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     set(cx, args, Time { command: "expireat", seconds: true, absolute: true }).await
 }
+
+const PEXPIREAT: Command = Command::new(
+    Row::new(Group::Generic, "pexpireat", -3, "2.6.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(KEY_RW)
+        .syntax("key unix-time-milliseconds [NX | XX | GT | LT]")
+        .summary("Makes a key expire at a time in milliseconds."),
+    handler!(pexpireat),
+);
 
 async fn pexpireat(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     set(cx, args, Time { command: "pexpireat", seconds: false, absolute: true }).await
@@ -226,17 +155,55 @@ fn moment(amount: i64, time: Time, now: u64) -> ArgResult<i64> {
     ms.and_then(|ms| ms.checked_add(base)).ok_or_else(|| invalid_expire(time.command))
 }
 
+const TTL: Command = Command::new(
+    Row::new(Group::Generic, "ttl", 2, "1.0.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(KEY_RO)
+        .syntax("key")
+        .summary("Returns how long a key still lives, in seconds.")
+        .tips(&["nondeterministic_output"]),
+    handler!(ttl),
+);
+
 async fn ttl(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     left(cx, args, seconds, false).await
 }
+
+const PTTL: Command = Command::new(
+    Row::new(Group::Generic, "pttl", 2, "2.6.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(KEY_RO)
+        .syntax("key")
+        .summary("Returns how long a key still lives, in milliseconds.")
+        .tips(&["nondeterministic_output"]),
+    handler!(pttl),
+);
 
 async fn pttl(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     left(cx, args, |ms| ms, false).await
 }
 
+const EXPIRETIME: Command = Command::new(
+    Row::new(Group::Generic, "expiretime", 2, "7.0.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(KEY_RO)
+        .syntax("key")
+        .summary("Returns when a key expires, in seconds."),
+    handler!(expiretime),
+);
+
 async fn expiretime(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     left(cx, args, seconds, true).await
 }
+
+const PEXPIRETIME: Command = Command::new(
+    Row::new(Group::Generic, "pexpiretime", 2, "7.0.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(KEY_RO)
+        .syntax("key")
+        .summary("Returns when a key expires, in milliseconds."),
+    handler!(pexpiretime),
+);
 
 async fn pexpiretime(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     left(cx, args, |ms| ms, true).await
@@ -256,6 +223,15 @@ async fn left(cx: &Cx<'_>, mut args: Args<'_>, unit: fn(u64) -> u64, absolute: b
         None => -2,
     }))
 }
+
+const PERSIST: Command = Command::new(
+    Row::new(Group::Generic, "persist", 2, "2.2.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(KEY_RW)
+        .syntax("key")
+        .summary("Takes a key's expiry away."),
+    handler!(persist),
+);
 
 async fn persist(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;

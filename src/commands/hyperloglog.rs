@@ -4,14 +4,15 @@
 //! whoever WATCHes the key sees a change.
 
 use super::args::{Args, quoted};
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KeySpec, Row, all, one};
 use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::{Str, Value};
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, all, one};
 use crate::store::Read;
 use crate::types::hyperloglog::{Corrupt, HEADER, HyperLogLog, LONGEST, REGISTERS, Registers};
 use crate::types::object::{self, Slot};
@@ -29,69 +30,8 @@ const DEBUGGED: &[KeySpec] =
     &[KeySpec { flags: &["RW", "access"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
 const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "pfadd",
-        arity: -2,
-        flags: WRITES.or(Flags::FAST),
-        keys: ADDED,
-        group: Group::HyperLogLog,
-        since: "2.8.9",
-        syntax: "key [element [element ...]]",
-        summary: "Counts elements in a HyperLogLog, which is created where the key is missing.",
-        run: handler!(pfadd),
-        subs: &[],
-    },
-    Row {
-        name: "pfcount",
-        arity: -2,
-        flags: Flags::READONLY.or(Flags::KEEPS),
-        keys: COUNTED,
-        group: Group::HyperLogLog,
-        since: "2.8.9",
-        syntax: "key [key ...]",
-        summary: "Estimates how many different elements HyperLogLogs have counted together.",
-        run: handler!(pfcount),
-        subs: &[],
-    },
-    Row {
-        name: "pfdebug",
-        arity: 3,
-        flags: WRITES.or(Flags::ADMIN),
-        keys: DEBUGGED,
-        group: Group::HyperLogLog,
-        since: "2.8.9",
-        syntax: "<DECODE | ENCODING | GETREG | TODENSE> key",
-        summary: "Shows how a HyperLogLog is stored, for tests.",
-        run: handler!(pfdebug),
-        subs: &[],
-    },
-    Row {
-        name: "pfmerge",
-        arity: -2,
-        flags: WRITES,
-        keys: MERGED,
-        group: Group::HyperLogLog,
-        since: "2.8.9",
-        syntax: "destkey [sourcekey [sourcekey ...]]",
-        summary: "Adds to a HyperLogLog what others have counted.",
-        run: handler!(pfmerge),
-        subs: &[],
-    },
-    Row {
-        name: "pfselftest",
-        arity: 1,
-        flags: Flags::ADMIN,
-        keys: &[],
-        group: Group::HyperLogLog,
-        since: "2.8.9",
-        syntax: "",
-        summary: "Tests the estimates with random elements.",
-        run: handler!(pfselftest),
-        subs: &[],
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[PFADD, PFCOUNT, PFDEBUG, PFMERGE, PFSELFTEST];
 
 const NOT_ONE: ReplyError = ReplyError::new("WRONGTYPE Key is not a valid HyperLogLog string value.");
 const BROKEN: ReplyError = ReplyError::new("INVALIDOBJ Corrupted HLL object detected");
@@ -132,6 +72,15 @@ fn sparse_max(cx: &Cx<'_>) -> usize {
     cx.server.config.get().hll_sparse_max_bytes
 }
 
+const PFADD: Command = Command::new(
+    Row::new(Group::HyperLogLog, "pfadd", -2, "2.8.9")
+        .flags(WRITES.or(Flags::FAST))
+        .keys(ADDED)
+        .syntax("key [element [element ...]]")
+        .summary("Counts elements in a HyperLogLog, which is created where the key is missing."),
+    handler!(pfadd),
+);
+
 /// Elements before the one at which it turns out to be corrupt stay counted, as in Redis.
 async fn pfadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -155,6 +104,15 @@ async fn pfadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     added?;
     Ok(changed.into())
 }
+
+const PFCOUNT: Command = Command::new(
+    Row::new(Group::HyperLogLog, "pfcount", -2, "2.8.9")
+        .flags(Flags::READONLY.or(Flags::KEEPS))
+        .keys(COUNTED)
+        .syntax("key [key ...]")
+        .summary("Estimates how many different elements HyperLogLogs have counted together."),
+    handler!(pfcount),
+);
 
 async fn pfcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -184,6 +142,15 @@ async fn count_one(cx: &Cx<'_>, s: &Scope<'_>, key: &Bytes) -> Result<Reply> {
     Ok(Reply::Int(number as i64))
 }
 
+const PFMERGE: Command = Command::new(
+    Row::new(Group::HyperLogLog, "pfmerge", -2, "2.8.9")
+        .flags(WRITES)
+        .keys(MERGED)
+        .syntax("destkey [sourcekey [sourcekey ...]]")
+        .summary("Adds to a HyperLogLog what others have counted."),
+    handler!(pfmerge),
+);
+
 async fn pfmerge(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let (mut registers, mut dense, mut target) = (Registers::default(), false, None);
@@ -211,6 +178,16 @@ async fn pfmerge(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     s.tell(Events::STRING, "pfadd", &slot.key);
     Ok(Reply::Ok)
 }
+
+const PFDEBUG: Command = Command::new(
+    Row::new(Group::HyperLogLog, "pfdebug", 3, "2.8.9")
+        .flags(WRITES.or(Flags::ADMIN))
+        .keys(DEBUGGED)
+        .syntax("<DECODE | ENCODING | GETREG | TODENSE> key")
+        .summary("Shows how a HyperLogLog is stored, for tests.")
+        .for_systems(),
+    handler!(pfdebug),
+);
 
 async fn pfdebug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (what, key) = (args.next()?, args.next()?);
@@ -251,6 +228,14 @@ async fn densify(s: &Scope<'_>, slot: &mut Slot, hll: &mut HyperLogLog) -> Resul
 const TESTED: u64 = 100_000;
 /// Elements of a self-test after which others come first.
 const TESTED_AT_ONCE: u64 = 1000;
+
+const PFSELFTEST: Command = Command::new(
+    Row::new(Group::HyperLogLog, "pfselftest", 1, "2.8.9")
+        .flags(Flags::ADMIN)
+        .summary("Tests the estimates with random elements.")
+        .for_systems(),
+    handler!(pfselftest),
+);
 
 /// Sparse and dense must agree, and be as exact as they promise: a standard error of 1.04 / sqrt(registers).
 async fn pfselftest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {

@@ -19,15 +19,16 @@
 //!   command again under its id settles it.
 
 use super::args::Args;
+use super::binding::{Command, Run, SessionOp};
 use super::cx::Cx;
 use super::reply::Reply;
 use super::reply_codec;
-use super::table::{Flags, Group, Row, Run, SessionOp};
 use crate::config::Settings;
 use crate::error::{ReplyError, Result, StoreError};
 use crate::keyspace::keys::{Owner, ReceiptName};
 use crate::keyspace::receipt::Receipt;
 use crate::keyspace::secret::{Secret, Sum};
+use crate::spec::{Flags, Form, Group, Row};
 use crate::store::Tx;
 use crate::types::receipt::{self, Sizes};
 use crate::{handler, help};
@@ -53,43 +54,21 @@ const ALL_FULL: ReplyError = ReplyError::new(
 /// Bytes that are summed up at once, and after which others have their turn.
 const SUMMED_AT_ONCE: usize = 256 << 10;
 
-const BASE: Row = Row {
-    name: "idempotent",
-    arity: -2,
-    flags: Flags::WRITE.or(Flags::DENYOOM).or(Flags::NOSCRIPT).or(Flags::MOVABLEKEYS),
-    keys: &[],
-    group: Group::Transactions,
-    since: "7.4.0",
-    syntax: "id command [arg [arg ...]]",
-    summary: "Runs a command once under an id, and answers again what it answered.",
-    run: Run::Prefix,
-    subs: &[],
-};
+/// The command.
+pub const COMMANDS: &[Command] = &[IDEMPOTENT];
 
-/// The row.
-pub const ROWS: &[Row] = &[Row { subs: SUBS, ..BASE }];
+const SUBS: &[Command] =
+    &[IDEMPOTENT_FORGET, help!("idempotent", Group::Transactions, "7.4.0"), IDEMPOTENT_RESULT];
 
-const SUBS: &[Row] = &[
-    Row {
-        name: "forget",
-        arity: -3,
-        flags: Flags::WRITE,
-        syntax: "id [id ...]",
-        summary: "Forgets what the commands under ids answered.",
-        run: handler!(forget),
-        ..BASE
-    },
-    help!("idempotent", Group::Transactions, "7.4.0"),
-    Row {
-        name: "result",
-        arity: 3,
-        flags: Flags::READONLY,
-        syntax: "id",
-        summary: "Says whether the command under an id was committed, and what it answered.",
-        run: handler!(result),
-        ..BASE
-    },
-];
+const IDEMPOTENT: Command = Command::new(
+    Row::new(Group::Transactions, "idempotent", -2, "7.4.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::NOSCRIPT).or(Flags::MOVABLEKEYS))
+        .syntax("id command [arg [arg ...]]")
+        .summary("Runs a command once under an id, and answers again what it answered.")
+        .form(Form::Prefix),
+    Run::Nothing,
+)
+.with(SUBS);
 
 /// An error unless `id` can be one.
 pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
@@ -97,12 +76,12 @@ pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
 }
 
 /// Whether a retry can be answered for `row`: all that it does is in the transaction or in the receipt.
-pub fn may_run(row: &Row) -> bool {
+pub fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
-    match row.run {
+    match run {
         Run::Handler(_) => in_transaction || row.name == "select",
         Run::Session(op) => op == SessionOp::Exec,
-        Run::Prefix | Run::Refuse(_) | Run::Container => false,
+        Run::Refuse(_) | Run::Nothing => false,
     }
 }
 
@@ -215,6 +194,14 @@ async fn owner(cx: &Cx<'_>) -> Result<Owner> {
     Ok(cx.server.space.secret().await?.owner(&cx.client.user))
 }
 
+const IDEMPOTENT_RESULT: Command = Command::new(
+    Row::new(Group::Transactions, "result", 3, "7.4.0")
+        .flags(Flags::READONLY)
+        .syntax("id")
+        .summary("Says whether the command under an id was committed, and what it answered."),
+    handler!(result),
+);
+
 async fn result(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let id = args.next()?;
     check_id(id)?;
@@ -224,6 +211,14 @@ async fn result(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         None => vec![Reply::Int(0), Reply::Nil],
     }))
 }
+
+const IDEMPOTENT_FORGET: Command = Command::new(
+    Row::new(Group::Transactions, "forget", -3, "7.4.0")
+        .flags(Flags::WRITE)
+        .syntax("id [id ...]")
+        .summary("Forgets what the commands under ids answered."),
+    handler!(forget),
+);
 
 async fn forget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     args.rest().iter().try_for_each(|id| check_id(id))?;

@@ -1,15 +1,16 @@
 //! INFO: which sections are asked for. `info_sections.rs` writes them.
 
 use super::args::Args;
+use super::binding::Command;
 use super::cx::{Cx, Server};
 use super::info_sections::{self as sections, KeyspaceRow};
 use super::reply::Reply;
-use super::table::{Flags, Group, Row};
 use crate::error::{Error, Result, StoreResult};
 use crate::handler;
 use crate::keyspace::collector::State;
 use crate::keyspace::ids;
 use crate::keyspace::keys::{Prefix, SHARDS};
+use crate::spec::{Flags, Group, Row};
 use crate::store::{RangeOptions, Read, Tx};
 use crate::telemetry::counters::Sample;
 use crate::telemetry::process;
@@ -17,19 +18,8 @@ use crate::telemetry::prometheus::{self, Figure};
 use crate::types::object::GHOST_INDEXED;
 use bytes::Bytes;
 
-/// The row.
-pub const ROWS: &[Row] = &[Row {
-    name: "info",
-    arity: -1,
-    flags: Flags::LOADING.or(Flags::STALE),
-    keys: &[],
-    group: Group::Server,
-    since: "1.0.0",
-    syntax: "[section [section ...]]",
-    summary: "Returns facts and statistics about the server.",
-    run: handler!(info),
-    subs: &[],
-}];
+/// The command.
+pub const COMMANDS: &[Command] = &[INFO];
 
 /// Sections in the order in which they are printed, and whether a bare INFO has them.
 const SECTIONS: &[(&str, bool)] = &[
@@ -57,6 +47,16 @@ fn wanted(asked: &[Bytes], section: &str, by_default: bool) -> bool {
             is(a, section) || is(a, "all") || is(a, "everything") || (is(a, "default") && by_default)
         })
 }
+
+const INFO: Command = Command::new(
+    Row::new(Group::Server, "info", -1, "1.0.0")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .syntax("[section [section ...]]")
+        .summary("Returns facts and statistics about the server.")
+        .categories(&["dangerous"])
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
+    handler!(info),
+);
 
 async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     sample(cx.server);

@@ -1,6 +1,6 @@
 //! What a command line does with its keys, where that depends on its options (`variable_flags` in COMMAND's key specifications).
 
-use super::table::KeySpec;
+use crate::spec::KeySpec;
 use bytes::Bytes;
 
 /// The flags of `spec` in the command line `argv`.
@@ -45,11 +45,11 @@ fn only_reads(mut operations: &[Bytes]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::table;
+    use crate::commands::registry::table;
 
     fn of(line: &str) -> String {
         let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        let row = table::lookup(&argv[0]).unwrap();
+        let row = table().lookup(&argv[0]).unwrap();
         key_flags(&row.keys[0], &argv).join(" ")
     }
 

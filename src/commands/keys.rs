@@ -1,15 +1,16 @@
 //! Commands on keys of any type, and on whole databases. What moves a value to another key is in `keys_moves.rs`.
 
 use super::args::{Args, parse_i64};
+use super::binding::Command;
 use super::cx::Cx;
-use super::keys_moves as moves;
+use super::keys_moves;
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KEY_META, KEYS_RM, KeySpec, Row, all, one};
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::catalog;
 use crate::keyspace::keys::SHARDS;
 use crate::keyspace::record::Ghost;
+use crate::spec::{Flags, Group, KEY_META, KEYS_RM, KeySpec, Row, all, one};
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read};
 use crate::types::{object, watched};
 use bytes::Bytes;
@@ -22,173 +23,61 @@ const AT_A_TIME: usize = 256;
 
 const SEVERAL: &[KeySpec] = &[all(&["RO"])];
 const MOVED: &[KeySpec] = &[one(&["RW", "access", "update"])];
-const RENAMED: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "update"])];
-const RENAMED_NEW: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "insert"])];
-const COPIED: &[KeySpec] = &[one(&["RO", "access"]), second(&["OW", "update"])];
 
-const fn second(flags: &'static [&'static str]) -> KeySpec {
-    KeySpec { flags, begin: 2, find: FindKeys::Range { last: 0, step: 1 } }
-}
-
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "copy",
-        arity: -3,
-        flags: Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY),
-        keys: COPIED,
-        group: Group::Generic,
-        since: "6.2.0",
-        syntax: "source destination [DB destination-db] [REPLACE]",
-        summary: "Copies a key's value to another key.",
-        run: handler!(moves::copy),
-        subs: &[],
-    },
-    Row {
-        name: "dbsize",
-        arity: 1,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: &[],
-        group: Group::Server,
-        since: "1.0.0",
-        syntax: "",
-        summary: "Returns the number of keys in the database.",
-        run: handler!(dbsize),
-        subs: &[],
-    },
-    Row {
-        name: "del",
-        arity: -2,
-        flags: Flags::WRITE,
-        keys: KEYS_RM,
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key [key ...]",
-        summary: "Removes keys.",
-        run: handler!(del),
-        subs: &[],
-    },
-    Row {
-        name: "exists",
-        arity: -2,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: SEVERAL,
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key [key ...]",
-        summary: "Counts how many of the keys exist.",
-        run: handler!(exists),
-        subs: &[],
-    },
-    Row {
-        name: "flushall",
-        arity: -1,
-        flags: Flags::WRITE,
-        keys: &[],
-        group: Group::Server,
-        since: "1.0.0",
-        syntax: "[flush-type: ASYNC | SYNC]",
-        summary: "Removes all keys of all databases.",
-        run: handler!(flushall),
-        subs: &[],
-    },
-    Row {
-        name: "flushdb",
-        arity: -1,
-        flags: Flags::WRITE,
-        keys: &[],
-        group: Group::Server,
-        since: "1.0.0",
-        syntax: "[flush-type: ASYNC | SYNC]",
-        summary: "Removes all keys of the database.",
-        run: handler!(flushdb),
-        subs: &[],
-    },
-    Row {
-        name: "move",
-        arity: 3,
-        flags: Flags::WRITE.or(Flags::FAST).or(Flags::HEAVY),
-        keys: MOVED,
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key db",
-        summary: "Moves a key to another database.",
-        run: handler!(moves::r#move),
-        subs: &[],
-    },
-    Row {
-        name: "rename",
-        arity: 3,
-        flags: Flags::WRITE,
-        keys: RENAMED,
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key newkey",
-        summary: "Renames a key; what newkey held is gone.",
-        run: handler!(moves::rename),
-        subs: &[],
-    },
-    Row {
-        name: "renamenx",
-        arity: 3,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: RENAMED_NEW,
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key newkey",
-        summary: "Renames a key if newkey does not exist.",
-        run: handler!(moves::renamenx),
-        subs: &[],
-    },
-    Row {
-        name: "swapdb",
-        arity: 3,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: &[],
-        group: Group::Server,
-        since: "4.0.0",
-        syntax: "index1 index2",
-        summary: "Swaps two databases.",
-        run: handler!(swapdb),
-        subs: &[],
-    },
-    Row {
-        name: "touch",
-        arity: -2,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: SEVERAL,
-        group: Group::Generic,
-        since: "3.2.1",
-        syntax: "key [key ...]",
-        summary: "Counts how many of the keys exist, as EXISTS.",
-        run: handler!(exists),
-        subs: &[],
-    },
-    Row {
-        name: "type",
-        arity: 2,
-        flags: Flags::READONLY.or(Flags::FAST),
-        keys: KEY_META,
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key",
-        summary: "Returns the type of a key's value.",
-        run: handler!(r#type),
-        subs: &[],
-    },
-    Row {
-        name: "unlink",
-        arity: -2,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: KEYS_RM,
-        group: Group::Generic,
-        since: "4.0.0",
-        syntax: "key [key ...]",
-        summary: "Removes keys, as DEL.",
-        run: handler!(del),
-        subs: &[],
-    },
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[
+    keys_moves::COPY,
+    DBSIZE,
+    DEL,
+    EXISTS,
+    FLUSHALL,
+    FLUSHDB,
+    MOVE,
+    keys_moves::RENAME,
+    keys_moves::RENAMENX,
+    SWAPDB,
+    TOUCH,
+    TYPE,
+    UNLINK,
 ];
+
+const MOVE: Command = Command::new(
+    Row::new(Group::Generic, "move", 3, "1.0.0")
+        .flags(Flags::WRITE.or(Flags::FAST).or(Flags::HEAVY))
+        .keys(MOVED)
+        .syntax("key db")
+        .summary("Moves a key to another database."),
+    handler!(keys_moves::r#move),
+);
+
+const TYPE: Command = Command::new(
+    Row::new(Group::Generic, "type", 2, "1.0.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(KEY_META)
+        .syntax("key")
+        .summary("Returns the type of a key's value."),
+    handler!(r#type),
+);
+
+const DEL: Command = Command::new(
+    Row::new(Group::Generic, "del", -2, "1.0.0")
+        .flags(Flags::WRITE)
+        .keys(KEYS_RM)
+        .syntax("key [key ...]")
+        .summary("Removes keys.")
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
+    handler!(del),
+);
+
+const UNLINK: Command = Command::new(
+    Row::new(Group::Generic, "unlink", -2, "4.0.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(KEYS_RM)
+        .syntax("key [key ...]")
+        .summary("Removes keys, as DEL.")
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
+    handler!(del),
+);
 
 async fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -207,6 +96,26 @@ async fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(removed))
 }
 
+const EXISTS: Command = Command::new(
+    Row::new(Group::Generic, "exists", -2, "1.0.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(SEVERAL)
+        .syntax("key [key ...]")
+        .summary("Counts how many of the keys exist.")
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
+    handler!(exists),
+);
+
+const TOUCH: Command = Command::new(
+    Row::new(Group::Generic, "touch", -2, "3.2.1")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .keys(SEVERAL)
+        .syntax("key [key ...]")
+        .summary("Counts how many of the keys exist, as EXISTS.")
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
+    handler!(exists),
+);
+
 async fn exists(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut found = 0;
@@ -221,6 +130,15 @@ async fn r#type(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Simple(slot.record().map_or("none", |r| r.value.type_name()).into()))
 }
 
+const DBSIZE: Command = Command::new(
+    Row::new(Group::Server, "dbsize", 1, "1.0.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .summary("Returns the number of keys in the database.")
+        .categories(&["keyspace"])
+        .tips(&["request_policy:all_shards", "response_policy:agg_sum"]),
+    handler!(dbsize),
+);
+
 /// Counts rows, also of keys past their expiry that no job has removed yet; as Redis does.
 async fn dbsize(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -230,10 +148,30 @@ async fn dbsize(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(counts.map(|raw| i64::from_le_bytes(*raw)).sum::<i64>().max(0)))
 }
 
+const FLUSHDB: Command = Command::new(
+    Row::new(Group::Server, "flushdb", -1, "1.0.0")
+        .flags(Flags::WRITE)
+        .syntax("[flush-type: ASYNC | SYNC]")
+        .summary("Removes all keys of the database.")
+        .categories(&["keyspace", "dangerous"])
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    handler!(flushdb),
+);
+
 async fn flushdb(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush_mode(args)?;
     flush(cx, &[cx.client.db]).await
 }
+
+const FLUSHALL: Command = Command::new(
+    Row::new(Group::Server, "flushall", -1, "1.0.0")
+        .flags(Flags::WRITE)
+        .syntax("[flush-type: ASYNC | SYNC]")
+        .summary("Removes all keys of all databases.")
+        .categories(&["keyspace", "dangerous"])
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    handler!(flushall),
+);
 
 async fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush_mode(args)?;
@@ -282,13 +220,22 @@ fn flush_mode(mut args: Args<'_>) -> Result<()> {
     Ok(args.end()?)
 }
 
+const SWAPDB: Command = Command::new(
+    Row::new(Group::Server, "swapdb", 3, "4.0.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .syntax("index1 index2")
+        .summary("Swaps two databases.")
+        .categories(&["keyspace", "dangerous"]),
+    handler!(swapdb),
+);
+
 async fn swapdb(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut index = |which: &str| {
         let n = parse_i64(args.next()?).and_then(|n| i32::try_from(n).ok());
         n.ok_or_else(|| ReplyError::of(format!("ERR invalid {which} DB index")))
     };
     let (a, b) = (index("first")?, index("second")?);
-    let (a, b) = (moves::existing_database(cx, a)?, moves::existing_database(cx, b)?);
+    let (a, b) = (keys_moves::existing_database(cx, a)?, keys_moves::existing_database(cx, b)?);
     if a == b {
         return Ok(Reply::Ok);
     }

@@ -1,29 +1,58 @@
 //! RENAME, RENAMENX, COPY, MOVE: a value goes to another key.
 
 use super::args::{ArgResult, Args, parse_i64};
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::Value;
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::store::Read;
 use crate::types::object::Slot;
 use crate::types::{copy, object, staged, string};
 use bytes::Bytes;
 
+const fn second(flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { flags, begin: 2, find: FindKeys::Range { last: 0, step: 1 } }
+}
+
+const RENAMED: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "update"])];
+const RENAMED_NEW: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "insert"])];
+const COPIED: &[KeySpec] = &[one(&["RO", "access"]), second(&["OW", "update"])];
+
 const SAME_OBJECT: ReplyError = ReplyError::new("ERR source and destination objects are the same");
 const NOT_INT: ReplyError =
     ReplyError::new("ERR value is out of range, value must between -2147483648 and 2147483647");
 
-pub(super) async fn rename(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+pub(super) const RENAME: Command = Command::new(
+    Row::new(Group::Generic, "rename", 3, "1.0.0")
+        .flags(Flags::WRITE)
+        .keys(RENAMED)
+        .syntax("key newkey")
+        .summary("Renames a key; what newkey held is gone."),
+    handler!(rename),
+);
+
+async fn rename(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     match move_to(cx, args, false).await? {
         true => Ok(Reply::Ok),
         false => Err(NO_SUCH_KEY.into()),
     }
 }
 
-pub(super) async fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+pub(super) const RENAMENX: Command = Command::new(
+    Row::new(Group::Generic, "renamenx", 3, "1.0.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(RENAMED_NEW)
+        .syntax("key newkey")
+        .summary("Renames a key if newkey does not exist."),
+    handler!(renamenx),
+);
+
+async fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(move_to(cx, args, true).await?.into())
 }
 
@@ -87,7 +116,16 @@ pub(super) fn copy_options(
     Ok((db, replace))
 }
 
-pub(super) async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const COPY: Command = Command::new(
+    Row::new(Group::Generic, "copy", -3, "6.2.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY))
+        .keys(COPIED)
+        .syntax("source destination [DB destination-db] [REPLACE]")
+        .summary("Copies a key's value to another key."),
+    handler!(copy),
+);
+
+async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (from, to) = (args.next()?, args.next()?);
     let (db, replace) = copy_options(args.rest(), |raw| database(cx, raw))?;
     let db = db.unwrap_or(cx.client.db);

@@ -4,12 +4,13 @@
 //! knows and Tern does not: the copy of a small integer is not shared with others (REFCOUNT).
 
 use super::args::{Args, parse_i64};
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::{SetRep, Str, Value};
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 
 const OF_KEY: &[KeySpec] =
     &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
@@ -21,88 +22,31 @@ const INT_MAX: usize = 20;
 /// Redis shares the integers below, and answers `INT_MAX` references for them.
 const SHARED_INTS: std::ops::Range<i64> = 0..10_000;
 
-/// The container's row.
-pub const ROWS: &[Row] = &[Row {
-    name: "object",
-    arity: -2,
-    flags: Flags::NONE,
-    keys: &[],
-    group: Group::Generic,
-    since: "2.2.3",
-    syntax: "",
-    summary: "Looks at how values are stored.",
-    run: Run::Container,
-    subs: SUBS,
-}];
+/// The container.
+pub const COMMANDS: &[Command] = &[OBJECT];
 
-const SUBS: &[Row] = &[
-    Row {
-        name: "encoding",
-        arity: 3,
-        flags: Flags::READONLY,
-        keys: OF_KEY,
-        group: Group::Generic,
-        since: "2.2.3",
-        syntax: "key",
-        summary: "Returns how a value is stored, in Redis' words.",
-        run: handler!(encoding),
-        subs: &[],
-    },
-    Row {
-        name: "freq",
-        arity: 3,
-        flags: Flags::READONLY,
-        keys: OF_KEY,
-        group: Group::Generic,
-        since: "4.0.0",
-        syntax: "key",
-        summary: "Access frequencies are not kept: an error.",
-        run: handler!(freq),
-        subs: &[],
-    },
-    Row {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.or(Flags::STALE),
-        keys: &[],
-        group: Group::Generic,
-        since: "6.2.0",
-        syntax: "",
-        summary: "Lists the subcommands.",
-        run: handler!(help),
-        subs: &[],
-    },
-    Row {
-        name: "idletime",
-        arity: 3,
-        flags: Flags::READONLY,
-        keys: OF_KEY,
-        group: Group::Generic,
-        since: "2.2.3",
-        syntax: "key",
-        summary: "Access times are not kept: always 0.",
-        run: handler!(idletime),
-        subs: &[],
-    },
-    Row {
-        name: "refcount",
-        arity: 3,
-        flags: Flags::READONLY,
-        keys: OF_KEY,
-        group: Group::Generic,
-        since: "2.2.3",
-        syntax: "key",
-        summary: "Returns the number of references to a value.",
-        run: handler!(refcount),
-        subs: &[],
-    },
-];
+const SUBS: &[Command] = &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT];
+
+const OBJECT: Command = Command::container(
+    Row::new(Group::Generic, "object", -2, "2.2.3").summary("Looks at how values are stored."),
+    SUBS,
+);
 
 /// The value under the key; None answers nil.
 async fn value(cx: &Cx<'_>, mut args: Args<'_>) -> Result<Option<Value>> {
     let slot = cx.look_at(&cx.scope()?, args.next()?).await?;
     Ok(slot.record().map(|r| r.value.clone()))
 }
+
+const OBJECT_ENCODING: Command = Command::new(
+    Row::new(Group::Generic, "encoding", 3, "2.2.3")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key")
+        .summary("Returns how a value is stored, in Redis' words.")
+        .tips(&["nondeterministic_output"]),
+    handler!(encoding),
+);
 
 async fn encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let value = value(cx, args).await?;
@@ -125,6 +69,16 @@ fn as_int(raw: &[u8]) -> Option<i64> {
     (raw.len() <= INT_MAX).then(|| parse_i64(raw))?
 }
 
+const OBJECT_REFCOUNT: Command = Command::new(
+    Row::new(Group::Generic, "refcount", 3, "2.2.3")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key")
+        .summary("Returns the number of references to a value.")
+        .tips(&["nondeterministic_output"]),
+    handler!(refcount),
+);
+
 async fn refcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(match value(cx, args).await? {
         None => Reply::Nil,
@@ -135,9 +89,29 @@ async fn refcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     })
 }
 
+const OBJECT_IDLETIME: Command = Command::new(
+    Row::new(Group::Generic, "idletime", 3, "2.2.3")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key")
+        .summary("Access times are not kept: always 0.")
+        .tips(&["nondeterministic_output"]),
+    handler!(idletime),
+);
+
 async fn idletime(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(value(cx, args).await?.map_or(Reply::Nil, |_| Reply::Int(0)))
 }
+
+const OBJECT_FREQ: Command = Command::new(
+    Row::new(Group::Generic, "freq", 3, "4.0.0")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key")
+        .summary("Access frequencies are not kept: an error.")
+        .tips(&["nondeterministic_output"]),
+    handler!(freq),
+);
 
 async fn freq(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     match value(cx, args).await? {
@@ -149,6 +123,13 @@ async fn freq(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 const NO_LFU: ReplyError = ReplyError::new(
     "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
      between policies at runtime LRU and LFU data will take some time to adjust.",
+);
+
+const OBJECT_HELP: Command = Command::new(
+    Row::new(Group::Generic, "help", 2, "6.2.0")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .summary("Lists the subcommands."),
+    handler!(help),
 );
 
 async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {

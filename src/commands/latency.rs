@@ -1,10 +1,11 @@
 //! LATENCY: distributions of all commands' times, and what the latency monitor kept (`telemetry::spikes`).
 
 use super::args::{Args, quoted};
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{Flags, Group, Row, Run};
 use crate::error::{ReplyError, Result};
+use crate::spec::{Flags, Group, Row};
 use crate::telemetry::counters::CommandStats;
 use crate::telemetry::spikes::{Sample, Series};
 use crate::{handler, help};
@@ -12,70 +13,24 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-const BASE: Row = Row {
-    name: "latency",
-    arity: 2,
-    flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE),
-    keys: &[],
-    group: Group::Server,
-    since: "2.8.13",
-    syntax: "",
-    summary: "Shows how long commands take, and what took long.",
-    run: Run::Container,
-    subs: &[],
-};
+/// The container.
+pub const COMMANDS: &[Command] = &[LATENCY];
 
-/// The container's row.
-pub const ROWS: &[Row] = &[Row { arity: -2, flags: Flags::NONE, subs: SUBS, ..BASE }];
-
-const SUBS: &[Row] = &[
-    Row {
-        name: "doctor",
-        summary: "Says in words what took long, and what may help.",
-        run: handler!(doctor),
-        ..BASE
-    },
-    Row {
-        name: "graph",
-        arity: 3,
-        syntax: "event",
-        summary: "Draws the times of an event.",
-        run: handler!(graph),
-        ..BASE
-    },
+const SUBS: &[Command] = &[
+    LATENCY_DOCTOR,
+    LATENCY_GRAPH,
     help!("latency", Group::Server, "2.8.13"),
-    Row {
-        name: "histogram",
-        arity: -2,
-        since: "7.0.0",
-        syntax: "[command [command ...]]",
-        summary: "Returns how many calls of each command took at most so many microseconds.",
-        run: handler!(histogram),
-        ..BASE
-    },
-    Row {
-        name: "history",
-        arity: 3,
-        syntax: "event",
-        summary: "Returns the times of an event.",
-        run: handler!(history),
-        ..BASE
-    },
-    Row {
-        name: "latest",
-        summary: "Returns of each event the last and the longest time.",
-        run: handler!(latest),
-        ..BASE
-    },
-    Row {
-        name: "reset",
-        arity: -2,
-        syntax: "[event [event ...]]",
-        summary: "Forgets the times of all events, or of some. Returns of how many.",
-        run: handler!(reset),
-        ..BASE
-    },
+    LATENCY_HISTOGRAM,
+    LATENCY_HISTORY,
+    LATENCY_LATEST,
+    LATENCY_RESET,
 ];
+
+const LATENCY: Command = Command::container(
+    Row::new(Group::Server, "latency", -2, "2.8.13")
+        .summary("Shows how long commands take, and what took long."),
+    SUBS,
+);
 
 /// Powers of two of nanoseconds that a histogram's steps are: 1 microsecond to 18 minutes.
 const STEPS: std::ops::RangeInclusive<u32> = 10..=40;
@@ -86,6 +41,15 @@ const HEIGHT: u64 = 4;
 fn number(n: u64) -> Reply {
     Reply::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
+
+const LATENCY_HISTOGRAM: Command = Command::new(
+    Row::new(Group::Server, "histogram", -2, "7.0.0")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
+        .syntax("[command [command ...]]")
+        .summary("Returns how many calls of each command took at most so many microseconds.")
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
+    handler!(histogram),
+);
 
 /// A container's name means its subcommands. What was measured before `latency-tracking no` is shown on, as in Redis.
 async fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
@@ -114,6 +78,14 @@ fn distribution(stats: &CommandStats) -> Reply {
     ])
 }
 
+const LATENCY_LATEST: Command = Command::new(
+    Row::new(Group::Server, "latest", 2, "2.8.13")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
+        .summary("Returns of each event the last and the longest time.")
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
+    handler!(latest),
+);
+
 async fn latest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let one = |(event, series): (&'static str, Series)| {
         let last = series.samples.back().copied().unwrap_or(Sample { at: 0, took: 0 });
@@ -127,15 +99,42 @@ async fn latest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(cx.server.telemetry.spikes.all().into_iter().map(one).collect()))
 }
 
+const LATENCY_HISTORY: Command = Command::new(
+    Row::new(Group::Server, "history", 3, "2.8.13")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
+        .syntax("event")
+        .summary("Returns the times of an event.")
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
+    handler!(history),
+);
+
 async fn history(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let series = cx.server.telemetry.spikes.of(args.next()?).map(|(_, series)| series).unwrap_or_default();
     let samples = series.samples.iter().map(|s| Reply::Array(vec![number(s.at), number(s.took)]));
     Ok(Reply::Array(samples.collect()))
 }
 
+const LATENCY_RESET: Command = Command::new(
+    Row::new(Group::Server, "reset", -2, "2.8.13")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
+        .syntax("[event [event ...]]")
+        .summary("Forgets the times of all events, or of some. Returns of how many.")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    handler!(reset),
+);
+
 async fn reset(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.server.telemetry.spikes.reset(args.rest()) as i64))
 }
+
+const LATENCY_GRAPH: Command = Command::new(
+    Row::new(Group::Server, "graph", 3, "2.8.13")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
+        .syntax("event")
+        .summary("Draws the times of an event.")
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
+    handler!(graph),
+);
 
 async fn graph(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let event = args.next()?;
@@ -182,6 +181,14 @@ fn age(seconds: u64) -> String {
         _ => format!("{}d", seconds / 86_400),
     }
 }
+
+const LATENCY_DOCTOR: Command = Command::new(
+    Row::new(Group::Server, "doctor", 2, "2.8.13")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
+        .summary("Says in words what took long, and what may help.")
+        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
+    handler!(doctor),
+);
 
 async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let config = cx.server.config.get();

@@ -2,26 +2,16 @@
 
 use super::REDIS_VERSION;
 use super::args::Args;
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{Flags, Group, Row};
 use crate::env::Rng;
 use crate::error::Result;
 use crate::handler;
+use crate::spec::{Flags, Group, Row};
 
-/// The row.
-pub const ROWS: &[Row] = &[Row {
-    name: "lolwut",
-    arity: -1,
-    flags: Flags::READONLY.or(Flags::FAST),
-    keys: &[],
-    group: Group::Server,
-    since: "5.0.0",
-    syntax: "[VERSION version]",
-    summary: "Draws a picture and tells the version.",
-    run: handler!(lolwut),
-    subs: &[],
-}];
+/// The command.
+pub const COMMANDS: &[Command] = &[LOLWUT];
 
 const WIDTH: usize = 60;
 const SKY: usize = 8;
@@ -29,6 +19,14 @@ const SEA: usize = 3;
 
 /// How many numbers size the picture of a version of Redis. Ours has one size, but what is no number is refused.
 const SIZES: &[(i64, usize)] = &[(5, 3), (6, 2)];
+
+const LOLWUT: Command = Command::new(
+    Row::new(Group::Server, "lolwut", -1, "5.0.0")
+        .flags(Flags::READONLY.or(Flags::FAST))
+        .syntax("[VERSION version]")
+        .summary("Draws a picture and tells the version."),
+    handler!(lolwut),
+);
 
 /// Redis chooses the picture by its version.
 async fn lolwut(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

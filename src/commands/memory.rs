@@ -1,68 +1,45 @@
 //! MEMORY: what can be said truly of a server whose values are not in memory.
 
 use super::args::Args;
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
 use crate::error::{Result, SYNTAX};
 use crate::keyspace::Scope;
 use crate::keyspace::record::{SetRep, Value};
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::store::Read;
 use crate::telemetry::process;
 use crate::types::{object, string};
 use crate::{handler, help};
 use bytes::Bytes;
 
-const BASE: Row = Row {
-    name: "memory",
-    arity: 2,
-    flags: Flags::NONE,
-    keys: &[],
-    group: Group::Server,
-    since: "4.0.0",
-    syntax: "",
-    summary: "Looks at memory.",
-    run: Run::Container,
-    subs: &[],
-};
 const OF_KEY: &[KeySpec] =
     &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
 
-/// The container's row.
-pub const ROWS: &[Row] = &[Row { arity: -2, subs: SUBS, ..BASE }];
+/// The container.
+pub const COMMANDS: &[Command] = &[MEMORY];
 
-const SUBS: &[Row] = &[
-    Row { name: "doctor", summary: "Says where memory goes.", run: handler!(doctor), ..BASE },
+const SUBS: &[Command] = &[
+    MEMORY_DOCTOR,
     help!("memory", Group::Server, "4.0.0"),
-    Row {
-        name: "malloc-stats",
-        summary: "Would show the allocator's own report: ours has none.",
-        run: handler!(malloc_stats),
-        ..BASE
-    },
-    Row {
-        name: "purge",
-        summary: "Asks the allocator to give memory back: ours does so by itself.",
-        run: handler!(purge),
-        ..BASE
-    },
-    Row {
-        name: "stats",
-        summary: "Returns what memory is used for, in bytes.",
-        run: handler!(stats),
-        ..BASE
-    },
-    Row {
-        name: "usage",
-        arity: -3,
-        flags: Flags::READONLY,
-        keys: OF_KEY,
-        syntax: "key [SAMPLES count]",
-        summary: "Returns about how many bytes of the store a key and its value take.",
-        run: handler!(usage),
-        ..BASE
-    },
+    MEMORY_MALLOC_STATS,
+    MEMORY_PURGE,
+    MEMORY_STATS,
+    MEMORY_USAGE,
 ];
+
+const MEMORY: Command =
+    Command::container(Row::new(Group::Server, "memory", -2, "4.0.0").summary("Looks at memory."), SUBS);
+
+const MEMORY_DOCTOR: Command = Command::new(
+    Row::new(Group::Server, "doctor", 2, "4.0.0").summary("Says where memory goes.").tips(&[
+        "nondeterministic_output",
+        "request_policy:all_shards",
+        "response_policy:special",
+    ]),
+    handler!(doctor),
+);
 
 async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (store, process) = (cx.server.store.stats(), process::read());
@@ -73,14 +50,35 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(text.into()))
 }
 
+const MEMORY_MALLOC_STATS: Command = Command::new(
+    Row::new(Group::Server, "malloc-stats", 2, "4.0.0")
+        .summary("Would show the allocator's own report: ours has none.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
+    handler!(malloc_stats),
+);
+
 async fn malloc_stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(Bytes::from_static(b"Stats not supported for the current allocator")))
 }
+
+const MEMORY_PURGE: Command = Command::new(
+    Row::new(Group::Server, "purge", 2, "4.0.0")
+        .summary("Asks the allocator to give memory back: ours does so by itself.")
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    handler!(purge),
+);
 
 /// As Redis does with an allocator that it cannot ask.
 async fn purge(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Ok)
 }
+
+const MEMORY_STATS: Command = Command::new(
+    Row::new(Group::Server, "stats", 2, "4.0.0")
+        .summary("Returns what memory is used for, in bytes.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
+    handler!(stats),
+);
 
 /// Redis' names where the meaning is the same. `total.allocated` is the resident memory: see INFO.
 async fn stats(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
@@ -100,6 +98,15 @@ async fn stats(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const RECORD: u64 = 30;
 /// Bytes that a member of a chunked set takes: its share of a bitmap, of both dictionary rows and their keys.
 const MEMBER: u64 = 48;
+
+const MEMORY_USAGE: Command = Command::new(
+    Row::new(Group::Server, "usage", -3, "4.0.0")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key [SAMPLES count]")
+        .summary("Returns about how many bytes of the store a key and its value take."),
+    handler!(usage),
+);
 
 /// An estimate from what the record and the cardinality say: nothing is sampled, so SAMPLES changes nothing.
 async fn usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

@@ -3,15 +3,16 @@
 pub mod acl;
 pub mod args;
 pub mod auth;
+pub mod binding;
 pub mod cx;
 pub mod elsewhere;
 pub mod idempotent;
 pub mod mailbox;
+pub mod registry;
 pub mod reply;
 pub mod reply_codec;
 pub mod subscribers;
 pub mod syntax;
-pub mod table;
 pub mod telling;
 pub mod tracking;
 
@@ -25,6 +26,7 @@ mod float;
 pub mod bitmaps;
 pub mod client;
 mod client_kill;
+mod client_pause;
 pub mod cluster;
 pub mod command;
 mod command_docs;
@@ -69,41 +71,3 @@ pub mod transactions;
 
 /// The version of Redis whose behaviour clients may expect: HELLO, INFO.
 pub const REDIS_VERSION: &str = "7.4.0";
-
-/// The rows of all families.
-///
-/// A static, not a constant: rows are told apart by their address ([`table::index_of`]).
-pub static FAMILIES: &[&[table::Row]] = &[
-    strings::ROWS,
-    strings_newer::ROWS,
-    bitmaps::ROWS,
-    hyperloglog::ROWS,
-    keys::ROWS,
-    keys_object::ROWS,
-    dump::ROWS,
-    sort::ROWS,
-    expire::ROWS,
-    refused::ROWS,
-    scripting::ROWS,
-    scan::ROWS,
-    sets::ROWS,
-    set_algebra::ROWS,
-    transactions::ROWS,
-    idempotent::ROWS,
-    auth::ROWS,
-    acl::ROWS,
-    connection::ROWS,
-    client::ROWS,
-    cluster::ROWS,
-    server::ROWS,
-    pubsub::ROWS,
-    lolwut::ROWS,
-    debug::ROWS,
-    memory::ROWS,
-    slowlog::ROWS,
-    latency::ROWS,
-    monitor::ROWS,
-    config::ROWS,
-    command::ROWS,
-    info::ROWS,
-];

@@ -5,32 +5,22 @@
 //! Commands for administrators are left out, and passwords are hidden, as in Redis.
 
 use super::args::{Args, parse_i64};
+use super::binding::Command;
 use super::cx::{ClientState, Cx, Server};
 use super::mailbox::Mailbox;
 use super::redact::redacted;
 use super::reply::Reply;
-use super::table::{Flags, Group, Row};
 use crate::error::{ReplyError, Result};
 use crate::handler;
+use crate::spec::{Entry, Flags, Group, Row};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The row.
-pub const ROWS: &[Row] = &[Row {
-    name: "monitor",
-    arity: 1,
-    flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE),
-    keys: &[],
-    group: Group::Server,
-    since: "1.0.0",
-    syntax: "",
-    summary: "Makes the server send this connection every command that it runs, until RESET or the end.",
-    run: handler!(monitor),
-    subs: &[],
-}];
+/// The command.
+pub const COMMANDS: &[Command] = &[MONITOR];
 
 /// Bytes of an argument that a line shows.
 const SHOWN: usize = 64 << 10;
@@ -70,6 +60,13 @@ impl Monitors {
     }
 }
 
+const MONITOR: Command = Command::new(
+    Row::new(Group::Server, "monitor", 1, "1.0.0")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
+        .summary("Makes the server send this connection every command that it runs, until RESET or the end."),
+    handler!(monitor),
+);
+
 async fn monitor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     if cx.client.in_exec {
         return Err(ReplyError::new("ERR MONITOR isn't allowed for DENY BLOCKING client").into());
@@ -83,7 +80,7 @@ pub fn feed<'a>(
     server: &Server,
     client: &ClientState,
     mut db: u8,
-    ran: impl Iterator<Item = (&'static Row, &'a [Bytes], &'a Reply)>,
+    ran: impl Iterator<Item = (&'static Entry, &'a [Bytes], &'a Reply)>,
 ) {
     for (row, argv, reply) in ran {
         if row.name == "select" && *reply == Reply::Ok {

@@ -1,13 +1,9 @@
-//! CLIENT PAUSE and UNPAUSE: whether commands wait. Of this server alone: others on its store go on.
+//! Whether commands wait: CLIENT PAUSE and UNPAUSE say so (`client_pause.rs`). Of this server alone: others on its store go on.
 //!
 //! The session asks before each window (`session::pause`), so a transaction in which a pause begins runs to its end. Expired keys
 //! are absent as ever, but none is removed meanwhile.
 
-use super::args::{Args, parse_i64};
-use super::cx::Cx;
-use super::reply::Reply;
 use crate::env::Clock;
-use crate::error::{ReplyError, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -64,29 +60,4 @@ impl Pause {
         self.on.store(new.is_some(), Ordering::Release);
         self.changed.notify_waiters();
     }
-}
-
-pub(super) async fn pause(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let timeout = args.next()?;
-    let kind = match args.rest() {
-        [] => Paused::All,
-        [word] if word.eq_ignore_ascii_case(b"write") => Paused::Writes,
-        [word] if word.eq_ignore_ascii_case(b"all") => Paused::All,
-        [_] => return Err(ReplyError::new("ERR CLIENT PAUSE mode must be WRITE or ALL").into()),
-        _ => return Err(args.no_such_form().into()),
-    };
-    let ms = parse_i64(timeout).ok_or(ReplyError::new("ERR timeout is not an integer or out of range"))?;
-    let ms = u64::try_from(ms).map_err(|_| ReplyError::new("ERR timeout is negative"))?;
-    if i64::try_from(cx.now.saturating_add(ms)).is_err() {
-        return Err(ReplyError::new("ERR timeout is out of range").into());
-    }
-    if ms > 0 {
-        cx.server.pause.begin(kind, Duration::from_millis(ms), &cx.server.env.clock);
-    }
-    Ok(Reply::Ok)
-}
-
-pub(super) async fn unpause(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    cx.server.pause.end();
-    Ok(Reply::Ok)
 }

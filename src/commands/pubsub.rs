@@ -1,14 +1,15 @@
 //! Publish and subscribe. The session runs what subscribes (`session/subscriptions.rs`); who hears what is in `subscribers.rs`.
 
 use super::args::{ArgResult, Args};
+use super::binding::{Command, Run, SessionOp};
 use super::cx::Cx;
 use super::glob::{Case, Glob};
 use super::pace::Pace;
 use super::reply::Reply;
 use super::subscribers::Kind;
-use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run, SessionOp, one};
 use crate::error::{ReplyError, Result};
 use crate::keyspace::messages::Message;
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::{handler, help};
 use bytes::Bytes;
 
@@ -24,157 +25,81 @@ const SHARD: &[KeySpec] = &[one(&["not_key"])];
 const SHARDS: &[KeySpec] =
     &[KeySpec { flags: &["not_key"], begin: 1, find: FindKeys::Range { last: -1, step: 1 } }];
 
-const BASE: Row = Row {
-    name: "",
-    arity: 2,
-    flags: ASKS,
-    keys: &[],
-    group: Group::Pubsub,
-    since: "2.8.0",
-    syntax: "",
-    summary: "",
-    run: Run::Container,
-    subs: &[],
-};
+/// The commands of this family.
+pub const COMMANDS: &[Command] =
+    &[PSUBSCRIBE, PUBLISH, PUBSUB, PUNSUBSCRIBE, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, UNSUBSCRIBE];
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "psubscribe",
-        arity: -2,
-        flags: SUBSCRIBES,
-        since: "2.0.0",
-        syntax: "pattern [pattern ...]",
-        summary: "Listens to all channels whose names match patterns.",
-        run: Run::Session(SessionOp::Subscribe(Kind::Pattern)),
-        ..BASE
-    },
-    Row {
-        name: "publish",
-        arity: 3,
-        flags: PUBLISHES,
-        since: "2.0.0",
-        syntax: "channel message",
-        summary: "Sends a message to those who listen to a channel; counts those of this server.",
-        run: handler!(publish),
-        ..BASE
-    },
-    Row {
-        name: "pubsub",
-        arity: -2,
-        flags: Flags::NONE,
-        summary: "Looks at this server's channels.",
-        subs: SUBS,
-        ..BASE
-    },
-    Row {
-        name: "punsubscribe",
-        arity: -1,
-        flags: SUBSCRIBES,
-        since: "2.0.0",
-        syntax: "[pattern [pattern ...]]",
-        summary: "No longer listens to the channels of patterns, or of any pattern.",
-        run: Run::Session(SessionOp::Unsubscribe(Kind::Pattern)),
-        ..BASE
-    },
-    Row {
-        name: "spublish",
-        arity: 3,
-        flags: PUBLISHES,
-        keys: SHARD,
-        since: "7.0.0",
-        syntax: "shardchannel message",
-        summary: "Sends a message to those who listen to a shard channel; counts those of this server.",
-        run: handler!(spublish),
-        ..BASE
-    },
-    Row {
-        name: "ssubscribe",
-        arity: -2,
-        flags: SUBSCRIBES,
-        keys: SHARDS,
-        since: "7.0.0",
-        syntax: "shardchannel [shardchannel ...]",
-        summary: "Listens to shard channels.",
-        run: Run::Session(SessionOp::Subscribe(Kind::Shard)),
-        ..BASE
-    },
-    Row {
-        name: "subscribe",
-        arity: -2,
-        flags: SUBSCRIBES,
-        since: "2.0.0",
-        syntax: "channel [channel ...]",
-        summary: "Listens to channels.",
-        run: Run::Session(SessionOp::Subscribe(Kind::Channel)),
-        ..BASE
-    },
-    Row {
-        name: "sunsubscribe",
-        arity: -1,
-        flags: SUBSCRIBES,
-        keys: SHARDS,
-        since: "7.0.0",
-        syntax: "[shardchannel [shardchannel ...]]",
-        summary: "No longer listens to shard channels, or to any.",
-        run: Run::Session(SessionOp::Unsubscribe(Kind::Shard)),
-        ..BASE
-    },
-    Row {
-        name: "unsubscribe",
-        arity: -1,
-        flags: SUBSCRIBES,
-        since: "2.0.0",
-        syntax: "[channel [channel ...]]",
-        summary: "No longer listens to channels, or to any.",
-        run: Run::Session(SessionOp::Unsubscribe(Kind::Channel)),
-        ..BASE
-    },
-];
-
-const SUBS: &[Row] = &[
-    Row {
-        name: "channels",
-        arity: -2,
-        syntax: "[pattern]",
-        summary: "Lists the channels that somebody listens to on this server.",
-        run: handler!(channels),
-        ..BASE
-    },
+const SUBS: &[Command] = &[
+    PUBSUB_CHANNELS,
     help!("pubsub", Group::Pubsub, "6.2.0"),
-    Row {
-        name: "numpat",
-        summary: "Counts the patterns that somebody listens to on this server.",
-        run: handler!(numpat),
-        ..BASE
-    },
-    Row {
-        name: "numsub",
-        arity: -2,
-        syntax: "[channel [channel ...]]",
-        summary: "Counts who listens to channels on this server, not by a pattern.",
-        run: handler!(numsub),
-        ..BASE
-    },
-    Row {
-        name: "shardchannels",
-        arity: -2,
-        since: "7.0.0",
-        syntax: "[pattern]",
-        summary: "Lists the shard channels that somebody listens to on this server.",
-        run: handler!(shardchannels),
-        ..BASE
-    },
-    Row {
-        name: "shardnumsub",
-        arity: -2,
-        since: "7.0.0",
-        syntax: "[shardchannel [shardchannel ...]]",
-        summary: "Counts who listens to shard channels on this server.",
-        run: handler!(shardnumsub),
-        ..BASE
-    },
+    PUBSUB_NUMPAT,
+    PUBSUB_NUMSUB,
+    PUBSUB_SHARDCHANNELS,
+    PUBSUB_SHARDNUMSUB,
 ];
+
+const PSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "psubscribe", -2, "2.0.0")
+        .flags(SUBSCRIBES)
+        .syntax("pattern [pattern ...]")
+        .summary("Listens to all channels whose names match patterns."),
+    Run::Session(SessionOp::Subscribe(Kind::Pattern)),
+);
+
+const PUBSUB: Command = Command::container(
+    Row::new(Group::Pubsub, "pubsub", -2, "2.8.0").summary("Looks at this server's channels."),
+    SUBS,
+);
+
+const PUNSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "punsubscribe", -1, "2.0.0")
+        .flags(SUBSCRIBES)
+        .syntax("[pattern [pattern ...]]")
+        .summary("No longer listens to the channels of patterns, or of any pattern."),
+    Run::Session(SessionOp::Unsubscribe(Kind::Pattern)),
+);
+
+const SSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "ssubscribe", -2, "7.0.0")
+        .flags(SUBSCRIBES)
+        .keys(SHARDS)
+        .syntax("shardchannel [shardchannel ...]")
+        .summary("Listens to shard channels."),
+    Run::Session(SessionOp::Subscribe(Kind::Shard)),
+);
+
+const SUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "subscribe", -2, "2.0.0")
+        .flags(SUBSCRIBES)
+        .syntax("channel [channel ...]")
+        .summary("Listens to channels."),
+    Run::Session(SessionOp::Subscribe(Kind::Channel)),
+);
+
+const SUNSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "sunsubscribe", -1, "7.0.0")
+        .flags(SUBSCRIBES)
+        .keys(SHARDS)
+        .syntax("[shardchannel [shardchannel ...]]")
+        .summary("No longer listens to shard channels, or to any."),
+    Run::Session(SessionOp::Unsubscribe(Kind::Shard)),
+);
+
+const UNSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "unsubscribe", -1, "2.0.0")
+        .flags(SUBSCRIBES)
+        .syntax("[channel [channel ...]]")
+        .summary("No longer listens to channels, or to any."),
+    Run::Session(SessionOp::Unsubscribe(Kind::Channel)),
+);
+
+const PUBLISH: Command = Command::new(
+    Row::new(Group::Pubsub, "publish", 3, "2.0.0")
+        .flags(PUBLISHES)
+        .syntax("channel message")
+        .summary("Sends a message to those who listen to a channel; counts those of this server."),
+    handler!(publish),
+);
 
 async fn publish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (channel, payload) = (args.next()?, args.next()?);
@@ -182,6 +107,15 @@ async fn publish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     cx.outbox.publish(Message::Channel(name, payload));
     Ok(receivers(cx, Kind::Channel, channel).await)
 }
+
+const SPUBLISH: Command = Command::new(
+    Row::new(Group::Pubsub, "spublish", 3, "7.0.0")
+        .flags(PUBLISHES)
+        .keys(SHARD)
+        .syntax("shardchannel message")
+        .summary("Sends a message to those who listen to a shard channel; counts those of this server."),
+    handler!(spublish),
+);
 
 async fn spublish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (channel, payload) = (args.next()?, args.next()?);
@@ -210,9 +144,25 @@ async fn receivers(cx: &Cx<'_>, kind: Kind, channel: &Bytes) -> Reply {
     Reply::Int(cx.server.subscribers.receivers(kind, channel).await as i64)
 }
 
+const PUBSUB_CHANNELS: Command = Command::new(
+    Row::new(Group::Pubsub, "channels", -2, "2.8.0")
+        .flags(ASKS)
+        .syntax("[pattern]")
+        .summary("Lists the channels that somebody listens to on this server."),
+    handler!(channels),
+);
+
 async fn channels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     list(cx, Kind::Channel, args).await
 }
+
+const PUBSUB_SHARDCHANNELS: Command = Command::new(
+    Row::new(Group::Pubsub, "shardchannels", -2, "7.0.0")
+        .flags(ASKS)
+        .syntax("[pattern]")
+        .summary("Lists the shard channels that somebody listens to on this server."),
+    handler!(shardchannels),
+);
 
 async fn shardchannels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     list(cx, Kind::Shard, args).await
@@ -233,9 +183,25 @@ pub async fn read_pattern(pattern: &[u8], pace: &mut Pace) -> ArgResult<Glob> {
     if glob.is_whole() { Ok(glob) } else { Err(TOO_LONG) }
 }
 
+const PUBSUB_NUMSUB: Command = Command::new(
+    Row::new(Group::Pubsub, "numsub", -2, "2.8.0")
+        .flags(ASKS)
+        .syntax("[channel [channel ...]]")
+        .summary("Counts who listens to channels on this server, not by a pattern."),
+    handler!(numsub),
+);
+
 async fn numsub(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(counts(cx, Kind::Channel, args).await)
 }
+
+const PUBSUB_SHARDNUMSUB: Command = Command::new(
+    Row::new(Group::Pubsub, "shardnumsub", -2, "7.0.0")
+        .flags(ASKS)
+        .syntax("[shardchannel [shardchannel ...]]")
+        .summary("Counts who listens to shard channels on this server."),
+    handler!(shardnumsub),
+);
 
 async fn shardnumsub(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(counts(cx, Kind::Shard, args).await)
@@ -250,6 +216,13 @@ async fn counts(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Reply {
     }
     Reply::Array(counts)
 }
+
+const PUBSUB_NUMPAT: Command = Command::new(
+    Row::new(Group::Pubsub, "numpat", 2, "2.8.0")
+        .flags(ASKS)
+        .summary("Counts the patterns that somebody listens to on this server."),
+    handler!(numpat),
+);
 
 async fn numpat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.server.subscribers.names(Kind::Pattern) as i64))

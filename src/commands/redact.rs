@@ -1,8 +1,8 @@
 //! What must not be seen of a command line by others: passwords, and who uses which. For the slow log and MONITOR. A command line
 //! that is the argument of another one (ACL DRYRUN, COMMAND GETKEYS, IDEMPOTENT) is looked at as it would be alone.
 
-use super::table::PREFIX;
 use crate::config::is_secret;
+use crate::spec::PREFIX;
 use bytes::Bytes;
 use std::borrow::Cow;
 

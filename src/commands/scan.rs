@@ -5,17 +5,18 @@
 //! keys with the same 48 bits. 48 bits, because clients keep cursors in doubles.
 
 use super::args::{ArgResult, Args};
+use super::binding::Command;
 use super::cx::Cx;
 use super::glob::{Case, Glob, matches_all};
 use super::pace::Pace;
 use super::reply::Reply;
-use super::table::{Flags, Group, Row};
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::keyspace::packed::Packed;
 use crate::keyspace::record::{Record, Stored};
+use crate::spec::{Flags, Group, Row};
 use crate::store::{Pairs, RangeOptions, Read, key_after};
 use crate::types::object;
 use bytes::Bytes;
@@ -31,45 +32,8 @@ const SEEKS: usize = 16;
 /// Records that RANDOMKEY looks at behind a seek.
 const SEEK_ROWS: usize = 32;
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "keys",
-        arity: 2,
-        flags: Flags::READONLY.or(Flags::HEAVY),
-        keys: &[],
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "pattern",
-        summary: "Returns the names of all keys that match a pattern.",
-        run: handler!(keys),
-        subs: &[],
-    },
-    Row {
-        name: "randomkey",
-        arity: 1,
-        flags: Flags::READONLY,
-        keys: &[],
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "",
-        summary: "Returns the name of a random key.",
-        run: handler!(randomkey),
-        subs: &[],
-    },
-    Row {
-        name: "scan",
-        arity: -2,
-        flags: Flags::READONLY,
-        keys: &[],
-        group: Group::Generic,
-        since: "2.8.0",
-        syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
-        summary: "Walks over the names of the keys, a few a call.",
-        run: handler!(scan),
-        subs: &[],
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
 
 /// What SCAN, SSCAN and friends take behind the cursor.
 #[derive(Debug, Clone)]
@@ -146,6 +110,15 @@ pub fn parse_cursor(raw: &[u8]) -> ArgResult<u64> {
 }
 
 const INVALID_CURSOR: ReplyError = ReplyError::new("ERR invalid cursor");
+
+const SCAN: Command = Command::new(
+    Row::new(Group::Generic, "scan", -2, "2.8.0")
+        .flags(Flags::READONLY)
+        .syntax("cursor [MATCH pattern] [COUNT count] [TYPE type]")
+        .summary("Walks over the names of the keys, a few a call.")
+        .tips(&["nondeterministic_output", "request_policy:special"]),
+    handler!(scan),
+);
 
 async fn scan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let cursor = parse_cursor(args.next()?)?;
@@ -238,6 +211,16 @@ fn decode(s: &Scope<'_>, rows: Pairs) -> Result<Vec<(Bytes, Record)>> {
     rows.pairs.into_iter().filter_map(|row| decode(row).transpose()).collect()
 }
 
+const KEYS: Command = Command::new(
+    Row::new(Group::Generic, "keys", 2, "1.0.0")
+        .flags(Flags::READONLY.or(Flags::HEAVY))
+        .syntax("pattern")
+        .summary("Returns the names of all keys that match a pattern.")
+        .categories(&["dangerous"])
+        .tips(&["request_policy:all_shards", "nondeterministic_output_order"]),
+    handler!(keys),
+);
+
 async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut pace = Pace::default();
     let pattern = Some(args.next()?).filter(|p| !matches_all(p));
@@ -264,6 +247,14 @@ async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         }
     }
 }
+
+const RANDOMKEY: Command = Command::new(
+    Row::new(Group::Generic, "randomkey", 1, "1.0.0")
+        .flags(Flags::READONLY)
+        .summary("Returns the name of a random key.")
+        .tips(&["request_policy:all_shards", "nondeterministic_output"]),
+    handler!(randomkey),
+);
 
 /// The first key behind a random hash. Reads are snapshot: any key will do.
 async fn randomkey(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {

@@ -1,10 +1,11 @@
 //! Scripts and functions. There are none, and what would bring one or run it is refused; what asks about them is answered.
 
 use super::args::{Args, quoted};
+use super::binding::{Command, Run};
 use super::cx::Cx;
 use super::reply::Reply;
-use super::table::{FindKeys, Flags, Group, KeySpec, Row, Run};
 use crate::error::{ReplyError, Result};
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 
 const NO_SCRIPTS: Run = Run::Refuse("ERR scripts and functions are not supported by this server");
@@ -12,85 +13,212 @@ const NO_SCRIPTS: Run = Run::Refuse("ERR scripts and functions are not supported
 /// What Redis answers where nothing runs.
 const NOTHING_RUNS: Run = Run::Refuse("NOTBUSY No scripts in execution right now.");
 
-const WRITES: &[KeySpec] =
+const WRITTEN: &[KeySpec] =
     &[KeySpec { flags: &["RW", "access", "update"], begin: 2, find: FindKeys::Keynum { step: 1 } }];
-const READS: &[KeySpec] =
+const READ: &[KeySpec] =
     &[KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Keynum { step: 1 } }];
 
-const SCRIPTING: Flags = Flags::NOSCRIPT.or(Flags::STALE).or(Flags::MOVABLEKEYS);
+const RUNS: Flags = Flags::NOSCRIPT.or(Flags::STALE).or(Flags::MOVABLEKEYS);
+const READS: Flags = RUNS.or(Flags::READONLY);
+const NONE_RUNS: &str = "Runs a script. There are none.";
 
-const BASE: Row = Row::of(Group::Scripting, NO_SCRIPTS);
-
-/// A command that runs a script or a function.
-const fn script(name: &'static str, reads: bool, since: &'static str, syntax: &'static str) -> Row {
-    let flags = if reads { SCRIPTING.or(Flags::READONLY) } else { SCRIPTING };
-    let keys = if reads { READS } else { WRITES };
-    Row { keys, ..BASE.row(name, -3, flags, since, syntax, "Runs a script. There are none.") }
-}
-
-const SCRIPT: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
-const DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
-const FUNCTION: &str = "function numkeys [key [key ...]] [arg [arg ...]]";
+const ARGS_OF_SCRIPT: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
+const ARGS_OF_DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
+const ARGS_OF_FUNCTION: &str = "function numkeys [key [key ...]] [arg [arg ...]]";
 
 const OF_SCRIPTS: &str = "Manages scripts. There are none.";
 const OF_FUNCTIONS: &str = "Manages functions. There are none.";
 
-/// A subcommand of SCRIPT.
-const fn of_script(name: &'static str, arity: i32, flags: Flags, syntax: &'static str) -> Row {
-    BASE.row(name, arity, flags, "2.6.0", syntax, OF_SCRIPTS)
-}
-
-/// A subcommand of FUNCTION.
-const fn of_function(name: &'static str, arity: i32, flags: Flags, syntax: &'static str) -> Row {
-    BASE.row(name, arity, flags, "7.0.0", syntax, OF_FUNCTIONS)
-}
-
 const KILLS: Flags = Flags::NOSCRIPT.or(Flags::ALLOW_BUSY);
 
-const SCRIPT_SUBS: &[Row] = &[
-    Row { since: "3.2.0", ..of_script("debug", 3, Flags::NOSCRIPT, "<mode: YES | SYNC | NO>") },
-    of_script("exists", -3, Flags::NOSCRIPT, "sha1 [sha1 ...]").run_by(handler!(exists)),
-    of_script("flush", -2, Flags::NOSCRIPT, "[flush-type: ASYNC | SYNC]").run_by(handler!(script_flush)),
+const SCRIPT_SUBS: &[Command] = &[
+    SCRIPT_DEBUG,
+    SCRIPT_EXISTS,
+    SCRIPT_FLUSH,
     help!("script", Group::Scripting, "5.0.0"),
-    of_script("kill", 2, KILLS, "").run_by(NOTHING_RUNS),
-    of_script("load", 3, Flags::NOSCRIPT.or(Flags::STALE), "script"),
+    SCRIPT_KILL,
+    SCRIPT_LOAD,
 ];
 
 const CHANGES: Flags = Flags::WRITE.or(Flags::NOSCRIPT);
 const ADDS: Flags = CHANGES.or(Flags::DENYOOM);
 
-const FUNCTION_SUBS: &[Row] = &[
-    of_function("delete", 3, CHANGES, "library-name").run_by(Run::Refuse("ERR Library not found")),
-    of_function("dump", 2, Flags::NOSCRIPT, ""),
-    of_function("flush", -2, CHANGES, "[flush-type: ASYNC | SYNC]").run_by(handler!(function_flush)),
+const FUNCTION_SUBS: &[Command] = &[
+    FUNCTION_DELETE,
+    FUNCTION_DUMP,
+    FUNCTION_FLUSH,
     help!("function", Group::Scripting, "7.0.0"),
-    of_function("kill", 2, KILLS, "").run_by(NOTHING_RUNS),
-    of_function("list", -2, Flags::NOSCRIPT, "[LIBRARYNAME library-name-pattern] [WITHCODE]")
-        .run_by(handler!(function_list)),
-    of_function("load", -3, ADDS, "[REPLACE] function-code"),
-    of_function("restore", -3, ADDS, "serialized-value [policy: FLUSH | APPEND | REPLACE]"),
-    of_function("stats", 2, KILLS, "").run_by(handler!(stats)),
+    FUNCTION_KILL,
+    FUNCTION_LIST,
+    FUNCTION_LOAD,
+    FUNCTION_RESTORE,
+    FUNCTION_STATS,
 ];
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    script("eval", false, "2.6.0", SCRIPT),
-    script("eval_ro", true, "7.0.0", SCRIPT),
-    script("evalsha", false, "2.6.0", DIGEST),
-    script("evalsha_ro", true, "7.0.0", DIGEST),
-    script("fcall", false, "7.0.0", FUNCTION),
-    script("fcall_ro", true, "7.0.0", FUNCTION),
-    BASE.container("script", -2, "2.6.0", OF_SCRIPTS, SCRIPT_SUBS),
-    BASE.container("function", -2, "7.0.0", OF_FUNCTIONS, FUNCTION_SUBS),
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO, SCRIPT, FUNCTION];
+
+const SCRIPT_DEBUG: Command = Command::new(
+    Row::new(Group::Scripting, "debug", 3, "3.2.0")
+        .flags(Flags::NOSCRIPT)
+        .syntax("<mode: YES | SYNC | NO>")
+        .summary(OF_SCRIPTS),
+    NO_SCRIPTS,
+);
+
+const SCRIPT_KILL: Command = Command::new(
+    Row::new(Group::Scripting, "kill", 2, "2.6.0")
+        .flags(KILLS)
+        .summary(OF_SCRIPTS)
+        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
+    NOTHING_RUNS,
+);
+
+const SCRIPT_LOAD: Command = Command::new(
+    Row::new(Group::Scripting, "load", 3, "2.6.0")
+        .flags(Flags::NOSCRIPT.or(Flags::STALE))
+        .syntax("script")
+        .summary(OF_SCRIPTS)
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    NO_SCRIPTS,
+);
+
+const FUNCTION_DELETE: Command = Command::new(
+    Row::new(Group::Scripting, "delete", 3, "7.0.0")
+        .flags(CHANGES)
+        .syntax("library-name")
+        .summary(OF_FUNCTIONS)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    Run::Refuse("ERR Library not found"),
+);
+
+const FUNCTION_DUMP: Command = Command::new(
+    Row::new(Group::Scripting, "dump", 2, "7.0.0").flags(Flags::NOSCRIPT).summary(OF_FUNCTIONS),
+    NO_SCRIPTS,
+);
+
+const FUNCTION_KILL: Command = Command::new(
+    Row::new(Group::Scripting, "kill", 2, "7.0.0")
+        .flags(KILLS)
+        .summary(OF_FUNCTIONS)
+        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
+    NOTHING_RUNS,
+);
+
+const FUNCTION_LOAD: Command = Command::new(
+    Row::new(Group::Scripting, "load", -3, "7.0.0")
+        .flags(ADDS)
+        .syntax("[REPLACE] function-code")
+        .summary(OF_FUNCTIONS)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    NO_SCRIPTS,
+);
+
+const FUNCTION_RESTORE: Command = Command::new(
+    Row::new(Group::Scripting, "restore", -3, "7.0.0")
+        .flags(ADDS)
+        .syntax("serialized-value [policy: FLUSH | APPEND | REPLACE]")
+        .summary(OF_FUNCTIONS)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    NO_SCRIPTS,
+);
+
+const EVAL: Command = Command::new(
+    Row::new(Group::Scripting, "eval", -3, "2.6.0")
+        .flags(RUNS)
+        .keys(WRITTEN)
+        .syntax(ARGS_OF_SCRIPT)
+        .summary(NONE_RUNS),
+    NO_SCRIPTS,
+);
+
+const EVAL_RO: Command = Command::new(
+    Row::new(Group::Scripting, "eval_ro", -3, "7.0.0")
+        .flags(READS)
+        .keys(READ)
+        .syntax(ARGS_OF_SCRIPT)
+        .summary(NONE_RUNS),
+    NO_SCRIPTS,
+);
+
+const EVALSHA: Command = Command::new(
+    Row::new(Group::Scripting, "evalsha", -3, "2.6.0")
+        .flags(RUNS)
+        .keys(WRITTEN)
+        .syntax(ARGS_OF_DIGEST)
+        .summary(NONE_RUNS),
+    NO_SCRIPTS,
+);
+
+const EVALSHA_RO: Command = Command::new(
+    Row::new(Group::Scripting, "evalsha_ro", -3, "7.0.0")
+        .flags(READS)
+        .keys(READ)
+        .syntax(ARGS_OF_DIGEST)
+        .summary(NONE_RUNS),
+    NO_SCRIPTS,
+);
+
+const FCALL: Command = Command::new(
+    Row::new(Group::Scripting, "fcall", -3, "7.0.0")
+        .flags(RUNS)
+        .keys(WRITTEN)
+        .syntax(ARGS_OF_FUNCTION)
+        .summary(NONE_RUNS),
+    NO_SCRIPTS,
+);
+
+const FCALL_RO: Command = Command::new(
+    Row::new(Group::Scripting, "fcall_ro", -3, "7.0.0")
+        .flags(READS)
+        .keys(READ)
+        .syntax(ARGS_OF_FUNCTION)
+        .summary(NONE_RUNS),
+    NO_SCRIPTS,
+);
+
+const SCRIPT: Command =
+    Command::container(Row::new(Group::Scripting, "script", -2, "2.6.0").summary(OF_SCRIPTS), SCRIPT_SUBS);
+
+const FUNCTION: Command = Command::container(
+    Row::new(Group::Scripting, "function", -2, "7.0.0").summary(OF_FUNCTIONS),
+    FUNCTION_SUBS,
+);
+
+const SCRIPT_EXISTS: Command = Command::new(
+    Row::new(Group::Scripting, "exists", -3, "2.6.0")
+        .flags(Flags::NOSCRIPT)
+        .syntax("sha1 [sha1 ...]")
+        .summary(OF_SCRIPTS)
+        .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"]),
+    handler!(exists),
+);
 
 async fn exists(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(args.rest().iter().map(|_| Reply::Int(0)).collect()))
 }
 
+const SCRIPT_FLUSH: Command = Command::new(
+    Row::new(Group::Scripting, "flush", -2, "2.6.0")
+        .flags(Flags::NOSCRIPT)
+        .syntax("[flush-type: ASYNC | SYNC]")
+        .summary(OF_SCRIPTS)
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    handler!(script_flush),
+);
+
 async fn script_flush(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     flush(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")
 }
+
+const FUNCTION_FLUSH: Command = Command::new(
+    Row::new(Group::Scripting, "flush", -2, "7.0.0")
+        .flags(CHANGES)
+        .syntax("[flush-type: ASYNC | SYNC]")
+        .summary(OF_FUNCTIONS)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+    handler!(function_flush),
+);
 
 async fn function_flush(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if args.len() > 1 {
@@ -103,6 +231,15 @@ fn flush(mut args: Args<'_>, otherwise: &'static str) -> Result<Reply> {
     let known = args.is_empty() || args.keyword("ASYNC") || args.keyword("SYNC");
     if known && args.is_empty() { Ok(Reply::Ok) } else { Err(ReplyError::new(otherwise).into()) }
 }
+
+const FUNCTION_LIST: Command = Command::new(
+    Row::new(Group::Scripting, "list", -2, "7.0.0")
+        .flags(Flags::NOSCRIPT)
+        .syntax("[LIBRARYNAME library-name-pattern] [WITHCODE]")
+        .summary(OF_FUNCTIONS)
+        .tips(&["nondeterministic_output_order"]),
+    handler!(function_list),
+);
 
 async fn function_list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (mut name, mut code) = (false, false);
@@ -119,6 +256,15 @@ async fn function_list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     Ok(Reply::Array(Vec::new()))
 }
+
+const FUNCTION_STATS: Command = Command::new(
+    Row::new(Group::Scripting, "stats", 2, "7.0.0").flags(KILLS).summary(OF_FUNCTIONS).tips(&[
+        "nondeterministic_output",
+        "request_policy:all_shards",
+        "response_policy:special",
+    ]),
+    handler!(stats),
+);
 
 /// No function runs, and there is no engine that could run one.
 async fn stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {

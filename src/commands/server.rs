@@ -1,136 +1,59 @@
 //! Commands about the server: time, role, shutdown, and what other servers have and this one says about itself.
 
 use super::args::{Args, parse_i64};
+use super::binding::{Command, Run};
 use super::cx::{AfterReply, Cx};
 use super::info_sections::LAST_BACKUP;
 use super::reply::Reply;
-use super::table::{Flags, Group, Row, Run};
 use crate::config::AppendFsync;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
+use crate::spec::{Flags, Group, Row};
 use crate::store::Store;
 use bytes::Bytes;
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
 const SAVES: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::NO_ASYNC_LOADING);
 const OPEN: Flags = Flags::LOADING.or(Flags::STALE);
-const BASE: Row = Row {
-    name: "",
-    arity: 1,
-    flags: OPEN,
-    keys: &[],
-    group: Group::Server,
-    since: "1.0.0",
-    syntax: "",
-    summary: "",
-    run: Run::Container,
-    subs: &[],
-};
 const NO_SNAPSHOTS: Run = Run::Refuse(
     "ERR There are no snapshot files: every write is in the store before it is acknowledged, as appendfsync says",
 );
 const NO_MASTER: ReplyError = ReplyError::new(
     "ERR This server replicates no other: the store replicates, and any server on it can be written to",
 );
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "bgrewriteaof",
-        flags: SAVES,
-        summary: "Rewrites Redis' log. There is none.",
-        run: NO_SNAPSHOTS,
-        ..BASE
-    },
-    Row {
-        name: "bgsave",
-        arity: -1,
-        flags: SAVES,
-        syntax: "[SCHEDULE]",
-        summary: "Writes a snapshot file. There are none.",
-        run: NO_SNAPSHOTS,
-        ..BASE
-    },
-    Row {
-        name: "lastsave",
-        flags: OPEN.or(Flags::FAST),
-        summary: "Returns when the last backup ended, in seconds since 1970; 0 where none is known.",
-        run: handler!(lastsave),
-        ..BASE
-    },
-    Row {
-        name: "replicaof",
-        arity: 3,
-        flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING),
-        since: "5.0.0",
-        syntax: "<args: <host-port: host port> | <no-one: NO ONE>>",
-        summary: "NO ONE, which this server follows, is OK; another one is refused.",
-        run: handler!(replicaof),
-        ..BASE
-    },
-    Row {
-        name: "role",
-        flags: Flags::NOSCRIPT.or(OPEN).or(Flags::FAST),
-        since: "2.8.12",
-        summary: "Returns the role in replication: a master without replicas.",
-        run: handler!(role),
-        ..BASE
-    },
-    Row {
-        name: "save",
-        flags: SAVES.or(Flags::NO_MULTI),
-        summary: "Writes a snapshot file. There are none.",
-        run: NO_SNAPSHOTS,
-        ..BASE
-    },
-    Row {
-        name: "shutdown",
-        arity: -1,
-        flags: ADMIN.or(Flags::NO_MULTI).or(Flags::ALLOW_BUSY),
-        syntax: "[save-selector: NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
-        summary: "Finishes what runs, then stops the server.",
-        run: handler!(shutdown),
-        ..BASE
-    },
-    Row {
-        name: "slaveof",
-        arity: 3,
-        flags: Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING),
-        syntax: "<args: <host-port: host port> | <no-one: NO ONE>>",
-        summary: "Is REPLICAOF's old name.",
-        run: handler!(replicaof),
-        ..BASE
-    },
-    Row {
-        name: "time",
-        flags: OPEN.or(Flags::FAST),
-        since: "2.6.0",
-        summary: "Returns the server's time: seconds and microseconds.",
-        run: handler!(time),
-        ..BASE
-    },
-    Row {
-        name: "wait",
-        arity: 3,
-        flags: Flags::BLOCKING,
-        group: Group::Generic,
-        since: "3.0.0",
-        syntax: "numreplicas timeout",
-        summary: "Returns how many replicas have all writes: none, at once.",
-        run: handler!(wait),
-        ..BASE
-    },
-    Row {
-        name: "waitaof",
-        arity: 4,
-        flags: Flags::BLOCKING,
-        group: Group::Generic,
-        since: "7.2.0",
-        syntax: "numlocal numreplicas timeout",
-        summary: "Returns on how many disks all writes are for certain: this server's, and its replicas', at once.",
-        run: handler!(waitaof),
-        ..BASE
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] =
+    &[BGREWRITEAOF, BGSAVE, LASTSAVE, REPLICAOF, ROLE, SAVE, SHUTDOWN, SLAVEOF, TIME, WAIT, WAITAOF];
+
+const BGREWRITEAOF: Command = Command::new(
+    Row::new(Group::Server, "bgrewriteaof", 1, "1.0.0")
+        .flags(SAVES)
+        .summary("Rewrites Redis' log. There is none."),
+    NO_SNAPSHOTS,
+);
+
+const BGSAVE: Command = Command::new(
+    Row::new(Group::Server, "bgsave", -1, "1.0.0")
+        .flags(SAVES)
+        .syntax("[SCHEDULE]")
+        .summary("Writes a snapshot file. There are none."),
+    NO_SNAPSHOTS,
+);
+
+const SAVE: Command = Command::new(
+    Row::new(Group::Server, "save", 1, "1.0.0")
+        .flags(SAVES.or(Flags::NO_MULTI))
+        .summary("Writes a snapshot file. There are none."),
+    NO_SNAPSHOTS,
+);
+
+const TIME: Command = Command::new(
+    Row::new(Group::Server, "time", 1, "2.6.0")
+        .flags(OPEN.or(Flags::FAST))
+        .summary("Returns the server's time: seconds and microseconds.")
+        .tips(&["nondeterministic_output"]),
+    handler!(time),
+);
 
 async fn time(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let now = cx.server.env.clock.now_us();
@@ -140,13 +63,47 @@ async fn time(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     ]))
 }
 
+const ROLE: Command = Command::new(
+    Row::new(Group::Server, "role", 1, "2.8.12")
+        .flags(Flags::NOSCRIPT.or(OPEN).or(Flags::FAST))
+        .summary("Returns the role in replication: a master without replicas.")
+        .categories(&["admin", "dangerous"]),
+    handler!(role),
+);
+
 async fn role(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(vec![Reply::bulk_static("master"), Reply::Int(0), Reply::Array(Vec::new())]))
 }
 
+const LASTSAVE: Command = Command::new(
+    Row::new(Group::Server, "lastsave", 1, "1.0.0")
+        .flags(OPEN.or(Flags::FAST))
+        .summary("Returns when the last backup ended, in seconds since 1970; 0 where none is known.")
+        .categories(&["admin", "dangerous"])
+        .tips(&["nondeterministic_output"]),
+    handler!(lastsave),
+);
+
 async fn lastsave(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(LAST_BACKUP))
 }
+
+const REPLICAOF: Command = Command::new(
+    Row::new(Group::Server, "replicaof", 3, "5.0.0")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING))
+        .syntax("<args: <host-port: host port> | <no-one: NO ONE>>")
+        .summary("NO ONE, which this server follows, is OK; another one is refused."),
+    handler!(replicaof),
+);
+
+const SLAVEOF: Command = Command::new(
+    Row::new(Group::Server, "slaveof", 3, "1.0.0")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING))
+        .syntax("<args: <host-port: host port> | <no-one: NO ONE>>")
+        .summary("Is REPLICAOF's old name.")
+        .deprecated("5.0.0", "REPLICAOF"),
+    handler!(replicaof),
+);
 
 async fn replicaof(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (host, port) = (args.next()?, args.next()?);
@@ -158,6 +115,16 @@ async fn replicaof(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Err(NO_MASTER.into())
 }
 
+const WAIT: Command = Command::new(
+    Row::new(Group::Generic, "wait", 3, "3.0.0")
+        .flags(Flags::BLOCKING)
+        .syntax("numreplicas timeout")
+        .summary("Returns how many replicas have all writes: none, at once.")
+        .categories(&["connection"])
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+    handler!(wait),
+);
+
 /// Redis would wait until the timeout; no replica will ever come, so nothing is gained by it.
 async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     args.int()?;
@@ -167,6 +134,19 @@ async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     Ok(Reply::Int(0))
 }
+
+const WAITAOF: Command = Command::new(
+    Row::new(Group::Generic, "waitaof", 4, "7.2.0")
+        .flags(Flags::BLOCKING)
+        .syntax("numlocal numreplicas timeout")
+        .summary(
+            "Returns on how many disks all writes are for certain: this server's, and its \
+             replicas', at once.",
+        )
+        .categories(&["connection"])
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+    handler!(waitaof),
+);
 
 /// A write is acknowledged when it is durable, but for what `appendfsync` allows the embedded engine. Nothing is waited
 /// for: what is not durable then becomes so by itself.
@@ -183,6 +163,14 @@ async fn waitaof(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         matches!(server.store, Store::Local(_)) && server.config.get().appendfsync != AppendFsync::Always;
     Ok(Reply::Array(vec![Reply::Int(i64::from(!lags)), Reply::Int(0)]))
 }
+
+const SHUTDOWN: Command = Command::new(
+    Row::new(Group::Server, "shutdown", -1, "1.0.0")
+        .flags(ADMIN.or(Flags::NO_MULTI).or(Flags::ALLOW_BUSY))
+        .syntax("[save-selector: NOSAVE | SAVE] [NOW] [FORCE] [ABORT]")
+        .summary("Finishes what runs, then stops the server."),
+    handler!(shutdown),
+);
 
 /// The words only matter where there is a file to save; here they may not contradict each other.
 async fn shutdown(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {

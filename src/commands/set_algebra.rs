@@ -1,14 +1,15 @@
 //! SINTER, SUNION, SDIFF and what is made of them.
 
 use super::args::{Args, parse_i64};
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
 use super::sets::{found_reply, positive};
-use super::table::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Row, one};
 use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
+use crate::spec::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Row, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::set::algebra::{self, Found, Op};
@@ -28,118 +29,121 @@ const STORED: &[KeySpec] = &[one(&["OW", "update"]), SOURCES];
 /// Redis says of SINTERSTORE alone that it reads its destination.
 const INTER_STORED: &[KeySpec] = &[one(&["RW", "update"]), SOURCES];
 
-const fn read(name: &'static str, summary: &'static str, run: super::table::Run) -> Row {
-    Row {
-        name,
-        arity: -2,
-        flags: READS,
-        keys: KEYS_RO,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "key [key ...]",
-        summary,
-        run,
-        subs: &[],
-    }
-}
-
-const fn count(
-    name: &'static str,
-    since: &'static str,
-    syntax: &'static str,
-    summary: &'static str,
-    run: super::table::Run,
-) -> Row {
-    Row {
-        name,
-        arity: -3,
-        flags: COUNTS,
-        keys: NUMBERED,
-        group: Group::Set,
-        since,
-        syntax,
-        summary,
-        run,
-        subs: &[],
-    }
-}
-
-const fn store(name: &'static str, summary: &'static str, run: super::table::Run) -> Row {
-    Row {
-        name,
-        arity: -3,
-        flags: STORES,
-        keys: STORED,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "destination key [key ...]",
-        summary,
-        run,
-        subs: &[],
-    }
-}
-
 const COUNT_SYNTAX: &str = "numkeys key [key ...] [LIMIT limit]";
 const APPROX_SYNTAX: &str = "numkeys key [key ...] [APPROX] [LIMIT limit]";
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    read("sdiff", "Returns the members of the first set that no other set has.", handler!(sdiff)),
-    count(
-        "sdiffcard",
-        "8.10.0",
-        COUNT_SYNTAX,
-        "Counts the members of the first set that no other set has.",
-        handler!(sdiffcard),
-    ),
-    store("sdiffstore", "Stores the members of the first set that no other set has.", handler!(sdiffstore)),
-    read("sinter", "Returns the members that all sets have.", handler!(sinter)),
-    count(
-        "sintercard",
-        "7.0.0",
-        COUNT_SYNTAX,
-        "Counts the members that all sets have.",
-        handler!(sintercard),
-    ),
-    Row {
-        keys: INTER_STORED,
-        ..store("sinterstore", "Stores the members that all sets have.", handler!(sinterstore))
-    },
-    read("sunion", "Returns the members that any of the sets has.", handler!(sunion)),
-    count(
-        "sunioncard",
-        "8.10.0",
-        APPROX_SYNTAX,
-        "Counts the members that any of the sets has.",
-        handler!(sunioncard),
-    ),
-    store("sunionstore", "Stores the members that any of the sets has.", handler!(sunionstore)),
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] =
+    &[SDIFF, SDIFFCARD, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONCARD, SUNIONSTORE];
+
+const SDIFF: Command = Command::new(
+    Row::new(Group::Set, "sdiff", -2, "1.0.0")
+        .flags(READS)
+        .keys(KEYS_RO)
+        .syntax("key [key ...]")
+        .summary("Returns the members of the first set that no other set has.")
+        .tips(&["nondeterministic_output_order"]),
+    handler!(sdiff),
+);
 
 async fn sdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     answer(cx, args, Op::Diff).await
 }
+const SINTER: Command = Command::new(
+    Row::new(Group::Set, "sinter", -2, "1.0.0")
+        .flags(READS)
+        .keys(KEYS_RO)
+        .syntax("key [key ...]")
+        .summary("Returns the members that all sets have.")
+        .tips(&["nondeterministic_output_order"]),
+    handler!(sinter),
+);
+
 async fn sinter(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     answer(cx, args, Op::Inter).await
 }
+const SUNION: Command = Command::new(
+    Row::new(Group::Set, "sunion", -2, "1.0.0")
+        .flags(READS)
+        .keys(KEYS_RO)
+        .syntax("key [key ...]")
+        .summary("Returns the members that any of the sets has.")
+        .tips(&["nondeterministic_output_order"]),
+    handler!(sunion),
+);
+
 async fn sunion(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     answer(cx, args, Op::Union).await
 }
+const SDIFFCARD: Command = Command::new(
+    Row::new(Group::Set, "sdiffcard", -3, "8.10.0")
+        .flags(COUNTS)
+        .keys(NUMBERED)
+        .syntax(COUNT_SYNTAX)
+        .summary("Counts the members of the first set that no other set has."),
+    handler!(sdiffcard),
+);
+
 async fn sdiffcard(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     count_members(cx, args, Op::Diff).await
 }
+const SINTERCARD: Command = Command::new(
+    Row::new(Group::Set, "sintercard", -3, "7.0.0")
+        .flags(COUNTS)
+        .keys(NUMBERED)
+        .syntax(COUNT_SYNTAX)
+        .summary("Counts the members that all sets have."),
+    handler!(sintercard),
+);
+
 async fn sintercard(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     count_members(cx, args, Op::Inter).await
 }
+const SUNIONCARD: Command = Command::new(
+    Row::new(Group::Set, "sunioncard", -3, "8.10.0")
+        .flags(COUNTS)
+        .keys(NUMBERED)
+        .syntax(APPROX_SYNTAX)
+        .summary("Counts the members that any of the sets has."),
+    handler!(sunioncard),
+);
+
 async fn sunioncard(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     count_members(cx, args, Op::Union).await
 }
+const SDIFFSTORE: Command = Command::new(
+    Row::new(Group::Set, "sdiffstore", -3, "1.0.0")
+        .flags(STORES)
+        .keys(STORED)
+        .syntax("destination key [key ...]")
+        .summary("Stores the members of the first set that no other set has."),
+    handler!(sdiffstore),
+);
+
 async fn sdiffstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     store_members(cx, args, Op::Diff).await
 }
+const SINTERSTORE: Command = Command::new(
+    Row::new(Group::Set, "sinterstore", -3, "1.0.0")
+        .flags(STORES)
+        .keys(INTER_STORED)
+        .syntax("destination key [key ...]")
+        .summary("Stores the members that all sets have."),
+    handler!(sinterstore),
+);
+
 async fn sinterstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     store_members(cx, args, Op::Inter).await
 }
+const SUNIONSTORE: Command = Command::new(
+    Row::new(Group::Set, "sunionstore", -3, "1.0.0")
+        .flags(STORES)
+        .keys(STORED)
+        .syntax("destination key [key ...]")
+        .summary("Stores the members that any of the sets has."),
+    handler!(sunionstore),
+);
+
 async fn sunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     store_members(cx, args, Op::Union).await
 }

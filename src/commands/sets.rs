@@ -1,16 +1,17 @@
 //! Set commands on one or two keys. Algebra is in `set_algebra.rs`.
 
 use super::args::{Args, parse_i64};
+use super::binding::Command;
 use super::cx::Cx;
 use super::pace::Pace;
 use super::reply::Reply;
 use super::scan::{ScanOptions, parse_cursor};
-use super::table::{FindKeys, Flags, Group, KEY_META, KEY_RO, KeySpec, Row, one};
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::ids::MAX_MEMBER;
+use crate::spec::{FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_TAKEN, KeySpec, Row, one};
 use crate::types::object::{self, Slot};
 use crate::types::receipt::MAX_REPLY;
 use crate::types::set::algebra::Found;
@@ -25,7 +26,6 @@ const READS_FAST: Flags = READS.or(Flags::FAST);
 
 const INSERTED: &[KeySpec] = &[one(&["RW", "insert"])];
 const DELETED: &[KeySpec] = &[one(&["RW", "delete"])];
-const TAKEN: &[KeySpec] = &[one(&["RW", "access", "delete"])];
 const MOVED: &[KeySpec] = &[
     one(&["RW", "access", "delete"]),
     KeySpec { flags: &["RW", "insert"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } },
@@ -37,133 +37,22 @@ const MAX_REPEATED: u64 = 10_000_000;
 /// Members that an answer reads in the command's own transaction; of more it keeps the ids and reads them as they are sent.
 const AT_ONCE: u64 = 256;
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "sadd",
-        arity: -3,
-        flags: WRITES_FAST.or(Flags::DENYOOM),
-        keys: INSERTED,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "key member [member ...]",
-        summary: "Adds members to a set, which is created where the key is missing.",
-        run: handler!(sadd),
-        subs: &[],
-    },
-    Row {
-        name: "scard",
-        arity: 2,
-        flags: READS_FAST,
-        keys: KEY_META,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "key",
-        summary: "Returns the number of members of a set.",
-        run: handler!(scard),
-        subs: &[],
-    },
-    Row {
-        name: "sismember",
-        arity: 3,
-        flags: READS_FAST,
-        keys: KEY_META,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "key member",
-        summary: "Tells whether a set has a member.",
-        run: handler!(sismember),
-        subs: &[],
-    },
-    Row {
-        name: "smembers",
-        arity: 2,
-        flags: READS,
-        keys: KEY_RO,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "key",
-        summary: "Returns all members of a set.",
-        run: handler!(smembers),
-        subs: &[],
-    },
-    Row {
-        name: "smismember",
-        arity: -3,
-        flags: READS_FAST,
-        keys: KEY_RO,
-        group: Group::Set,
-        since: "6.2.0",
-        syntax: "key member [member ...]",
-        summary: "Tells for each of several members whether a set has it.",
-        run: handler!(smismember),
-        subs: &[],
-    },
-    Row {
-        name: "smove",
-        arity: 4,
-        flags: WRITES_FAST,
-        keys: MOVED,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "source destination member",
-        summary: "Moves a member from one set to another.",
-        run: handler!(smove),
-        subs: &[],
-    },
-    Row {
-        name: "spop",
-        arity: -2,
-        flags: WRITES_FAST,
-        keys: TAKEN,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "key [count]",
-        summary: "Removes random members from a set and returns them.",
-        run: handler!(spop),
-        subs: &[],
-    },
-    Row {
-        name: "srandmember",
-        arity: -2,
-        flags: READS,
-        keys: KEY_RO,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "key [count]",
-        summary: "Returns random members of a set; a negative count allows repetitions.",
-        run: handler!(srandmember),
-        subs: &[],
-    },
-    Row {
-        name: "srem",
-        arity: -3,
-        flags: WRITES_FAST,
-        keys: DELETED,
-        group: Group::Set,
-        since: "1.0.0",
-        syntax: "key member [member ...]",
-        summary: "Removes members from a set; the key goes with the last one.",
-        run: handler!(srem),
-        subs: &[],
-    },
-    Row {
-        name: "sscan",
-        arity: -3,
-        flags: READS,
-        keys: KEY_RO,
-        group: Group::Set,
-        since: "2.8.0",
-        syntax: "key cursor [MATCH pattern] [COUNT count]",
-        summary: "Walks over the members of a set in pages.",
-        run: handler!(sscan),
-        subs: &[],
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] =
+    &[SADD, SCARD, SISMEMBER, SMEMBERS, SMISMEMBER, SMOVE, SPOP, SRANDMEMBER, SREM, SSCAN];
 
 async fn open(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
     object::open_members(s, key).await
 }
+
+const SADD: Command = Command::new(
+    Row::new(Group::Set, "sadd", -3, "1.0.0")
+        .flags(WRITES_FAST.or(Flags::DENYOOM))
+        .keys(INSERTED)
+        .syntax("key member [member ...]")
+        .summary("Adds members to a set, which is created where the key is missing."),
+    handler!(sadd),
+);
 
 async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -178,6 +67,15 @@ async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     Ok(Reply::Int(added.cast_signed()))
 }
+
+const SREM: Command = Command::new(
+    Row::new(Group::Set, "srem", -3, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(DELETED)
+        .syntax("key member [member ...]")
+        .summary("Removes members from a set; the key goes with the last one."),
+    handler!(srem),
+);
 
 async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -201,11 +99,29 @@ fn tell_removed(s: &Scope<'_>, slot: &Slot, event: &'static str) {
     }
 }
 
+const SCARD: Command = Command::new(
+    Row::new(Group::Set, "scard", 2, "1.0.0")
+        .flags(READS_FAST)
+        .keys(KEY_META)
+        .syntax("key")
+        .summary("Returns the number of members of a set."),
+    handler!(scard),
+);
+
 async fn scard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, args.next()?).await?;
     Ok(Reply::Int(set::card(&s, slot.set()?).await?.cast_signed()))
 }
+
+const SISMEMBER: Command = Command::new(
+    Row::new(Group::Set, "sismember", 3, "1.0.0")
+        .flags(READS_FAST)
+        .keys(KEY_META)
+        .syntax("key member")
+        .summary("Tells whether a set has a member."),
+    handler!(sismember),
+);
 
 async fn sismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -213,12 +129,31 @@ async fn sismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(set::contains(&s, slot.set()?, args.next()?, cx.memo).await?.into())
 }
 
+const SMISMEMBER: Command = Command::new(
+    Row::new(Group::Set, "smismember", -3, "6.2.0")
+        .flags(READS_FAST)
+        .keys(KEY_RO)
+        .syntax("key member [member ...]")
+        .summary("Tells for each of several members whether a set has it."),
+    handler!(smismember),
+);
+
 async fn smismember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, args.next()?).await?;
     let found = set::contains_many(&s, slot.set()?, args.rest()).await?;
     Ok(Reply::Array(found.into_iter().map(Reply::from).collect()))
 }
+
+const SMEMBERS: Command = Command::new(
+    Row::new(Group::Set, "smembers", 2, "1.0.0")
+        .flags(READS)
+        .keys(KEY_RO)
+        .syntax("key")
+        .summary("Returns all members of a set.")
+        .tips(&["nondeterministic_output_order"]),
+    handler!(smembers),
+);
 
 async fn smembers(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -242,6 +177,15 @@ fn set_reply(members: Vec<Bytes>) -> Reply {
     Reply::Set(members.into_iter().map(Reply::Bulk).collect())
 }
 
+const SMOVE: Command = Command::new(
+    Row::new(Group::Set, "smove", 4, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(MOVED)
+        .syntax("source destination member")
+        .summary("Moves a member from one set to another."),
+    handler!(smove),
+);
+
 async fn smove(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let (source, target, member) = (args.next()?, args.next()?, args.rest());
@@ -264,6 +208,16 @@ async fn smove(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     Ok(Reply::Int(1))
 }
+
+const SPOP: Command = Command::new(
+    Row::new(Group::Set, "spop", -2, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(KEY_TAKEN)
+        .syntax("key [count]")
+        .summary("Removes random members from a set and returns them.")
+        .tips(&["nondeterministic_output"]),
+    handler!(spop),
+);
 
 async fn spop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut rng = cx.rng.fork();
@@ -308,6 +262,16 @@ pub(super) fn positive(raw: &[u8], line: &'static str) -> Result<u64> {
     Ok(n.ok_or(ReplyError::new(line))?)
 }
 
+const SRANDMEMBER: Command = Command::new(
+    Row::new(Group::Set, "srandmember", -2, "1.0.0")
+        .flags(READS)
+        .keys(KEY_RO)
+        .syntax("key [count]")
+        .summary("Returns random members of a set; a negative count allows repetitions.")
+        .tips(&["nondeterministic_output"]),
+    handler!(srandmember),
+);
+
 async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut rng = cx.rng.fork();
     let s = cx.scope()?;
@@ -339,6 +303,16 @@ async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     };
     drawn_reply(cx, &s, members, count.map(|_| Reply::bulks as fn(Vec<Bytes>) -> _)).await
 }
+
+const SSCAN: Command = Command::new(
+    Row::new(Group::Set, "sscan", -3, "2.8.0")
+        .flags(READS)
+        .keys(KEY_RO)
+        .syntax("key cursor [MATCH pattern] [COUNT count]")
+        .summary("Walks over the members of a set in pages.")
+        .tips(&["nondeterministic_output"]),
+    handler!(sscan),
+);
 
 async fn sscan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;

@@ -1,43 +1,24 @@
 //! SLOWLOG: the commands that took long, see `telemetry::slowlog`.
 
 use super::args::{Args, parse_i64};
+use super::binding::Command;
 use super::cx::Cx;
 use super::pace::Pace;
 use super::reply::Reply;
-use super::table::{Flags, Group, Row, Run};
 use crate::error::{ReplyError, Result};
+use crate::spec::{Flags, Group, Row};
 use crate::telemetry::slowlog::SlowCommand;
 use crate::{handler, help};
 
-const BASE: Row = Row {
-    name: "slowlog",
-    arity: 2,
-    flags: Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE),
-    keys: &[],
-    group: Group::Server,
-    since: "2.2.12",
-    syntax: "",
-    summary: "Shows the commands that took long.",
-    run: Run::Container,
-    subs: &[],
-};
+/// The container.
+pub const COMMANDS: &[Command] = &[SLOWLOG];
 
-/// The container's row.
-pub const ROWS: &[Row] = &[Row { arity: -2, flags: Flags::NONE, subs: SUBS, ..BASE }];
+const SUBS: &[Command] = &[SLOWLOG_GET, help!("slowlog", Group::Server, "6.2.0"), SLOWLOG_LEN, SLOWLOG_RESET];
 
-const SUBS: &[Row] = &[
-    Row {
-        name: "get",
-        arity: -2,
-        syntax: "[count]",
-        summary: "Returns the latest slow commands, 10 or as many as are asked for; -1 means all.",
-        run: handler!(get),
-        ..BASE
-    },
-    help!("slowlog", Group::Server, "6.2.0"),
-    Row { name: "len", summary: "Counts the slow commands that are kept.", run: handler!(len), ..BASE },
-    Row { name: "reset", summary: "Forgets them.", run: handler!(reset), ..BASE },
-];
+const SLOWLOG: Command = Command::container(
+    Row::new(Group::Server, "slowlog", -2, "2.2.12").summary("Shows the commands that took long."),
+    SUBS,
+);
 
 /// What GET shows unless it is told how many.
 const SHOWN: usize = 10;
@@ -45,6 +26,15 @@ const SHOWN: usize = 10;
 const PAGE: usize = 64;
 /// Steps of work ([`Pace`]) that an entry costs.
 const ENTRY: usize = 1 << 7;
+
+const SLOWLOG_GET: Command = Command::new(
+    Row::new(Group::Server, "get", -2, "2.2.12")
+        .flags(Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE))
+        .syntax("[count]")
+        .summary("Returns the latest slow commands, 10 or as many as are asked for; -1 means all.")
+        .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
+    handler!(get),
+);
 
 async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let count = match args.rest() {
@@ -80,9 +70,25 @@ fn entry(command: &SlowCommand) -> Reply {
     ])
 }
 
+const SLOWLOG_LEN: Command = Command::new(
+    Row::new(Group::Server, "len", 2, "2.2.12")
+        .flags(Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE))
+        .summary("Counts the slow commands that are kept.")
+        .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
+    handler!(len),
+);
+
 async fn len(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.server.telemetry.slow.len() as i64))
 }
+
+const SLOWLOG_RESET: Command = Command::new(
+    Row::new(Group::Server, "reset", 2, "2.2.12")
+        .flags(Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE))
+        .summary("Forgets them.")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    handler!(reset),
+);
 
 async fn reset(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     cx.server.telemetry.slow.reset();

@@ -4,14 +4,15 @@
 //! weight or value is missing. Bytes are compared as they are, in no language's order.
 
 use super::args::{ArgResult, Args};
+use super::binding::Command;
 use super::cx::Cx;
 use super::float;
 use super::reply::Reply;
-use super::table::{self, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::MAX_REDIS_KEY;
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::types::object::Slot;
 use crate::types::{set, string};
 use bytes::Bytes;
@@ -24,33 +25,8 @@ const SORTED: KeySpec = one(&["RO", "access"]);
 const PATTERNS: KeySpec = KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Unknown };
 const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: FindKeys::Stored };
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "sort",
-        arity: -2,
-        flags: Flags::WRITE.or(Flags::DENYOOM).or(Flags::MOVABLEKEYS).or(Flags::HEAVY),
-        keys: &[SORTED, PATTERNS, STORED],
-        group: Group::Generic,
-        since: "1.0.0",
-        syntax: "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] [order: ASC | DESC] [sorting: ALPHA] [STORE destination]",
-        summary: "Returns the members of a set in order. STORE, which makes a list, is refused.",
-        run: handler!(sort),
-        subs: &[],
-    },
-    Row {
-        name: "sort_ro",
-        arity: -2,
-        flags: Flags::READONLY.or(Flags::MOVABLEKEYS).or(Flags::HEAVY),
-        keys: &[SORTED, PATTERNS],
-        group: Group::Generic,
-        since: "7.0.0",
-        syntax: "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] [order: ASC | DESC] [sorting: ALPHA]",
-        summary: "Returns the members of a set in order.",
-        run: handler!(sort_ro),
-        subs: &[],
-    },
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[SORT, SORT_RO];
 
 const NO_LISTS: ReplyError =
     ReplyError::new("ERR SORT with STORE makes a list: this server has strings and sets only");
@@ -121,9 +97,35 @@ impl<'a> Options<'a> {
     }
 }
 
+const SORT: Command = Command::new(
+    Row::new(Group::Generic, "sort", -2, "1.0.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::MOVABLEKEYS).or(Flags::HEAVY))
+        .keys(&[SORTED, PATTERNS, STORED])
+        .syntax(
+            "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
+             [order: ASC | DESC] [sorting: ALPHA] [STORE destination]",
+        )
+        .summary("Returns the members of a set in order. STORE, which makes a list, is refused.")
+        .categories(&["set", "sortedset", "list", "dangerous"]),
+    handler!(sort),
+);
+
 async fn sort(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     sorted(cx, args, true).await
 }
+
+const SORT_RO: Command = Command::new(
+    Row::new(Group::Generic, "sort_ro", -2, "7.0.0")
+        .flags(Flags::READONLY.or(Flags::MOVABLEKEYS).or(Flags::HEAVY))
+        .keys(&[SORTED, PATTERNS])
+        .syntax(
+            "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
+             [order: ASC | DESC] [sorting: ALPHA]",
+        )
+        .summary("Returns the members of a set in order.")
+        .categories(&["set", "sortedset", "list", "dangerous"]),
+    handler!(sort_ro),
+);
 
 async fn sort_ro(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     sorted(cx, args, false).await
@@ -166,8 +168,12 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
 fn check_patterns(cx: &Cx<'_>, options: &Options<'_>, name: &str) -> ArgResult<()> {
     let by = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
     let user = cx.server.acl.get(&cx.client.user);
-    let may =
-        || table::lookup(name.as_bytes()).is_some_and(|row| user.is_some_and(|u| u.reads_all_keys(row, 1)));
+    let may = || {
+        cx.server
+            .table
+            .lookup(name.as_bytes())
+            .is_some_and(|row| user.is_some_and(|u| u.reads_all_keys(row, 1)))
+    };
     match () {
         () if !by && options.get.is_empty() || may() => Ok(()),
         () if by => Err(NO_BY),

@@ -1,16 +1,15 @@
 //! String commands. SET and its relatives that expire are in `strings_set.rs`, arithmetic is in `strings_numbers.rs`.
 
 use super::args::Args;
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
-use super::strings_numbers as numbers;
-use super::strings_set::{getdel, getex, getset, psetex, set, setex, setnx};
-use super::table::{FindKeys, one};
-use super::table::{Flags, Group, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEYS_RO, KeySpec, PAIRS_OW, Row};
+use super::{strings_numbers, strings_set};
 use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::Str;
+use crate::spec::{FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_RW, KEYS_RO, KeySpec, PAIRS_OW, Row, one};
 use crate::store::Read;
 use crate::types::{object, string};
 use bytes::Bytes;
@@ -19,275 +18,59 @@ const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
 const WRITES_FAST: Flags = WRITES.or(Flags::FAST);
 const READS_FAST: Flags = Flags::READONLY.or(Flags::FAST);
 
-const SET_KEY: &[KeySpec] = &[one(&["RW", "access", "update", "variable_flags"])];
-const CHANGED: &[KeySpec] = &[one(&["RW", "access", "update"])];
-const TAKEN: &[KeySpec] = &[one(&["RW", "access", "delete"])];
 const APPENDED: &[KeySpec] = &[one(&["RW", "insert"])];
-const INSERTED: &[KeySpec] = &[one(&["OW", "insert"])];
 const PAIRS_INSERTED: &[KeySpec] =
     &[KeySpec { flags: &["OW", "insert"], begin: 1, find: FindKeys::Range { last: -1, step: 2 } }];
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    Row {
-        name: "append",
-        arity: 3,
-        flags: WRITES_FAST,
-        keys: APPENDED,
-        group: Group::String,
-        since: "2.0.0",
-        syntax: "key value",
-        summary: "Appends to a string, which is created where the key is missing.",
-        run: handler!(append),
-        subs: &[],
-    },
-    Row {
-        name: "decr",
-        arity: 2,
-        flags: WRITES_FAST,
-        keys: CHANGED,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key",
-        summary: "Subtracts one from an integer.",
-        run: handler!(numbers::decr),
-        subs: &[],
-    },
-    Row {
-        name: "decrby",
-        arity: 3,
-        flags: WRITES_FAST,
-        keys: CHANGED,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key decrement",
-        summary: "Subtracts a number from an integer.",
-        run: handler!(numbers::decrby),
-        subs: &[],
-    },
-    Row {
-        name: "get",
-        arity: 2,
-        flags: READS_FAST,
-        keys: KEY_RO,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key",
-        summary: "Returns the string value of a key.",
-        run: handler!(get),
-        subs: &[],
-    },
-    Row {
-        name: "getdel",
-        arity: 2,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: TAKEN,
-        group: Group::String,
-        since: "6.2.0",
-        syntax: "key",
-        summary: "Returns a string and removes its key.",
-        run: handler!(getdel),
-        subs: &[],
-    },
-    Row {
-        name: "getex",
-        arity: -2,
-        flags: Flags::WRITE.or(Flags::FAST),
-        keys: CHANGED,
-        group: Group::String,
-        since: "6.2.0",
-        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
-        summary: "Returns a string and changes when it expires.",
-        run: handler!(getex),
-        subs: &[],
-    },
-    Row {
-        name: "getrange",
-        arity: 4,
-        flags: Flags::READONLY,
-        keys: KEY_RO,
-        group: Group::String,
-        since: "2.4.0",
-        syntax: "key start end",
-        summary: "Returns a part of a string.",
-        run: handler!(getrange),
-        subs: &[],
-    },
-    Row {
-        name: "getset",
-        arity: 3,
-        flags: WRITES_FAST,
-        keys: CHANGED,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key value",
-        summary: "Sets a string and returns the one before.",
-        run: handler!(getset),
-        subs: &[],
-    },
-    Row {
-        name: "incr",
-        arity: 2,
-        flags: WRITES_FAST,
-        keys: CHANGED,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key",
-        summary: "Adds one to an integer.",
-        run: handler!(numbers::incr),
-        subs: &[],
-    },
-    Row {
-        name: "incrby",
-        arity: 3,
-        flags: WRITES_FAST,
-        keys: CHANGED,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key increment",
-        summary: "Adds a number to an integer.",
-        run: handler!(numbers::incrby),
-        subs: &[],
-    },
-    Row {
-        name: "incrbyfloat",
-        arity: 3,
-        flags: WRITES_FAST,
-        keys: CHANGED,
-        group: Group::String,
-        since: "2.6.0",
-        syntax: "key increment",
-        summary: "Adds a floating point number.",
-        run: handler!(numbers::incrbyfloat),
-        subs: &[],
-    },
-    Row {
-        name: "mget",
-        arity: -2,
-        flags: READS_FAST,
-        keys: KEYS_RO,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key [key ...]",
-        summary: "Returns several strings.",
-        run: handler!(mget),
-        subs: &[],
-    },
-    Row {
-        name: "mset",
-        arity: -3,
-        flags: WRITES,
-        keys: PAIRS_OW,
-        group: Group::String,
-        since: "1.0.1",
-        syntax: "<data: key value> [key value ...]",
-        summary: "Sets several strings at once.",
-        run: handler!(mset),
-        subs: &[],
-    },
-    Row {
-        name: "msetnx",
-        arity: -3,
-        flags: WRITES,
-        keys: PAIRS_INSERTED,
-        group: Group::String,
-        since: "1.0.1",
-        syntax: "<data: key value> [key value ...]",
-        summary: "Sets several strings if none of the keys exists.",
-        run: handler!(msetnx),
-        subs: &[],
-    },
-    Row {
-        name: "psetex",
-        arity: 4,
-        flags: WRITES,
-        keys: KEY_OW,
-        group: Group::String,
-        since: "2.6.0",
-        syntax: "key milliseconds value",
-        summary: "Sets a string that expires after milliseconds.",
-        run: handler!(psetex),
-        subs: &[],
-    },
-    Row {
-        name: "set",
-        arity: -3,
-        flags: WRITES,
-        keys: SET_KEY,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key value [condition: NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
-        summary: "Sets a string, on conditions and with an expiry if asked for.",
-        run: handler!(set),
-        subs: &[],
-    },
-    Row {
-        name: "setex",
-        arity: 4,
-        flags: WRITES,
-        keys: KEY_OW,
-        group: Group::String,
-        since: "2.0.0",
-        syntax: "key seconds value",
-        summary: "Sets a string that expires after seconds.",
-        run: handler!(setex),
-        subs: &[],
-    },
-    Row {
-        name: "setnx",
-        arity: 3,
-        flags: WRITES_FAST,
-        keys: INSERTED,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key value",
-        summary: "Sets a string if the key does not exist.",
-        run: handler!(setnx),
-        subs: &[],
-    },
-    Row {
-        name: "setrange",
-        arity: 4,
-        flags: WRITES,
-        keys: KEY_RW,
-        group: Group::String,
-        since: "2.2.0",
-        syntax: "key offset value",
-        summary: "Overwrites a part of a string.",
-        run: handler!(setrange),
-        subs: &[],
-    },
-    Row {
-        name: "strlen",
-        arity: 2,
-        flags: READS_FAST,
-        keys: KEY_META,
-        group: Group::String,
-        since: "2.2.0",
-        syntax: "key",
-        summary: "Returns the length of a string in bytes.",
-        run: handler!(strlen),
-        subs: &[],
-    },
-    Row {
-        name: "substr",
-        arity: 4,
-        flags: Flags::READONLY,
-        keys: KEY_RO,
-        group: Group::String,
-        since: "1.0.0",
-        syntax: "key start end",
-        summary: "Returns a part of a string: GETRANGE's old name.",
-        run: handler!(getrange),
-        subs: &[],
-    },
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[
+    APPEND,
+    strings_numbers::DECR,
+    strings_numbers::DECRBY,
+    GET,
+    strings_set::GETDEL,
+    strings_set::GETEX,
+    GETRANGE,
+    strings_set::GETSET,
+    strings_numbers::INCR,
+    strings_numbers::INCRBY,
+    strings_numbers::INCRBYFLOAT,
+    MGET,
+    MSET,
+    MSETNX,
+    strings_set::PSETEX,
+    strings_set::SET,
+    strings_set::SETEX,
+    strings_set::SETNX,
+    SETRANGE,
+    STRLEN,
+    SUBSTR,
 ];
+
+const GET: Command = Command::new(
+    Row::new(Group::String, "get", 2, "1.0.0")
+        .flags(READS_FAST)
+        .keys(KEY_RO)
+        .syntax("key")
+        .summary("Returns the string value of a key."),
+    handler!(get),
+);
 
 async fn get(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up(&s, args.next()?).await?;
     cx.bulk(&s, &slot).await
 }
+
+const MGET: Command = Command::new(
+    Row::new(Group::String, "mget", -2, "1.0.0")
+        .flags(READS_FAST)
+        .keys(KEYS_RO)
+        .syntax("key [key ...]")
+        .summary("Returns several strings.")
+        .tips(&["request_policy:multi_shard"]),
+    handler!(mget),
+);
 
 async fn mget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
@@ -302,10 +85,30 @@ async fn mget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(replies))
 }
 
+const MSET: Command = Command::new(
+    Row::new(Group::String, "mset", -3, "1.0.1")
+        .flags(WRITES)
+        .keys(PAIRS_OW)
+        .syntax("<data: key value> [key value ...]")
+        .summary("Sets several strings at once.")
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
+    handler!(mset),
+);
+
 async fn mset(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     write_pairs(cx, pairs(&args, "mset")?).await?;
     Ok(Reply::Ok)
 }
+
+const MSETNX: Command = Command::new(
+    Row::new(Group::String, "msetnx", -3, "1.0.1")
+        .flags(WRITES)
+        .keys(PAIRS_INSERTED)
+        .syntax("<data: key value> [key value ...]")
+        .summary("Sets several strings if none of the keys exists.")
+        .tips(&["request_policy:multi_shard", "response_policy:agg_min"]),
+    handler!(msetnx),
+);
 
 async fn msetnx(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let pairs = pairs(&args, "msetnx")?;
@@ -344,10 +147,38 @@ async fn write_pairs<'a>(
     Ok(())
 }
 
+const STRLEN: Command = Command::new(
+    Row::new(Group::String, "strlen", 2, "2.2.0")
+        .flags(READS_FAST)
+        .keys(KEY_META)
+        .syntax("key")
+        .summary("Returns the length of a string in bytes."),
+    handler!(strlen),
+);
+
 async fn strlen(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let slot = cx.look_up(&cx.scope()?, args.next()?).await?;
     Ok(Reply::Int(slot.string()?.map_or(0, string::len) as i64))
 }
+
+const GETRANGE: Command = Command::new(
+    Row::new(Group::String, "getrange", 4, "2.4.0")
+        .flags(Flags::READONLY)
+        .keys(KEY_RO)
+        .syntax("key start end")
+        .summary("Returns a part of a string."),
+    handler!(getrange),
+);
+
+const SUBSTR: Command = Command::new(
+    Row::new(Group::String, "substr", 4, "1.0.0")
+        .flags(Flags::READONLY)
+        .keys(KEY_RO)
+        .syntax("key start end")
+        .summary("Returns a part of a string: GETRANGE's old name.")
+        .deprecated("2.0.0", "GETRANGE"),
+    handler!(getrange),
+);
 
 async fn getrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, start, end) = (args.next()?, args.int()?, args.int()?);
@@ -368,6 +199,15 @@ fn clamp(start: i64, end: i64, len: u64) -> (u64, u64) {
     (absolute(start), absolute(end).saturating_add(1).min(len))
 }
 
+const APPEND: Command = Command::new(
+    Row::new(Group::String, "append", 3, "2.0.0")
+        .flags(WRITES_FAST)
+        .keys(APPENDED)
+        .syntax("key value")
+        .summary("Appends to a string, which is created where the key is missing."),
+    handler!(append),
+);
+
 async fn append(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, tail) = (args.next()?, args.next()?);
     let s = cx.scope()?;
@@ -385,6 +225,15 @@ async fn append(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     s.tell(Events::STRING, "append", key);
     Ok(Reply::Int(len as i64))
 }
+
+const SETRANGE: Command = Command::new(
+    Row::new(Group::String, "setrange", 4, "2.2.0")
+        .flags(WRITES)
+        .keys(KEY_RW)
+        .syntax("key offset value")
+        .summary("Overwrites a part of a string."),
+    handler!(setrange),
+);
 
 async fn setrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, offset, patch) = (args.next()?, args.int()?, args.next()?);

@@ -5,18 +5,23 @@
 //! has been outside before and would stay there on the same side is never moved.
 
 use super::args::{ArgResult, Args, parse_i64};
+use super::binding::Command;
 use super::cx::{Cx, Protocol};
 use super::float::{self, LongDouble};
 use super::reply::Reply;
 use super::strings_set::{Ttl, store};
 use crate::config::Events;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::handler;
 use crate::keyspace::record::{Str, Value};
+use crate::spec::{Flags, Group, KEY_CHANGED, Row};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::string;
 use bytes::Bytes;
 use std::cmp::Ordering;
+
+const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
 
 const ENX_ALONE: ReplyError = ReplyError::new("ERR ENX flag requires an expiration");
 const BOUNDS_CROSS: ReplyError = ReplyError::new("ERR LBOUND can't be greater than UBOUND");
@@ -169,7 +174,20 @@ fn step<N: Number>(old: N, by: N, (lower, upper): (N, N), saturate: bool) -> Opt
     Some((new, new.minus(old)))
 }
 
-pub(super) async fn increx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const INCREX: Command = Command::new(
+    Row::new(Group::String, "increx", -2, "8.8.0")
+        .flags(WRITES.or(Flags::FAST))
+        .keys(KEY_CHANGED)
+        .syntax(
+            "key [BYFLOAT float | BYINT integer] [SATURATE] [LBOUND lowerbound] [UBOUND upperbound] \
+             [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | \
+             PERSIST] [ENX]",
+        )
+        .summary("Adds to a number inside bounds, and sets its expiry."),
+    handler!(increx),
+);
+
+async fn increx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
     let options = Options::parse(args)?;
     match options.by_float {

@@ -5,12 +5,18 @@
 //! stays Redis', because it also limits the time.
 
 use super::args::{ArgResult, Args};
+use super::binding::Command;
 use super::cx::{Cx, Server};
 use super::reply::Reply;
 use crate::error::{ReplyError, Result};
+use crate::handler;
 use crate::keyspace::record::Str;
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::types::string;
 use bytes::Bytes;
+
+const TWO: &[KeySpec] =
+    &[KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Range { last: 1, step: 1 } }];
 
 /// Pairs of bytes after which others get their turn.
 const BREATH: usize = 1 << 20;
@@ -45,7 +51,16 @@ fn options(mut args: Args<'_>) -> ArgResult<Options> {
     Ok(options)
 }
 
-pub(super) async fn lcs(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const LCS: Command = Command::new(
+    Row::new(Group::String, "lcs", -3, "7.0.0")
+        .flags(Flags::READONLY)
+        .keys(TWO)
+        .syntax("key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]")
+        .summary("Finds the longest common subsequence of two strings."),
+    handler!(lcs),
+);
+
+async fn lcs(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slots = [cx.look_up(&s, args.next()?).await?, cx.look_up(&s, args.next()?).await?];
     let [Ok(a), Ok(b)] = slots.each_ref().map(|slot| slot.string()) else {

@@ -1,33 +1,75 @@
 //! Arithmetic on strings.
 
 use super::args::{Args, parse_i64};
+use super::binding::Command;
 use super::cx::Cx;
 use super::float::{self, LongDouble};
 use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result};
+use crate::handler;
 use crate::keyspace::record::{Str, Value};
+use crate::spec::{Flags, Group, KEY_CHANGED, Row};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::string;
 use bytes::Bytes;
 
+const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
+const WRITES_FAST: Flags = WRITES.or(Flags::FAST);
+
 const OVERFLOW: ReplyError = ReplyError::new("ERR increment or decrement would overflow");
 
-pub(super) async fn incr(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const INCR: Command = Command::new(
+    Row::new(Group::String, "incr", 2, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(KEY_CHANGED)
+        .syntax("key")
+        .summary("Adds one to an integer."),
+    handler!(incr),
+);
+
+async fn incr(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     add(cx, args.next()?, 1).await
 }
 
-pub(super) async fn decr(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const DECR: Command = Command::new(
+    Row::new(Group::String, "decr", 2, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(KEY_CHANGED)
+        .syntax("key")
+        .summary("Subtracts one from an integer."),
+    handler!(decr),
+);
+
+async fn decr(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     add(cx, args.next()?, -1).await
 }
 
-pub(super) async fn incrby(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const INCRBY: Command = Command::new(
+    Row::new(Group::String, "incrby", 3, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(KEY_CHANGED)
+        .syntax("key increment")
+        .summary("Adds a number to an integer."),
+    handler!(incrby),
+);
+
+async fn incrby(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, by) = (args.next()?, args.int()?);
     add(cx, key, by).await
 }
 
-pub(super) async fn decrby(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const DECRBY: Command = Command::new(
+    Row::new(Group::String, "decrby", 3, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(KEY_CHANGED)
+        .syntax("key decrement")
+        .summary("Subtracts a number from an integer."),
+    handler!(decrby),
+);
+
+async fn decrby(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, by) = (args.next()?, args.int()?);
     let by = by.checked_neg().ok_or(ReplyError::new("ERR decrement would overflow"))?;
     add(cx, key, by).await
@@ -53,7 +95,16 @@ fn short(slot: &Slot) -> Result<Option<Option<&Bytes>>> {
     Ok(slot.string()?.map(string::inline))
 }
 
-pub(super) async fn incrbyfloat(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const INCRBYFLOAT: Command = Command::new(
+    Row::new(Group::String, "incrbyfloat", 3, "2.6.0")
+        .flags(WRITES_FAST)
+        .keys(KEY_CHANGED)
+        .syntax("key increment")
+        .summary("Adds a floating point number."),
+    handler!(incrbyfloat),
+);
+
+async fn incrbyfloat(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, by) = (args.next()?, args.next()?);
     let s = cx.scope()?;
     let mut slot = object::open(&s, key, Read::Serializable).await?;

@@ -1,15 +1,26 @@
 //! SET and its relatives: conditions, expiry, the old value.
 
 use super::args::{ArgResult, Args, parse_i64};
+use super::binding::Command;
 use super::cx::Cx;
 use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::handler;
 use crate::keyspace::Scope;
+use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_OW, KEY_TAKEN, KeySpec, Row, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::string;
 use bytes::Bytes;
+
+const NUMBERED: &[KeySpec] =
+    &[KeySpec { flags: &["OW", "update"], begin: 1, find: FindKeys::Keynum { step: 2 } }];
+
+const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
+const WRITES_FAST: Flags = WRITES.or(Flags::FAST);
+const SET_KEY: &[KeySpec] = &[one(&["RW", "access", "update", "variable_flags"])];
+const INSERTED: &[KeySpec] = &[one(&["OW", "insert"])];
 
 /// Units and base of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,7 +193,20 @@ pub(super) async fn digest(s: &Scope<'_>, slot: &Slot) -> Result<Option<String>>
     Ok(Some(format!("{:016x}", string::digest(s, value).await?)))
 }
 
-pub(super) async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const SET: Command = Command::new(
+    Row::new(Group::String, "set", -3, "1.0.0")
+        .flags(WRITES)
+        .keys(SET_KEY)
+        .syntax(
+            "key value [condition: NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest \
+             | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
+             PXAT unix-time-milliseconds | KEEPTTL]",
+        )
+        .summary("Sets a string, on conditions and with an expiry if asked for."),
+    handler!(set),
+);
+
+async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, value) = (args.next()?, args.next()?);
     let (mut when, mut ttl, mut get) = (When::Always, Ttl::Default, false);
     while !args.is_empty() {
@@ -236,7 +260,17 @@ pub(super) async fn store(
     Ok(())
 }
 
-pub(super) async fn setnx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const SETNX: Command = Command::new(
+    Row::new(Group::String, "setnx", 3, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(INSERTED)
+        .syntax("key value")
+        .summary("Sets a string if the key does not exist.")
+        .deprecated("2.6.12", "SET with NX"),
+    handler!(setnx),
+);
+
+async fn setnx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, value) = (args.next()?, args.next()?);
     let mut slot = object::open(&cx.scope()?, key, Read::Serializable).await?;
     let absent = !slot.exists();
@@ -246,11 +280,31 @@ pub(super) async fn setnx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> 
     Ok(absent.into())
 }
 
-pub(super) async fn setex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+pub(super) const SETEX: Command = Command::new(
+    Row::new(Group::String, "setex", 4, "2.0.0")
+        .flags(WRITES)
+        .keys(KEY_OW)
+        .syntax("key seconds value")
+        .summary("Sets a string that expires after seconds.")
+        .deprecated("2.6.12", "SET with EX"),
+    handler!(setex),
+);
+
+async fn setex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     set_expiring(cx, args, Unit::Ex, "setex").await
 }
 
-pub(super) async fn psetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+pub(super) const PSETEX: Command = Command::new(
+    Row::new(Group::String, "psetex", 4, "2.6.0")
+        .flags(WRITES)
+        .keys(KEY_OW)
+        .syntax("key milliseconds value")
+        .summary("Sets a string that expires after milliseconds.")
+        .deprecated("2.6.12", "SET with PX"),
+    handler!(psetex),
+);
+
+async fn psetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     set_expiring(cx, args, Unit::Px, "psetex").await
 }
 
@@ -262,7 +316,17 @@ async fn set_expiring(cx: &mut Cx<'_>, mut args: Args<'_>, unit: Unit, command: 
     Ok(Reply::Ok)
 }
 
-pub(super) async fn getset(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const GETSET: Command = Command::new(
+    Row::new(Group::String, "getset", 3, "1.0.0")
+        .flags(WRITES_FAST)
+        .keys(KEY_CHANGED)
+        .syntax("key value")
+        .summary("Sets a string and returns the one before.")
+        .deprecated("6.2.0", "SET with GET"),
+    handler!(getset),
+);
+
+async fn getset(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, value) = (args.next()?, args.next()?);
     let s = cx.scope()?;
     let mut slot = cx.look_up(&s, key).await?;
@@ -271,7 +335,16 @@ pub(super) async fn getset(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
     Ok(old)
 }
 
-pub(super) async fn getdel(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const GETDEL: Command = Command::new(
+    Row::new(Group::String, "getdel", 2, "6.2.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(KEY_TAKEN)
+        .syntax("key")
+        .summary("Returns a string and removes its key."),
+    handler!(getdel),
+);
+
+async fn getdel(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = cx.look_up(&s, args.next()?).await?;
     let old = cx.bulk(&s, &slot).await?;
@@ -279,7 +352,19 @@ pub(super) async fn getdel(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
     Ok(old)
 }
 
-pub(super) async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+pub(super) const GETEX: Command = Command::new(
+    Row::new(Group::String, "getex", -2, "6.2.0")
+        .flags(Flags::WRITE.or(Flags::FAST))
+        .keys(KEY_CHANGED)
+        .syntax(
+            "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT \
+             unix-time-milliseconds | PERSIST]",
+        )
+        .summary("Returns a string and changes when it expires."),
+    handler!(getex),
+);
+
+async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
     let mut ttl = Ttl::Default;
     while !args.is_empty() {
@@ -326,8 +411,21 @@ fn msetex_arguments<'a>(mut args: Args<'a>) -> ArgResult<Pairs<'a>> {
     Ok((pairs, when, ttl))
 }
 
+pub(super) const MSETEX: Command = Command::new(
+    Row::new(Group::String, "msetex", -4, "8.4.0")
+        .flags(WRITES.or(Flags::MOVABLEKEYS))
+        .keys(NUMBERED)
+        .syntax(
+            "numkeys <data: key value> [key value ...] [NX | XX] [EX seconds | PX milliseconds | \
+             EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        )
+        .summary("Sets strings together with an expiry, all of them or none.")
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
+    handler!(msetex),
+);
+
 /// All pairs or none: NX wants that none of the keys exists, XX that all do.
-pub(super) async fn msetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+async fn msetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let (pairs, when, ttl) = msetex_arguments(args)?;
     let expiry = ttl.resolve(cx.now, "msetex")?;
     let pairs = || pairs.chunks_exact(2).filter_map(|pair| pair.first().zip(pair.get(1)));

@@ -1,48 +1,41 @@
 //! Rows of MULTI and its family. The session runs them (`session/transaction.rs`): they decide about what follows them.
 
-use super::table::{Flags, Group, KeySpec, Row, Run, SessionOp, all};
+use super::binding::{Command, Run, SessionOp};
+use crate::spec::{Flags, Group, Row, all};
 
 const FLAGS: Flags =
     Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::FAST).or(Flags::ALLOW_BUSY);
 
-/// Rows of this family.
-pub const ROWS: &[Row] = &[
-    row("multi", 1, FLAGS, &[], "1.2.0", "", "Starts a transaction.", SessionOp::Multi),
-    row(
-        "exec",
-        1,
-        Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::SKIP_SLOWLOG),
-        &[],
-        "1.2.0",
-        "",
-        "Runs the commands of a transaction.",
-        SessionOp::Exec,
-    ),
-    row("discard", 1, FLAGS, &[], "2.0.0", "", "Gives up a transaction.", SessionOp::Discard),
-    row(
-        "watch",
-        -2,
-        FLAGS,
-        &[all(&["RO"])],
-        "2.2.0",
-        "key [key ...]",
-        "Makes the next transaction depend on keys not changing.",
-        SessionOp::Watch,
-    ),
-    row("unwatch", 1, FLAGS, &[], "2.2.0", "", "Forgets the watched keys.", SessionOp::Unwatch),
-];
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[MULTI, EXEC, DISCARD, WATCH, UNWATCH];
 
-#[allow(clippy::too_many_arguments)]
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: &'static [KeySpec],
-    since: &'static str,
-    syntax: &'static str,
-    summary: &'static str,
-    op: SessionOp,
-) -> Row {
-    let run = Run::Session(op);
-    Row { name, arity, flags, keys, group: Group::Transactions, since, syntax, summary, run, subs: &[] }
-}
+const MULTI: Command = Command::new(
+    Row::new(Group::Transactions, "multi", 1, "1.2.0").flags(FLAGS).summary("Starts a transaction."),
+    Run::Session(SessionOp::Multi),
+);
+
+const EXEC: Command = Command::new(
+    Row::new(Group::Transactions, "exec", 1, "1.2.0")
+        .flags(Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::SKIP_SLOWLOG))
+        .summary("Runs the commands of a transaction."),
+    Run::Session(SessionOp::Exec),
+);
+
+const DISCARD: Command = Command::new(
+    Row::new(Group::Transactions, "discard", 1, "2.0.0").flags(FLAGS).summary("Gives up a transaction."),
+    Run::Session(SessionOp::Discard),
+);
+
+const WATCH: Command = Command::new(
+    Row::new(Group::Transactions, "watch", -2, "2.2.0")
+        .flags(FLAGS)
+        .keys(&[all(&["RO"])])
+        .syntax("key [key ...]")
+        .summary("Makes the next transaction depend on keys not changing."),
+    Run::Session(SessionOp::Watch),
+);
+
+const UNWATCH: Command = Command::new(
+    Row::new(Group::Transactions, "unwatch", 1, "2.2.0").flags(FLAGS).summary("Forgets the watched keys."),
+    Run::Session(SessionOp::Unwatch),
+);

@@ -3,9 +3,10 @@
 use super::staging::Prepared;
 use super::{Call, Done, Forced, Job, Unit, Watched};
 use crate::commands::args::Args;
+use crate::commands::binding::Run;
 use crate::commands::cx::{AfterReply, ClientState, Cx, Server};
+use crate::commands::registry::run_of;
 use crate::commands::reply::Reply;
-use crate::commands::table::{self, Flags, Run};
 use crate::env::Rng;
 use crate::error::{Error, ReplyError, StoreError};
 use crate::keyspace::Scope;
@@ -14,6 +15,7 @@ use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::{Prefix, ReceiptName, root};
 use crate::keyspace::life::Lives;
 use crate::keyspace::messages::{Message, Outbox};
+use crate::spec::{Flags, keys_of};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::{LookupTally, Lookups};
 use crate::types::memo::Memo;
@@ -127,7 +129,7 @@ impl<'a> Batch<'a> {
             let Some(db) = self.catalog.prefix(unit.client.db) else { continue };
             rows.extend(self.receipts(unit).await);
             for call in &unit.calls {
-                let keys = table::keys_of(call.row, &call.argv).unwrap_or_default();
+                let keys = keys_of(call.row, &call.argv).unwrap_or_default();
                 if let Some(members) = members_of(call)
                     && let Some(key) = keys.first()
                 {
@@ -276,7 +278,7 @@ impl<'a> Batch<'a> {
         client: &mut ClientState,
         staged: &[Staged],
     ) -> Option<Result<Reply, Error>> {
-        let Run::Handler(run) = call.row.run else {
+        let Run::Handler(run) = run_of(call.row) else {
             return Some(Err(ReplyError::new("ERR this command cannot run here").into()));
         };
         let mut cx = Cx {

@@ -33,12 +33,12 @@ mod watch;
 
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::reply::Reply;
-use crate::commands::table::{self, Flags, Row};
 use crate::commands::{large, monitor};
 use crate::env::free;
 use crate::error::{Error, ReplyError};
 use crate::keyspace::fences::DATABASES;
 use crate::keyspace::keys::hash;
+use crate::spec::{Entry, Flags, keys_of, written_keys};
 use crate::telemetry::Outcome;
 use crate::telemetry::counters::Lookups;
 use attempt::{Attempts, Slot};
@@ -64,7 +64,7 @@ const HEAVY_SLOTS: usize = 8;
 #[derive(Clone)]
 pub struct Call {
     /// Its row.
-    pub row: &'static Row,
+    pub row: &'static Entry,
     /// All arguments, the name first.
     pub argv: Vec<Bytes>,
     /// How many of them are names (2 for a subcommand).
@@ -135,14 +135,14 @@ impl Unit {
 
     /// Hashes of the keys that it may read or write.
     fn touched(&self) -> Vec<u64> {
-        let named = self.calls.iter().filter_map(|c| table::keys_of(c.row, &c.argv)).flatten();
+        let named = self.calls.iter().filter_map(|c| keys_of(c.row, &c.argv)).flatten();
         named.chain(self.watches.iter().map(|w| &w.key)).map(|key| hash(key)).collect()
     }
 
     /// Hashes of the keys that it may write; what writes and names none is about databases.
     fn written(&self) -> Vec<u64> {
         let writes = || self.calls.iter().filter(|c| c.row.is_write());
-        let keys = writes().flat_map(|c| table::written_keys(c.row, &c.argv)).map(|key| hash(key));
+        let keys = writes().flat_map(|c| written_keys(c.row, &c.argv)).map(|key| hash(key));
         let databases = writes().any(|c| c.row.keys.is_empty()).then_some(DATABASES);
         keys.chain(databases).collect()
     }
@@ -306,7 +306,7 @@ impl Executor {
                 }
                 _ => Outcome::Done,
             };
-            telemetry.command(table::index_of(call.row), took, tracked, outcome);
+            telemetry.command(call.row.index, took, tracked, outcome);
         }
         if done.replies.is_some() {
             slow::note(&self.server, &done.client, &done.ran, took);
@@ -341,7 +341,7 @@ impl Executor {
 pub(crate) mod fixtures {
     use super::{Call, Done, Forced, Job, Unit};
     use crate::commands::cx::ClientState;
-    use crate::commands::table;
+    use crate::commands::registry::table;
     use bytes::Bytes;
     use std::time::Duration;
     use tokio::sync::oneshot;
@@ -349,7 +349,7 @@ pub(crate) mod fixtures {
     /// One command, whose words stand between spaces.
     pub(crate) fn call(line: &str) -> Call {
         let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+        let (row, names) = table().resolve(&argv).and_then(Result::ok).unwrap();
         Call { row, argv, names, id: None }
     }
 

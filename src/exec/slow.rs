@@ -3,7 +3,7 @@
 use super::Call;
 use crate::commands::cx::{ClientState, Server};
 use crate::commands::redact::redacted;
-use crate::commands::table::Flags;
+use crate::spec::Flags;
 use crate::telemetry::slowlog::{SlowCommand, cut};
 use crate::telemetry::spikes::Sample;
 use std::time::Duration;

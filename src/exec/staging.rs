@@ -12,12 +12,12 @@ use super::Call;
 use crate::commands::args::parse_i64;
 use crate::commands::cx::Server;
 use crate::commands::large::{self, Outcome};
-use crate::commands::table::{self, Group};
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::collector::Round;
 use crate::keyspace::ids;
 use crate::keyspace::keys::Prefix;
+use crate::spec::{Group, keys_of, written_keys};
 use crate::store::MAX_TRANSACTION;
 use crate::types::set::small::{MAX_INTS, may_be_small};
 use crate::types::set::stage as sets;
@@ -172,14 +172,14 @@ struct Written<'a> {
 impl<'a> Written<'a> {
     /// None of the call's keys.
     fn spares(&self, call: &Call) -> bool {
-        let own = || table::keys_of(call.row, &call.argv).unwrap_or_default();
+        let own = || keys_of(call.row, &call.argv).unwrap_or_default();
         !self.anything && !own().iter().any(|key| self.keys.contains(key))
     }
 
     /// One more call.
     fn by(&mut self, call: &'a Call) {
         if call.row.is_write() {
-            let written = table::written_keys(call.row, &call.argv);
+            let written = written_keys(call.row, &call.argv);
             self.anything |= written.is_empty();
             self.keys.extend(written);
         }

@@ -2,7 +2,7 @@
 
 use super::{Call, Unit};
 use crate::commands::cx::Server;
-use crate::commands::table::{self, Flags};
+use crate::spec::{Flags, keys_of};
 
 /// Before a unit runs: what it reads of what its client wants to be remembered.
 pub(super) async fn remember(server: &Server, unit: &mut Unit) {
@@ -12,7 +12,7 @@ pub(super) async fn remember(server: &Server, unit: &mut Unit) {
     }
     for call in &unit.calls {
         if mode.wants() && call.row.flags.has(Flags::READONLY) {
-            let keys = table::keys_of(call.row, &call.argv).unwrap_or_default();
+            let keys = keys_of(call.row, &call.argv).unwrap_or_default();
             server.tracking.remember(unit.client.id, &keys).await;
         }
         // CLIENT CACHING holds until the next command that is not CLIENT, or until EXEC.

@@ -6,10 +6,12 @@
 
 use crate::commands::acl::{Denied, User};
 use crate::commands::args::{MAX_QUOTED, quoted_up_to};
+use crate::commands::binding::{Run, SessionOp};
 use crate::commands::elsewhere;
 use crate::commands::idempotent::{check_id, may_run};
-use crate::commands::table::{self, Flags, PREFIX, Row, Run, SessionOp};
+use crate::commands::registry::{run_of, table};
 use crate::error::ReplyError;
+use crate::spec::{Entry, Flags, Form, PREFIX};
 use bytes::Bytes;
 
 /// A command that is not allowed before AUTH.
@@ -48,27 +50,26 @@ pub(super) enum Verdict {
     /// Run this row.
     Pass {
         /// The row.
-        row: &'static Row,
+        row: &'static Entry,
         /// So many leading arguments are names.
         names: usize,
         /// An id and its command stand in front of them ([`PREFIX`]).
         under_id: bool,
     },
     /// The user may not do this with this row.
-    Deny(&'static Row, Denied),
+    Deny(&'static Entry, Denied),
     /// Redis has this command, and this server does not.
     Missing(&'static str, ReplyError),
     /// Refused, where the command exists with its row.
-    Refuse(Option<&'static Row>, ReplyError),
+    Refuse(Option<&'static Entry>, ReplyError),
     /// A browser was made to talk to us: close without a word.
     Attack,
 }
 
 /// A request whose row is known.
 struct Request<'a> {
-    row: &'static Row,
+    row: &'static Entry,
     argv: &'a [Bytes],
-    names: usize,
     standing: Standing<'a>,
 }
 
@@ -79,15 +80,15 @@ const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi, while_s
 
 /// Finds the row of `argv` (not empty) and asks all gates.
 pub(super) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
-    let (row, names) = match table::resolve(argv) {
+    let (row, names) = match table().resolve(argv) {
         None => return unknown(argv),
         Some(Err(container)) => return Verdict::Refuse(Some(container), subcommand(container, argv)),
         Some(Ok(found)) => found,
     };
-    if matches!(row.run, Run::Prefix) {
+    if row.form == Form::Prefix {
         return under_id(row, argv, standing);
     }
-    let request = Request { row, argv, names, standing };
+    let request = Request { row, argv, standing };
     if let Some(e) = GATES.iter().find_map(|gate| gate(&request).err()) {
         return Verdict::Refuse(Some(row), e);
     }
@@ -98,7 +99,7 @@ pub(super) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
 }
 
 /// What the gates say of the command behind an id. It is refused where no retry could be answered for it.
-fn under_id(prefix: &'static Row, argv: &[Bytes], standing: Standing<'_>) -> Verdict {
+fn under_id(prefix: &'static Entry, argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     let (id, inner) = match argv.split_at_checked(PREFIX) {
         Some(([_, id], inner)) if !inner.is_empty() => (id, inner),
         _ => return Verdict::Refuse(Some(prefix), wrong_arity(prefix.name)),
@@ -115,11 +116,11 @@ fn under_id(prefix: &'static Row, argv: &[Bytes], standing: Standing<'_>) -> Ver
     }
     match verdict {
         Verdict::Pass { row, under_id: true, .. } => Verdict::Refuse(Some(row), not_under_id(prefix.name)),
-        Verdict::Pass { row, names, .. } if !may_run(row) => {
-            Verdict::Refuse(Some(row), not_under_id(&label(row, names, inner)))
+        Verdict::Pass { row, .. } if !may_run(row, run_of(row)) => {
+            Verdict::Refuse(Some(row), not_under_id(&row.label))
         }
         Verdict::Pass { row, .. }
-            if standing.in_multi && !matches!(row.run, Run::Session(SessionOp::Exec)) =>
+            if standing.in_multi && !matches!(run_of(row), Run::Session(SessionOp::Exec)) =>
         {
             Verdict::Refuse(Some(row), ID_IN_MULTI)
         }
@@ -137,7 +138,7 @@ fn arity(r: &Request<'_>) -> Result<(), ReplyError> {
     if r.row.accepts(r.argv.len()) {
         return Ok(());
     }
-    Err(wrong_arity(&label(r.row, r.names, r.argv)))
+    Err(wrong_arity(&r.row.label))
 }
 
 fn protected(r: &Request<'_>) -> Result<(), ReplyError> {
@@ -154,19 +155,12 @@ fn outside_multi(r: &Request<'_>) -> Result<(), ReplyError> {
 
 fn while_subscribed(r: &Request<'_>) -> Result<(), ReplyError> {
     use SessionOp::{Quit, Reset, Subscribe, Unsubscribe};
-    let allowed = matches!(r.row.run, Run::Session(Subscribe(_) | Unsubscribe(_) | Quit | Reset));
+    let allowed = matches!(run_of(r.row), Run::Session(Subscribe(_) | Unsubscribe(_) | Quit | Reset));
     if !r.standing.only_listens || allowed || r.row.name == "ping" {
         return Ok(());
     }
-    let label = label(r.row, r.names, r.argv);
+    let label = &r.row.label;
     Err(ReplyError::of(format!("ERR Can't execute '{label}': {ONLY_LISTENS}")))
-}
-
-/// The row's name, of a subcommand with its container's.
-pub(super) fn label(row: &Row, names: usize, argv: &[Bytes]) -> String {
-    let container = argv.first().filter(|_| names == 2).and_then(|name| table::lookup(name));
-    let container = container.map(|c| format!("{}|", c.name)).unwrap_or_default();
-    format!("{container}{}", row.name)
 }
 
 fn wrong_arity(label: &str) -> ReplyError {
@@ -174,7 +168,7 @@ fn wrong_arity(label: &str) -> ReplyError {
 }
 
 /// A container without a subcommand, or with one that it does not have.
-fn subcommand(container: &Row, argv: &[Bytes]) -> ReplyError {
+fn subcommand(container: &Entry, argv: &[Bytes]) -> ReplyError {
     let Some(sub) = argv.get(1) else { return wrong_arity(container.name) };
     let name = container.name.to_ascii_uppercase();
     ReplyError::of(format!("ERR unknown subcommand '{}'. Try {name} HELP.", quoted_up_to(sub, MAX_QUOTED)))
@@ -219,9 +213,8 @@ mod tests {
     fn said(line: &str, standing: Standing<'_>) -> String {
         let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         match check(&argv, standing) {
-            Verdict::Pass { row, names, under_id } => {
-                let inner = argv.get(if under_id { PREFIX } else { 0 }..).unwrap_or_default();
-                format!("{}{}", label(row, names, inner), if under_id { "+" } else { "" })
+            Verdict::Pass { row, under_id, .. } => {
+                format!("{}{}", row.label, if under_id { "+" } else { "" })
             }
             Verdict::Deny(row, _) => format!("denied {}", row.name),
             Verdict::Refuse(row, e) => {
@@ -316,7 +309,7 @@ mod tests {
 
     #[test]
     fn rights_are_asked_last_and_of_the_prefix_too() {
-        let mut user = User::new(false);
+        let mut user = User::new(table(), false);
         let limited = |user: &User, line: &str, authenticated| {
             said(line, Standing { authenticated, rights: Some(user), ..OPEN })
         };

@@ -17,15 +17,17 @@ mod tracking;
 mod transaction;
 
 use crate::commands::acl::Rights;
+use crate::commands::binding::{Run, SessionOp};
 use crate::commands::cx::{AfterReply, ClientState, Protocol, ReplyMode};
 use crate::commands::debug;
 use crate::commands::monitor;
+use crate::commands::registry::run_of;
 use crate::commands::reply::Reply;
-use crate::commands::table::{self, PREFIX, Run, SessionOp};
 use crate::config::Allowed;
 use crate::env::{aside, each_aside};
 use crate::error::ReplyError;
 use crate::exec::{Call, Done, Executor, LARGE, Unit, slow};
+use crate::spec::{Entry, Form, PREFIX};
 use crate::telemetry::Outcome;
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
@@ -172,12 +174,12 @@ impl Session {
         };
         match gate::check(&argv, standing) {
             Verdict::Pass { row, names, under_id } => {
-                self.client.handle.on_command(table::index_of(row));
+                self.client.handle.on_command(row.index);
                 let id = if under_id { argv.drain(..PREFIX).next_back() } else { None };
                 self.accept(Call { row, argv, names, id })
             }
             Verdict::Deny(row, denied) => {
-                self.client.handle.on_refusal(Some(table::index_of(row)));
+                self.client.handle.on_refusal(Some(row.index));
                 let reply = self.deny(row, &denied, &argv);
                 self.fix(reply)
             }
@@ -187,7 +189,7 @@ impl Session {
             }
             Verdict::Refuse(row, error) => {
                 if let Some(row) = row {
-                    self.executor.server().telemetry.rejected(table::index_of(row));
+                    self.executor.server().telemetry.rejected(row.index);
                 }
                 self.reject(row, error)
             }
@@ -201,12 +203,12 @@ impl Session {
     }
 
     /// What the gates refuse, of a command that exists with its row.
-    fn reject(&mut self, row: Option<&'static table::Row>, error: ReplyError) -> Room {
+    fn reject(&mut self, row: Option<&'static Entry>, error: ReplyError) -> Room {
         self.executor.server().telemetry.error(error.code());
         // Of a subcommand that does not exist its container is known.
-        let shown = row.filter(|row| !matches!(row.run, Run::Container));
-        self.client.handle.on_refusal(shown.map(table::index_of));
-        let reply = self.refuse(row.map(|r| r.run), error);
+        let shown = row.filter(|row| row.form != Form::Container);
+        self.client.handle.on_refusal(shown.map(|row| row.index));
+        let reply = self.refuse(row.map(run_of), error);
         self.fix(reply)
     }
 
@@ -326,13 +328,13 @@ impl Session {
             multi.queue(call);
             return self.fix(transaction::QUEUED);
         }
-        match call.row.run {
+        match run_of(call.row) {
             Run::Session(op) => self.next = Some(Next::Op(op, call)),
             Run::Refuse(line) => {
                 let error = ReplyError::new(line);
                 let telemetry = &self.executor.server().telemetry;
                 telemetry.error(error.code());
-                telemetry.rejected(table::index_of(call.row));
+                telemetry.rejected(call.row.index);
                 return self.fix(Reply::Error(error));
             }
             _ if call.is_heavy() => self.next = Some(Next::Alone(call)),
@@ -454,7 +456,7 @@ impl Session {
         }
         let took = clock.monotonic() - start;
         let tracked = executor.server().config.get().latency_tracking;
-        telemetry.command(table::index_of(call.row), took, tracked, outcome);
+        telemetry.command(call.row.index, took, tracked, outcome);
         slow::note(executor.server(), &self.client, std::slice::from_ref(call), took);
         if executor.server().monitors.is_on() {
             let ran = std::iter::once((call.row, call.argv.as_slice(), &reply));

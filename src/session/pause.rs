@@ -2,8 +2,9 @@
 
 use super::transaction::Multi;
 use super::{Next, Session};
+use crate::commands::binding::{Run, SessionOp};
 use crate::commands::pause::Paused;
-use crate::commands::table::{Run, SessionOp};
+use crate::commands::registry::run_of;
 use crate::exec::Call;
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ fn holds(kind: Paused, call: &Call) -> bool {
         Paused::All => !(call.names == 2 && call.row.name == "unpause"),
         Paused::Writes => {
             call.id.is_some()
-                || call.row.is_write() && matches!(call.row.run, Run::Handler(_))
+                || call.row.is_write() && matches!(run_of(call.row), Run::Handler(_))
                 || matches!(call.row.name, "publish" | "spublish")
         }
     }

@@ -1,33 +1,37 @@
 //! What the user of a session may not do, told and kept.
 
-use super::gate::label;
 use super::{Next, Session, Window};
 use crate::commands::acl::Denied;
+use crate::commands::binding::Run;
+use crate::commands::registry::{run_of, table};
 use crate::commands::reply::Reply;
-use crate::commands::table::{self, PREFIX, Row, Run};
 use crate::error::ReplyError;
 use crate::exec::Call;
+use crate::spec::{Entry, Form, PREFIX};
 use bytes::Bytes;
 
 impl Session {
     /// The reply to a request whose row the user may not run so.
-    pub(super) fn deny(&mut self, row: &'static Row, denied: &Denied, argv: &[Bytes]) -> Reply {
-        match row.run {
-            // What it stands in front of decides, as where that is denied itself.
-            Run::Prefix => {
-                let run = run_of(argv.get(PREFIX..).unwrap_or_default());
-                self.deny_as(row, run, denied, row.name.to_owned())
-            }
-            run => self.deny_as(row, Some(run), denied, label_of(argv)),
+    pub(super) fn deny(&mut self, row: &'static Entry, denied: &Denied, argv: &[Bytes]) -> Reply {
+        if row.form != Form::Prefix {
+            return self.deny_as(row, Some(run_of(row)), denied, label_of(argv));
         }
+        // What it stands in front of decides, as where that is denied itself.
+        let run = run_by(argv.get(PREFIX..).unwrap_or_default());
+        self.deny_as(row, run, denied, &row.label)
     }
 
     /// `label`: how the command is called; `run`: what the request would have run.
-    fn deny_as(&mut self, row: &'static Row, run: Option<Run>, denied: &Denied, label: String) -> Reply {
+    fn deny_as(&mut self, row: &'static Entry, run: Option<Run>, denied: &Denied, label: &str) -> Reply {
         let server = self.executor.server();
-        server.refused(&self.client, &self.client.user, Some(denied), &Bytes::from(label.clone()));
+        server.refused(
+            &self.client,
+            &self.client.user,
+            Some(denied),
+            &Bytes::copy_from_slice(label.as_bytes()),
+        );
         server.telemetry.error("NOPERM");
-        server.telemetry.rejected(table::index_of(row));
+        server.telemetry.rejected(row.index);
         let error = ReplyError::of(match denied {
             Denied::Command => format!("NOPERM this user has no permissions to run the '{label}' command"),
             Denied::Key(_) => {
@@ -74,22 +78,21 @@ impl Session {
     fn denial(&mut self, call: &Call) -> Option<Reply> {
         let user = self.rights.restricted()?;
         if let Err(denied) = user.check(call.row, &call.argv, call.names) {
-            let label = label(call.row, call.names, &call.argv);
-            return Some(self.deny_as(call.row, Some(call.row.run), &denied, label));
+            return Some(self.deny_as(call.row, Some(run_of(call.row)), &denied, &call.row.label));
         }
         let (id, name) = (call.id.clone()?, Bytes::from_static(b"idempotent"));
-        let prefix = table::lookup(&name)?;
+        let prefix = table().lookup(&name)?;
         let denied = user.check(prefix, &[name, id], 1).err()?;
-        Some(self.deny_as(prefix, Some(call.row.run), &denied, prefix.name.to_owned()))
+        Some(self.deny_as(prefix, Some(run_of(call.row)), &denied, &prefix.label))
     }
 
     /// The reply to a queued call that the user might run when it was queued and may not now.
     pub(super) fn no_longer_allowed(&self, call: &Call) -> Option<Reply> {
         let user = self.rights.restricted()?;
         let denied = user.check(call.row, &call.argv, call.names).err()?;
-        let label = label(call.row, call.names, &call.argv);
+        let label = Bytes::copy_from_slice(call.row.label.as_bytes());
         let server = self.executor.server();
-        server.refused(&self.client, &self.client.user, Some(&denied), &Bytes::from(label));
+        server.refused(&self.client, &self.client.user, Some(&denied), &label);
         server.telemetry.error("NOPERM");
         let why = match denied {
             Denied::Command => "no permission to execute the command or subcommand",
@@ -105,17 +108,15 @@ impl Session {
 }
 
 /// What runs the command in `argv`.
-fn run_of(argv: &[Bytes]) -> Option<Run> {
-    table::resolve(argv)?.ok().map(|(row, _)| row.run)
+fn run_by(argv: &[Bytes]) -> Option<Run> {
+    table().resolve(argv)?.ok().map(|(row, _)| run_of(row))
 }
 
 /// The full name of the command in `argv`, of that behind an id where there is one.
-fn label_of(argv: &[Bytes]) -> String {
-    match table::resolve(argv) {
-        Some(Ok((row, 1))) if matches!(row.run, Run::Prefix) => {
-            label_of(argv.get(PREFIX..).unwrap_or_default())
-        }
-        Some(Ok((row, names))) => label(row, names, argv),
-        _ => String::new(),
+fn label_of(argv: &[Bytes]) -> &'static str {
+    match table().resolve(argv) {
+        Some(Ok((row, 1))) if row.form == Form::Prefix => label_of(argv.get(PREFIX..).unwrap_or_default()),
+        Some(Ok((row, _))) => &row.label,
+        _ => "",
     }
 }

@@ -4,8 +4,9 @@
 //! remembers, never less. Where EXEC does not run, they have had none.
 
 use super::Session;
+use crate::commands::binding::{Run, SessionOp};
+use crate::commands::registry::run_of;
 use crate::commands::reply::Reply;
-use crate::commands::table::{Run, SessionOp};
 use crate::commands::tracking::{Choice, Mode, Options, Tracker, check_caching};
 use crate::error::{Error, Result};
 use crate::exec::Call;
@@ -24,7 +25,7 @@ fn ok_or_error(result: Result<()>) -> Reply {
 
 /// Whether a session command is one of these.
 pub(super) fn is_of_tracking(call: &Call) -> bool {
-    matches!(call.row.run, Run::Session(SessionOp::Tracking | SessionOp::Caching))
+    matches!(run_of(call.row), Run::Session(SessionOp::Tracking | SessionOp::Caching))
 }
 
 impl Session {
@@ -76,7 +77,7 @@ impl Session {
         let mut replies = Vec::new();
         for call in calls {
             let args = call.argv.get(call.names..).unwrap_or_default();
-            replies.push(match call.row.run {
+            replies.push(match run_of(call.row) {
                 Run::Session(SessionOp::Caching) => self.caching(args),
                 _ => self.tracking(args).await,
             });

@@ -7,11 +7,12 @@
 //! `IDEMPOTENT <id> EXEC` is EXEC whose unit has the id. All that is queued must be able to run under one.
 
 use super::Session;
-use super::gate::{label, not_under_id};
+use super::gate::not_under_id;
 use super::tracking::is_of_tracking;
+use crate::commands::binding::{Run, SessionOp};
 use crate::commands::idempotent::may_run;
+use crate::commands::registry::run_of;
 use crate::commands::reply::Reply;
-use crate::commands::table::{Run, SessionOp};
 use crate::env::free;
 use crate::error::ReplyError;
 use crate::exec::{Call, Done, Unit, Watched};
@@ -77,7 +78,7 @@ impl Drop for Multi {
 /// Session commands that are not queued.
 pub(super) fn acts_inside_multi(call: &Call) -> bool {
     use SessionOp::{Discard, Exec, Multi, Quit, Reset, Watch};
-    matches!(call.row.run, Run::Session(Multi | Exec | Discard | Watch | Quit | Reset))
+    matches!(run_of(call.row), Run::Session(Multi | Exec | Discard | Watch | Quit | Reset))
 }
 
 /// What a client watches.
@@ -177,8 +178,10 @@ impl Session {
         if multi.spoilt {
             return Reply::Error(ABORTED);
         }
-        if let Some(refused) = id.as_ref().and_then(|_| multi.calls.iter().find(|c| !may_run(c.row))) {
-            return spoilt(&not_under_id(&label(refused.row, refused.names, &refused.argv)));
+        if let Some(refused) =
+            id.as_ref().and_then(|_| multi.calls.iter().find(|c| !may_run(c.row, run_of(c.row))))
+        {
+            return spoilt(&not_under_id(&refused.row.label));
         }
         let total = multi.calls.len();
         let (ours, calls) = split(std::mem::take(&mut multi.calls), |call| self.no_longer_allowed(call));
@@ -228,7 +231,7 @@ impl Session {
     /// the replies.
     async fn inside_exec(&mut self, call: &Call) -> Reply {
         let args = call.argv.get(call.names..).unwrap_or_default();
-        match call.row.run {
+        match run_of(call.row) {
             Run::Session(SessionOp::Auth) => self.auth(call),
             Run::Session(SessionOp::Hello) => self.hello(call),
             Run::Session(SessionOp::Subscribe(kind)) => self.subscribe(kind, args, false).await,
@@ -271,7 +274,7 @@ fn split(queue: Vec<Call>, denied: impl Fn(&Call) -> Option<Reply>) -> (Vec<(usi
             ours.push((at, Ours::Denied(reply)));
             continue;
         }
-        match call.row.run {
+        match run_of(call.row) {
             Run::Session(_) | Run::Refuse(_) => ours.push((at, Ours::Run(call))),
             _ => calls.push(call),
         }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tern::commands::cx::Server;
+use tern::commands::registry::table;
 use tern::commands::reply::Reply;
 use tern::config::{ConfigStore, Settings, lookup};
 use tern::env::{Clock, Env};
@@ -87,7 +88,8 @@ impl Cluster {
         for (name, value) in options {
             lookup(name).unwrap().set(&mut settings, &[value]).unwrap();
         }
-        let server = Server::open(self.store.clone(), env, ConfigStore::new(settings)).await.unwrap();
+        let server =
+            Server::open(table(), self.store.clone(), env, ConfigStore::new(settings)).await.unwrap();
         let server = Arc::new(server);
         self.members.push(Member { exec: Executor::new(server.clone()), server });
     }

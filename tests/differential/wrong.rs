@@ -9,7 +9,9 @@ use crate::support::rng::Rng;
 use crate::support::server::{Server, redis, tern};
 use crate::support::{env_number, say};
 use std::collections::{BTreeMap, BTreeSet};
-use tern::commands::table::{self, Row, Run};
+use tern::commands::binding::Run;
+use tern::commands::registry::{run_of, table};
+use tern::spec::{Entry, Form};
 
 /// Random lines of each command; `TERN_WRONG_LINES` says another number.
 const LINES: u64 = 20;
@@ -171,7 +173,7 @@ fn lines() -> Vec<(String, Argv)> {
     let (seed, count) =
         (env_number("TERN_SEED").unwrap_or(SEED), env_number("TERN_WRONG_LINES").unwrap_or(LINES));
     let mut out = Vec::new();
-    for (n, (label, row)) in table::labelled().enumerate() {
+    for (n, (label, row)) in table().all().map(|row| (row.label.clone(), row)).enumerate() {
         // Half of them in lower case: some errors repeat names as they were given.
         let upper = n.is_multiple_of(2);
         let name = |name: &str| if upper { name.to_uppercase() } else { name.to_lowercase() }.into_bytes();
@@ -187,7 +189,7 @@ fn lines() -> Vec<(String, Argv)> {
             let counts = 0..=least + 2;
             counts.filter(|n| may(names.len() + n)).for_each(|n| add(vec![word; n]));
         }
-        if harmful || matches!(row.run, Run::Container) {
+        if harmful || row.form == Form::Container {
             continue;
         }
         let mut rng = Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(n as u64));
@@ -230,15 +232,21 @@ fn ask(server: &Server, client: &mut Client, state: &[&str], argv: &Argv) -> Opt
     got
 }
 
-fn refusal(row: Option<&Row>) -> Option<&'static str> {
-    match row?.run {
+fn refusal(row: Option<&Entry>) -> Option<&'static str> {
+    match run_of(row?) {
         Run::Refuse(line) => Some(line),
         _ => None,
     }
 }
 
 /// Why two replies may differ. None: they may not.
-fn excused(label: &str, row: Option<&Row>, argv: &Argv, redis: &Value, tern: &Value) -> Option<&'static str> {
+fn excused(
+    label: &str,
+    row: Option<&Entry>,
+    argv: &Argv,
+    redis: &Value,
+    tern: &Value,
+) -> Option<&'static str> {
     if refusal(row).is_some_and(|line| tern.bytes() == Some(line.as_bytes())) {
         return Some("refused by design");
     }
@@ -262,7 +270,7 @@ fn wrong_arguments_are_refused_as_by_redis() {
     let Some(redis) = redis("wrong arguments differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let (mut r, mut t) = (client(&redis), client(&tern));
-    let rows: BTreeMap<String, &Row> = table::labelled().collect();
+    let rows: BTreeMap<String, &Entry> = table().all().map(|row| (row.label.clone(), row)).collect();
     let unknown: BTreeSet<String> = elsewhere(&mut r, rows.keys());
     let (mut complaints, mut compared, mut used) = (Vec::new(), 0, BTreeMap::new());
     let mut state = STATE;

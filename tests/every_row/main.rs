@@ -30,7 +30,8 @@ use support::others::{Others, Waits};
 use support::pace::pace;
 use support::rng::Rng;
 use support::{env_number, say};
-use tern::commands::table::{self, Row};
+use tern::commands::registry::table;
+use tern::spec::Entry;
 use world::{MIB, Scale, World};
 
 /// What others may wait: so many times what a pipeline takes a client that is alone, about twice what the worst row makes them.
@@ -96,18 +97,18 @@ impl Outcome {
 /// A row that is driven, and which of its requests are left.
 struct Driven {
     label: String,
-    row: &'static Row,
+    row: &'static Entry,
     left: Vec<usize>,
 }
 
-fn rows() -> Vec<(String, &'static Row)> {
+fn rows() -> Vec<(String, &'static Entry)> {
     let wanted = std::env::var("TERN_ROW").unwrap_or_default();
     let is_driven =
         |label: &str| LEFT_OUT.iter().all(|(name, _)| *name != label) && label.starts_with(&wanted);
-    table::labelled().filter(|(label, _)| is_driven(label)).collect()
+    table().all().map(|row| (row.label.clone(), row)).filter(|(label, _)| is_driven(label)).collect()
 }
 
-fn requests(world: &World, label: &str, row: &Row) -> Vec<Script> {
+fn requests(world: &World, label: &str, row: &Entry) -> Vec<Script> {
     let by_hand = BY_HAND.iter().filter(|(name, _)| *name == label).flat_map(|(_, made)| made(world));
     let mut scripts: Vec<Script> = by_hand.collect();
     if BY_HAND_ALONE.iter().all(|(name, _)| *name != label) {
@@ -214,7 +215,7 @@ fn nobody_waits_and_memory_is_bounded() {
     say(&format!("the server is filled after {:.1?}: {} MiB", since.elapsed(), world.begin / MIB));
     let run = Run::of(seconds, &world);
     say(&format!("others may wait {:.0?}", run.longest));
-    let begin = |(label, row): (String, &'static Row)| {
+    let begin = |(label, row): (String, &'static Entry)| {
         let left = (0..requests(&world, &label, row).len()).collect();
         Driven { label, row, left }
     };
@@ -246,7 +247,8 @@ fn nobody_waits_and_memory_is_bounded() {
 
 #[test]
 fn the_lists_name_rows_of_the_table() {
-    let known = |name: &str| table::labelled().any(|(label, _)| label == name);
+    let known =
+        |name: &str| table().all().map(|row| (row.label.clone(), row)).any(|(label, _)| label == name);
     let reasons = LEFT_OUT.iter().chain(BY_HAND_ALONE);
     assert!(reasons.clone().all(|(_, why)| why.len() > 10));
     for name in reasons.map(|(name, _)| *name).chain(BY_HAND.iter().map(|(name, _)| *name)) {

@@ -2,8 +2,10 @@
 
 use crate::script::{Arg, Call, Script, call, long, times, words};
 use crate::world::{MIB, Scale, VALUES};
+use tern::commands::binding::Run;
+use tern::commands::registry::run_of;
 use tern::commands::syntax::{self, Argument, Kind};
-use tern::commands::table::{Row, Run};
+use tern::spec::Entry;
 
 /// Numbers at their ends.
 const EXTREMES: &[&str] = &["0", "-1", "9223372036854775807", "-9223372036854775808", "1e308"];
@@ -114,7 +116,7 @@ pub struct Shape {
 
 impl Shape {
     /// Of the row that is called `label`.
-    pub fn new(label: &str, row: &Row, scale: Scale) -> Shape {
+    pub fn new(label: &str, row: &Entry, scale: Scale) -> Shape {
         Shape { name: label.replace('|', " "), arguments: syntax::parse(row.syntax), scale }
     }
 
@@ -199,9 +201,9 @@ impl Shape {
     }
 
     /// All of them.
-    pub fn scripts(&self, row: &Row) -> Vec<Script> {
+    pub fn scripts(&self, row: &Entry) -> Vec<Script> {
         let mut out = vec![Script::default().repeat(300, words(&self.name))];
-        if matches!(row.run, Run::Refuse(_)) {
+        if matches!(run_of(row), Run::Refuse(_)) {
             out.push(Script::one(call(&self.name, [times(self.scale.many, "x{}")])));
             return out;
         }

@@ -8,7 +8,8 @@ use super::choices::Choices;
 use super::mutate::mutant;
 use super::rig::Rig;
 use std::time::Duration;
-use tern::commands::table::{Row, rows};
+use tern::commands::registry::table;
+use tern::spec::Entry;
 
 const WORDS: &[&str] = &[
     "k",
@@ -115,7 +116,7 @@ const LEFT_OUT: &[&str] = &["shutdown", "debug", "wait", "failover"];
 /// A server, and what it is asked.
 pub struct Asked {
     rig: Rig,
-    table: Vec<&'static Row>,
+    table: Vec<&'static Entry>,
     words: Vec<Vec<u8>>,
 }
 
@@ -124,7 +125,7 @@ impl Asked {
     pub async fn new(large: usize) -> Self {
         let mut asked = Asked {
             rig: Rig::new().await,
-            table: rows().filter(|row| !LEFT_OUT.contains(&row.name)).collect(),
+            table: table().commands().filter(|row| !LEFT_OUT.contains(&row.name)).collect(),
             words: WORDS.iter().map(|w| w.as_bytes().to_vec()).collect(),
         };
         asked.fill(large).await;

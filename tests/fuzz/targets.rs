@@ -5,11 +5,11 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use std::sync::Arc;
 use tern::commands::acl::{Acl, User};
-use tern::commands::args::{atoi, parse_i64};
+use tern::commands::args::parse_i64;
 use tern::commands::glob::{Case, Glob};
+use tern::commands::registry::table;
 use tern::commands::reply_codec;
 use tern::commands::scan::parse_cursor;
-use tern::commands::table::rows as rows_of_commands;
 use tern::config::{Settings, from_text};
 use tern::keyspace::catalog::Place;
 use tern::keyspace::collector::{State, decode_candidates, encode_candidates};
@@ -20,6 +20,7 @@ use tern::keyspace::record::{Record, Stored, Value};
 use tern::keyspace::{ids, members, messages};
 use tern::net::resp::Decoder;
 use tern::net::scan::{Limits, ProtocolError};
+use tern::spec::atoi;
 use tern::types::dump;
 use tern::types::hyperloglog::{HyperLogLog, Registers};
 use tern::types::set::chunk::Row;
@@ -263,7 +264,7 @@ fn acl_rules(input: &[u8]) {
     let mut words = shown.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let again = user_of(&mut words).unwrap_or_else(|| panic!("refused: {}", shown.escape_ascii()));
     assert_eq!(again.show(), shown, "{}", shown.escape_ascii());
-    for row in rows_of_commands() {
+    for row in table().commands() {
         let argv = [Bytes::from_static(row.name.as_bytes())];
         assert_eq!(
             again.check(row, &argv, 1),
@@ -276,7 +277,7 @@ fn acl_rules(input: &[u8]) {
 }
 
 fn user_of(rules: &mut dyn Iterator<Item = &[u8]>) -> Option<Arc<User>> {
-    let (acl, name) = (Acl::new(""), Bytes::from_static(b"somebody"));
+    let (acl, name) = (Acl::new(table(), ""), Bytes::from_static(b"somebody"));
     let rules: Vec<Bytes> = rules.map(Bytes::copy_from_slice).collect();
     acl.set_user(&name, &rules, false).ok()?;
     acl.get(&name)

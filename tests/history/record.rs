@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tern::commands::cx::ClientState;
+use tern::commands::registry::table;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::env::Timeline;
 use tern::exec::{Call, Executor, Unit, Watched};
 
@@ -289,7 +289,7 @@ fn call(line: &[String]) -> Call {
         _ => (None, line.to_vec()),
     };
     let argv: Vec<Bytes> = line.iter().flat_map(|word| values::sent(word)).map(Bytes::from).collect();
-    let (row, names) = table::resolve(&argv).and_then(Result::ok).unwrap();
+    let (row, names) = table().resolve(&argv).and_then(Result::ok).unwrap();
     Call { row, argv, names, id }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tern::commands::cx::Server;
+use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::{Clock, Env};
 use tern::exec::Executor;
@@ -60,7 +61,8 @@ impl World {
         let (server, port) = self.runtime.block_on(async {
             let listener = tern::net::listen(&settings, 0).await.unwrap();
             let port = listener.addresses()[0].port();
-            let server = Arc::new(Server::open(store, env, ConfigStore::new(settings)).await.unwrap());
+            let server =
+                Arc::new(Server::open(table(), store, env, ConfigStore::new(settings)).await.unwrap());
             let executor = Arc::new(Executor::new(server.clone()));
             tern::jobs::spawn(&server);
             tokio::spawn(tern::net::serve(listener, executor));

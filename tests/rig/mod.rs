@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tern::commands::cx::{ClientState, Server};
+use tern::commands::registry::table;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::config::ConfigStore;
 use tern::env::{Clock, Env};
 use tern::exec::{Call, Executor, Unit};
@@ -75,7 +75,7 @@ impl Rig {
     }
 
     async fn on(store: Store, env: Env, dir: tempfile::TempDir) -> Self {
-        let server = Arc::new(Server::open(store, env, ConfigStore::default()).await.unwrap());
+        let server = Arc::new(Server::open(table(), store, env, ConfigStore::default()).await.unwrap());
         Rig {
             exec: Executor::new(server.clone()),
             server,
@@ -110,7 +110,7 @@ impl Rig {
     /// Runs one command without copying its arguments.
     pub async fn run_bytes(&mut self, argv: Vec<Bytes>) -> Reply {
         let name = String::from_utf8_lossy(&argv[0]).to_lowercase();
-        let (row, names) = match table::resolve(&argv) {
+        let (row, names) = match table().resolve(&argv) {
             Some(Ok(found)) => found,
             _ => return Reply::text(format!("no row for {name}")),
         };

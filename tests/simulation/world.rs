@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use tern::commands::cx::Server;
+use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::Env;
 use tern::exec::Executor;
@@ -196,7 +197,8 @@ impl World {
         let faulty = Faulty::new(self.store.clone(), seed, FaultRates::default());
         let dictionary_gc_interval = if self.plan.collects { 1 } else { 0 };
         let config = ConfigStore::new(Settings { lanes: 4, dictionary_gc_interval, ..Settings::default() });
-        let server = Server::open(Store::Faulty(faulty.clone()), self.env.clone(), config).await.unwrap();
+        let server =
+            Server::open(table(), Store::Faulty(faulty.clone()), self.env.clone(), config).await.unwrap();
         let server = Arc::new(server);
         tern::jobs::spawn(&server);
         faulty.set_rates(self.plan.rates);

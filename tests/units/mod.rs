@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use tern::commands::cx::ClientState;
+use tern::commands::registry::table;
 use tern::commands::reply::Reply;
-use tern::commands::table;
 use tern::exec::{Call, Executor, Unit};
 
 /// The words between spaces.
@@ -16,7 +16,7 @@ pub fn words(line: &str) -> Vec<Bytes> {
 
 /// One command, which the table has.
 pub fn call(argv: Vec<Bytes>) -> Call {
-    let Some(Ok((row, names))) = table::resolve(&argv) else { panic!("no row for {:?}", argv.first()) };
+    let Some(Ok((row, names))) = table().resolve(&argv) else { panic!("no row for {:?}", argv.first()) };
     Call { row, argv, names, id: None }
 }
 

@@ -4,6 +4,7 @@ use super::user::{DEFAULT, User, joined};
 use super::{Acl, RuleError, Users};
 use crate::commands::args::quoted;
 use crate::config::{Settings, file};
+use crate::spec::Table;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,7 @@ impl Acl {
         if !settings.users.is_empty() {
             return Err(BOTH.into());
         }
-        self.replace(Self::read_file(settings)?);
+        self.replace(Self::read_file(self.table, settings)?);
         Ok(())
     }
 
@@ -32,7 +33,7 @@ impl Acl {
         for line in &settings.users {
             let words: Vec<Bytes> = line.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
             let (name, rules) = words.split_first().ok_or("a user has a name")?;
-            let user = read_user(&new, name, rules, settings)?;
+            let user = read_user(self.table, &new, name, rules, settings)?;
             if !user.enabled {
                 tracing::info!("the user '{}' is off: no rule says 'on'", String::from_utf8_lossy(name));
             }
@@ -44,7 +45,7 @@ impl Acl {
     }
 
     /// The users of `aclfile`. The file may be long, or its disk slow: not to be called where others wait.
-    pub fn read_file(settings: &Settings) -> Result<Users, String> {
+    pub fn read_file(table: &'static Table, settings: &Settings) -> Result<Users, String> {
         let name = &settings.aclfile;
         let text = file::read(Path::new(name), file::TEXT)
             .map_err(|e| format!("Error loading ACLs, opening file '{name}': {e}"))?;
@@ -55,7 +56,7 @@ impl Acl {
             let read = match words.as_slice() {
                 [] => continue,
                 [first, user, rules @ ..] if first == "user" => {
-                    read_user(&new, user, rules, settings).map(|made| (user.clone(), Arc::new(made)))
+                    read_user(table, &new, user, rules, settings).map(|made| (user.clone(), Arc::new(made)))
                 }
                 _ => Err("should start with user keyword followed by the username".into()),
             };
@@ -67,7 +68,7 @@ impl Acl {
         if !errors.is_empty() {
             return Err(errors + UNCHANGED);
         }
-        new.entry(DEFAULT).or_insert_with(|| Arc::new(User::open()));
+        new.entry(DEFAULT).or_insert_with(|| Arc::new(User::open(table)));
         Ok(new)
     }
 
@@ -81,14 +82,20 @@ impl Acl {
 }
 
 /// A user from its rules, whom `known` must not have.
-fn read_user(known: &Users, name: &Bytes, rules: &[Bytes], settings: &Settings) -> Result<User, String> {
+fn read_user(
+    table: &'static Table,
+    known: &Users,
+    name: &Bytes,
+    rules: &[Bytes],
+    settings: &Settings,
+) -> Result<User, String> {
     let shown = String::from_utf8_lossy(name);
     super::selector::word(name).map_err(|_| format!("username '{shown}' contains invalid characters"))?;
     if known.contains_key(name) {
         return Err(format!("Duplicate user '{shown}'"));
     }
     let rules = joined(rules).map_err(|_| "Unmatched parenthesis in selector definition")?;
-    let mut user = User::new(settings.acl_pubsub_default);
+    let mut user = User::new(table, settings.acl_pubsub_default);
     for rule in &rules {
         user.apply(rule, settings.acl_pubsub_default).map_err(|why| said(rule, why))?;
     }

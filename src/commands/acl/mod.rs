@@ -12,12 +12,13 @@ mod selector;
 mod user;
 
 pub use log::{AclLog, Reason, Refusal, kept};
-pub use rows::ROWS;
+pub use rows::COMMANDS;
 pub use selector::{Denied, RuleError};
 pub use user::{DEFAULT, User};
 
 use crate::commands::args::quoted;
 use crate::env::aside;
+use crate::spec::Table;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub type Users = BTreeMap<Bytes, Arc<User>>;
 /// The users of a server.
 #[derive(Debug)]
 pub struct Acl {
+    table: &'static Table,
     users: RwLock<Users>,
     /// Of whoever changes users. Apart from the lock on them, which everybody needs: rules take their time.
     turn: Mutex<()>,
@@ -93,9 +95,10 @@ impl SetUserError {
 
 impl Acl {
     /// With the default user alone, who has this password; without one none is asked for.
-    pub fn new(requirepass: &str) -> Self {
+    pub fn new(table: &'static Table, requirepass: &str) -> Self {
         let acl = Acl {
-            users: RwLock::new(BTreeMap::from([(DEFAULT, Arc::new(User::open()))])),
+            table,
+            users: RwLock::new(BTreeMap::from([(DEFAULT, Arc::new(User::open(table)))])),
             turn: Mutex::default(),
             generation: AtomicU64::new(1),
             open: AtomicBool::new(true),
@@ -109,7 +112,8 @@ impl Acl {
     /// `requirepass` changed.
     pub fn set_default_password(&self, password: &str) {
         self.change(|users| {
-            let mut user = users.get(&DEFAULT).map_or_else(User::open, |user| User::clone(user));
+            let mut user =
+                users.get(&DEFAULT).map_or_else(|| User::open(self.table), |user| User::clone(user));
             let rule = if password.is_empty() { "nopass".to_owned() } else { format!(">{password}") };
             for rule in ["resetpass", &rule] {
                 let _ = user.apply(rule.as_bytes(), true);
@@ -177,7 +181,8 @@ impl Acl {
             return Err(SetUserError::TooMany);
         }
         let _turn = self.turn();
-        let mut user = self.get(name).map_or_else(|| User::new(all_channels), |user| User::clone(&user));
+        let mut user =
+            self.get(name).map_or_else(|| User::new(self.table, all_channels), |user| User::clone(&user));
         for rule in &rules {
             user.apply(rule, all_channels).map_err(|e| SetUserError::Rule(rule.clone(), e))?;
         }
@@ -197,7 +202,7 @@ impl Acl {
         let generation = self.generation.load(Ordering::Acquire);
         if rights.generation != generation {
             // Who was removed may do nothing until the connection has ended.
-            let user = self.get(name).unwrap_or_else(|| Arc::new(User::new(false)));
+            let user = self.get(name).unwrap_or_else(|| Arc::new(User::new(self.table, false)));
             *rights = Rights { generation, user: Some(user).filter(|user| !user.is_unrestricted()) };
         }
     }

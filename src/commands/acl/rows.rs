@@ -5,116 +5,42 @@ use super::log::Refusal;
 use super::selector::{Denied, RuleError, Selector, word};
 use super::user::{DEFAULT, User};
 use crate::commands::args::{Args, MAX_QUOTED, quoted, quoted_up_to};
-use crate::commands::command::find;
-use crate::commands::command_info::{CATEGORIES, categories};
+use crate::commands::binding::Command;
 use crate::commands::cx::{AfterReply, Cx};
 use crate::commands::pace::{Pace, beside};
 use crate::commands::reply::Reply;
 use crate::commands::subscribers::Kind;
-use crate::commands::table::{self, Flags, Group, PREFIX, Row, Run};
 use crate::config::file::replace;
 use crate::env::aside;
 use crate::error::{ReplyError, Result};
+use crate::spec::{CATEGORIES, Entry, Flags, Form, Group, PREFIX, Row, categories};
 use crate::{handler, help};
 use bytes::Bytes;
 use std::path::Path;
 
 const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::HEAVY);
 const ADMIN: Flags = OPEN.or(Flags::ADMIN);
-const BASE: Row = Row {
-    name: "acl",
-    arity: 2,
-    flags: ADMIN,
-    keys: &[],
-    group: Group::Server,
-    since: "6.0.0",
-    syntax: "",
-    summary: "Says who may do what.",
-    run: Run::Container,
-    subs: &[],
-};
+/// The container.
+pub const COMMANDS: &[Command] = &[ACL];
 
-/// The container's row.
-pub const ROWS: &[Row] = &[Row { arity: -2, flags: Flags::NONE, subs: SUBS, ..BASE }];
-
-const SUBS: &[Row] = &[
-    Row {
-        name: "cat",
-        arity: -2,
-        flags: OPEN,
-        syntax: "[category]",
-        summary: "Lists the categories, or the commands of one.",
-        run: handler!(cat),
-        ..BASE
-    },
-    Row {
-        name: "deluser",
-        arity: -3,
-        syntax: "username [username ...]",
-        summary: "Removes users, and closes their connections.",
-        run: handler!(deluser),
-        ..BASE
-    },
-    Row {
-        name: "dryrun",
-        arity: -4,
-        since: "7.0.0",
-        syntax: "username command [arg [arg ...]]",
-        summary: "Says whether a user may run a command, without running it.",
-        run: handler!(dryrun),
-        ..BASE
-    },
-    Row {
-        name: "genpass",
-        arity: -2,
-        flags: OPEN,
-        syntax: "[bits]",
-        summary: "Returns a random password.",
-        run: handler!(genpass),
-        ..BASE
-    },
-    Row {
-        name: "getuser",
-        arity: 3,
-        syntax: "username",
-        summary: "Describes a user.",
-        run: handler!(getuser),
-        ..BASE
-    },
+const SUBS: &[Command] = &[
+    ACL_CAT,
+    ACL_DELUSER,
+    ACL_DRYRUN,
+    ACL_GENPASS,
+    ACL_GETUSER,
     help!("acl", Group::Server, "6.0.0"),
-    Row {
-        name: "list",
-        summary: "Returns all users as lines of a configuration file.",
-        run: handler!(list),
-        ..BASE
-    },
-    Row { name: "load", summary: "Reads the users from aclfile.", run: handler!(load), ..BASE },
-    Row {
-        name: "log",
-        arity: -2,
-        syntax: "[operation: count | RESET]",
-        summary: "Returns what was refused lately.",
-        run: handler!(log),
-        ..BASE
-    },
-    Row { name: "save", summary: "Writes the users into aclfile.", run: handler!(save), ..BASE },
-    Row {
-        name: "setuser",
-        arity: -3,
-        syntax: "username [rule [rule ...]]",
-        summary: "Makes or changes a user.",
-        run: handler!(setuser),
-        ..BASE
-    },
-    Row { name: "users", summary: "Lists the users' names.", run: handler!(users), ..BASE },
-    Row {
-        name: "whoami",
-        flags: OPEN,
-        summary: "Returns the name of this connection's user.",
-        run: handler!(whoami),
-        ..BASE
-    },
+    ACL_LIST,
+    ACL_LOAD,
+    ACL_LOG,
+    ACL_SAVE,
+    ACL_SETUSER,
+    ACL_USERS,
+    ACL_WHOAMI,
 ];
+
+const ACL: Command =
+    Command::container(Row::new(Group::Server, "acl", -2, "6.0.0").summary("Says who may do what."), SUBS);
 
 const NO_FILE: ReplyError = ReplyError::new(
     "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
@@ -130,19 +56,46 @@ const SHOWN: i64 = 10;
 /// Steps of work ([`Pace`]) that an entry of the log costs.
 const ENTRY: usize = 1 << 6;
 
+const ACL_WHOAMI: Command = Command::new(
+    Row::new(Group::Server, "whoami", 2, "6.0.0")
+        .flags(OPEN)
+        .summary("Returns the name of this connection's user."),
+    handler!(whoami),
+);
+
 async fn whoami(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Bulk(cx.client.user.clone()))
 }
+
+const ACL_USERS: Command = Command::new(
+    Row::new(Group::Server, "users", 2, "6.0.0").flags(ADMIN).summary("Lists the users' names."),
+    handler!(users),
+);
 
 async fn users(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::bulks(cx.server.acl.all().into_iter().map(|(name, _)| name)))
 }
 
+const ACL_LIST: Command = Command::new(
+    Row::new(Group::Server, "list", 2, "6.0.0")
+        .flags(ADMIN)
+        .summary("Returns all users as lines of a configuration file."),
+    handler!(list),
+);
+
 async fn list(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::bulks(cx.server.acl.lines().into_iter().map(Bytes::from)))
 }
 
-async fn cat(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+const ACL_CAT: Command = Command::new(
+    Row::new(Group::Server, "cat", -2, "6.0.0")
+        .flags(OPEN)
+        .syntax("[category]")
+        .summary("Lists the categories, or the commands of one."),
+    handler!(cat),
+);
+
+async fn cat(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let wanted = match args.rest() {
         [] => return Ok(Reply::Array(CATEGORIES.iter().map(|c| Reply::bulk_static(c)).collect())),
         [one] => one,
@@ -152,9 +105,17 @@ async fn cat(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         let wanted = quoted_up_to(wanted, MAX_QUOTED);
         return Err(ReplyError::of(format!("ERR Unknown category '{wanted}'")).into());
     };
-    let mut labels = table::labelled().filter(|(label, row)| categories(label, row).contains(category));
-    Ok(Reply::Array(labels.by_ref().map(|(label, _)| Reply::text(label)).collect()))
+    let rows = cx.server.table.all().filter(|row| categories(row).contains(category));
+    Ok(Reply::Array(rows.map(|row| Reply::text(row.label.clone())).collect()))
 }
+
+const ACL_SETUSER: Command = Command::new(
+    Row::new(Group::Server, "setuser", -3, "6.0.0")
+        .flags(ADMIN)
+        .syntax("username [rule [rule ...]]")
+        .summary("Makes or changes a user."),
+    handler!(setuser),
+);
 
 async fn setuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let name = args.next()?;
@@ -168,6 +129,14 @@ async fn setuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     close_subscribers(cx);
     Ok(Reply::Ok)
 }
+
+const ACL_DELUSER: Command = Command::new(
+    Row::new(Group::Server, "deluser", -3, "6.0.0")
+        .flags(ADMIN)
+        .syntax("username [username ...]")
+        .summary("Removes users, and closes their connections."),
+    handler!(deluser),
+);
 
 async fn deluser(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if args.rest().contains(&DEFAULT) {
@@ -199,6 +168,14 @@ fn close_subscribers(cx: &Cx<'_>) {
     });
 }
 
+const ACL_GETUSER: Command = Command::new(
+    Row::new(Group::Server, "getuser", 3, "6.0.0")
+        .flags(ADMIN)
+        .syntax("username")
+        .summary("Describes a user."),
+    handler!(getuser),
+);
+
 async fn getuser(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let Some(user) = cx.server.acl.get(args.next()?) else { return Ok(Reply::Nil) };
     let Some((own, others)) = user.selectors().split_first() else { return Ok(Reply::Nil) };
@@ -222,6 +199,14 @@ fn describe(selector: &Selector) -> [(Reply, Reply); 3] {
     ]
 }
 
+const ACL_GENPASS: Command = Command::new(
+    Row::new(Group::Server, "genpass", -2, "6.0.0")
+        .flags(OPEN)
+        .syntax("[bits]")
+        .summary("Returns a random password."),
+    handler!(genpass),
+);
+
 async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let bits = match args.len() {
         0 => 256,
@@ -235,17 +220,28 @@ async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::text(text.get(..digits).unwrap_or(&text)))
 }
 
+const ACL_LOAD: Command = Command::new(
+    Row::new(Group::Server, "load", 2, "6.0.0").flags(ADMIN).summary("Reads the users from aclfile."),
+    handler!(load),
+);
+
 async fn load(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let settings = cx.server.config.get().clone();
     if settings.aclfile.is_empty() {
         return Err(NO_FILE.into());
     }
-    let read = beside(move || Acl::read_file(&settings)).await?;
+    let table = cx.server.table;
+    let read = beside(move || Acl::read_file(table, &settings)).await?;
     let gone = cx.server.acl.replace(read.map_err(|why| ReplyError::of(format!("ERR {why}")))?);
     close_connections(cx, &gone);
     close_subscribers(cx);
     Ok(Reply::Ok)
 }
+
+const ACL_SAVE: Command = Command::new(
+    Row::new(Group::Server, "save", 2, "6.0.0").flags(ADMIN).summary("Writes the users into aclfile."),
+    handler!(save),
+);
 
 async fn save(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let file = cx.server.config.get().aclfile.clone();
@@ -262,6 +258,14 @@ async fn save(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     saved.await?.map_err(|_| NOT_SAVED)?;
     Ok(Reply::Ok)
 }
+
+const ACL_LOG: Command = Command::new(
+    Row::new(Group::Server, "log", -2, "6.0.0")
+        .flags(ADMIN)
+        .syntax("[operation: count | RESET]")
+        .summary("Returns what was refused lately."),
+    handler!(log),
+);
 
 async fn log(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let count = match args.rest() {
@@ -299,19 +303,27 @@ fn show(r: &Refusal, now: u64) -> Reply {
     Reply::Map(facts.into_iter().map(|(name, fact)| (Reply::bulk_static(name), fact)).collect())
 }
 
+const ACL_DRYRUN: Command = Command::new(
+    Row::new(Group::Server, "dryrun", -4, "7.0.0")
+        .flags(ADMIN)
+        .syntax("username command [arg [arg ...]]")
+        .summary("Says whether a user may run a command, without running it."),
+    handler!(dryrun),
+);
+
 async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let name = args.next()?;
     let Some(user) = cx.server.acl.get(name) else {
         let name = quoted(name);
         return Err(ReplyError::of(format!("ERR User '{name}' not found")).into());
     };
-    let (prefix, argv) = match table::resolve(args.rest()) {
-        Some(Ok((row, 1))) if matches!(row.run, Run::Prefix) => {
+    let (prefix, argv) = match cx.server.table.resolve(args.rest()) {
+        Some(Ok((row, 1))) if row.form == Form::Prefix => {
             (Some(row), args.rest().get(PREFIX..).unwrap_or_default())
         }
         _ => (None, args.rest()),
     };
-    let found = match (table::resolve(argv), argv) {
+    let found = match (cx.server.table.resolve(argv), argv) {
         // A container alone has too few arguments.
         (Some(Err(container)), [_]) => Some((container, 1)),
         (found, _) => found.and_then(|found| found.ok()),
@@ -320,26 +332,27 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let name = argv.first().map(|n| quoted(n)).unwrap_or_default();
         return Err(ReplyError::of(format!("ERR Command '{name}' not found")).into());
     };
-    let label = argv.get(..names).and_then(|n| find(&n.join(&b'|'))).map_or_else(String::new, |(l, _)| l);
     if !row.accepts(argv.len()) {
-        return Err(ReplyError::of(format!("ERR wrong number of arguments for '{label}' command")).into());
+        return Err(
+            ReplyError::of(format!("ERR wrong number of arguments for '{}' command", row.label)).into()
+        );
     }
     if let Some(prefix) = prefix
         && user.check(prefix, args.rest(), 1).is_err()
     {
-        return Ok(verdict(&user, prefix, args.rest(), 1, prefix.name));
+        return Ok(verdict(&user, prefix, args.rest(), 1));
     }
-    Ok(verdict(&user, row, argv, names, &label))
+    Ok(verdict(&user, row, argv, names))
 }
 
-fn verdict(user: &User, row: &'static Row, argv: &[Bytes], names: usize, label: &str) -> Reply {
+fn verdict(user: &User, row: &Entry, argv: &[Bytes], names: usize) -> Reply {
     let may_not = |what: &str, name: &[u8], kind: &str| {
         let name = quoted(name);
         Reply::text(format!("This user has no permissions to {what} the '{name}' {kind}"))
     };
     match aside(|| user.check(row, argv, names)) {
         Ok(()) => Reply::Ok,
-        Err(Denied::Command) => may_not("run", label.as_bytes(), "command"),
+        Err(Denied::Command) => may_not("run", row.label.as_bytes(), "command"),
         Err(Denied::Key(key)) => may_not("access", &key, "key"),
         Err(Denied::Channel(channel)) => may_not("access", &channel, "channel"),
     }

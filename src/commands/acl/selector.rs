@@ -5,16 +5,12 @@
 //! given and without those that a later one replaces, because they say more: `+@hash` also allows what does not exist yet, and
 //! so does `+hset` (see [`elsewhere`]).
 
-use crate::commands::command;
-use crate::commands::command_info::{CATEGORIES, categories};
 use crate::commands::elsewhere;
 use crate::commands::glob::{Case, Glob};
 use crate::commands::key_flags::key_flags;
-use crate::commands::table::{self, Flags, KeySpec, Row};
 use crate::keyspace::keys::MAX_REDIS_KEY;
+use crate::spec::{CATEGORIES, Entry, Flags, KeySpec, Row, Table, categories, keys_at};
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 /// Steps that a pattern may take for a key or channel: some 100 µs. One that takes more allows nothing, so that nobody holds the
 /// server with a long name that somebody's pattern has to be tried on at every byte.
@@ -131,18 +127,10 @@ impl KeyPattern {
     }
 }
 
-/// The rows of each category.
-static OF_CATEGORY: LazyLock<BTreeMap<&'static str, Vec<&'static Row>>> = LazyLock::new(|| {
-    let mut rows: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
-    for (label, row) in table::labelled() {
-        categories(&label, row).into_iter().for_each(|category| rows.entry(category).or_default().push(row));
-    }
-    rows
-});
-
 /// What is allowed together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
+    table: &'static Table,
     all_commands: bool,
     allowed: Vec<u64>,
     first_arguments: Vec<(usize, Bytes)>,
@@ -154,11 +142,12 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Allows nothing, or any channel.
-    pub fn new(all_channels: bool) -> Self {
+    /// Allows nothing of the commands of `table`, or any channel.
+    pub fn new(table: &'static Table, all_channels: bool) -> Self {
         Selector {
+            table,
             all_commands: false,
-            allowed: vec![0; table::labelled().count().div_ceil(64)],
+            allowed: vec![0; table.len().div_ceil(64)],
             first_arguments: Vec::new(),
             rules: vec![b"-@all".to_vec()],
             all_keys: false,
@@ -255,7 +244,7 @@ impl Selector {
     fn change_category(&mut self, allow: bool, category: &[u8]) -> Result<(), RuleError> {
         let known = CATEGORIES.iter().find(|c| category.eq_ignore_ascii_case(c.as_bytes()));
         let known = *known.ok_or(RuleError::Unknown)?;
-        for row in OF_CATEGORY.get(known).into_iter().flatten() {
+        for row in self.table.all().filter(|row| categories(row).contains(&known)) {
             self.change(row, allow);
         }
         self.note(format!("@{known}").as_bytes(), allow);
@@ -264,8 +253,8 @@ impl Selector {
 
     /// A command or `container|subcommand`, which may be one that only Redis has.
     fn change_named(&mut self, name: &[u8], allow: bool) -> Result<(), RuleError> {
-        match command::find(name) {
-            Some((_, row)) => self.change(row, allow),
+        match self.table.find(name) {
+            Some(row) => self.change(row, allow),
             None if elsewhere::has(name) => self.all_commands &= allow,
             None => return Err(RuleError::Unknown),
         }
@@ -278,7 +267,7 @@ impl Selector {
         let Some(bar) = name.iter().rposition(|b| *b == b'|') else { return self.change_named(name, true) };
         let (outer, first) = name.split_at_checked(bar).ok_or(RuleError::Syntax)?;
         let first = first.get(1..).unwrap_or_default();
-        let row = command::find(outer).map(|(_, row)| row);
+        let row = self.table.find(outer);
         if row.is_none() && !elsewhere::has(outer) {
             return Err(RuleError::Unknown);
         }
@@ -293,7 +282,7 @@ impl Selector {
         }
         match row {
             Some(row) if row.subs.is_empty() => {
-                let (n, same) = (table::index_of(row), |known: &Bytes| known.eq_ignore_ascii_case(first));
+                let (n, same) = (row.index, |known: &Bytes| known.eq_ignore_ascii_case(first));
                 if !self.first_arguments.iter().any(|(at, known)| *at == n && same(known)) {
                     self.first_arguments.push((n, Bytes::copy_from_slice(first)));
                 }
@@ -306,10 +295,9 @@ impl Selector {
     }
 
     /// Allows or forbids a row, with its subcommands.
-    fn change(&mut self, row: &'static Row, allow: bool) {
+    fn change(&mut self, row: &'static Entry, allow: bool) {
         self.all_commands &= allow;
-        for row in std::iter::once(row).chain(row.subs) {
-            let n = table::index_of(row);
+        for n in std::iter::once(row).chain(row.subs.iter().copied()).map(|row| row.index) {
             self.first_arguments.retain(|(at, _)| *at != n);
             if let Some(word) = self.allowed.get_mut(n / 64) {
                 *word = if allow { *word | 1 << (n % 64) } else { *word & !(1 << (n % 64)) };
@@ -329,11 +317,11 @@ impl Selector {
     }
 
     /// Whether the row may be run with these arguments.
-    fn allows_command(&self, row: &'static Row, argv: &[Bytes], names: usize) -> bool {
+    fn allows_command(&self, row: &Entry, argv: &[Bytes], names: usize) -> bool {
         if self.all_commands || row.flags.has(Flags::NO_AUTH) {
             return true;
         }
-        let n = table::index_of(row);
+        let n = row.index;
         if self.allowed.get(n / 64).is_some_and(|word| word & 1 << (n % 64) != 0) {
             return true;
         }
@@ -342,12 +330,7 @@ impl Selector {
     }
 
     /// What it forbids of a call, and in which argument.
-    pub(super) fn check(
-        &self,
-        row: &'static Row,
-        argv: &[Bytes],
-        names: usize,
-    ) -> Result<(), (usize, Denied)> {
+    pub(super) fn check(&self, row: &Entry, argv: &[Bytes], names: usize) -> Result<(), (usize, Denied)> {
         if !self.allows_command(row, argv, names) {
             return Err((0, Denied::Command));
         }
@@ -355,7 +338,7 @@ impl Selector {
         if !self.all_keys {
             for spec in row.keys.iter().filter(|spec| spec.is_keys()) {
                 let wanted = wanted(spec, argv);
-                let mut keys = table::keys_at(spec, argv).into_iter().flatten();
+                let mut keys = keys_at(spec, argv).into_iter().flatten();
                 if let Some(key) = keys.find(|key| !self.allows_key(key, wanted)) {
                     return Err((place(key), Denied::Key(key.clone())));
                 }
@@ -379,7 +362,7 @@ impl Selector {
     }
 
     /// Whether the row may be run and every key be read.
-    pub fn reads_all_keys(&self, row: &'static Row, names: usize) -> bool {
+    pub fn reads_all_keys(&self, row: &Entry, names: usize) -> bool {
         let read = Access { read: true, write: false };
         let all = self.all_keys || self.keys.iter().any(|k| k.allows(read) && k.name.pattern == "*");
         all && self.allows_command(row, &[], names)

@@ -1,8 +1,8 @@
 //! A user: passwords, whether it may log in, and its selectors. Values are replaced as a whole, never changed in place.
 
 use super::selector::{Denied, MOST, RuleError, Selector};
-use crate::commands::table::Row;
 use crate::config::MAX_PASSWORD;
+use crate::spec::{Entry, Table};
 use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConstantTimeEq};
@@ -16,6 +16,7 @@ const NOBODYS: &str = "---------------------------------------------------------
 /// One user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
+    table: &'static Table,
     /// May log in.
     pub enabled: bool,
     /// Any password will do.
@@ -30,14 +31,14 @@ pub struct User {
 
 impl User {
     /// A user who may do nothing; where `all_channels` is, use any channel.
-    pub fn new(all_channels: bool) -> Self {
-        let selectors = vec![Selector::new(all_channels)];
-        User { enabled: false, nopass: false, sanitize: None, passwords: Vec::new(), selectors }
+    pub fn new(table: &'static Table, all_channels: bool) -> Self {
+        let selectors = vec![Selector::new(table, all_channels)];
+        User { table, enabled: false, nopass: false, sanitize: None, passwords: Vec::new(), selectors }
     }
 
     /// The default user without a password: may do everything.
-    pub fn open() -> Self {
-        let mut user = User::new(true);
+    pub fn open(table: &'static Table) -> Self {
+        let mut user = User::new(table, true);
         for rule in ["+@all", "~*"] {
             let _ = user.apply(rule.as_bytes(), true);
         }
@@ -60,7 +61,7 @@ impl User {
             b"nopass" => (self.nopass, self.passwords) = (true, Vec::new()),
             b"resetpass" => (self.nopass, self.passwords) = (false, Vec::new()),
             b"clearselectors" => self.selectors.truncate(1),
-            b"reset" => *self = User { sanitize: Some(true), ..User::new(all_channels) },
+            b"reset" => *self = User { sanitize: Some(true), ..User::new(self.table, all_channels) },
             _ => return self.apply_other(rule, all_channels),
         }
         Ok(())
@@ -78,7 +79,7 @@ impl User {
                 if self.selectors.len() > MOST {
                     return Err(RuleError::TooMany);
                 }
-                let mut selector = Selector::new(all_channels);
+                let mut selector = Selector::new(self.table, all_channels);
                 for rule in rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
                     // Shown, it would end the selector where it stands: Redis writes a file of users then that it refuses to read.
                     if rule.ends_with(b")") {
@@ -126,7 +127,7 @@ impl User {
 
     /// What is forbidden of a call whose row is known; `names` of its arguments are names. Of several selectors the one that
     /// came furthest says it.
-    pub fn check(&self, row: &'static Row, argv: &[Bytes], names: usize) -> Result<(), Denied> {
+    pub fn check(&self, row: &Entry, argv: &[Bytes], names: usize) -> Result<(), Denied> {
         let mut worst = (0, 0, Denied::Command);
         for selector in &self.selectors {
             let Err((place, denied)) = selector.check(row, argv, names) else { return Ok(()) };
@@ -143,7 +144,7 @@ impl User {
     }
 
     /// Whether the row may be run and every key be read.
-    pub fn reads_all_keys(&self, row: &'static Row, names: usize) -> bool {
+    pub fn reads_all_keys(&self, row: &Entry, names: usize) -> bool {
         self.selectors.iter().any(|s| s.reads_all_keys(row, names))
     }
 

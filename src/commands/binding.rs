@@ -1,0 +1,99 @@
+//! What runs a command: its row, which is data ([`crate::spec`]), and the function behind it.
+
+use super::args::Args;
+use super::cx::Cx;
+use super::reply::Reply;
+use super::subscribers::Kind;
+use crate::error::Result;
+use crate::spec::{Form, Row};
+use std::future::Future;
+use std::pin::Pin;
+
+/// A handler's future: one box a command, none a read.
+pub type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>;
+/// A handler.
+pub type Handler = for<'a> fn(&'a mut Cx<'_>, Args<'a>) -> CommandFuture<'a>;
+
+/// Makes an `async fn(&mut Cx<'_>, Args<'_>) -> Result<Reply>` a [`Run::Handler`].
+#[macro_export]
+macro_rules! handler {
+    ($f:path) => {{
+        fn boxed<'a>(
+            cx: &'a mut $crate::commands::cx::Cx<'_>,
+            args: $crate::commands::args::Args<'a>,
+        ) -> $crate::commands::binding::CommandFuture<'a> {
+            Box::pin($f(cx, args))
+        }
+        $crate::commands::binding::Run::Handler(boxed)
+    }};
+}
+
+/// Commands that the session runs itself, because they decide about what follows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionOp {
+    /// MULTI.
+    Multi,
+    /// EXEC.
+    Exec,
+    /// DISCARD.
+    Discard,
+    /// WATCH.
+    Watch,
+    /// UNWATCH.
+    Unwatch,
+    /// AUTH.
+    Auth,
+    /// HELLO.
+    Hello,
+    /// RESET.
+    Reset,
+    /// QUIT.
+    Quit,
+    /// CLIENT TRACKING.
+    Tracking,
+    /// CLIENT CACHING.
+    Caching,
+    /// SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE.
+    Subscribe(Kind),
+    /// UNSUBSCRIBE, PUNSUBSCRIBE, SUNSUBSCRIBE.
+    Unsubscribe(Kind),
+}
+
+/// What runs a row.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// A function on a transaction.
+    Handler(Handler),
+    /// The session.
+    Session(SessionOp),
+    /// Refused by design, with this error line.
+    Refuse(&'static str),
+    /// Only its subcommands run, or the command line behind it.
+    Nothing,
+}
+
+/// A row, and what runs it.
+#[derive(Clone, Copy)]
+pub struct Command {
+    /// What is known of it.
+    pub row: Row,
+    /// What runs it.
+    pub run: Run,
+    /// Its subcommands.
+    pub subs: &'static [Command],
+}
+
+impl Command {
+    /// Without subcommands.
+    pub const fn new(row: Row, run: Run) -> Command {
+        Command { row, run, subs: &[] }
+    }
+    /// Only these subcommands run.
+    pub const fn container(row: Row, subs: &'static [Command]) -> Command {
+        Command { row: row.form(Form::Container), run: Run::Nothing, subs }
+    }
+    /// With subcommands, where it runs without one too.
+    pub const fn with(self, subs: &'static [Command]) -> Command {
+        Command { subs, ..self }
+    }
+}

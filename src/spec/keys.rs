@@ -1,0 +1,150 @@
+//! Where the keys of a command line are.
+
+use super::Row;
+use bytes::Bytes;
+
+/// Where a command's keys are, in Redis' own model (COMMAND's key specifications). Indexes count from the name at 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeySpec {
+    /// What is done with them, as COMMAND prints it: `RO`, `RW`, `OW`, `RM`, `access`, `update`, `insert`, `delete`.
+    pub flags: &'static [&'static str],
+    /// Index of the first key (or of the number of keys).
+    pub begin: usize,
+    /// How to go on.
+    pub find: FindKeys,
+}
+
+impl KeySpec {
+    /// Whether these are keys: shard channels are found as keys are, and are none.
+    pub fn is_keys(&self) -> bool {
+        !self.flags.contains(&"not_key")
+    }
+}
+
+/// How keys follow the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FindKeys {
+    /// Up to `begin + last` (negative: from the end), every `step`-th.
+    Range {
+        /// Relative to the first; -1 is the last argument.
+        last: i32,
+        /// 1 for every argument, 2 for key-value pairs.
+        step: usize,
+    },
+    /// The argument at `begin` is their number, they follow it.
+    Keynum {
+        /// As in a range.
+        step: usize,
+    },
+    /// Nobody can tell without doing the work (SORT BY).
+    Unknown,
+    /// Behind the last STORE among SORT's options.
+    Stored,
+}
+
+/// One key read: GET, TTL, SCARD.
+pub const KEY_RO: &[KeySpec] = &[one(&["RO", "access"])];
+/// One key whose existence or meta data is read: EXISTS is several, TYPE one.
+pub const KEY_META: &[KeySpec] = &[one(&["RO"])];
+/// One key read and changed.
+pub const KEY_RW: &[KeySpec] = &[one(&["RW", "update"])];
+/// One key changed into what depends on what it was.
+pub const KEY_CHANGED: &[KeySpec] = &[one(&["RW", "access", "update"])];
+/// One key removed, and what it held returned.
+pub const KEY_TAKEN: &[KeySpec] = &[one(&["RW", "access", "delete"])];
+/// One key overwritten.
+pub const KEY_OW: &[KeySpec] = &[one(&["OW", "update"])];
+/// All arguments are keys that are read.
+pub const KEYS_RO: &[KeySpec] = &[all(&["RO", "access"])];
+/// All arguments are keys that are removed.
+pub const KEYS_RM: &[KeySpec] = &[all(&["RM", "delete"])];
+/// Key-value pairs.
+pub const PAIRS_OW: &[KeySpec] =
+    &[KeySpec { flags: &["OW", "update"], begin: 1, find: FindKeys::Range { last: -1, step: 2 } }];
+
+/// The first argument.
+pub const fn one(flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { flags, begin: 1, find: FindKeys::Range { last: 0, step: 1 } }
+}
+/// All arguments.
+pub const fn all(flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { flags, begin: 1, find: FindKeys::Range { last: -1, step: 1 } }
+}
+
+/// The keys in `argv` by the row's specifications. None where the number of keys is wrong.
+pub fn keys_of<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Vec<&'a Bytes>> {
+    let mut keys = Vec::new();
+    for spec in row.keys.iter().filter(|spec| spec.is_keys()) {
+        keys.extend(keys_at(spec, argv)?);
+    }
+    Some(keys)
+}
+
+/// The keys that a call may write. None of them where the number of keys is wrong.
+pub fn written_keys<'a>(row: &Row, argv: &'a [Bytes]) -> Vec<&'a Bytes> {
+    let writes = row.keys.iter().filter(|spec| spec.is_keys() && !spec.flags.contains(&"RO"));
+    writes.filter_map(|spec| keys_at(spec, argv)).flatten().collect()
+}
+
+/// As Redis finds it: what follows STORE is not skipped, the arguments of other options are.
+fn stored(begin: usize, argv: &[Bytes]) -> &[Bytes] {
+    let (mut at, mut found) = (begin + 1, &[][..]);
+    while let Some(word) = argv.get(at) {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        if is("STORE") {
+            found = argv.get(at + 1..at + 2).unwrap_or(found);
+        }
+        at += if is("LIMIT") { 3 } else { 1 + usize::from(is("BY") || is("GET")) };
+    }
+    found
+}
+
+/// The keys in `argv` by one specification. None where the number of keys is wrong.
+pub fn keys_at<'a>(spec: &KeySpec, argv: &'a [Bytes]) -> Option<impl Iterator<Item = &'a Bytes> + use<'a>> {
+    let (keys, step) = match spec.find {
+        FindKeys::Range { last, step } => {
+            let end = if last < 0 {
+                argv.len().checked_sub(last.unsigned_abs() as usize - 1)?
+            } else {
+                spec.begin + last as usize + 1
+            };
+            (argv.get(spec.begin..end)?, step)
+        }
+        FindKeys::Unknown => (&[][..], 1),
+        FindKeys::Stored => (stored(spec.begin, argv), 1),
+        FindKeys::Keynum { step } => {
+            // As Redis reads it here: the command itself then refuses what is not a number.
+            let n = usize::try_from(atoi(argv.get(spec.begin)?)).ok()?;
+            (argv.get(spec.begin + 1..)?.get(..n.checked_mul(step)?)?, step)
+        }
+    };
+    Some(keys.iter().step_by(step))
+}
+
+/// C's `atoi`: spaces, a sign, then digits up to the first other byte; 0 where there are none.
+pub fn atoi(raw: &[u8]) -> i32 {
+    let raw = raw.trim_ascii_start();
+    let (negative, digits) = match raw {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let digits = digits.iter().take_while(|d| d.is_ascii_digit()).map(|d| i64::from(d - b'0'));
+    // The same cut to an int as C's: what is longer than a long is its largest, or its smallest.
+    let sign = if negative { -1 } else { 1 };
+    digits.fold(0i64, |n, digit| n.saturating_mul(10).saturating_add(sign * digit)) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn atoi_as_c_does_it() {
+        let short = [("7", 7), (" +7x", 7), ("-3", -3), ("", 0), ("x", 0), ("007", 7)];
+        let long = [("99999999999999999999", -1), ("-9223372036854775808", 0), ("-99999999999999999999", 0)];
+        for (raw, n) in short.into_iter().chain(long) {
+            assert_eq!(atoi(raw.as_bytes()), n, "{raw:?}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! All rows, found by name.
+
+use super::{Form, Row};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::ops::Deref;
+use xxhash_rust::xxh3::Xxh3DefaultBuilder;
+
+/// A row in its table.
+#[derive(Debug)]
+pub struct Entry {
+    row: Row,
+    /// As statistics show it: `get`, `client|id`.
+    pub label: String,
+    /// Its place in [`Table::all`].
+    pub index: usize,
+    /// Its subcommands.
+    pub subs: Vec<&'static Entry>,
+}
+
+impl Deref for Entry {
+    type Target = Row;
+    fn deref(&self) -> &Row {
+        &self.row
+    }
+}
+
+impl Entry {
+    /// Its subcommand of this name, in any case.
+    pub fn sub(&self, name: &[u8]) -> Option<&'static Entry> {
+        self.subs.iter().copied().find(|sub| name.eq_ignore_ascii_case(sub.name.as_bytes()))
+    }
+}
+
+/// See the module. There is one, as long as the process lives.
+pub struct Table {
+    all: Vec<&'static Entry>,
+    commands: Vec<&'static Entry>,
+    by_name: HashMap<&'static [u8], &'static Entry, Xxh3DefaultBuilder>,
+}
+
+impl Table {
+    /// Of these commands, each with its subcommands.
+    pub fn new(rows: impl Iterator<Item = (Row, Vec<Row>)>) -> Self {
+        let (mut all, mut commands) = (Vec::new(), Vec::new());
+        for (row, subs) in rows {
+            let first = all.len();
+            let entry = |at: usize, label: String, row: Row, subs| -> &'static Entry {
+                Box::leak(Box::new(Entry { row, label, index: first + at, subs }))
+            };
+            let label = |sub: &Row| format!("{}|{}", row.name, sub.name);
+            let subs: Vec<_> =
+                subs.iter().enumerate().map(|(n, sub)| entry(n + 1, label(sub), *sub, Vec::new())).collect();
+            let command = entry(0, row.name.to_owned(), row, subs.clone());
+            commands.push(command);
+            all.push(command);
+            all.extend(subs);
+        }
+        let by_name = commands.iter().map(|entry| (entry.name.as_bytes(), *entry)).collect();
+        Table { all, commands, by_name }
+    }
+
+    /// All commands, in the order of their families.
+    pub fn commands(&self) -> impl Iterator<Item = &'static Entry> {
+        self.commands.iter().copied()
+    }
+
+    /// All commands, each with its subcommands behind it.
+    pub fn all(&self) -> impl Iterator<Item = &'static Entry> {
+        self.all.iter().copied()
+    }
+
+    /// How many [`Table::all`] gives.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The command of a name in any case.
+    pub fn lookup(&self, name: &[u8]) -> Option<&'static Entry> {
+        let mut lower = [0u8; 32];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.by_name.get(&*lower).copied()
+    }
+
+    /// The row of a label in any case: of a subcommand `container|sub`.
+    pub fn find(&self, label: &[u8]) -> Option<&'static Entry> {
+        let mut parts = label.splitn(2, |b| *b == b'|');
+        let row = self.lookup(parts.next()?)?;
+        parts.next().map_or(Some(row), |sub| row.sub(sub))
+    }
+
+    /// The row of `argv`, and how many leading arguments are names: a container's subcommand is found by its second.
+    /// `Err(container)`: the subcommand is unknown (or missing). A prefix is found as such; what it runs begins at
+    /// [`super::PREFIX`].
+    pub fn resolve(&self, argv: &[Bytes]) -> Option<Result<(&'static Entry, usize), &'static Entry>> {
+        let row = self.lookup(argv.first()?)?;
+        if row.subs.is_empty() {
+            return Some(Ok((row, 1)));
+        }
+        let Some(name) = argv.get(1) else {
+            return Some(if row.form == Form::Container { Err(row) } else { Ok((row, 1)) });
+        };
+        Some(match row.sub(name) {
+            Some(sub) => Ok((sub, 2)),
+            None if row.form == Form::Prefix => Ok((row, 1)),
+            None => Err(row),
+        })
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("rows", &self.all.len()).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Table {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Table {}
