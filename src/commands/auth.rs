@@ -1,7 +1,7 @@
 //! Rows of AUTH, HELLO, RESET and QUIT. The session runs them (`session/login.rs`): they decide about what follows them.
 
 use super::binding::{Command, Run, SessionOp};
-use crate::spec::{Flags, Group, Row};
+use crate::spec::{Flags, Group, Row, Secrets};
 
 const FLAGS: Flags = Flags::NOSCRIPT
     .or(Flags::LOADING)
@@ -17,7 +17,8 @@ const AUTH: Command = Command::new(
     Row::new(Group::Connection, "auth", -2, "1.0.0")
         .flags(FLAGS)
         .syntax("[username] password")
-        .summary("Authenticates the connection."),
+        .summary("Authenticates the connection.")
+        .secrets(Secrets::From(1)),
     Run::Session(SessionOp::Auth),
 );
 
@@ -25,18 +26,21 @@ const HELLO: Command = Command::new(
     Row::new(Group::Connection, "hello", -1, "6.0.0")
         .flags(FLAGS)
         .syntax("[arguments: protover [AUTH username password] [SETNAME clientname]]")
-        .summary("Greets the server and chooses the protocol."),
+        .summary("Greets the server and chooses the protocol.")
+        .secrets(Secrets::Login),
     Run::Session(SessionOp::Hello),
 );
 
 const RESET: Command = Command::new(
-    Row::new(Group::Connection, "reset", 1, "6.2.0").flags(FLAGS).summary("Makes the connection as new."),
+    Row::new(Group::Connection, "reset", 1, "6.2.0")
+        .flags(FLAGS.or(Flags::WHILE_SUBSCRIBED))
+        .summary("Makes the connection as new."),
     Run::Session(SessionOp::Reset),
 );
 
 const QUIT: Command = Command::new(
     Row::new(Group::Connection, "quit", -1, "1.0.0")
-        .flags(FLAGS)
+        .flags(FLAGS.or(Flags::WHILE_SUBSCRIBED))
         .summary("Closes the connection.")
         .deprecated("7.2.0", "closing the connection"),
     Run::Session(SessionOp::Quit),

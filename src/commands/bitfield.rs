@@ -9,7 +9,7 @@ use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::spec::{Flags, Group, KEY_RO, KeySpec, Row, one};
+use crate::spec::{Flags, Group, KEY_RO, KeySpec, Row, Variable, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::string::{self, PIECE, bits};
@@ -149,7 +149,8 @@ pub(super) const BITFIELD: Command = Command::new(
              INCRBY encoding offset increment> [GET encoding offset | [OVERFLOW <WRAP | SAT | \
              FAIL>] <SET encoding offset value | INCRBY encoding offset increment> ...]]",
         )
-        .summary("Reads and changes integers of any width inside a string."),
+        .summary("Reads and changes integers of any width inside a string.")
+        .variable(Variable::Operations),
     handler!(bitfield),
 );
 

@@ -10,7 +10,7 @@ use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::record::Str;
-use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_RO, KeySpec, Row};
+use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_RO, KeySpec, Makes, Row};
 use crate::store::Read;
 use crate::types::object;
 use crate::types::string::combine::{self, BitOp};
@@ -45,7 +45,8 @@ const SETBIT: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_CHANGED)
         .syntax("key offset value")
-        .summary("Changes a bit of a string and returns what it was."),
+        .summary("Changes a bit of a string and returns what it was.")
+        .types(&[("value", "integer")]),
     handler!(setbit),
 );
 
@@ -188,7 +189,8 @@ const BITOP: Command = Command::new(
         .flags(WRITES)
         .keys(COMBINED)
         .syntax("<operation: AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]")
-        .summary("Stores the combination of strings bit by bit."),
+        .summary("Stores the combination of strings bit by bit.")
+        .makes(Makes::Bits),
     handler!(bitop),
 );
 

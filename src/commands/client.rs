@@ -8,7 +8,7 @@ use super::reply::Reply;
 use super::tracking::Choice;
 use super::{client_kill, client_pause};
 use crate::error::{ReplyError, Result, SYNTAX};
-use crate::spec::{Flags, Group, Row};
+use crate::spec::{Effect, Flags, Group, Row};
 use crate::telemetry::clients::ClientHandle;
 use crate::{handler, help};
 use bytes::Bytes;
@@ -39,7 +39,9 @@ const SUBS: &[Command] = &[
 ];
 
 const CLIENT: Command = Command::container(
-    Row::new(Group::Connection, "client", -2, "2.4.0").summary("Looks at and changes connections."),
+    Row::new(Group::Connection, "client", -2, "2.4.0")
+        .flags(Flags::KEEPS_CACHING)
+        .summary("Looks at and changes connections."),
     SUBS,
 );
 
@@ -181,7 +183,8 @@ const CLIENT_REPLY: Command = Command::new(
     Row::new(Group::Connection, "reply", 3, "3.2.0")
         .flags(OPEN)
         .syntax("<action: ON | OFF | SKIP>")
-        .summary("Says whether this connection gets replies."),
+        .summary("Says whether this connection gets replies.")
+        .effect(Effect::Mutes),
     handler!(reply),
 );
 

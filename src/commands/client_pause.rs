@@ -8,14 +8,15 @@ use super::pause::Paused;
 use super::reply::Reply;
 use crate::error::{ReplyError, Result};
 use crate::handler;
-use crate::spec::{Flags, Group, Row};
+use crate::spec::{Effect, Flags, Group, Row};
 use std::time::Duration;
 
 pub(super) const CLIENT_PAUSE: Command = Command::new(
     Row::new(Group::Connection, "pause", -3, "3.0.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("timeout [mode: WRITE | ALL]")
-        .summary("Makes the commands of all clients of this server wait, or only those that write."),
+        .summary("Makes the commands of all clients of this server wait, or only those that write.")
+        .effect(Effect::Pauses),
     handler!(pause),
 );
 
@@ -42,7 +43,8 @@ async fn pause(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 pub(super) const CLIENT_UNPAUSE: Command = Command::new(
     Row::new(Group::Connection, "unpause", 2, "6.2.0")
         .flags(OPEN.or(Flags::ADMIN))
-        .summary("Ends what CLIENT PAUSE began."),
+        .summary("Ends what CLIENT PAUSE began.")
+        .effect(Effect::Resumes),
     handler!(unpause),
 );
 

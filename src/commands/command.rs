@@ -6,12 +6,11 @@ use super::command_docs::docs_of;
 use super::command_info::{flag_words, info_of};
 use super::cx::Cx;
 use super::glob::{Case, Glob};
-use super::key_flags::key_flags;
 use super::pace::Pace;
 use super::reply::Reply;
 use super::syntax::without_names;
 use crate::error::{ReplyError, Result, SYNTAX};
-use crate::spec::{Entry, Flags, Form, Group, KeySpec, PREFIX, Row, Table, categories, keys_at};
+use crate::spec::{Entry, Flags, Form, Group, PREFIX, Row, Secrets, Table, categories, keys_at};
 use crate::{handler, help};
 use bytes::Bytes;
 
@@ -167,8 +166,8 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
 }
 
-/// The row of a command line and where each key is, or the error that COMMAND GETKEYS answers.
-fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static KeySpec)>> {
+/// The keys of a command line and what is done with each, or the error that COMMAND GETKEYS answers.
+fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static [&'static str])>> {
     let row = match table.resolve(argv) {
         Some(Ok((row, _))) if row.form == Form::Prefix => {
             return keys(table, argv.get(PREFIX..).unwrap_or_default());
@@ -185,7 +184,7 @@ fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static
     let invalid = ReplyError::new("ERR Invalid arguments specified for command");
     let mut found = Vec::new();
     for spec in row.keys {
-        found.extend(keys_at(spec, argv).ok_or(invalid.clone())?.map(|key| (key, spec)));
+        found.extend(keys_at(spec, argv).ok_or(invalid.clone())?.map(|key| (key, row.key_flags(spec, argv))));
     }
     // A script may do without keys.
     if found.is_empty() && row.group != Group::Scripting { Err(invalid.into()) } else { Ok(found) }
@@ -196,6 +195,7 @@ const COMMAND_GETKEYS: Command = Command::new(
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("command [arg [arg ...]]")
         .summary("Returns the keys in a command line.")
+        .secrets(Secrets::Line(2))
         .categories(&["connection"]),
     handler!(getkeys),
 );
@@ -210,14 +210,14 @@ const COMMAND_GETKEYSANDFLAGS: Command = Command::new(
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("command [arg [arg ...]]")
         .summary("Returns the keys in a command line and what is done with each.")
+        .secrets(Secrets::Line(2))
         .categories(&["connection"]),
     handler!(getkeysandflags),
 );
 
 async fn getkeysandflags(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let keys = keys(cx.server.table, args.rest())?;
-    let one = |(key, spec): (&Bytes, &KeySpec)| {
-        let flags = key_flags(spec, args.rest());
+    let one = |(key, flags): (&Bytes, &[&'static str])| {
         Reply::Array(vec![Reply::Bulk(key.clone()), flag_words(flags.iter().copied())])
     };
     Ok(Reply::Array(keys.into_iter().map(one).collect()))

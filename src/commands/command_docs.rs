@@ -93,15 +93,16 @@ impl KeyIndex {
 
     fn kind(&self, row: &Row, a: &Argument) -> &'static str {
         let name = a.name.as_str();
+        if let Some((_, kind)) = row.types.iter().find(|(known, _)| *known == name) {
+            return kind;
+        }
         match a.kind {
             Kind::Token => "pure-token",
             Kind::Block(_) => "block",
             Kind::OneOf(_) => "oneof",
             Kind::Value if self.last.is_some() && syntax::is_key(name) => "key",
-            Kind::Value if name == "increment" && row.name.ends_with("float") => "double",
             Kind::Value if name == "increment" || syntax::is_integer(name) => "integer",
             Kind::Value if syntax::is_time(name) => "unix-time",
-            Kind::Value if name == "value" && row.name == "setbit" => "integer",
             Kind::Value if matches!(name, "pattern" | "by-pattern" | "get-pattern") => "pattern",
             Kind::Value => "string",
         }

@@ -8,7 +8,7 @@ use super::pace::{Pace, beside};
 use super::reply::Reply;
 use crate::config::{AppendFsync, OPTIONS, SetError, lookup};
 use crate::error::{ReplyError, Result, SYNTAX};
-use crate::spec::{Flags, Group, Row};
+use crate::spec::{Flags, Group, Row, Secrets};
 use crate::store::Fsync;
 use crate::{handler, help};
 use std::collections::BTreeSet;
@@ -61,6 +61,7 @@ const CONFIG_SET: Command = Command::new(
         .flags(ADMIN)
         .syntax("<data: parameter value> [parameter value ...]")
         .summary("Changes options, all or none.")
+        .secrets(Secrets::Options)
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(set),
 );

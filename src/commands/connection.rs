@@ -6,7 +6,7 @@ use super::cx::{Cx, Protocol};
 use super::reply::Reply;
 use crate::error::{ReplyError, Result};
 use crate::handler;
-use crate::spec::{Flags, Group, Row};
+use crate::spec::{Effect, Flags, Group, Row};
 
 /// Redis' words, its grammar too.
 const NOT_INT32: ReplyError =
@@ -29,7 +29,7 @@ async fn echo(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 
 const PING: Command = Command::new(
     Row::new(Group::Connection, "ping", -1, "1.0.0")
-        .flags(Flags::FAST)
+        .flags(Flags::FAST.or(Flags::WHILE_SUBSCRIBED))
         .syntax("[message]")
         .summary("Returns PONG, or the message: shows that the server answers.")
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
@@ -53,7 +53,8 @@ const SELECT: Command = Command::new(
     Row::new(Group::Connection, "select", 2, "1.0.0")
         .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
         .syntax("index")
-        .summary("Selects the database of this connection."),
+        .summary("Selects the database of this connection.")
+        .effect(Effect::Selects),
     handler!(select),
 );
 

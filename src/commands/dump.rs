@@ -12,7 +12,7 @@ use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::{SetRep, Str, Value};
-use crate::spec::{Flags, Group, KEY_RO, KeySpec, Row, one};
+use crate::spec::{Flags, Group, KEY_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::dump::{self, Dumped, Refused};
 use crate::types::object::{self, Slot};
@@ -88,6 +88,7 @@ const RESTORE: Command = Command::new(
         .keys(RESTORED)
         .syntax(OPTIONS)
         .summary("Creates a key from what DUMP has returned, here or in Redis.")
+        .makes(Makes::Restored)
         .categories(&["dangerous"]),
     handler!(restore),
 );
@@ -98,6 +99,7 @@ const RESTORE_ASKING: Command = Command::new(
         .keys(RESTORED)
         .syntax(OPTIONS)
         .summary("RESTORE as tools that move slots of a Redis cluster send it.")
+        .makes(Makes::Restored)
         .for_systems()
         .categories(&["keyspace", "dangerous"]),
     handler!(restore),

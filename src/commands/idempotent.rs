@@ -28,7 +28,7 @@ use crate::error::{ReplyError, Result, StoreError};
 use crate::keyspace::keys::{Owner, ReceiptName};
 use crate::keyspace::receipt::Receipt;
 use crate::keyspace::secret::{Secret, Sum};
-use crate::spec::{Flags, Form, Group, Row};
+use crate::spec::{Effect, Flags, Form, Group, PREFIX, Row, Secrets};
 use crate::store::Tx;
 use crate::types::receipt::{self, Sizes};
 use crate::{handler, help};
@@ -65,6 +65,7 @@ const IDEMPOTENT: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::NOSCRIPT).or(Flags::MOVABLEKEYS))
         .syntax("id command [arg [arg ...]]")
         .summary("Runs a command once under an id, and answers again what it answered.")
+        .secrets(Secrets::Line(PREFIX))
         .form(Form::Prefix),
     Run::Nothing,
 )
@@ -79,7 +80,7 @@ pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
 pub fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
     match run {
-        Run::Handler(_) => in_transaction || row.name == "select",
+        Run::Handler(_) => in_transaction || row.effect == Effect::Selects,
         Run::Session(op) => op == SessionOp::Exec,
         Run::Refuse(_) | Run::Nothing => false,
     }

@@ -10,7 +10,7 @@ use crate::handler;
 use crate::keyspace::catalog;
 use crate::keyspace::keys::SHARDS;
 use crate::keyspace::record::Ghost;
-use crate::spec::{Flags, Group, KEY_META, KEYS_RM, KeySpec, Row, all, one};
+use crate::spec::{Flags, Group, KEY_META, KEYS_RM, KeySpec, Makes, Row, all, one};
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read};
 use crate::types::{object, watched};
 use bytes::Bytes;
@@ -46,7 +46,8 @@ const MOVE: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST).or(Flags::HEAVY))
         .keys(MOVED)
         .syntax("key db")
-        .summary("Moves a key to another database."),
+        .summary("Moves a key to another database.")
+        .makes(Makes::Move),
     handler!(keys_moves::r#move),
 );
 

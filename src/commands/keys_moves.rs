@@ -9,7 +9,7 @@ use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::Value;
-use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::object::Slot;
 use crate::types::{copy, object, staged, string};
@@ -121,7 +121,8 @@ pub(super) const COPY: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY))
         .keys(COPIED)
         .syntax("source destination [DB destination-db] [REPLACE]")
-        .summary("Copies a key's value to another key."),
+        .summary("Copies a key's value to another key.")
+        .makes(Makes::Copy),
     handler!(copy),
 );
 

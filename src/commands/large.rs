@@ -4,6 +4,7 @@ use super::args::parse_i64;
 use super::bitmaps;
 use super::keys_moves;
 use crate::error::SYNTAX;
+use crate::spec::{Makes, Row};
 use crate::types::set::algebra::Op;
 use crate::types::string::combine::BitOp;
 use bytes::Bytes;
@@ -28,49 +29,47 @@ pub enum Outcome<'a> {
     Restored(&'a Bytes),
 }
 
-/// What a call of the command `name` leaves. None where that is never large, or the arguments are wrong.
-pub fn outcome<'a>(name: &str, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
+/// What a call leaves. None where that is never large, or the arguments are wrong.
+pub fn outcome<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
     let key = argv.get(1)?;
     let sources = argv.get(2..)?;
     let database = |raw: &Bytes| u8::try_from(parse_i64(raw)?).ok();
-    Some(match name {
-        "sinterstore" => Outcome::Combined(Op::Inter, sources),
-        "sunionstore" => Outcome::Combined(Op::Union, sources),
-        "sdiffstore" => Outcome::Combined(Op::Diff, sources),
-        "bitop" => Outcome::Bits(bitmaps::operation(key)?, argv.get(3..)?),
-        "sadd" => Outcome::Added(key),
-        "srem" => Outcome::Removed(key),
-        "copy" => {
+    Some(match row.makes {
+        Makes::Little | Makes::Appended | Makes::Patched => return None,
+        Makes::Intersection => Outcome::Combined(Op::Inter, sources),
+        Makes::Union => Outcome::Combined(Op::Union, sources),
+        Makes::Difference => Outcome::Combined(Op::Diff, sources),
+        Makes::Bits => Outcome::Bits(bitmaps::operation(key)?, argv.get(3..)?),
+        Makes::Added => Outcome::Added(key),
+        Makes::Removed => Outcome::Removed(key),
+        Makes::Copy => {
             let options = keys_moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
             Outcome::Copied(key, options.ok()?.0)
         }
-        "restore" | "restore-asking" => Outcome::Restored(argv.get(3)?),
-        "move" => Outcome::Copied(key, Some(database(argv.get(2)?)?)),
-        _ => return None,
+        Makes::Move => Outcome::Copied(key, Some(database(argv.get(2)?)?)),
+        Makes::Restored => Outcome::Restored(argv.get(3)?),
     })
 }
 
-/// The members that a call of the command `name` adds or removes.
-pub fn members<'a>(name: &str, argv: &'a [Bytes]) -> &'a [Bytes] {
-    if matches!(name, "sadd" | "srem") { argv.get(2..).unwrap_or_default() } else { &[] }
+/// The members that a call adds or removes.
+pub fn members<'a>(row: &Row, argv: &'a [Bytes]) -> &'a [Bytes] {
+    if matches!(row.makes, Makes::Added | Makes::Removed) { row.members(argv) } else { &[] }
 }
 
-/// Whether a call of the command `name` asks for so many members, or keys, that nothing should queue behind it.
-pub fn asks_for_many(name: &str, argv: &[Bytes]) -> bool {
-    let count = match name {
-        "spop" | "srandmember" => argv.get(2),
-        "scan" | "sscan" => argv.windows(2).rev().find_map(|two| match two {
-            [word, count] if word.eq_ignore_ascii_case(b"count") => Some(count),
-            _ => None,
-        }),
-        _ => None,
-    };
-    count.and_then(|raw| parse_i64(raw)).is_some_and(|n| n.unsigned_abs() > MANY)
+/// Whether a call asks for so many members, or keys, that nothing should queue behind it.
+pub fn asks_for_many(row: &Row, argv: &[Bytes]) -> bool {
+    row.count.of(argv).and_then(|raw| parse_i64(raw)).is_some_and(|n| n.unsigned_abs() > MANY)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::registry::table;
+    use crate::spec::Entry;
+
+    fn row(name: &str) -> &'static Entry {
+        table().lookup(name.as_bytes()).unwrap()
+    }
 
     fn words(line: &str) -> Vec<Bytes> {
         line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect()
@@ -91,13 +90,13 @@ mod tests {
             ("get k 5000", false),
         ] {
             let argv = words(line);
-            assert_eq!(asks_for_many(std::str::from_utf8(&argv[0]).unwrap(), &argv), many, "{line}");
+            assert_eq!(asks_for_many(row(std::str::from_utf8(&argv[0]).unwrap()), &argv), many, "{line}");
         }
     }
 
     #[test]
     fn outcomes() {
-        let copied = |line: &str| match outcome("copy", &words(line)) {
+        let copied = |line: &str| match outcome(row("copy"), &words(line)) {
             Some(Outcome::Copied(key, db)) => Some((key.clone(), db)),
             _ => None,
         };
@@ -105,13 +104,13 @@ mod tests {
         assert_eq!(copied("copy a b"), Some((a.clone(), None)));
         assert_eq!(copied("copy a b replace db 3"), Some((a.clone(), Some(3))));
         assert_eq!(copied("copy a b db"), None);
-        assert_eq!(outcome("move", &words("move a 2")), Some(Outcome::Copied(&a, Some(2))));
-        assert_eq!(outcome("move", &words("move a b")), None);
+        assert_eq!(outcome(row("move"), &words("move a 2")), Some(Outcome::Copied(&a, Some(2))));
+        assert_eq!(outcome(row("move"), &words("move a b")), None);
         let stored = words("sdiffstore d a b");
-        assert_eq!(outcome("sdiffstore", &stored), Some(Outcome::Combined(Op::Diff, &stored[2..])));
-        assert_eq!(outcome("srem", &words("srem a b")), Some(Outcome::Removed(&a)));
-        assert_eq!(outcome("set", &words("set a b")), None);
-        assert_eq!(members("sadd", &words("sadd a b c")).len(), 2);
-        assert_eq!(members("srem", &words("srem a b c")).len(), 2);
+        assert_eq!(outcome(row("sdiffstore"), &stored), Some(Outcome::Combined(Op::Diff, &stored[2..])));
+        assert_eq!(outcome(row("srem"), &words("srem a b")), Some(Outcome::Removed(&a)));
+        assert_eq!(outcome(row("set"), &words("set a b")), None);
+        assert_eq!(members(row("sadd"), &words("sadd a b c")).len(), 2);
+        assert_eq!(members(row("srem"), &words("srem a b c")).len(), 2);
     }
 }

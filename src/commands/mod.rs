@@ -49,7 +49,6 @@ pub mod slowlog;
 pub mod dump;
 pub mod expire;
 pub mod hyperloglog;
-pub mod key_flags;
 pub mod keys;
 mod keys_moves;
 mod keys_object;

@@ -12,7 +12,7 @@ use super::redact::redacted;
 use super::reply::Reply;
 use crate::error::{ReplyError, Result};
 use crate::handler;
-use crate::spec::{Entry, Flags, Group, Row};
+use crate::spec::{Effect, Entry, Flags, Group, Row};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::fmt::Write;
@@ -83,12 +83,15 @@ pub fn feed<'a>(
     ran: impl Iterator<Item = (&'static Entry, &'a [Bytes], &'a Reply)>,
 ) {
     for (row, argv, reply) in ran {
-        if row.name == "select" && *reply == Reply::Ok {
+        if row.effect == Effect::Selects && *reply == Reply::Ok {
             let chosen = argv.get(1).and_then(|n| parse_i64(n));
             db = chosen.and_then(|n| u8::try_from(n).ok()).unwrap_or(db);
         }
         if !row.flags.has(Flags::ADMIN) {
-            post(server, &line(server.env.clock.now_us(), db, &client.handle.addr, &redacted(argv)));
+            post(
+                server,
+                &line(server.env.clock.now_us(), db, &client.handle.addr, &redacted(server.table, argv)),
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use super::reply::Reply;
 use super::subscribers::Kind;
 use crate::error::{ReplyError, Result};
 use crate::keyspace::messages::Message;
-use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
+use crate::spec::{Channels, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::{handler, help};
 use bytes::Bytes;
 
@@ -17,7 +17,7 @@ const TOO_LONG: ReplyError =
     ReplyError::new("ERR the pattern has more than 262144 wildcards and classes: use fewer");
 
 const ASKS: Flags = Flags::PUBSUB.or(Flags::LOADING).or(Flags::STALE);
-const SUBSCRIBES: Flags = ASKS.or(Flags::NOSCRIPT);
+const SUBSCRIBES: Flags = ASKS.or(Flags::NOSCRIPT).or(Flags::WHILE_SUBSCRIBED);
 const PUBLISHES: Flags = ASKS.or(Flags::FAST).or(Flags::TELLS);
 
 /// Redis Cluster finds a shard channel's node as a key's.
@@ -42,7 +42,8 @@ const PSUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "psubscribe", -2, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("pattern [pattern ...]")
-        .summary("Listens to all channels whose names match patterns."),
+        .summary("Listens to all channels whose names match patterns.")
+        .channels(Channels::Patterns),
     Run::Session(SessionOp::Subscribe(Kind::Pattern)),
 );
 
@@ -64,7 +65,8 @@ const SSUBSCRIBE: Command = Command::new(
         .flags(SUBSCRIBES)
         .keys(SHARDS)
         .syntax("shardchannel [shardchannel ...]")
-        .summary("Listens to shard channels."),
+        .summary("Listens to shard channels.")
+        .channels(Channels::All),
     Run::Session(SessionOp::Subscribe(Kind::Shard)),
 );
 
@@ -72,7 +74,8 @@ const SUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "subscribe", -2, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("channel [channel ...]")
-        .summary("Listens to channels."),
+        .summary("Listens to channels.")
+        .channels(Channels::All),
     Run::Session(SessionOp::Subscribe(Kind::Channel)),
 );
 
@@ -97,7 +100,8 @@ const PUBLISH: Command = Command::new(
     Row::new(Group::Pubsub, "publish", 3, "2.0.0")
         .flags(PUBLISHES)
         .syntax("channel message")
-        .summary("Sends a message to those who listen to a channel; counts those of this server."),
+        .summary("Sends a message to those who listen to a channel; counts those of this server.")
+        .channels(Channels::First),
     handler!(publish),
 );
 
@@ -113,7 +117,8 @@ const SPUBLISH: Command = Command::new(
         .flags(PUBLISHES)
         .keys(SHARD)
         .syntax("shardchannel message")
-        .summary("Sends a message to those who listen to a shard channel; counts those of this server."),
+        .summary("Sends a message to those who listen to a shard channel; counts those of this server.")
+        .channels(Channels::First),
     handler!(spublish),
 );
 

@@ -2,52 +2,41 @@
 //! that is the argument of another one (ACL DRYRUN, COMMAND GETKEYS, IDEMPOTENT) is looked at as it would be alone.
 
 use crate::config::is_secret;
-use crate::spec::PREFIX;
+use crate::spec::{Secrets, Table};
 use bytes::Bytes;
 use std::borrow::Cow;
 
 const HIDDEN: Bytes = Bytes::from_static(b"(redacted)");
 
 /// `argv` with its secrets replaced.
-pub fn redacted(argv: &[Bytes]) -> Cow<'_, [Bytes]> {
+pub fn redacted<'a>(table: &Table, argv: &'a [Bytes]) -> Cow<'a, [Bytes]> {
     let is = |n: usize, word: &str| argv.get(n).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));
-    if is(0, "auth") {
-        hide(argv, |n| n > 0)
-    } else if is(0, "hello") {
-        hide(argv, |n| n > 2 && (is(n - 1, "auth") || n > 3 && is(n - 2, "auth")))
-    } else if is(0, "config") && is(1, "set") {
-        let secret = |name: &Bytes| is_secret(name);
-        hide(argv, |n| n > 2 && n % 2 == 1 && argv.get(n - 1).is_some_and(secret))
-    } else if is(0, "acl") && is(1, "setuser") {
-        hide(argv, |n| n > 1)
-    } else if is(0, "acl") && is(1, "dryrun") {
-        behind(argv, 3)
-    } else if is(0, "command") && (is(1, "getkeys") || is(1, "getkeysandflags")) {
-        behind(argv, 2)
-    } else if is(0, "idempotent") {
-        behind(argv, PREFIX)
-    } else {
-        Cow::Borrowed(argv)
-    }
-}
-
-/// The command line behind `names` arguments redacted. It is never one of these again: none may stand in another.
-fn behind(argv: &[Bytes], names: usize) -> Cow<'_, [Bytes]> {
-    match argv.split_at_checked(names) {
-        Some((outer, inner)) if !inner.first().is_some_and(|name| holds_another(name)) => {
-            match redacted(inner) {
-                Cow::Owned(inner) => Cow::Owned([outer, &inner].concat()),
-                Cow::Borrowed(_) => Cow::Borrowed(argv),
-            }
+    match secrets(table, argv) {
+        Secrets::None => Cow::Borrowed(argv),
+        Secrets::From(first) => hide(argv, |n| n >= first),
+        Secrets::Login => hide(argv, |n| n > 2 && (is(n - 1, "auth") || n > 3 && is(n - 2, "auth"))),
+        Secrets::Options => {
+            hide(argv, |n| n > 2 && n % 2 == 1 && argv.get(n - 1).is_some_and(|name| is_secret(name)))
         }
-        Some((outer, inner)) => hide(argv, |n| n > outer.len() && inner.len() > 1),
-        None => Cow::Borrowed(argv),
+        Secrets::Line(first) => behind(table, argv, first),
     }
 }
 
-/// A name whose arguments may be a command line: as deep as a client likes.
-fn holds_another(name: &[u8]) -> bool {
-    [&b"acl"[..], b"command", b"idempotent"].iter().any(|known| name.eq_ignore_ascii_case(known))
+fn secrets(table: &Table, argv: &[Bytes]) -> Secrets {
+    let found = table.resolve(argv).and_then(Result::ok);
+    found.map_or(Secrets::None, |(row, _)| row.secrets)
+}
+
+/// The command line behind `names` arguments redacted. None may stand in it again, as deep as a client likes: its arguments are hidden.
+fn behind<'a>(table: &Table, argv: &'a [Bytes], names: usize) -> Cow<'a, [Bytes]> {
+    let Some((outer, inner)) = argv.split_at_checked(names) else { return Cow::Borrowed(argv) };
+    if matches!(secrets(table, inner), Secrets::Line(_)) {
+        return hide(argv, |n| n > outer.len());
+    }
+    match redacted(table, inner) {
+        Cow::Owned(inner) => Cow::Owned([outer, &inner].concat()),
+        Cow::Borrowed(_) => Cow::Borrowed(argv),
+    }
 }
 
 fn hide(argv: &[Bytes], secret: impl Fn(usize) -> bool) -> Cow<'_, [Bytes]> {
@@ -58,6 +47,7 @@ fn hide(argv: &[Bytes], secret: impl Fn(usize) -> bool) -> Cow<'_, [Bytes]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::registry::table;
 
     #[test]
     fn secrets_are_hidden_and_nothing_else() {
@@ -77,14 +67,14 @@ mod tests {
             ("acl dryrun bob auth x", "acl dryrun bob auth (redacted)"),
             ("acl dryrun bob get x", "acl dryrun bob get x"),
             ("acl dryrun bob", "acl dryrun bob"),
-            ("acl dryrun bob acl setuser eve >x", "acl dryrun bob acl (redacted) (redacted) (redacted)"),
+            ("acl dryrun bob acl setuser eve >x", "acl dryrun bob acl setuser (redacted) (redacted)"),
             ("COMMAND GETKEYS config set requirepass x", "COMMAND GETKEYS config set requirepass (redacted)"),
             ("idempotent 0123456789abcdef auth x", "idempotent 0123456789abcdef auth (redacted)"),
             ("set auth x", "set auth x"),
         ] {
             let argv: Vec<Bytes> = line.split(' ').map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
             let words: Vec<String> =
-                redacted(&argv).iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();
+                redacted(table(), &argv).iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();
             assert_eq!(words.join(" "), shown);
         }
     }

@@ -16,7 +16,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::keyspace::packed::Packed;
 use crate::keyspace::record::{Record, Stored};
-use crate::spec::{Flags, Group, Row};
+use crate::spec::{Count, Flags, Group, Row};
 use crate::store::{Pairs, RangeOptions, Read, key_after};
 use crate::types::object;
 use bytes::Bytes;
@@ -116,6 +116,7 @@ const SCAN: Command = Command::new(
         .flags(Flags::READONLY)
         .syntax("cursor [MATCH pattern] [COUNT count] [TYPE type]")
         .summary("Walks over the names of the keys, a few a call.")
+        .count(Count::Option)
         .tips(&["nondeterministic_output", "request_policy:special"]),
     handler!(scan),
 );

@@ -9,7 +9,7 @@ use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::spec::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Row, one};
+use crate::spec::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::set::algebra::{self, Found, Op};
@@ -116,7 +116,8 @@ const SDIFFSTORE: Command = Command::new(
         .flags(STORES)
         .keys(STORED)
         .syntax("destination key [key ...]")
-        .summary("Stores the members of the first set that no other set has."),
+        .summary("Stores the members of the first set that no other set has.")
+        .makes(Makes::Difference),
     handler!(sdiffstore),
 );
 
@@ -128,7 +129,8 @@ const SINTERSTORE: Command = Command::new(
         .flags(STORES)
         .keys(INTER_STORED)
         .syntax("destination key [key ...]")
-        .summary("Stores the members that all sets have."),
+        .summary("Stores the members that all sets have.")
+        .makes(Makes::Intersection),
     handler!(sinterstore),
 );
 
@@ -140,7 +142,8 @@ const SUNIONSTORE: Command = Command::new(
         .flags(STORES)
         .keys(STORED)
         .syntax("destination key [key ...]")
-        .summary("Stores the members that any of the sets has."),
+        .summary("Stores the members that any of the sets has.")
+        .makes(Makes::Union),
     handler!(sunionstore),
 );
 

@@ -11,7 +11,7 @@ use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::ids::MAX_MEMBER;
-use crate::spec::{FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_TAKEN, KeySpec, Row, one};
+use crate::spec::{Count, FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_TAKEN, KeySpec, Makes, Row, one};
 use crate::types::object::{self, Slot};
 use crate::types::receipt::MAX_REPLY;
 use crate::types::set::algebra::Found;
@@ -50,7 +50,9 @@ const SADD: Command = Command::new(
         .flags(WRITES_FAST.or(Flags::DENYOOM))
         .keys(INSERTED)
         .syntax("key member [member ...]")
-        .summary("Adds members to a set, which is created where the key is missing."),
+        .summary("Adds members to a set, which is created where the key is missing.")
+        .names_members()
+        .makes(Makes::Added),
     handler!(sadd),
 );
 
@@ -73,7 +75,9 @@ const SREM: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(DELETED)
         .syntax("key member [member ...]")
-        .summary("Removes members from a set; the key goes with the last one."),
+        .summary("Removes members from a set; the key goes with the last one.")
+        .names_members()
+        .makes(Makes::Removed),
     handler!(srem),
 );
 
@@ -119,7 +123,8 @@ const SISMEMBER: Command = Command::new(
         .flags(READS_FAST)
         .keys(KEY_META)
         .syntax("key member")
-        .summary("Tells whether a set has a member."),
+        .summary("Tells whether a set has a member.")
+        .names_members(),
     handler!(sismember),
 );
 
@@ -134,7 +139,8 @@ const SMISMEMBER: Command = Command::new(
         .flags(READS_FAST)
         .keys(KEY_RO)
         .syntax("key member [member ...]")
-        .summary("Tells for each of several members whether a set has it."),
+        .summary("Tells for each of several members whether a set has it.")
+        .names_members(),
     handler!(smismember),
 );
 
@@ -215,6 +221,7 @@ const SPOP: Command = Command::new(
         .keys(KEY_TAKEN)
         .syntax("key [count]")
         .summary("Removes random members from a set and returns them.")
+        .count(Count::Second)
         .tips(&["nondeterministic_output"]),
     handler!(spop),
 );
@@ -268,6 +275,7 @@ const SRANDMEMBER: Command = Command::new(
         .keys(KEY_RO)
         .syntax("key [count]")
         .summary("Returns random members of a set; a negative count allows repetitions.")
+        .count(Count::Second)
         .tips(&["nondeterministic_output"]),
     handler!(srandmember),
 );
@@ -310,6 +318,7 @@ const SSCAN: Command = Command::new(
         .keys(KEY_RO)
         .syntax("key cursor [MATCH pattern] [COUNT count]")
         .summary("Walks over the members of a set in pages.")
+        .count(Count::Option)
         .tips(&["nondeterministic_output"]),
     handler!(sscan),
 );

@@ -9,7 +9,9 @@ use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::Str;
-use crate::spec::{FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_RW, KEYS_RO, KeySpec, PAIRS_OW, Row, one};
+use crate::spec::{
+    FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_RW, KEYS_RO, KeySpec, Makes, PAIRS_OW, Row, one,
+};
 use crate::store::Read;
 use crate::types::{object, string};
 use bytes::Bytes;
@@ -204,7 +206,8 @@ const APPEND: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(APPENDED)
         .syntax("key value")
-        .summary("Appends to a string, which is created where the key is missing."),
+        .summary("Appends to a string, which is created where the key is missing.")
+        .makes(Makes::Appended),
     handler!(append),
 );
 
@@ -231,7 +234,8 @@ const SETRANGE: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_RW)
         .syntax("key offset value")
-        .summary("Overwrites a part of a string."),
+        .summary("Overwrites a part of a string.")
+        .makes(Makes::Patched),
     handler!(setrange),
 );
 

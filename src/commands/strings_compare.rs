@@ -7,7 +7,7 @@ use super::reply::Reply;
 use super::strings_set::{When, digest};
 use crate::error::{ReplyError, Result};
 use crate::handler;
-use crate::spec::{Flags, Group, KEY_RO, KEY_TAKEN, KeySpec, Row, one};
+use crate::spec::{Flags, Group, KEY_RO, KEY_TAKEN, KeySpec, Row, Variable, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 
@@ -20,7 +20,8 @@ pub(super) const DELEX: Command = Command::new(
         .syntax(
             "key [condition: IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
         )
-        .summary("Removes a key if its value or its digest compares as told."),
+        .summary("Removes a key if its value or its digest compares as told.")
+        .variable(Variable::Condition),
     handler!(delex),
 );
 

@@ -100,7 +100,8 @@ pub(super) const INCRBYFLOAT: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key increment")
-        .summary("Adds a floating point number."),
+        .summary("Adds a floating point number.")
+        .types(&[("increment", "double")]),
     handler!(incrbyfloat),
 );
 

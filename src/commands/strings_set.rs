@@ -8,7 +8,7 @@ use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_OW, KEY_TAKEN, KeySpec, Row, one};
+use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_OW, KEY_TAKEN, KeySpec, Row, Variable, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::string;
@@ -202,7 +202,8 @@ pub(super) const SET: Command = Command::new(
              | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
              PXAT unix-time-milliseconds | KEEPTTL]",
         )
-        .summary("Sets a string, on conditions and with an expiry if asked for."),
+        .summary("Sets a string, on conditions and with an expiry if asked for.")
+        .variable(Variable::Conditions),
     handler!(set),
 );
 

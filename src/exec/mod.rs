@@ -86,14 +86,14 @@ impl Call {
 
     /// Whether what it makes can be built outside of a transaction.
     pub fn can_be_built(&self) -> bool {
-        large::outcome(self.row.name, &self.argv).is_some()
+        large::outcome(self.row, &self.argv).is_some()
     }
 
     /// Whether nothing should queue behind it.
     pub fn is_heavy(&self) -> bool {
         self.row.flags.has(Flags::HEAVY)
             || self.weight() > HEAVY_CALL
-            || large::asks_for_many(self.row.name, &self.argv)
+            || large::asks_for_many(self.row, &self.argv)
     }
 }
 

@@ -47,7 +47,7 @@ fn keep(server: &Server, client: &ClientState, calls: &[Call], took: u64, most: 
         id: 0,
         at,
         took,
-        argv: cut(&redacted(&call.argv)),
+        argv: cut(&redacted(server.table, &call.argv)),
         addr: client.handle.addr.clone(),
         name: client.name.clone(),
     });

@@ -17,7 +17,7 @@ use crate::keyspace::catalog::Catalog;
 use crate::keyspace::collector::Round;
 use crate::keyspace::ids;
 use crate::keyspace::keys::Prefix;
-use crate::spec::{Group, keys_of, written_keys};
+use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
 use crate::store::MAX_TRANSACTION;
 use crate::types::set::small::{MAX_INTS, may_be_small};
 use crate::types::set::stage as sets;
@@ -50,7 +50,7 @@ struct Plan {
 
 impl Plan {
     fn of(calls: &[Call], outcomes: bool) -> Self {
-        let members = calls.iter().flat_map(|c| large::members(c.row.name, &c.argv));
+        let members = calls.iter().flat_map(|c| large::members(c.row, &c.argv));
         Plan {
             strings: calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
             members: ids::room(members) > DIRECT_MEMBERS,
@@ -62,7 +62,7 @@ impl Plan {
 
 /// Whether what a RESTORE leaves is built before it is tried, so that it is decompressed once.
 fn is_large_restore(call: &Call) -> bool {
-    matches!(large::outcome(call.row.name, &call.argv), Some(Outcome::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
+    matches!(large::outcome(call.row, &call.argv), Some(Outcome::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
 }
 
 /// Prepares what `calls` need, of which the first runs in database `db`; `outcomes`: also those. To be called again after a conflict, when what was built has been
@@ -113,7 +113,7 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
         let (mut named_by, mut places) = (Vec::new(), Vec::new());
         for (call, staged) in calls.iter().zip(prepared.iter_mut()) {
             let Some((key, members)) = named_members(call) else { continue };
-            let outcome = large::outcome(call.row.name, &call.argv);
+            let outcome = large::outcome(call.row, &call.argv);
             let fits = matches!(outcome, Some(Outcome::Removed(_))) == removed;
             if fits && named.contains_key(key) && staged::ids(staged).is_none() {
                 named_by.push(members);
@@ -132,7 +132,7 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
 
 /// The key of a call that adds or removes members, and those.
 fn named_members(call: &Call) -> Option<(&Bytes, &[Bytes])> {
-    let members = large::members(call.row.name, &call.argv);
+    let members = large::members(call.row, &call.argv);
     Some((call.argv.get(1)?, members)).filter(|_| !members.is_empty())
 }
 
@@ -157,7 +157,7 @@ pub(super) async fn give_up(server: &Server, prepared: &mut Prepared) {
 
 /// The database that a SELECT inside the unit changes to.
 fn selected(call: &Call) -> Option<u8> {
-    let index = call.argv.get(1).filter(|_| call.row.name == "select")?;
+    let index = call.argv.get(1).filter(|_| call.row.effect == Effect::Selects)?;
     u8::try_from(parse_i64(index)?).ok()
 }
 
@@ -198,7 +198,7 @@ async fn for_call(
     if plan.strings && call.row.group == Group::String && call.row.is_write() {
         strings(server, prefix, call, staged).await?;
     }
-    let Some(outcome) = large::outcome(call.row.name, &call.argv) else { return Ok(()) };
+    let Some(outcome) = large::outcome(call.row, &call.argv) else { return Ok(()) };
     for _ in 0..if plan.outcomes { MAX_ATTEMPTS } else { 0 } {
         match build(server, catalog, prefix, outcome, staged).await {
             Err(Error::Store(StoreError::Conflict | StoreError::TooOld)) => {}
@@ -242,9 +242,9 @@ async fn build(
 async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Staged>) -> Result<()> {
     let large = call.argv.iter().skip(2).filter(|a| a.len() > INLINE_MAX);
     for argument in large {
-        let offset = match call.row.name {
-            "append" => Some(None),
-            "setrange" => {
+        let offset = match call.row.makes {
+            Makes::Appended => Some(None),
+            Makes::Patched => {
                 call.argv.get(2).and_then(|o| parse_i64(o)).and_then(|o| u64::try_from(o).ok()).map(Some)
             }
             _ => None,

@@ -1,6 +1,6 @@
 //! Remembers what clients read that track (`commands::tracking`).
 
-use super::{Call, Unit};
+use super::Unit;
 use crate::commands::cx::Server;
 use crate::spec::{Flags, keys_of};
 
@@ -16,12 +16,8 @@ pub(super) async fn remember(server: &Server, unit: &mut Unit) {
             server.tracking.remember(unit.client.id, &keys).await;
         }
         // CLIENT CACHING holds until the next command that is not CLIENT, or until EXEC.
-        if !exec && !is_client(call) {
+        if !exec && !call.row.flags.has(Flags::KEEPS_CACHING) {
             mode.caching = false;
         }
     }
-}
-
-fn is_client(call: &Call) -> bool {
-    call.names == 2 && call.argv.first().is_some_and(|name| name.eq_ignore_ascii_case(b"client"))
 }

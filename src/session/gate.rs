@@ -154,9 +154,7 @@ fn outside_multi(r: &Request<'_>) -> Result<(), ReplyError> {
 }
 
 fn while_subscribed(r: &Request<'_>) -> Result<(), ReplyError> {
-    use SessionOp::{Quit, Reset, Subscribe, Unsubscribe};
-    let allowed = matches!(run_of(r.row), Run::Session(Subscribe(_) | Unsubscribe(_) | Quit | Reset));
-    if !r.standing.only_listens || allowed || r.row.name == "ping" {
+    if !r.standing.only_listens || r.row.flags.has(Flags::WHILE_SUBSCRIBED) {
         return Ok(());
     }
     let label = &r.row.label;

@@ -27,7 +27,7 @@ use crate::config::Allowed;
 use crate::env::{aside, each_aside};
 use crate::error::ReplyError;
 use crate::exec::{Call, Done, Executor, LARGE, Unit, slow};
-use crate::spec::{Entry, Form, PREFIX};
+use crate::spec::{Effect, Entry, Form, PREFIX};
 use crate::telemetry::Outcome;
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
@@ -347,9 +347,9 @@ impl Session {
         let w = &mut self.window;
         w.bytes += call.bytes();
         w.weight += call.weight();
-        w.ends_in_reply_mode = call.names == 2 && call.row.name == "reply";
+        w.ends_in_reply_mode = call.row.effect == Effect::Mutes;
         // What is behind CLIENT PAUSE is paused.
-        let pauses = call.names == 2 && call.row.name == "pause";
+        let pauses = call.row.effect == Effect::Pauses;
         w.calls.push(call);
         if pauses { Room::Full } else { self.room() }
     }

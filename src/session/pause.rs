@@ -6,6 +6,7 @@ use crate::commands::binding::{Run, SessionOp};
 use crate::commands::pause::Paused;
 use crate::commands::registry::run_of;
 use crate::exec::Call;
+use crate::spec::{Effect, Flags};
 use std::time::Duration;
 
 /// How often who waits looks whether it was killed.
@@ -68,11 +69,11 @@ impl super::Window {
 
 fn holds(kind: Paused, call: &Call) -> bool {
     match kind {
-        Paused::All => !(call.names == 2 && call.row.name == "unpause"),
+        Paused::All => call.row.effect != Effect::Resumes,
         Paused::Writes => {
             call.id.is_some()
                 || call.row.is_write() && matches!(run_of(call.row), Run::Handler(_))
-                || matches!(call.row.name, "publish" | "spublish")
+                || call.row.flags.has(Flags::TELLS)
         }
     }
 }

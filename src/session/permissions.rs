@@ -80,8 +80,8 @@ impl Session {
         if let Err(denied) = user.check(call.row, &call.argv, call.names) {
             return Some(self.deny_as(call.row, Some(run_of(call.row)), &denied, &call.row.label));
         }
-        let (id, name) = (call.id.clone()?, Bytes::from_static(b"idempotent"));
-        let prefix = table().lookup(&name)?;
+        let (id, prefix) = (call.id.clone()?, table().prefix()?);
+        let name = Bytes::from_static(prefix.name.as_bytes());
         let denied = user.check(prefix, &[name, id], 1).err()?;
         Some(self.deny_as(prefix, Some(run_of(call.row)), &denied, &prefix.label))
     }

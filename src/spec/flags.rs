@@ -1,4 +1,4 @@
-//! Flags of a command: Redis' own, as COMMAND prints them, and four of ours.
+//! Flags of a command: Redis' own, as COMMAND prints them, and some of ours.
 
 /// Command flags, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,10 @@ impl Flags {
     pub const PUBSUB: Flags = Flags(1 << 15);
     /// A cluster's node takes it also for a slot that it is still getting.
     pub const ASKING: Flags = Flags(1 << 16);
+    /// Ours, not in COMMAND's list: also for a client in RESP2 that is subscribed.
+    pub const WHILE_SUBSCRIBED: Flags = Flags(1 << 25);
+    /// Ours, not in COMMAND's list, and a container's subcommands have it too: what CLIENT CACHING has said holds on behind it.
+    pub const KEEPS_CACHING: Flags = Flags(1 << 26);
     /// Ours, not in COMMAND's list: it sends messages, which go through a store that servers share.
     pub const TELLS: Flags = Flags(1 << 27);
     /// Ours, not in COMMAND's list: for clients it only reads, but it may keep in the key what it found out.

@@ -2,15 +2,19 @@
 //! up: the access rules, COMMAND, the statistics, the gates. What runs a row is bound to it in [`crate::commands`].
 
 mod categories;
+mod effects;
 mod flags;
 mod keys;
 mod table;
+mod variable;
 
 pub use categories::{CATEGORIES, categories};
+pub use effects::{Channels, Count, Effect, Makes, Secrets};
 pub use flags::Flags;
 pub use keys::{FindKeys, KeySpec, all, atoi, keys_at, keys_of, one, written_keys};
 pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM, KEYS_RO, PAIRS_OW};
 pub use table::{Entry, Table};
+pub use variable::Variable;
 
 /// Groups of COMMAND DOCS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +84,22 @@ pub struct Row {
     pub deprecated: Option<(&'static str, &'static str)>,
     /// Not for applications.
     pub for_systems: bool,
+    /// Types of arguments that their names do not tell, for COMMAND DOCS: name and type.
+    pub types: &'static [(&'static str, &'static str)],
+    /// What decides about what it does with its keys.
+    pub variable: Variable,
+    /// Which arguments others must not see.
+    pub secrets: Secrets,
+    /// The channels that a rule must allow.
+    pub channels: Channels,
+    /// What it leaves that may exceed a transaction.
+    pub makes: Makes,
+    /// All from the second argument on are members of the first one's set.
+    pub names_members: bool,
+    /// Where it says how much it asks for.
+    pub count: Count,
+    /// What it does to its connection.
+    pub effect: Effect,
     /// What may stand behind the name.
     pub form: Form,
 }
@@ -100,6 +120,14 @@ impl Row {
             tips: &[],
             deprecated: None,
             for_systems: false,
+            types: &[],
+            variable: Variable::Nothing,
+            secrets: Secrets::None,
+            channels: Channels::None,
+            makes: Makes::Little,
+            names_members: false,
+            count: Count::None,
+            effect: Effect::None,
             form: Form::Plain,
         }
     }
@@ -134,6 +162,38 @@ impl Row {
     /// Not for applications.
     pub const fn for_systems(self) -> Row {
         Row { for_systems: true, ..self }
+    }
+    /// With arguments of these types.
+    pub const fn types(self, types: &'static [(&'static str, &'static str)]) -> Row {
+        Row { types, ..self }
+    }
+    /// This decides about what it does with its keys.
+    pub const fn variable(self, variable: Variable) -> Row {
+        Row { variable, ..self }
+    }
+    /// With secrets.
+    pub const fn secrets(self, secrets: Secrets) -> Row {
+        Row { secrets, ..self }
+    }
+    /// With channels.
+    pub const fn channels(self, channels: Channels) -> Row {
+        Row { channels, ..self }
+    }
+    /// Leaves this.
+    pub const fn makes(self, makes: Makes) -> Row {
+        Row { makes, ..self }
+    }
+    /// Names members of the first argument's set.
+    pub const fn names_members(self) -> Row {
+        Row { names_members: true, ..self }
+    }
+    /// Says here how much it asks for.
+    pub const fn count(self, count: Count) -> Row {
+        Row { count, ..self }
+    }
+    /// Does this to its connection.
+    pub const fn effect(self, effect: Effect) -> Row {
+        Row { effect, ..self }
     }
     /// In this form.
     pub const fn form(self, form: Form) -> Row {

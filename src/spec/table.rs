@@ -1,6 +1,6 @@
 //! All rows, found by name.
 
-use super::{Form, Row};
+use super::{Flags, Form, Row};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -49,8 +49,18 @@ impl Table {
                 Box::leak(Box::new(Entry { row, label, index: first + at, subs }))
             };
             let label = |sub: &Row| format!("{}|{}", row.name, sub.name);
-            let subs: Vec<_> =
-                subs.iter().enumerate().map(|(n, sub)| entry(n + 1, label(sub), *sub, Vec::new())).collect();
+            let inherited = |sub: Row| {
+                if row.flags.has(Flags::KEEPS_CACHING) {
+                    sub.flags(sub.flags.or(Flags::KEEPS_CACHING))
+                } else {
+                    sub
+                }
+            };
+            let subs: Vec<_> = subs
+                .iter()
+                .enumerate()
+                .map(|(n, sub)| entry(n + 1, label(sub), inherited(*sub), Vec::new()))
+                .collect();
             let command = entry(0, row.name.to_owned(), row, subs.clone());
             commands.push(command);
             all.push(command);
@@ -87,6 +97,11 @@ impl Table {
         lower.copy_from_slice(name);
         lower.make_ascii_lowercase();
         self.by_name.get(&*lower).copied()
+    }
+
+    /// The row of the prefix under which a command runs once.
+    pub fn prefix(&self) -> Option<&'static Entry> {
+        self.commands().find(|row| row.form == Form::Prefix)
     }
 
     /// The row of a label in any case: of a subcommand `container|sub`.

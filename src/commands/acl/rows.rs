@@ -13,7 +13,7 @@ use crate::commands::subscribers::Kind;
 use crate::config::file::replace;
 use crate::env::aside;
 use crate::error::{ReplyError, Result};
-use crate::spec::{CATEGORIES, Entry, Flags, Form, Group, PREFIX, Row, categories};
+use crate::spec::{CATEGORIES, Entry, Flags, Form, Group, PREFIX, Row, Secrets, categories};
 use crate::{handler, help};
 use bytes::Bytes;
 use std::path::Path;
@@ -113,7 +113,8 @@ const ACL_SETUSER: Command = Command::new(
     Row::new(Group::Server, "setuser", -3, "6.0.0")
         .flags(ADMIN)
         .syntax("username [rule [rule ...]]")
-        .summary("Makes or changes a user."),
+        .summary("Makes or changes a user.")
+        .secrets(Secrets::From(2)),
     handler!(setuser),
 );
 
@@ -307,7 +308,8 @@ const ACL_DRYRUN: Command = Command::new(
     Row::new(Group::Server, "dryrun", -4, "7.0.0")
         .flags(ADMIN)
         .syntax("username command [arg [arg ...]]")
-        .summary("Says whether a user may run a command, without running it."),
+        .summary("Says whether a user may run a command, without running it.")
+        .secrets(Secrets::Line(3)),
     handler!(dryrun),
 );
 

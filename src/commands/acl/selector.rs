@@ -7,7 +7,6 @@
 
 use crate::commands::elsewhere;
 use crate::commands::glob::{Case, Glob};
-use crate::commands::key_flags::key_flags;
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::spec::{CATEGORIES, Entry, Flags, KeySpec, Row, Table, categories, keys_at};
 use bytes::Bytes;
@@ -337,7 +336,7 @@ impl Selector {
         let place = |arg: &Bytes| argv.iter().position(|a| std::ptr::eq(a, arg)).unwrap_or(0);
         if !self.all_keys {
             for spec in row.keys.iter().filter(|spec| spec.is_keys()) {
-                let wanted = wanted(spec, argv);
+                let wanted = wanted(row, spec, argv);
                 let mut keys = keys_at(spec, argv).into_iter().flatten();
                 if let Some(key) = keys.find(|key| !self.allows_key(key, wanted)) {
                     return Err((place(key), Denied::Key(key.clone())));
@@ -345,7 +344,7 @@ impl Selector {
             }
         }
         let forbidden = |(channel, is_pattern): &(&Bytes, bool)| !self.allows_channel(channel, *is_pattern);
-        match channels(row, argv).find(forbidden) {
+        match row.channels.of(argv).find(forbidden) {
             Some((channel, _)) => Err((place(channel), Denied::Channel(channel.clone()))),
             None => Ok(()),
         }
@@ -423,19 +422,8 @@ pub(super) fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
 }
 
 /// What a call does with the keys of one specification.
-fn wanted(spec: &KeySpec, argv: &[Bytes]) -> Access {
-    let flags = key_flags(spec, argv);
+fn wanted(row: &Row, spec: &KeySpec, argv: &[Bytes]) -> Access {
+    let flags = row.key_flags(spec, argv);
     let has = |flag: &str| flags.contains(&flag);
     Access { read: has("access"), write: has("insert") || has("delete") || has("update") }
-}
-
-/// The channels of a call, and whether each is a pattern. To unsubscribe is always allowed.
-fn channels<'a>(row: &Row, argv: &'a [Bytes]) -> impl Iterator<Item = (&'a Bytes, bool)> {
-    let (range, is_pattern) = match row.name {
-        "publish" | "spublish" => (argv.get(1..2), false),
-        "subscribe" | "ssubscribe" => (argv.get(1..), false),
-        "psubscribe" => (argv.get(1..), true),
-        _ => (None, false),
-    };
-    range.unwrap_or_default().iter().map(move |channel| (channel, is_pattern))
 }

@@ -1,31 +1,39 @@
 //! What a command line does with its keys, where that depends on its options (`variable_flags` in COMMAND's key specifications).
 
-use crate::spec::KeySpec;
+use super::{KeySpec, Row};
 use bytes::Bytes;
 
-/// The flags of `spec` in the command line `argv`.
-pub fn key_flags(spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
-    let (Some(name), true) = (argv.first(), spec.flags.contains(&"variable_flags")) else {
-        return spec.flags;
-    };
-    match name.to_ascii_lowercase().as_slice() {
-        // The conditions tell something about the old value.
-        b"set" if has(argv.get(3..), &[b"get", b"ifeq", b"ifne", b"ifdeq", b"ifdne"]) => {
-            &["RW", "access", "update"]
+/// What decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variable {
+    /// Nothing: the specification says it.
+    Nothing,
+    /// Whether an option tells something about the old value (SET).
+    Conditions,
+    /// Whether all operations read (BITFIELD).
+    Operations,
+    /// Whether there is a condition: then it tells what the key holds (DELEX).
+    Condition,
+}
+
+impl Row {
+    /// The flags of `spec`, one of its own, in the command line `argv`.
+    pub fn key_flags(&self, spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
+        match self.variable {
+            Variable::Nothing => spec.flags,
+            Variable::Conditions if tells(argv.get(3..).unwrap_or_default()) => &["RW", "access", "update"],
+            Variable::Conditions => &["OW", "update"],
+            Variable::Operations if only_reads(argv.get(2..).unwrap_or_default()) => &["RO", "access"],
+            Variable::Operations => &["RW", "access", "update"],
+            Variable::Condition if argv.len() > 2 => &["RW", "access", "delete"],
+            Variable::Condition => &["RM", "delete"],
         }
-        b"set" => &["OW", "update"],
-        b"bitfield" if only_reads(argv.get(2..).unwrap_or_default()) => &["RO", "access"],
-        b"bitfield" => &["RW", "access", "update"],
-        // Whether the key goes tells what it holds.
-        b"delex" if argv.len() > 2 => &["RW", "access", "delete"],
-        b"delex" => &["RM", "delete"],
-        _ => spec.flags,
     }
 }
 
-fn has(options: Option<&[Bytes]>, words: &[&[u8]]) -> bool {
-    let named = |option: &Bytes| words.iter().any(|word| option.eq_ignore_ascii_case(word));
-    options.unwrap_or_default().iter().any(named)
+fn tells(options: &[Bytes]) -> bool {
+    let words: [&[u8]; 5] = [b"get", b"ifeq", b"ifne", b"ifdeq", b"ifdne"];
+    options.iter().any(|option| words.iter().any(|word| option.eq_ignore_ascii_case(word)))
 }
 
 /// What cannot be understood might write.
@@ -50,7 +58,7 @@ mod tests {
     fn of(line: &str) -> String {
         let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let row = table().lookup(&argv[0]).unwrap();
-        key_flags(&row.keys[0], &argv).join(" ")
+        row.key_flags(&row.keys[0], &argv).join(" ")
     }
 
     /// As redis-server 7.0.15 answers COMMAND GETKEYSANDFLAGS.
