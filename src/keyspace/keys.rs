@@ -3,6 +3,7 @@
 //! Order matters: `K` rows sort by hash, so SCAN's cursor is a hash; `X` rows by time; `S 00` by first id.
 //! Root tags are ASCII letters (< 0x80); database prefixes start at 0x80, so that both share one key space.
 
+use crate::store::prefix_end;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -127,9 +128,7 @@ impl Prefix {
     }
     /// One past all pieces of a long string.
     pub fn pieces_end(&self, oid: Oid) -> Vec<u8> {
-        let mut k = self.of_object(b'C', oid, 5);
-        k.extend_from_slice(&[0xff; 5]);
-        k
+        prefix_end(&self.object_rows(b'C', oid))
     }
     /// `S <oid> 00 <id>`: a Roaring chunk that starts at `first`.
     pub fn chunk(&self, oid: Oid, first: u64) -> Vec<u8> {
@@ -155,9 +154,9 @@ impl Prefix {
     }
     /// The range of all `S` rows of a set: chunks, deltas, weights.
     pub fn set_rows(&self, oid: Oid) -> (Vec<u8>, Vec<u8>) {
-        let mut end = self.of_object(b'S', oid, 1);
-        end.push(0xff);
-        (self.of_object(b'S', oid, 0), end)
+        let begin = self.object_rows(b'S', oid);
+        let end = prefix_end(&begin);
+        (begin, end)
     }
     /// One past all rows of one kind of a set: chunks (0), deltas (1), sums (2), weights (0x10 + bucket).
     pub fn set_rows_end(&self, oid: Oid, kind: u8) -> Vec<u8> {

@@ -315,6 +315,8 @@ fn ways(key: &Bytes, value: &Bytes, other: &Bytes) -> Vec<(Bytes, Option<Bytes>)
         changed[at] = changed[at].wrapping_add(1).min(0xfe);
         changed
     }));
+    // Behind all that a range ends in front of, which has such a byte at its end.
+    keys.extend((1..key.len()).map(|at| [&key[..at], &[0xff], &key[at + 1..]].concat()));
     keys.retain(|key| !key.is_empty());
     ways.extend(keys.into_iter().map(|key| (key.into(), Some(value.clone()))));
     ways

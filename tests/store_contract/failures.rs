@@ -322,6 +322,8 @@ async fn who_begins_while_the_store_is_away_is_of_the_generation_that_comes_back
     assert_eq!(late.generation().await, Ok(1));
     late.set(b"late", b"1").unwrap();
     doubtful.await.unwrap().unwrap_err();
+    // It is read before it is known that there is room for writes.
+    until_read_only(&h.store, false).await;
     late.commit().await.unwrap();
     assert_eq!(h.all().await, "late=1");
 }
