@@ -4,7 +4,7 @@
 //! main -> net -> session -> exec -> commands -> types -> keyspace -> store
 //!                                      (env, error, config, telemetry, spec: leaves; jobs: beside exec)
 //! ```
-//! Imports point rightwards only; `tests/tidy.rs` fails on an arrow that points back.
+//! Imports point rightwards only; `tests/tidy` fails on an arrow that points back.
 //!
 //! # Glossary
 //! Redis', FoundationDB's and Roaring's words mean what they mean there: key, member, database, expiry (a time; TTL is what is left

@@ -6,6 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod reading;
+
+use reading::{blank, head, imports, is_name, item_end, line_of, module_of, production, words};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,176 +55,6 @@ const ABRUPT: &[&str] = &[
     "allow(clippy::expect_used)",
     "allow(clippy::indexing_slicing)",
 ];
-
-// ---------------------------------------------------------------------------------------------------------------
-// Reading Rust just well enough.
-
-/// `source` with the contents of comments, strings and characters replaced by spaces; lines stay where they are.
-fn blank(source: &str) -> String {
-    let bytes = source.as_bytes();
-    let mut out = bytes.to_vec();
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = literal_end(bytes, at);
-        if end > at {
-            for byte in &mut out[at..end] {
-                if *byte != b'\n' {
-                    *byte = b' ';
-                }
-            }
-            at = end;
-        } else {
-            at += 1;
-        }
-    }
-    String::from_utf8(out).expect("blanking keeps text valid")
-}
-
-/// Where the comment, string or character that starts at `at` ends; `at` itself if none starts there.
-fn literal_end(b: &[u8], at: usize) -> usize {
-    let rest = &b[at..];
-    let after_name = at > 0 && (b[at - 1].is_ascii_alphanumeric() || b[at - 1] == b'_');
-    match rest {
-        [b'/', b'/', ..] => at + rest.iter().position(|&c| c == b'\n').unwrap_or(rest.len()),
-        [b'/', b'*', ..] => block_comment_end(b, at),
-        [b'r', b'"' | b'#', ..] if !after_name => raw_string_end(b, at, at + 1),
-        [b'b', b'r', b'"' | b'#', ..] if !after_name => raw_string_end(b, at, at + 2),
-        [b'"', ..] => quoted_end(b, at, b'"'),
-        [b'\'', b'\\', ..] => quoted_end(b, at, b'\''),
-        [b'\'', ..] => {
-            let width = std::str::from_utf8(&rest[1..rest.len().min(5)])
-                .map(|s| s.chars().next().map_or(1, char::len_utf8))
-                .unwrap_or_else(|e| if e.valid_up_to() > 0 { 1 } else { 4 });
-            if rest.get(1 + width) == Some(&b'\'') { at + width + 2 } else { at }
-        }
-        _ => at,
-    }
-}
-
-fn block_comment_end(b: &[u8], at: usize) -> usize {
-    let (mut depth, mut i) = (0, at);
-    while i + 1 < b.len() {
-        match (b[i], b[i + 1]) {
-            (b'/', b'*') => (depth, i) = (depth + 1, i + 2),
-            (b'*', b'/') if depth == 1 => return i + 2,
-            (b'*', b'/') => (depth, i) = (depth - 1, i + 2),
-            _ => i += 1,
-        }
-    }
-    b.len()
-}
-
-fn raw_string_end(b: &[u8], at: usize, hashes_from: usize) -> usize {
-    let hashes = b[hashes_from..].iter().take_while(|&&c| c == b'#').count();
-    if b.get(hashes_from + hashes) != Some(&b'"') {
-        return at;
-    }
-    let close = [b"\"".as_slice(), &b"#".repeat(hashes)].concat();
-    let body = hashes_from + hashes + 1;
-    let end = b[body..].windows(close.len()).position(|w| w == close);
-    end.map_or(b.len(), |e| body + e + close.len())
-}
-
-fn quoted_end(b: &[u8], at: usize, quote: u8) -> usize {
-    let mut i = at + 1;
-    while i < b.len() && b[i] != quote {
-        i += if b[i] == b'\\' { 2 } else { 1 };
-    }
-    (i + 1).min(b.len())
-}
-
-/// Blanked code without the items under `#[cfg(test)]`.
-fn production(source: &str) -> String {
-    let mut code = blank(source);
-    while let Some(start) = code.find("#[cfg(test)]") {
-        let end = item_end(&code, start);
-        let kept: String = code[start..end].chars().map(|c| if c == '\n' { c } else { ' ' }).collect();
-        code.replace_range(start..end, &kept);
-    }
-    code
-}
-
-/// The end of the item at `start`: its closing brace, or its semicolon if that comes before any brace.
-fn item_end(code: &str, start: usize) -> usize {
-    let (mut depth, mut brackets) = (0usize, 0usize);
-    for (i, c) in code[start..].char_indices() {
-        match c {
-            '[' | '(' => brackets += 1,
-            ']' | ')' => brackets = brackets.saturating_sub(1),
-            ';' if depth == 0 && brackets == 0 => return start + i + 1,
-            '{' => depth += 1,
-            '}' if depth <= 1 => return start + i + 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-    }
-    code.len()
-}
-
-fn is_name(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-/// Places where `word` stands in `code`, not as a part of a longer name.
-fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    code.match_indices(word).map(|(i, _)| i).filter(move |&i| {
-        let before = code[..i].chars().next_back().is_none_or(|c| !is_name(c));
-        let after = code[i + word.len()..].chars().next().is_none_or(|c| !is_name(c));
-        before && (after || !word.ends_with(is_name))
-    })
-}
-
-fn line_of(code: &str, at: usize) -> usize {
-    code[..at].matches('\n').count() + 1
-}
-
-/// The module of a path below `src`: its folder or its file's name.
-fn module_of(path: &str) -> &str {
-    path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
-}
-
-/// First names after every `crate::`, groups included, each with its line.
-fn imports(path: &str, code: &str) -> Vec<(String, usize)> {
-    let mut found = Vec::new();
-    for start in words(code, "crate::") {
-        let rest = &code[start + "crate::".len()..];
-        let names = if rest.starts_with('{') { group_heads(rest) } else { vec![head(rest)] };
-        found.extend(names.into_iter().map(|name| (name, line_of(code, start))));
-    }
-    // A chain of `super::` long enough to reach the root. A `mod.rs` stands one level higher than its neighbours.
-    let file = path.rsplit('/').next().unwrap_or(path);
-    let depth = path.matches('/').count() + usize::from(file != "mod.rs");
-    let climb = "super::".repeat(depth);
-    for start in words(code, &climb) {
-        if !code[..start].ends_with("super::") {
-            found.push((head(&code[start + climb.len()..]), line_of(code, start)));
-        }
-    }
-    found
-}
-
-fn head(rest: &str) -> String {
-    rest.chars().take_while(|&c| is_name(c)).collect()
-}
-
-/// The first names inside `{a::b, c::{d, e}}`.
-fn group_heads(rest: &str) -> Vec<String> {
-    let (mut depth, mut heads, mut fresh) = (0, Vec::new(), false);
-    for (i, c) in rest.char_indices() {
-        match c {
-            '{' => (depth, fresh) = (depth + 1, depth == 0),
-            '}' if depth == 1 => break,
-            '}' => depth -= 1,
-            ',' if depth == 1 => fresh = true,
-            c if fresh && is_name(c) => {
-                heads.push(head(&rest[i..]));
-                fresh = false;
-            }
-            _ => {}
-        }
-    }
-    heads
-}
 
 // ---------------------------------------------------------------------------------------------------------------
 // The rules. `path` is relative to `src`.
@@ -322,6 +155,30 @@ fn forbidden(path: &str, source: &str, list: &[&str], free: &[&str], why: &str) 
         places.into_iter().map(|at| format!("{path}:{}: {word} {why}", line_of(&code, at))).collect()
     };
     list.iter().flat_map(|word| one(word)).collect()
+}
+
+/// What is decided about a command stands in its row: nobody asks for its name. `spec/` alone finds rows by it.
+fn names_decide_nothing(path: &str, source: &str) -> Vec<String> {
+    if path.starts_with("spec/") {
+        return Vec::new();
+    }
+    let code = production(source);
+    let mut complaints = Vec::new();
+    for field in ["row.name", "row.label", "argv.first()"] {
+        for at in words(&code, field) {
+            let statement = code[..at].rfind([';', '{', '}']).map_or(0, |start| start + 1);
+            let (before, after) = (&code[statement..at], code[at + field.len()..].trim_start());
+            let end = after.find([';', '{', '}']).unwrap_or(after.len());
+            let asked = ["==", "!=", ".starts_with", ".ends_with", ".contains", ".eq_ignore_ascii_case"];
+            let compared = asked.iter().any(|how| after.starts_with(how))
+                || field == "argv.first()" && after[..end].contains("eq_ignore_ascii_case");
+            let matched = words(before, "match").next().is_some() || before.contains("matches!(");
+            if compared || matched {
+                complaints.push(format!("{path}:{}: {field} decides: say it in the row", line_of(&code, at)));
+            }
+        }
+    }
+    complaints
 }
 
 fn clocks(path: &str, source: &str) -> Vec<String> {
@@ -458,6 +315,11 @@ fn each_outside_crate_has_its_owner() {
 }
 
 #[test]
+fn names_of_commands_decide_nothing() {
+    check(names_decide_nothing, in_src);
+}
+
+#[test]
 fn clocks_and_randomness_stay_in_env() {
     check(clocks, in_src);
 }
@@ -498,60 +360,89 @@ fn blanking_keeps_code_and_lines() {
     assert_eq!(kept.join(" "), "let a = ; let b = ; let c = ; let d: &'a str;");
 }
 
+type Rule = fn(&str, &str) -> Vec<String>;
+
+/// Files that break a rule.
+const BAD: &[(Rule, &str, &str)] = &[
+    (arrows, "store/mod.rs", "use crate::keyspace::keys;"),
+    (arrows, "types/set/mod.rs", "fn f() { crate::commands::table::rows() }"),
+    (arrows, "exec/mod.rs", "use crate::{\n    error::X,\n    session::Session,\n};"),
+    (arrows, "types/string.rs", "use super::super::commands::args;"),
+    (arrows, "commands/mod.rs", "use super::exec::Lane;"),
+    (arrows, "exec/lane.rs", "use crate::jobs::expiry;"),
+    (arrows, "env.rs", "use crate::error::Error;"),
+    (arrows, "telemetry/mod.rs", "use crate::store::Store;"),
+    (layers_are_known, "engine/mod.rs", ""),
+    (crate_owners, "exec/mod.rs", "use rocksdb::DB;"),
+    (crate_owners, "net/conn.rs", "fn f() { redis_protocol::resp2::decode() }"),
+    (crate_owners, "commands/mod.rs", "use anyhow;"),
+    (crate_owners, "types/string.rs", "use roaring::RoaringTreemap;"),
+    (crate_owners, "exec/mod.rs", "fn f() -> u8 { fastrand::u8(..) }"),
+    (names_decide_nothing, "exec/staging.rs", "fn f(call: &Call) -> bool { call.row.name == \"select\" }"),
+    (
+        names_decide_nothing,
+        "exec/batch.rs",
+        "fn f(call: &Call) { match call.row.name { \"sadd\" => {} _ => {} } }",
+    ),
+    (
+        names_decide_nothing,
+        "session/pause.rs",
+        "fn f(c: &Call) -> bool { matches!(c.row.name, \"publish\") }",
+    ),
+    (
+        names_decide_nothing,
+        "exec/tracked.rs",
+        "fn f() -> bool { argv.first().is_some_and(|n| n.eq_ignore_ascii_case(x)) }",
+    ),
+    (names_decide_nothing, "commands/command_docs.rs", "fn f() { if row.name.ends_with(\"float\") {} }"),
+    (clocks, "exec/mod.rs", "fn f() { let t = std::time::Instant::now(); }"),
+    (clocks, "jobs/mod.rs", "use std::time::SystemTime;"),
+    (abrupt, "exec/mod.rs", "fn f() { x.unwrap(); }"),
+    (abrupt, "exec/mod.rs", "fn f() { x.expect(\"y\"); }"),
+    (abrupt, "exec/mod.rs", "fn f() { todo!() }"),
+    (abrupt, "exec/mod.rs", "#[allow(dead_code)]\nfn f() {}"),
+    (abrupt, "exec/mod.rs", "#[cfg(test)]\nmod tests { }\nfn f() { panic!() }"),
+    (drawn_orders, "jobs/mod.rs", "fn f() { tokio::select! {\n    () = a => {}\n} }"),
+    (names, "src/net/utils.rs", ""),
+    (story, "net/mod.rs", "use std::io;"),
+];
+
+/// ... and some that do not, though they look alike.
+const GOOD: &[(Rule, &str, &str)] = &[
+    (arrows, "net/mod.rs", "use crate::session::Session;\nuse crate::error::Error;"),
+    (arrows, "jobs/expiry.rs", "use crate::types::object;"),
+    (arrows, "commands/strings.rs", "use super::args::Args;"),
+    (arrows, "store/mod.rs", "// use crate::net;\n#[cfg(test)]\nmod tests { use crate::net::x; }"),
+    (crate_owners, "store/local/mod.rs", "use rocksdb::DB;"),
+    (crate_owners, "keyspace/mod.rs", "use roaring::RoaringTreemap;"),
+    (
+        names_decide_nothing,
+        "session/gate.rs",
+        "fn f() { not_under_id(&row.label); argv.first().map(quoted) }",
+    ),
+    (clocks, "env.rs", "fn f() { Instant::now(); }"),
+    (abrupt, "exec/mod.rs", "fn f() { x.unwrap_or(1); \"x.unwrap()\"; }"),
+    (drawn_orders, "jobs/mod.rs", "fn f() { tokio::select! {\n    biased;\n    () = a => {}\n} }"),
+    (stray_words, "README.md", "framework/tern, network, a/b"),
+];
+
 /// Every rule against a file that breaks it, and against one that does not.
 #[test]
 fn every_rule_can_fail() {
-    type Rule = fn(&str, &str) -> Vec<String>;
     let long_file = "//! x\n".repeat(MAX_FILE_LINES + 1);
     let long_fn = format!("fn f() -> [u8; 4] {{\n{}}}\n", "    g();\n".repeat(MAX_FN_LINES));
     let mark = ["// TO", "DO: later"].concat();
     let place = ["// see /wo", "rk/notes"].concat();
-    let bad: &[(Rule, &str, &str)] = &[
-        (arrows, "store/mod.rs", "use crate::keyspace::keys;"),
-        (arrows, "types/set/mod.rs", "fn f() { crate::commands::table::rows() }"),
-        (arrows, "exec/mod.rs", "use crate::{\n    error::X,\n    session::Session,\n};"),
-        (arrows, "types/string.rs", "use super::super::commands::args;"),
-        (arrows, "commands/mod.rs", "use super::exec::Lane;"),
-        (arrows, "exec/lane.rs", "use crate::jobs::expiry;"),
-        (arrows, "env.rs", "use crate::error::Error;"),
-        (arrows, "telemetry/mod.rs", "use crate::store::Store;"),
-        (layers_are_known, "engine/mod.rs", ""),
+    let sizes: &[(Rule, &str, &str)] = &[
         (file_size, "a.rs", &long_file),
         (function_size, "a.rs", &long_fn),
-        (crate_owners, "exec/mod.rs", "use rocksdb::DB;"),
-        (crate_owners, "net/conn.rs", "fn f() { redis_protocol::resp2::decode() }"),
-        (crate_owners, "commands/mod.rs", "use anyhow;"),
-        (crate_owners, "types/string.rs", "use roaring::RoaringTreemap;"),
-        (crate_owners, "exec/mod.rs", "fn f() -> u8 { fastrand::u8(..) }"),
-        (clocks, "exec/mod.rs", "fn f() { let t = std::time::Instant::now(); }"),
-        (clocks, "jobs/mod.rs", "use std::time::SystemTime;"),
-        (abrupt, "exec/mod.rs", "fn f() { x.unwrap(); }"),
-        (abrupt, "exec/mod.rs", "fn f() { x.expect(\"y\"); }"),
-        (abrupt, "exec/mod.rs", "fn f() { todo!() }"),
-        (abrupt, "exec/mod.rs", "#[allow(dead_code)]\nfn f() {}"),
-        (abrupt, "exec/mod.rs", "#[cfg(test)]\nmod tests { }\nfn f() { panic!() }"),
-        (drawn_orders, "jobs/mod.rs", "fn f() { tokio::select! {\n    () = a => {}\n} }"),
-        (names, "src/net/utils.rs", ""),
-        (story, "net/mod.rs", "use std::io;"),
         (stray_words, "README.md", &mark),
         (stray_words, "README.md", &place),
     ];
-    for (rule, path, source) in bad {
+    for (rule, path, source) in BAD.iter().chain(sizes) {
         assert!(!rule(path, source).is_empty(), "not caught in {path}: {source}");
     }
-    let good: &[(Rule, &str, &str)] = &[
-        (arrows, "net/mod.rs", "use crate::session::Session;\nuse crate::error::Error;"),
-        (arrows, "jobs/expiry.rs", "use crate::types::object;"),
-        (arrows, "commands/strings.rs", "use super::args::Args;"),
-        (arrows, "store/mod.rs", "// use crate::net;\n#[cfg(test)]\nmod tests { use crate::net::x; }"),
-        (crate_owners, "store/local/mod.rs", "use rocksdb::DB;"),
-        (crate_owners, "keyspace/mod.rs", "use roaring::RoaringTreemap;"),
-        (clocks, "env.rs", "fn f() { Instant::now(); }"),
-        (abrupt, "exec/mod.rs", "fn f() { x.unwrap_or(1); \"x.unwrap()\"; }"),
-        (drawn_orders, "jobs/mod.rs", "fn f() { tokio::select! {\n    biased;\n    () = a => {}\n} }"),
-        (stray_words, "README.md", "framework/tern, network, a/b"),
-    ];
-    for (rule, path, source) in good {
+    for (rule, path, source) in GOOD {
         assert_eq!(rule(path, source), Vec::<String>::new(), "wrongly caught in {path}");
     }
 }
