@@ -8,8 +8,8 @@ mod support;
 
 use rig::{Rig, bulk, error};
 use support::server::tern;
-use tern::commands::reply::Reply;
 use tern::env::{Env, Rng};
+use tern::server::reply::Reply;
 use tern::types::string::PIECE;
 
 /// Bits of a string, one by one.

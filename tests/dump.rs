@@ -7,7 +7,7 @@ mod rig;
 
 use bytes::Bytes;
 use rig::{Rig, bulk, error};
-use tern::commands::reply::Reply;
+use tern::server::reply::Reply;
 
 const HELLO: &[u8] = b"\x00\x05hello\x0a\x00cr\xdfve4 \x0a";
 const LIST: &[u8] =

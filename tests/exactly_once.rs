@@ -11,12 +11,12 @@ mod units;
 
 use std::path::Path;
 use std::sync::Arc;
-use tern::commands::cx::Server;
 use tern::commands::registry::table;
-use tern::commands::reply::Reply;
 use tern::config::{ConfigStore, Settings};
 use tern::env::Env;
 use tern::exec::{Executor, Unit};
+use tern::server::Server;
+use tern::server::reply::Reply;
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};

@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use rig::Rig;
 use rig::units::{pipeline, replies};
 use std::time::{Duration, Instant};
-use tern::commands::reply::Reply;
 use tern::keyspace::packed::Packed;
+use tern::server::reply::Reply;
 use tern::types::set::stream::Pieces;
 use tokio::sync::Mutex;
 

@@ -12,10 +12,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tern::commands::reply::Reply;
 use tern::env::Env;
 use tern::exec::Unit;
 use tern::keyspace::keys::hash;
+use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
 
 const MEMBERS: usize = 60_000;

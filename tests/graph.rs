@@ -25,10 +25,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tern::commands::reply::Reply;
 use tern::env::Rng;
 use tern::exec::Unit;
 use tern::keyspace::packed::Packed;
+use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
 use tern::types::set::stream::Pieces;
 

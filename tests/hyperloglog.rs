@@ -6,7 +6,7 @@
 mod rig;
 
 use rig::{Rig, bulk, error};
-use tern::commands::reply::Reply;
+use tern::server::reply::Reply;
 
 #[tokio::test]
 async fn counts_different_elements() {

@@ -8,7 +8,7 @@ mod cluster;
 use bytes::Bytes;
 use cluster::Cluster;
 use std::time::{Duration, Instant};
-use tern::commands::reply::Reply;
+use tern::server::reply::Reply;
 use tern::store::faulty::Traffic;
 
 const SERVERS: usize = 3;

@@ -5,8 +5,8 @@
 mod rig;
 
 use rig::{Rig, bulk, error};
-use tern::commands::reply::Reply;
 use tern::keyspace::keys::MAX_REDIS_KEY;
+use tern::server::reply::Reply;
 
 async fn check(rig: &mut Rig, steps: &[(&str, Reply)]) {
     for (line, want) in steps {

@@ -6,8 +6,8 @@ mod rig;
 
 use rig::{Rig, START, bulk, error};
 use std::time::Duration;
-use tern::commands::reply::Reply;
 use tern::keyspace::keys::SHARDS;
+use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read};
 use tern::types::expire::{Swept, Told, sweep};
 

@@ -6,8 +6,8 @@ mod rig;
 
 use rig::{Rig, bulk, error};
 use std::collections::{HashMap, HashSet};
-use tern::commands::reply::Reply;
 use tern::keyspace::keys::hash;
+use tern::server::reply::Reply;
 
 /// Names whose hashes agree in the top 48 bits, two by two.
 const TWINS: [[&str; 2]; 5] = [

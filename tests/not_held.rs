@@ -11,8 +11,8 @@ use rig::units::pace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tern::commands::acl::{Reason, Refusal};
-use tern::commands::reply::Reply;
+use tern::server::acl::{Reason, Refusal};
+use tern::server::reply::Reply;
 use tern::telemetry::slowlog::SlowCommand;
 
 /// The shortest of so many runs counts: the machine may be busy with something else.

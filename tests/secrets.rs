@@ -12,10 +12,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use support::resp::{Client, Value};
 use support::server::{Server, tern, tern_command, try_start};
-use tern::commands::acl::User;
 use tern::commands::binding::Run;
 use tern::commands::registry::{run_of, table};
 use tern::config::MAX_PASSWORD;
+use tern::server::acl::User;
 use tern::spec::KeySpec;
 
 fn ok() -> Value {

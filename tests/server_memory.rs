@@ -9,7 +9,7 @@ use rig::{Rig, error};
 use std::collections::BTreeMap;
 use support::resp::{Client, Value};
 use support::server::tern;
-use tern::commands::reply::Reply;
+use tern::server::reply::Reply;
 
 /// MEMORY USAGE of a key that is there.
 async fn usage(rig: &mut Rig, key: &str) -> i64 {

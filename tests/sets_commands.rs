@@ -7,7 +7,7 @@ mod rig;
 
 use rig::Rig;
 use std::collections::BTreeSet;
-use tern::commands::reply::Reply;
+use tern::server::reply::Reply;
 
 /// A reply in one line; sets are sorted.
 fn shown(reply: &Reply) -> String {

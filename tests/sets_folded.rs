@@ -9,10 +9,10 @@ use futures_util::future::join_all;
 use rig::Rig;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use tern::commands::reply::Reply;
 use tern::env::Rng;
 use tern::keyspace::keys::Oid;
 use tern::keyspace::record::SetRep;
+use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
 

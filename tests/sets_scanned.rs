@@ -8,10 +8,10 @@ mod cluster;
 use bytes::Bytes;
 use cluster::Cluster;
 use std::collections::{BTreeMap, HashSet};
-use tern::commands::reply::Reply;
 use tern::env::Rng;
 use tern::keyspace::ids::integer_id;
 use tern::keyspace::keys::root;
+use tern::server::reply::Reply;
 
 /// What a client that keeps numbers in doubles can count to.
 const LIMIT: u64 = 1 << 53;

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::resp::{Client, Value, request};
 use support::server::{Server, tern};
-use tern::commands::cx;
 use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::{Clock, Env};
 use tern::exec::Executor;
 use tern::keyspace::ids::FIRST_INTEGER;
 use tern::keyspace::keys::root;
+
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, RangeOptions, Read as Reading, Store};
@@ -325,7 +325,9 @@ impl Inside {
             let listener = tern::net::listen(&settings, 0).await.unwrap();
             let port = listener.addresses()[0].port();
             let server =
-                cx::Server::open(table(), faulty, Env::system(), ConfigStore::new(settings)).await.unwrap();
+                tern::server::Server::open(table(), faulty, Env::system(), ConfigStore::new(settings))
+                    .await
+                    .unwrap();
             tokio::spawn(tern::net::serve(listener, Arc::new(Executor::new(Arc::new(server)))));
             port
         });

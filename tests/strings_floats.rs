@@ -5,7 +5,7 @@
 mod rig;
 
 use rig::{Rig, bulk};
-use tern::commands::reply::Reply;
+use tern::server::reply::Reply;
 
 const NOT_FLOAT: &str = "ERR value is not a valid float";
 const INFINITE: &str = "ERR increment would produce NaN or Infinity";

@@ -6,8 +6,8 @@ mod rig;
 
 use bytes::Bytes;
 use rig::Rig;
-use tern::commands::reply::Reply;
 use tern::env::Rng;
+use tern::server::reply::Reply;
 use tern::types::string::{INLINE_MAX, PIECE};
 
 /// A length near a border, or any up to `most`.

@@ -6,8 +6,8 @@
 mod rig;
 
 use rig::{Rig, bulk, error};
-use tern::commands::cx::Protocol;
-use tern::commands::reply::Reply;
+use tern::server::Protocol;
+use tern::server::reply::Reply;
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";

@@ -7,9 +7,9 @@ mod rig;
 
 use bytes::Bytes;
 use rig::Rig;
-use tern::commands::reply::Reply;
 use tern::error::{Error, StoreError};
 use tern::keyspace::keys::root;
+use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
 use tern::types::reclaim::reclaim;

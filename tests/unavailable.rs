@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::resp::{Value, request};
 use support::server::{assert_sound, tern, tern_in};
-use tern::commands::reply::Reply;
 use tern::env::Env;
+use tern::server::reply::Reply;
 use tern::store::faulty::Outage;
 
 /// `store-timeout` of these servers, in ms.

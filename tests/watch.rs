@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use support::resp::{Client, Value};
 use support::server::{Server, redis, tern};
-use tern::commands::reply::Reply;
 use tern::env::Env;
 use tern::exec::{Unit, Watched};
 use tern::keyspace::keys::SHARDS;
+use tern::server::reply::Reply;
 use tern::types::watched::{self, LIFE};
 
 fn key(name: &str) -> Bytes {

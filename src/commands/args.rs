@@ -3,8 +3,8 @@
 //! The row's arity has been checked before a handler runs, so a missing argument here is a syntax error of an option.
 
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, SYNTAX};
+use crate::spec::words::{MAX_QUOTED, parse_i64, quoted_up_to};
 use bytes::Bytes;
-use std::borrow::Cow;
 
 /// The arguments after the command's name (after the subcommand's, for a container).
 #[derive(Debug, Clone, Copy)]
@@ -12,20 +12,6 @@ pub struct Args<'a> {
     /// With the names in front.
     argv: &'a [Bytes],
     rest: &'a [Bytes],
-}
-
-/// Most bytes of names and arguments that an error repeats.
-pub const MAX_QUOTED: usize = 128;
-
-/// What an error repeats of an argument: up to its first NUL, for Redis prints it as C's strings.
-pub fn quoted(raw: &[u8]) -> Cow<'_, str> {
-    quoted_up_to(raw, usize::MAX)
-}
-
-/// At most `max` bytes of it.
-pub fn quoted_up_to(raw: &[u8], max: usize) -> Cow<'_, str> {
-    let raw = raw.split(|b| *b == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(raw.get(..max).unwrap_or(raw))
 }
 
 /// Results of argument parsing.
@@ -100,55 +86,5 @@ impl<'a> Args<'a> {
     /// A syntax error unless everything has been read.
     pub fn end(&self) -> ArgResult<()> {
         if self.is_empty() { Ok(()) } else { Err(SYNTAX) }
-    }
-}
-
-/// Redis' `string2ll`: an optional minus, no plus, no leading zeros, no spaces, the whole input.
-pub fn parse_i64(raw: &[u8]) -> Option<i64> {
-    let (negative, digits) = match raw {
-        [b'-', rest @ ..] => (true, rest),
-        rest => (false, rest),
-    };
-    match digits {
-        [b'0'] if !negative => return Some(0),
-        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
-        _ => return None,
-    }
-    let mut n: i128 = 0;
-    for d in digits {
-        if !d.is_ascii_digit() {
-            return None;
-        }
-        n = n * 10 + i128::from(d - b'0');
-    }
-    i64::try_from(if negative { -n } else { n }).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn integers_as_redis_reads_them() {
-        for (raw, n) in
-            [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)]
-        {
-            assert_eq!(parse_i64(raw.as_bytes()), Some(n));
-        }
-        for raw in [
-            "",
-            "-",
-            "-0",
-            "+1",
-            "01",
-            " 1",
-            "1 ",
-            "1a",
-            "9223372036854775808",
-            "1.0",
-            "123456789012345678901",
-        ] {
-            assert_eq!(parse_i64(raw.as_bytes()), None, "{raw}");
-        }
     }
 }

@@ -2,9 +2,9 @@
 
 use super::args::Args;
 use super::cx::Cx;
-use super::reply::Reply;
-use super::subscribers::Kind;
 use crate::error::Result;
+use crate::server::reply::Reply;
+use crate::server::subscribers::Kind;
 use crate::spec::{Form, Row};
 use std::future::Future;
 use std::pin::Pin;

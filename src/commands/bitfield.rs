@@ -1,14 +1,15 @@
 //! BITFIELD: a list of operations on integers of 1 to 64 bits inside a string. All are read before one is done.
 
-use super::args::{ArgResult, Args, parse_i64};
+use super::args::{ArgResult, Args};
 use super::binding::Command;
 use super::bitmaps::offset;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_RO, KeySpec, Row, Variable, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};

@@ -1,15 +1,16 @@
 //! Bitmaps: strings read and changed bit by bit. BITFIELD is in `bitfield.rs`. Semantics and texts are Redis 7.0's, those of BITOP's newer operations
 //! 8.2's.
 
-use super::args::{ArgResult, Args, parse_i64};
+use super::args::{ArgResult, Args};
 use super::binding::Command;
 use super::bitfield;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::record::Str;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_RO, KeySpec, Makes, Row};
 use crate::store::Read;
 use crate::types::object;

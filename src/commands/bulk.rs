@@ -1,10 +1,10 @@
 //! Strings as replies: short ones are read by their command, long ones while they are sent.
 
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::record::Str;
+use crate::server::reply::Reply;
 use crate::types::dump::{self, Payload};
 use crate::types::object::Slot;
 use crate::types::receipt::MAX_REPLY;

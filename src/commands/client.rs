@@ -1,13 +1,15 @@
 //! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
 
-use super::args::{ArgResult, Args, parse_i64, quoted};
+use super::args::{ArgResult, Args};
 use super::binding::{Command, Run, SessionOp};
-use super::cx::{Cx, ReplyMode};
-use super::pace::Pace;
-use super::reply::Reply;
-use super::tracking::Choice;
+use super::cx::Cx;
 use super::{client_kill, client_pause};
 use crate::error::{ReplyError, Result, SYNTAX};
+use crate::server::ReplyMode;
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
+use crate::server::tracking::Choice;
+use crate::spec::words::{parse_i64, quoted};
 use crate::spec::{Effect, Flags, Group, Row};
 use crate::telemetry::clients::ClientHandle;
 use crate::{handler, help};

@@ -1,12 +1,14 @@
 //! CLIENT KILL: whom it means, and how it ends them.
 
-use super::args::{Args, parse_i64, quoted};
+use super::args::Args;
 use super::binding::Command;
 use super::client::{Kind, OPEN};
-use super::cx::{AfterReply, Cx};
-use super::reply::Reply;
+use super::cx::Cx;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
+use crate::server::AfterReply;
+use crate::server::reply::Reply;
+use crate::spec::words::{parse_i64, quoted};
 use crate::spec::{Flags, Group, Row};
 use crate::telemetry::clients::ClientHandle;
 use bytes::Bytes;

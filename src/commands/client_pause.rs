@@ -1,13 +1,14 @@
-//! CLIENT PAUSE and UNPAUSE. Who waits, and for how long, is in `pause.rs`.
+//! CLIENT PAUSE and UNPAUSE. Who waits, and for how long, is in [`crate::server::pause`].
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
 use super::client::OPEN;
 use super::cx::Cx;
-use super::pause::Paused;
-use super::reply::Reply;
 use crate::error::{ReplyError, Result};
 use crate::handler;
+use crate::server::pause::Paused;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Flags, Group, Row};
 use std::time::Duration;
 

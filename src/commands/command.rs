@@ -5,11 +5,11 @@ use super::binding::Command;
 use super::command_docs::docs_of;
 use super::command_info::{flag_words, info_of};
 use super::cx::Cx;
-use super::glob::{Case, Glob};
-use super::pace::Pace;
-use super::reply::Reply;
 use super::syntax::without_names;
 use crate::error::{ReplyError, Result, SYNTAX};
+use crate::server::glob::{Case, Glob};
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
 use crate::spec::{Entry, Flags, Form, Group, PREFIX, Row, Secrets, Table, categories, keys_at};
 use crate::{handler, help};
 use bytes::Bytes;
@@ -230,7 +230,8 @@ macro_rules! help {
         $crate::help!($container, $group, $since, &[])
     };
     ($container:literal, $group:expr, $since:literal, $categories:expr) => {{
-        use $crate::commands::{args, binding, command, cx, reply};
+        use $crate::commands::{args, binding, command, cx};
+        use $crate::server::reply;
         use $crate::spec::{Flags, Row};
         async fn help(cx: &mut cx::Cx<'_>, _: args::Args<'_>) -> $crate::error::Result<reply::Reply> {
             Ok(command::help_of(cx.server.table, $container))

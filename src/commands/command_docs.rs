@@ -1,8 +1,8 @@
 //! COMMAND DOCS: a row in the words of its documentation.
 
 use super::command_info::flag_words;
-use super::reply::Reply;
 use super::syntax::{self, Argument, Kind};
+use crate::server::reply::Reply;
 use crate::spec::{Entry, FindKeys, Group, Row};
 
 /// The map that documents a row, its subcommands inside.

@@ -1,6 +1,6 @@
 //! COMMAND INFO: a row in Redis' ten elements.
 
-use super::reply::Reply;
+use crate::server::reply::Reply;
 use crate::spec::{Entry, FindKeys, Flags, KeySpec, categories};
 
 /// Flags in the order that Redis prints them.

@@ -1,13 +1,15 @@
 //! CONFIG: the options while the server runs, and who must hear of a change.
 
-use super::args::{Args, quoted};
+use super::args::Args;
 use super::binding::Command;
-use super::cx::{Cx, Server};
-use super::glob::{Case, Glob};
-use super::pace::{Pace, beside};
-use super::reply::Reply;
+use super::cx::Cx;
 use crate::config::{AppendFsync, OPTIONS, SetError, lookup};
 use crate::error::{ReplyError, Result, SYNTAX};
+use crate::server::Server;
+use crate::server::glob::{Case, Glob};
+use crate::server::pace::{Pace, beside};
+use crate::server::reply::Reply;
+use crate::spec::words::quoted;
 use crate::spec::{Flags, Group, Row, Secrets};
 use crate::store::Fsync;
 use crate::{handler, help};

@@ -2,10 +2,11 @@
 
 use super::args::Args;
 use super::binding::Command;
-use super::cx::{Cx, Protocol};
-use super::reply::Reply;
+use super::cx::Cx;
 use crate::error::{ReplyError, Result};
 use crate::handler;
+use crate::server::Protocol;
+use crate::server::reply::Reply;
 use crate::spec::{Effect, Flags, Group, Row};
 
 /// Redis' words, its grammar too.

@@ -1,14 +1,16 @@
 //! DEBUG: what tests need. Only where `enable-debug-command` allows it, because it can do harm on purpose: see
 //! `session::gate`.
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
-use super::cx::{AfterReply, Cx, Protocol};
+use super::cx::Cx;
 use super::keys_object::encoding_of;
 use super::memory::value_bytes;
-use super::reply::Reply;
 use crate::error::{NO_SUCH_KEY, ReplyError, Result};
 use crate::handler;
+use crate::server::reply::Reply;
+use crate::server::{AfterReply, Protocol};
+use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, Row};
 use crate::store::Read;
 use crate::types::object;

@@ -6,12 +6,13 @@
 use super::args::{ArgResult, Args};
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::{SetRep, Str, Value};
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::dump::{self, Dumped, Refused};
@@ -135,7 +136,7 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 /// When the key expires, in ms since the epoch; 0 stands for never. A sum that a C `long long` cannot hold is past, as
 /// in Redis.
 fn life(raw: &[u8], absolute: bool, now: u64) -> ArgResult<Option<u64>> {
-    let ttl = super::args::parse_i64(raw).ok_or(crate::error::NOT_INTEGER)?;
+    let ttl = parse_i64(raw).ok_or(crate::error::NOT_INTEGER)?;
     if ttl < 0 {
         return Err(ReplyError::new("ERR Invalid TTL value, must be >= 0"));
     }

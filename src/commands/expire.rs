@@ -1,13 +1,14 @@
 //! EXPIRE and its relatives.
 
-use super::args::{ArgResult, Args, quoted};
+use super::args::{ArgResult, Args};
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use super::strings_set::invalid_expire;
 use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
+use crate::server::reply::Reply;
+use crate::spec::words::quoted;
 use crate::spec::{Flags, Group, KEY_RO, KEY_RW, Row};
 use crate::store::Read;
 use crate::types::object;

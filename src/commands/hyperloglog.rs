@@ -3,15 +3,16 @@
 //! PFCOUNT of one key keeps the number in the string ([`Flags::KEEPS`]), as Redis does: the next one only reads it, and
 //! whoever WATCHes the key sees a change.
 
-use super::args::{Args, quoted};
+use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::{Str, Value};
+use crate::server::reply::Reply;
+use crate::spec::words::quoted;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, all, one};
 use crate::store::Read;
 use crate::types::hyperloglog::{Corrupt, HEADER, HyperLogLog, LONGEST, REGISTERS, Registers};

@@ -21,13 +21,13 @@
 use super::args::Args;
 use super::binding::{Command, Run, SessionOp};
 use super::cx::Cx;
-use super::reply::Reply;
-use super::reply_codec;
 use crate::config::Settings;
 use crate::error::{ReplyError, Result, StoreError};
 use crate::keyspace::keys::{Owner, ReceiptName};
 use crate::keyspace::receipt::Receipt;
 use crate::keyspace::secret::{Secret, Sum};
+use crate::server::reply::Reply;
+use crate::server::reply_codec;
 use crate::spec::{Effect, Flags, Form, Group, PREFIX, Row, Secrets};
 use crate::store::Tx;
 use crate::types::receipt::{self, Sizes};

@@ -2,14 +2,15 @@
 
 use super::args::Args;
 use super::binding::Command;
-use super::cx::{Cx, Server};
+use super::cx::Cx;
 use super::info_sections::{self as sections, KeyspaceRow};
-use super::reply::Reply;
 use crate::error::{Error, Result, StoreResult};
 use crate::handler;
 use crate::keyspace::collector::State;
 use crate::keyspace::ids;
 use crate::keyspace::keys::{Prefix, SHARDS};
+use crate::server::Server;
+use crate::server::reply::Reply;
 use crate::spec::{Flags, Group, Row};
 use crate::store::{RangeOptions, Read, Tx};
 use crate::telemetry::counters::Sample;

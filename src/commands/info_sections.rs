@@ -2,10 +2,10 @@
 //! invented.
 
 use super::REDIS_VERSION;
-use super::cx::Server;
-use super::subscribers::Kind;
 use crate::keyspace::collector::State;
 use crate::keyspace::instances::Instance;
+use crate::server::Server;
+use crate::server::subscribers::Kind;
 use crate::store::ClusterStatus;
 use crate::telemetry::offences::Offence;
 use crate::telemetry::process;

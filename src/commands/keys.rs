@@ -1,15 +1,16 @@
 //! Commands on keys of any type, and on whole databases. What moves a value to another key is in `keys_moves.rs`.
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
 use super::keys_moves;
-use super::reply::Reply;
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::catalog;
 use crate::keyspace::keys::SHARDS;
 use crate::keyspace::record::Ghost;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_META, KEYS_RM, KeySpec, Makes, Row, all, one};
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read};
 use crate::types::{object, watched};

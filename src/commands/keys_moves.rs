@@ -1,14 +1,15 @@
 //! RENAME, RENAMENX, COPY, MOVE: a value goes to another key.
 
-use super::args::{ArgResult, Args, parse_i64};
+use super::args::{ArgResult, Args};
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::Value;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::object::Slot;

@@ -3,13 +3,14 @@
 //! Derived from the value, except for short strings that APPEND, SETRANGE or INCRBYFLOAT left ([`Str::Made`]). What Redis
 //! knows and Tern does not: the copy of a small integer is not shared with others (REFCOUNT).
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::{SetRep, Str, Value};
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 
 const OF_KEY: &[KeySpec] =

@@ -1,9 +1,9 @@
 //! What of a call may exceed a transaction: for exec, which prepares it before the call runs (`types::staged`).
 
-use super::args::parse_i64;
 use super::bitmaps;
 use super::keys_moves;
 use crate::error::SYNTAX;
+use crate::spec::words::parse_i64;
 use crate::spec::{Makes, Row};
 use crate::types::set::algebra::Op;
 use crate::types::string::combine::BitOp;

@@ -1,10 +1,11 @@
 //! LATENCY: distributions of all commands' times, and what the latency monitor kept (`telemetry::spikes`).
 
-use super::args::{Args, quoted};
+use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::error::{ReplyError, Result};
+use crate::server::reply::Reply;
+use crate::spec::words::quoted;
 use crate::spec::{Flags, Group, Row};
 use crate::telemetry::counters::CommandStats;
 use crate::telemetry::spikes::{Sample, Series};

@@ -4,10 +4,10 @@ use super::REDIS_VERSION;
 use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::env::Rng;
 use crate::error::Result;
 use crate::handler;
+use crate::server::reply::Reply;
 use crate::spec::{Flags, Group, Row};
 
 /// The command.

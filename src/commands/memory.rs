@@ -3,10 +3,10 @@
 use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::error::{Result, SYNTAX};
 use crate::keyspace::Scope;
 use crate::keyspace::record::{SetRep, Value};
+use crate::server::reply::Reply;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::store::Read;
 use crate::telemetry::process;

@@ -5,19 +5,9 @@ pub mod args;
 pub mod auth;
 pub mod binding;
 pub mod cx;
-pub mod elsewhere;
 pub mod idempotent;
-pub mod mailbox;
 pub mod registry;
-pub mod reply;
-pub mod reply_codec;
-pub mod subscribers;
 pub mod syntax;
-pub mod telling;
-pub mod tracking;
-
-pub mod glob;
-pub mod pace;
 
 mod bitfield;
 mod bulk;
@@ -40,9 +30,7 @@ pub mod latency;
 pub mod lolwut;
 pub mod memory;
 pub mod monitor;
-pub mod pause;
 pub mod pubsub;
-pub mod redact;
 pub mod server;
 pub mod slowlog;
 

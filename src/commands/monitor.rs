@@ -1,64 +1,15 @@
-//! MONITOR: every command that ran, as a line to the clients who asked for them. Of this server alone.
-//!
-//! A line is posted once its command has been answered, in the order of the answers of one client. Who does not read is closed by
-//! its mailbox's limit (`client-output-buffer-limit pubsub`). While nobody monitors, a unit costs one load.
-//! Commands for administrators are left out, and passwords are hidden, as in Redis.
+//! MONITOR. What its clients are sent is in [`crate::server::monitor`].
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
-use super::cx::{ClientState, Cx, Server};
-use super::mailbox::Mailbox;
-use super::redact::redacted;
-use super::reply::Reply;
+use super::cx::Cx;
 use crate::error::{ReplyError, Result};
 use crate::handler;
-use crate::spec::{Effect, Entry, Flags, Group, Row};
-use bytes::Bytes;
-use parking_lot::Mutex;
-use std::fmt::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::server::reply::Reply;
+use crate::spec::{Flags, Group, Row};
 
 /// The command.
 pub const COMMANDS: &[Command] = &[MONITOR];
-
-/// Bytes of an argument that a line shows.
-const SHOWN: usize = 64 << 10;
-
-/// Who monitors.
-#[derive(Debug, Default)]
-pub struct Monitors {
-    some: AtomicBool,
-    mailboxes: Mutex<Vec<Arc<Mailbox>>>,
-}
-
-impl Monitors {
-    /// Whether anybody does.
-    pub fn is_on(&self) -> bool {
-        self.some.load(Ordering::Relaxed)
-    }
-
-    /// One more, who may be there already.
-    fn add(&self, mailbox: &Arc<Mailbox>) {
-        self.keep(|m| !Arc::ptr_eq(m, mailbox), Some(mailbox.clone()));
-        mailbox.client().set_monitor(true);
-    }
-
-    /// One less, who need not be there.
-    pub fn remove(&self, mailbox: &Arc<Mailbox>) {
-        if self.is_on() {
-            self.keep(|m| !Arc::ptr_eq(m, mailbox), None);
-            mailbox.client().set_monitor(false);
-        }
-    }
-
-    fn keep(&self, keep: impl Fn(&Arc<Mailbox>) -> bool, new: Option<Arc<Mailbox>>) {
-        let mut mailboxes = self.mailboxes.lock();
-        mailboxes.retain(keep);
-        mailboxes.extend(new);
-        self.some.store(!mailboxes.is_empty(), Ordering::Relaxed);
-    }
-}
 
 const MONITOR: Command = Command::new(
     Row::new(Group::Server, "monitor", 1, "1.0.0")
@@ -73,76 +24,4 @@ async fn monitor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     }
     cx.server.monitors.add(&cx.client.mailbox);
     Ok(Reply::Ok)
-}
-
-/// Posts the lines of commands that ran for `client`, who had selected `db` before the first; `ran`: rows, arguments and replies.
-pub fn feed<'a>(
-    server: &Server,
-    client: &ClientState,
-    mut db: u8,
-    ran: impl Iterator<Item = (&'static Entry, &'a [Bytes], &'a Reply)>,
-) {
-    for (row, argv, reply) in ran {
-        if row.effect == Effect::Selects && *reply == Reply::Ok {
-            let chosen = argv.get(1).and_then(|n| parse_i64(n));
-            db = chosen.and_then(|n| u8::try_from(n).ok()).unwrap_or(db);
-        }
-        if !row.flags.has(Flags::ADMIN) {
-            post(
-                server,
-                &line(server.env.clock.now_us(), db, &client.handle.addr, &redacted(server.table, argv)),
-            );
-        }
-    }
-}
-
-/// To all who monitor; those who have left go.
-fn post(server: &Server, line: &str) {
-    let mailboxes = server.monitors.mailboxes.lock().clone();
-    let reads = |m: &&Arc<Mailbox>| server.post(m, Reply::Simple(line.to_owned().into()));
-    let (reading, gone): (Vec<_>, Vec<_>) = mailboxes.iter().partition(reads);
-    drop(reading);
-    gone.into_iter().for_each(|mailbox| server.monitors.remove(mailbox));
-}
-
-fn line(now: u64, db: u8, addr: &str, argv: &[Bytes]) -> String {
-    let mut out = format!("{}.{:06} [{db} {addr}]", now / 1_000_000, now % 1_000_000);
-    for arg in argv {
-        let (shown, more) = arg.split_at_checked(SHOWN).unwrap_or((arg, &[]));
-        out.push_str(" \"");
-        shown.iter().for_each(|byte| escape(*byte, &mut out));
-        if !more.is_empty() {
-            let _ = write!(out, "... ({} more bytes)", more.len());
-        }
-        out.push('"');
-    }
-    out
-}
-
-/// As Redis' `sdscatrepr`.
-fn escape(byte: u8, out: &mut String) {
-    match byte {
-        b'\\' | b'"' => out.extend(['\\', char::from(byte)]),
-        b'\n' => out.push_str("\\n"),
-        b'\r' => out.push_str("\\r"),
-        b'\t' => out.push_str("\\t"),
-        7 => out.push_str("\\a"),
-        8 => out.push_str("\\b"),
-        b' '..=b'~' => out.push(char::from(byte)),
-        _ => out.push_str(&format!("\\x{byte:02x}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_one_line() {
-        let argv = [&b"SET"[..], b"k \"\\", b"\r\n\t\x07\x08\x00\xff"].map(Bytes::copy_from_slice);
-        let want = r#"1700000000.000042 [3 1.2.3.4:5] "SET" "k \"\\" "\r\n\t\a\b\x00\xff""#;
-        assert_eq!(line(1_700_000_000_000_042, 3, "1.2.3.4:5", &argv), want);
-        let long = line(0, 0, "a", &[Bytes::from(vec![b'x'; SHOWN + 7])]);
-        assert!(long.ends_with("xx... (7 more bytes)\""));
-    }
 }

@@ -1,14 +1,14 @@
-//! Publish and subscribe. The session runs what subscribes (`session/subscriptions.rs`); who hears what is in `subscribers.rs`.
+//! Publish and subscribe. The session runs what subscribes (`session/subscriptions.rs`); who hears what is in [`crate::server::subscribers`].
 
 use super::args::{ArgResult, Args};
 use super::binding::{Command, Run, SessionOp};
 use super::cx::Cx;
-use super::glob::{Case, Glob};
-use super::pace::Pace;
-use super::reply::Reply;
-use super::subscribers::Kind;
 use crate::error::{ReplyError, Result};
 use crate::keyspace::messages::Message;
+use crate::server::glob::{Case, Glob};
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
+use crate::server::subscribers::Kind;
 use crate::spec::{Channels, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::{handler, help};
 use bytes::Bytes;

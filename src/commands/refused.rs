@@ -5,8 +5,8 @@ use super::args::Args;
 use super::binding::{Command, Run};
 use super::cluster::NO_CLUSTER;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::error::Result;
+use crate::server::reply::Reply;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 

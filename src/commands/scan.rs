@@ -7,15 +7,15 @@
 use super::args::{ArgResult, Args};
 use super::binding::Command;
 use super::cx::Cx;
-use super::glob::{Case, Glob, matches_all};
-use super::pace::Pace;
-use super::reply::Reply;
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::keyspace::packed::Packed;
 use crate::keyspace::record::{Record, Stored};
+use crate::server::glob::{Case, Glob, matches_all};
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
 use crate::spec::{Count, Flags, Group, Row};
 use crate::store::{Pairs, RangeOptions, Read, key_after};
 use crate::types::object;

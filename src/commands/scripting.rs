@@ -1,10 +1,11 @@
 //! Scripts and functions. There are none, and what would bring one or run it is refused; what asks about them is answered.
 
-use super::args::{Args, quoted};
+use super::args::Args;
 use super::binding::{Command, Run};
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::error::{ReplyError, Result};
+use crate::server::reply::Reply;
+use crate::spec::words::quoted;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 

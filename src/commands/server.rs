@@ -1,13 +1,15 @@
 //! Commands about the server: time, role, shutdown, and what other servers have and this one says about itself.
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::{Command, Run};
-use super::cx::{AfterReply, Cx};
+use super::cx::Cx;
 use super::info_sections::LAST_BACKUP;
-use super::reply::Reply;
 use crate::config::AppendFsync;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
+use crate::server::AfterReply;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, Row};
 use crate::store::Store;
 use bytes::Bytes;

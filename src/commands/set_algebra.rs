@@ -1,14 +1,15 @@
 //! SINTER, SUNION, SDIFF and what is made of them.
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use super::sets::{found_reply, positive};
 use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};

@@ -1,16 +1,17 @@
 //! Set commands on one or two keys. Algebra is in `set_algebra.rs`.
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::pace::Pace;
-use super::reply::Reply;
 use super::scan::{ScanOptions, parse_cursor};
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::ids::MAX_MEMBER;
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Count, FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_TAKEN, KeySpec, Makes, Row, one};
 use crate::types::object::{self, Slot};
 use crate::types::receipt::MAX_REPLY;

@@ -1,11 +1,12 @@
 //! SLOWLOG: the commands that took long, see `telemetry::slowlog`.
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::pace::Pace;
-use super::reply::Reply;
 use crate::error::{ReplyError, Result};
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, Row};
 use crate::telemetry::slowlog::SlowCommand;
 use crate::{handler, help};

@@ -3,12 +3,12 @@
 use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use super::{strings_numbers, strings_set};
 use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::Str;
+use crate::server::reply::Reply;
 use crate::spec::{
     FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_RW, KEYS_RO, KeySpec, Makes, PAIRS_OW, Row, one,
 };

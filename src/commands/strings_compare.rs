@@ -3,10 +3,10 @@
 use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use super::strings_set::{When, digest};
 use crate::error::{ReplyError, Result};
 use crate::handler;
+use crate::server::reply::Reply;
 use crate::spec::{Flags, Group, KEY_RO, KEY_TAKEN, KeySpec, Row, Variable, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};

@@ -4,16 +4,18 @@
 //! old value and 0. With SATURATE the result is the bound instead, and the answer tells how much was added. A value that
 //! has been outside before and would stay there on the same side is never moved.
 
-use super::args::{ArgResult, Args, parse_i64};
+use super::args::{ArgResult, Args};
 use super::binding::Command;
-use super::cx::{Cx, Protocol};
+use super::cx::Cx;
 use super::float::{self, LongDouble};
-use super::reply::Reply;
 use super::strings_set::{Ttl, store};
 use crate::config::Events;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::record::{Str, Value};
+use crate::server::Protocol;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_CHANGED, Row};
 use crate::store::Read;
 use crate::types::object::{self, Slot};

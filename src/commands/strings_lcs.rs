@@ -6,11 +6,12 @@
 
 use super::args::{ArgResult, Args};
 use super::binding::Command;
-use super::cx::{Cx, Server};
-use super::reply::Reply;
+use super::cx::Cx;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::Str;
+use crate::server::Server;
+use crate::server::reply::Reply;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::types::string;
 use bytes::Bytes;

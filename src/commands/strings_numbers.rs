@@ -1,14 +1,15 @@
 //! Arithmetic on strings.
 
-use super::args::{Args, parse_i64};
+use super::args::Args;
 use super::binding::Command;
 use super::cx::Cx;
 use super::float::{self, LongDouble};
-use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result};
 use crate::handler;
 use crate::keyspace::record::{Str, Value};
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_CHANGED, Row};
 use crate::store::Read;
 use crate::types::object::{self, Slot};

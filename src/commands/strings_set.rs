@@ -1,13 +1,14 @@
 //! SET and its relatives: conditions, expiry, the old value.
 
-use super::args::{ArgResult, Args, parse_i64};
+use super::args::{ArgResult, Args};
 use super::binding::Command;
 use super::cx::Cx;
-use super::reply::Reply;
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_OW, KEY_TAKEN, KeySpec, Row, Variable, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};

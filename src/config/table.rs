@@ -183,7 +183,7 @@ options! {
     dir: String = "dir" "./data" Start Text;
     /// The engine: `local` keeps its files in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>` is a FoundationDB cluster.
     store: String = "store" "local" Restart Text;
-    /// FoundationDB: the directory ("tern", <namespace>) of the cluster that holds the data.
+    /// FoundationDB: the directory ("tern", `namespace`) of the cluster that holds the data.
     store_namespace: String = "store-namespace" "default" Restart Text;
     /// Milliseconds that a command is tried while the store cannot be reached, or others are always in its way.
     store_timeout: u32 = "store-timeout" "10000" Restart Int(100, INT);

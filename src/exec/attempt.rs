@@ -24,13 +24,13 @@ use super::batch::{Batch, Halt};
 use super::patience::Patience;
 use super::staging::{self, Prepared};
 use super::{Call, Done, Job};
-use crate::commands::cx::Server;
-use crate::commands::telling::{Delivery, Tale};
 use crate::env::{Claim, Rng, aside};
 use crate::error::{Error, StoreError};
 use crate::keyspace::brake;
 use crate::keyspace::fences::Fence;
 use crate::keyspace::keys::root;
+use crate::server::Server;
+use crate::server::telling::{Delivery, Tale};
 use crate::store::{Read, Tx, key_after};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -559,7 +559,7 @@ mod tests {
     }
 
     fn done(_: Call) -> Done {
-        Done::new(crate::commands::cx::ClientState::new(Arc::default(), true), None, Default::default())
+        Done::new(crate::server::ClientState::new(Arc::default(), true), None, Default::default())
     }
 
     #[tokio::test]

@@ -4,9 +4,9 @@
 use super::attempt::Attempts;
 use super::gather::Gather;
 use super::{Done, Forced, Job, LARGE, Unit, reads};
-use crate::commands::cx::Server;
 use crate::env::{Clock, each_aside};
 use crate::error::StoreError;
+use crate::server::Server;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

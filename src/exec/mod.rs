@@ -14,7 +14,7 @@
 //! they are queued.
 //!
 //! What commands tell others (PUBLISH, changes of keys) is told once their transaction has committed, in the order of commits: see
-//! `commands::subscribers`.
+//! `server::subscribers`.
 //!
 //! Every batch that writes also writes its number to the slot's key `l`, and conflicts with every other writer of that
 //! key: see [`attempt`] for why that makes an unknown commit exactly-once.
@@ -31,13 +31,14 @@ mod staging;
 mod tracked;
 mod watch;
 
-use crate::commands::cx::{ClientState, Server};
-use crate::commands::reply::Reply;
-use crate::commands::{large, monitor};
+use crate::commands::large;
 use crate::env::free;
 use crate::error::{Error, ReplyError};
 use crate::keyspace::fences::DATABASES;
 use crate::keyspace::keys::hash;
+use crate::server::monitor;
+use crate::server::reply::Reply;
+use crate::server::{ClientState, Server};
 use crate::spec::{Entry, Flags, keys_of, written_keys};
 use crate::telemetry::Outcome;
 use crate::telemetry::counters::Lookups;
@@ -340,8 +341,8 @@ impl Executor {
 #[cfg(test)]
 pub(crate) mod fixtures {
     use super::{Call, Done, Forced, Job, Unit};
-    use crate::commands::cx::ClientState;
     use crate::commands::registry::table;
+    use crate::server::ClientState;
     use bytes::Bytes;
     use std::time::Duration;
     use tokio::sync::oneshot;

@@ -9,11 +9,11 @@
 use super::batch::{Batch, Halt, ends_attempt};
 use super::staging::Prepared;
 use super::{Call, Done, Forced, Unit};
-use crate::commands::cx::ClientState;
 use crate::commands::idempotent::{Keyed, Known};
-use crate::commands::reply::Reply;
-use crate::commands::reply_codec::{encode, encode_array};
 use crate::error::{Error, Result, StoreError};
+use crate::server::ClientState;
+use crate::server::reply::Reply;
+use crate::server::reply_codec::{encode, encode_array};
 use crate::types::staged::Staged;
 use bytes::Bytes;
 

@@ -10,9 +10,9 @@
 //! stopped for a while still does what it finds in its queues. What was under way then has become too old, and may have used up all of
 //! its time: it is tried once more.
 
-use crate::commands::cx::Server;
 use crate::env::Clock;
 use crate::error::StoreError;
+use crate::server::Server;
 use crate::store::{MAX_AGE, Tx};
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! What took long, for the slow log and the latency monitor. Costs two comparisons where nothing did.
 
 use super::Call;
-use crate::commands::cx::{ClientState, Server};
-use crate::commands::redact::redacted;
+use crate::server::redact::redacted;
+use crate::server::{ClientState, Server};
 use crate::spec::Flags;
 use crate::telemetry::slowlog::{SlowCommand, cut};
 use crate::telemetry::spikes::Sample;

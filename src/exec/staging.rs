@@ -9,14 +9,14 @@
 //! What no command took over is given up, so that its rows are reclaimed soon.
 
 use super::Call;
-use crate::commands::args::parse_i64;
-use crate::commands::cx::Server;
 use crate::commands::large::{self, Outcome};
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::collector::Round;
 use crate::keyspace::ids;
 use crate::keyspace::keys::Prefix;
+use crate::server::Server;
+use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
 use crate::store::MAX_TRANSACTION;
 use crate::types::set::small::{MAX_INTS, may_be_small};

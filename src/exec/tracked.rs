@@ -1,7 +1,7 @@
-//! Remembers what clients read that track (`commands::tracking`).
+//! Remembers what clients read that track (`server::tracking`).
 
 use super::Unit;
-use crate::commands::cx::Server;
+use crate::server::Server;
 use crate::spec::{Flags, keys_of};
 
 /// Before a unit runs: what it reads of what its client wants to be remembered.

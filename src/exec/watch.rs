@@ -7,11 +7,11 @@ use super::Executor;
 use super::attempt::speak;
 use super::patience::Patience;
 use super::reads;
-use crate::commands::telling::Tale;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::absent::AbsentGuard;
 use crate::keyspace::life::Lives;
+use crate::server::telling::Tale;
 use crate::types::watched::{self, Fingerprint};
 use bytes::Bytes;
 

@@ -7,10 +7,10 @@
 //! it; from then on it counts for itself, whatever happens to the clock.
 
 use super::pause;
-use crate::commands::cx::Server;
 use crate::error::{Error, StoreError, StoreResult};
 use crate::keyspace::collector::{Phase, State};
 use crate::keyspace::{brake, ids};
+use crate::server::Server;
 use crate::store::{Read, Tx};
 use crate::types::set::collect::grace::Waiting;
 use crate::types::set::collect::{Collector, Halt, Pace, Step};

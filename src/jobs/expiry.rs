@@ -5,11 +5,11 @@
 //! Servers divide the shards among them; where two believe in one, both sweep it, and the second finds nothing.
 
 use super::pause;
-use crate::commands::cx::Server;
-use crate::commands::telling::Tale;
 use crate::error::Result;
 use crate::exec::slow;
 use crate::keyspace::keys::SHARDS;
+use crate::server::Server;
+use crate::server::telling::Tale;
 use crate::types::expire::{Head, Swept, look, sweep};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

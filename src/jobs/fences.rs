@@ -1,6 +1,6 @@
 //! What other servers have fenced (`keyspace::fences`). An embedded store has one server, which knows its own.
 
-use crate::commands::cx::Server;
+use crate::server::Server;
 use std::sync::Arc;
 
 /// Runs until the server stops.

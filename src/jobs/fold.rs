@@ -8,9 +8,9 @@
 //! of them in the memtable makes that begin (`store/local/engine.rs`): better the job than the next client.
 
 use super::pause;
-use crate::commands::cx::Server;
 use crate::error::{Error, StoreError};
 use crate::keyspace::keys::{Oid, Prefix};
+use crate::server::Server;
 use crate::types::set::chunked::fold_piece;
 use crate::types::set::rows;
 use std::sync::Arc;

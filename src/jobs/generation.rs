@@ -3,7 +3,7 @@
 //! No answer of this server depends on when that happens. What would be wrong in another generation of the store carries its own, and
 //! is refused by the transaction that uses it ([`Tx::generation`](crate::store::Tx::generation)).
 
-use crate::commands::cx::Server;
+use crate::server::Server;
 use std::sync::Arc;
 
 /// Runs until the server stops.

@@ -2,9 +2,9 @@
 //! What they had under construction becomes garbage by that (`types::reclaim`), their shares of the jobs went to others before.
 
 use super::pause;
-use crate::commands::cx::Server;
 use crate::error::StoreResult;
 use crate::keyspace::instances::Seen;
+use crate::server::Server;
 use std::sync::Arc;
 
 /// Beats between two looks for rows that nobody owns any more.

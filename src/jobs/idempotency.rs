@@ -7,9 +7,9 @@
 //! `idempotency-min-age` is meant to be far above what those differ by.
 
 use super::pause;
-use crate::commands::cx::Server;
 use crate::error::Result;
 use crate::keyspace::keys::SHARDS;
+use crate::server::Server;
 use crate::types::receipt::{Mark, oldest, sweep};
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,10 +7,10 @@
 //! * Rows are collected between [`KEPT`] and `KEPT` + [`LOOK`] after they were written, by one of the servers.
 
 use super::pause;
-use crate::commands::cx::Server;
 use crate::error::StoreResult;
 use crate::keyspace::message_log::{Ages, Heard};
 use crate::keyspace::messages::{LISTENS, TRACKS};
+use crate::server::Server;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ mod messages;
 mod reclaim;
 mod watched;
 
-use crate::commands::cx::Server;
+use crate::server::Server;
 use std::sync::Arc;
 use std::time::Duration;
 

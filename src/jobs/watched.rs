@@ -1,7 +1,7 @@
 //! Keeps the ghosts of absent keys that this server's clients WATCH: see `types::watched`.
 
 use super::pause;
-use crate::commands::cx::Server;
+use crate::server::Server;
 use crate::types::watched;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Messages from server to server, through a store that several servers share.
 //!
-//! * **Who listens** has a row `p 00 <instance>`, with a bit for messages and one for changes of keys (`commands::tracking`). A bit
+//! * **Who listens** has a row `p 00 <instance>`, with a bit for messages and one for changes of keys (`server::tracking`). A bit
 //!   comes with the first client of a server who wants that, goes some seconds after the last one, and moves the metadata version: so every transaction knows for free whether anybody listens, and one that was
 //!   under way when the first listener came runs again. Where nobody listens nothing is written and nobody asks.
 //! * **What is told** is one stamped row a commit (or some, where it is long), written by the transaction itself. So messages

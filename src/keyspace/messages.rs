@@ -1,4 +1,4 @@
-//! What clients are told: messages on channels, what happens to keys, and that keys have changed (`commands::tracking`).
+//! What clients are told: messages on channels, what happens to keys, and that keys have changed (`server::tracking`).
 //!
 //! A command puts messages into the [`Outbox`] of its attempt. They are heard once that attempt has committed, and only then: an
 //! attempt that runs again has an outbox of its own. So nothing is told twice, and nothing that did not happen.

@@ -5,7 +5,7 @@
 //!   Members that a reply has as ids, and long strings, are read as the client takes them, at most one piece ahead of it.
 //! * Others come in between each time that a full buffer was written. A client that always takes what comes would keep its thread
 //!   for 128 of them: so often does tokio let a socket be used.
-//! * What the client is sent without having asked (`commands::mailbox`) is encoded between replies, and wakes a connection that reads.
+//! * What the client is sent without having asked (`server::mailbox`) is encoded between replies, and wakes a connection that reads.
 //! * In the usual case a round costs one read and one write call, and no timer, lock or allocation of this module.
 //! * A panic ends this connection only: dropping its socket says so in the log, and counts it.
 
@@ -14,9 +14,9 @@ use super::resp::Decoder;
 use super::scan::{Limits, ProtocolError};
 use super::socket::{Arrival, ClientSocket, Entry};
 use super::stream::Stream;
-use crate::commands::cx::{ClientState, Server};
 use crate::error::{Error, StoreError};
 use crate::exec::Executor;
+use crate::server::{ClientState, Server};
 use crate::session::{Room, Session};
 use crate::telemetry::clients::ClientHandle;
 use crate::telemetry::offences::Offence;

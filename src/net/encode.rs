@@ -6,10 +6,10 @@
 //!
 //! Members and long strings that have yet to be read are asked for piece by piece ([`Step::Empty`]): the encoder itself waits for nothing.
 
-use crate::commands::cx::Protocol;
-use crate::commands::reply::Reply;
 use crate::error::Result;
 use crate::keyspace::packed::Packed;
+use crate::server::Protocol;
+use crate::server::reply::Reply;
 use crate::store::Store;
 use crate::types::dump::Payload;
 use crate::types::set::stream::Pieces;

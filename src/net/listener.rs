@@ -3,9 +3,9 @@
 use super::connection::Connection;
 use super::socket::Entry;
 use super::tls::Tls;
-use crate::commands::cx::Server;
 use crate::config::{ConfigStore, Settings};
 use crate::exec::Executor;
+use crate::server::Server;
 use crate::telemetry::offences::Offence;
 use futures_util::future::join_all;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 /// How often idle clients are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Serves clients on `listener` until the server is asked to stop ([`crate::commands::cx::Server::stop`]); then accepts
+/// Serves clients on `listener` until the server is asked to stop ([`crate::server::Server::stop`]); then accepts
 /// none, lets what runs finish, closes all connections, and returns. Waits for them `shutdown-timeout` seconds at most.
 pub async fn serve(listener: Listener, executor: Arc<Executor>) {
     let server = executor.server().clone();
@@ -51,7 +51,7 @@ pub async fn serve(listener: Listener, executor: Arc<Executor>) {
 
 /// `timeout`: closes clients that have been silent for too long, except subscribers. Who waits for
 /// a command to end is not idle. `login-timeout`: closes those that have not logged in, whatever they send.
-async fn close_idle(server: &crate::commands::cx::Server) {
+async fn close_idle(server: &crate::server::Server) {
     loop {
         tokio::time::sleep(SWEEP).await;
         let seconds = |n: u32| Duration::from_secs(n.into());

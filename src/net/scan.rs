@@ -4,7 +4,7 @@
 //! argument is never looked at, and a header line is searched from where the last search ended. What a client announces
 //! allocates nothing. The words and limits are those of Redis 7.0 (`processMultibulkBuffer`, `processInlineBuffer`).
 
-use crate::commands::args::parse_i64;
+use crate::spec::words::parse_i64;
 
 /// Longest header line and longest inline command without its end in bytes.
 const MAX_LINE: usize = 64 * 1024;

@@ -2,11 +2,11 @@
 //! (CLIENT KILL, `timeout`, shutdown).
 //!
 //! The switch is one future a connection, polled only where a read or write has to wait anyway. It also ends a read where there is
-//! mail for the client (`commands::mailbox`).
+//! mail for the client (`server::mailbox`).
 
 use super::stream::Stream;
 use super::tls::Tls;
-use crate::commands::cx::Server;
+use crate::server::Server;
 use crate::telemetry::clients::{ClientHandle, Peer};
 use crate::telemetry::offences::Offence;
 use bytes::BytesMut;

@@ -4,13 +4,13 @@
 //! arguments is told so before it is asked for a password. A command under an id (IDEMPOTENT) passes the same gates as
 //! without, and then those of [`under_id`]: among them the user's permission to use one.
 
-use crate::commands::acl::{Denied, User};
-use crate::commands::args::{MAX_QUOTED, quoted_up_to};
 use crate::commands::binding::{Run, SessionOp};
-use crate::commands::elsewhere;
 use crate::commands::idempotent::{check_id, may_run};
 use crate::commands::registry::{run_of, table};
 use crate::error::ReplyError;
+use crate::server::acl::{Denied, User};
+use crate::spec::elsewhere;
+use crate::spec::words::{MAX_QUOTED, quoted_up_to};
 use crate::spec::{Entry, Flags, Form, PREFIX};
 use bytes::Bytes;
 

@@ -1,13 +1,13 @@
 //! AUTH, HELLO, RESET.
 
 use super::Session;
-use crate::commands::acl::{DEFAULT, Rights, User};
-use crate::commands::args::{parse_i64, quoted};
 use crate::commands::client::printable;
-use crate::commands::cx::{Protocol, ReplyMode};
-use crate::commands::reply::Reply;
 use crate::error::{ReplyError, SYNTAX};
 use crate::exec::Call;
+use crate::server::acl::{DEFAULT, Rights, User};
+use crate::server::reply::Reply;
+use crate::server::{Protocol, ReplyMode};
+use crate::spec::words::{parse_i64, quoted};
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
 

@@ -3,9 +3,9 @@
 use super::transaction::Multi;
 use super::{Next, Session};
 use crate::commands::binding::{Run, SessionOp};
-use crate::commands::pause::Paused;
 use crate::commands::registry::run_of;
 use crate::exec::Call;
+use crate::server::pause::Paused;
 use crate::spec::{Effect, Flags};
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! What the user of a session may not do, told and kept.
 
 use super::{Next, Session, Window};
-use crate::commands::acl::Denied;
 use crate::commands::binding::Run;
 use crate::commands::registry::{run_of, table};
-use crate::commands::reply::Reply;
 use crate::error::ReplyError;
 use crate::exec::Call;
+use crate::server::acl::Denied;
+use crate::server::reply::Reply;
 use crate::spec::{Entry, Form, PREFIX};
 use bytes::Bytes;
 

@@ -6,13 +6,13 @@
 //! * Inside MULTI they take effect once the transaction has committed.
 
 use super::Session;
-use crate::commands::pace::Pace;
 use crate::commands::pubsub::read_pattern;
-use crate::commands::reply::Reply;
-use crate::commands::subscribers::Kind;
 use crate::error::Error;
 use crate::exec::Executor;
 use crate::keyspace::messages::LISTENS;
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
+use crate::server::subscribers::Kind;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,11 +6,11 @@
 use super::Session;
 use crate::commands::binding::{Run, SessionOp};
 use crate::commands::registry::run_of;
-use crate::commands::reply::Reply;
-use crate::commands::tracking::{Choice, Mode, Options, Tracker, check_caching};
 use crate::error::{Error, Result};
 use crate::exec::Call;
 use crate::keyspace::messages::TRACKS;
+use crate::server::reply::Reply;
+use crate::server::tracking::{Choice, Mode, Options, Tracker, check_caching};
 use bytes::Bytes;
 
 /// How a client tracked before its transaction.

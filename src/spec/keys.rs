@@ -1,6 +1,7 @@
 //! Where the keys of a command line are.
 
 use super::Row;
+use super::words::atoi;
 use bytes::Bytes;
 
 /// Where a command's keys are, in Redis' own model (COMMAND's key specifications). Indexes count from the name at 0.
@@ -119,32 +120,4 @@ pub fn keys_at<'a>(spec: &KeySpec, argv: &'a [Bytes]) -> Option<impl Iterator<It
         }
     };
     Some(keys.iter().step_by(step))
-}
-
-/// C's `atoi`: spaces, a sign, then digits up to the first other byte; 0 where there are none.
-pub fn atoi(raw: &[u8]) -> i32 {
-    let raw = raw.trim_ascii_start();
-    let (negative, digits) = match raw {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        rest => (false, rest),
-    };
-    let digits = digits.iter().take_while(|d| d.is_ascii_digit()).map(|d| i64::from(d - b'0'));
-    // The same cut to an int as C's: what is longer than a long is its largest, or its smallest.
-    let sign = if negative { -1 } else { 1 };
-    digits.fold(0i64, |n, digit| n.saturating_mul(10).saturating_add(sign * digit)) as i32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn atoi_as_c_does_it() {
-        let short = [("7", 7), (" +7x", 7), ("-3", -3), ("", 0), ("x", 0), ("007", 7)];
-        let long = [("99999999999999999999", -1), ("-9223372036854775808", 0), ("-99999999999999999999", 0)];
-        for (raw, n) in short.into_iter().chain(long) {
-            assert_eq!(atoi(raw.as_bytes()), n, "{raw:?}");
-        }
-    }
 }

@@ -3,15 +3,17 @@
 
 mod categories;
 mod effects;
+pub mod elsewhere;
 mod flags;
 mod keys;
 mod table;
 mod variable;
+pub mod words;
 
 pub use categories::{CATEGORIES, categories};
 pub use effects::{Channels, Count, Effect, Makes, Secrets};
 pub use flags::Flags;
-pub use keys::{FindKeys, KeySpec, all, atoi, keys_at, keys_of, one, written_keys};
+pub use keys::{FindKeys, KeySpec, all, keys_at, keys_of, one, written_keys};
 pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM, KEYS_RO, PAIRS_OW};
 pub use table::{Entry, Table};
 pub use variable::Variable;

@@ -3,8 +3,6 @@
 use super::choices::Choices;
 use bytes::Bytes;
 use roaring::RoaringTreemap;
-use tern::commands::reply::Reply;
-use tern::commands::reply_codec;
 use tern::keyspace::catalog::Place;
 use tern::keyspace::collector::{State, encode_candidates};
 use tern::keyspace::ids::BLOCK;
@@ -13,6 +11,8 @@ use tern::keyspace::keys::{Oid, Owner, Prefix, ReceiptName, root, root::Garbage}
 use tern::keyspace::messages::{Message, encode};
 use tern::keyspace::receipt::{Age, Receipt};
 use tern::keyspace::record::{Ghost, Record, SetRep, Str, Value};
+use tern::server::reply::Reply;
+use tern::server::reply_codec;
 use tern::types::dump;
 use tern::types::hyperloglog::HyperLogLog;
 use tern::types::set::chunk::cut;

@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tern::commands::cx::ClientState;
 use tern::commands::registry::table;
-use tern::commands::reply::Reply;
 use tern::env::Timeline;
 use tern::exec::{Call, Executor, Unit, Watched};
+use tern::server::ClientState;
+use tern::server::reply::Reply;
 
 /// The counter of calls and returns.
 #[derive(Clone, Default)]

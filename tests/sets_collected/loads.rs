@@ -7,11 +7,11 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tern::commands::reply::Reply;
 use tern::env::Env;
 use tern::keyspace::brake;
 use tern::keyspace::collector::{Phase, State};
 use tern::keyspace::keys::root;
+use tern::server::reply::Reply;
 use tern::types::set::collect::{Collector, Pace, Step};
 
 /// Dead members that may be left.

@@ -285,7 +285,7 @@ async fn short_lived(c: &Cluster, key: &str, made: u64) {
         (made..made + 1000).map(|n| format!("at://did:plc:short-lived/app.bsky.feed.like/{n:024x}"));
     let words = ["SADD".to_owned(), key.to_owned()].into_iter().chain(members);
     let reply = c.run(0, words.map(bytes::Bytes::from).collect()).await;
-    assert_eq!(reply, tern::commands::reply::Reply::Int(1000));
+    assert_eq!(reply, tern::server::reply::Reply::Int(1000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

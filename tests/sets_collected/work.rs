@@ -6,9 +6,9 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tern::commands::reply::Reply;
 use tern::env::Rng;
 use tern::keyspace::packed::Packed;
+use tern::server::reply::Reply;
 use tern::types::set::stream::Pieces;
 
 /// Members that come and go.

@@ -4,10 +4,10 @@
 
 use bytes::Bytes;
 use std::time::{Duration, Instant};
-use tern::commands::cx::ClientState;
 use tern::commands::registry::table;
-use tern::commands::reply::Reply;
 use tern::exec::{Call, Executor, Unit};
+use tern::server::ClientState;
+use tern::server::reply::Reply;
 
 /// The words between spaces.
 pub fn words(line: &str) -> Vec<Bytes> {

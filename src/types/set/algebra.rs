@@ -306,7 +306,7 @@ async fn probe(s: &Scope<'_>, other: &Chunks, ids: &RoaringTreemap) -> Result<Ro
 }
 
 /// Makes the key hold `found`, whatever it held, without expiry; removes it where nothing was found. Returns the
-/// number of members. [`StoreError::TooLarge`](crate::error::StoreError::TooLarge), before anything is written, where
+/// number of members. [`StoreError::TooLarge`], before anything is written, where
 /// it does not fit one transaction: [`super::stage::combination`] builds it.
 pub async fn store(s: &Scope<'_>, slot: &mut Slot, found: Found) -> Result<u64> {
     let len = found.len();

@@ -1,7 +1,7 @@
 //! Replies, without what the checkers do not ask for: sets have no order, long strings are runs.
 
 use super::values::{Members, Text};
-use tern::commands::reply::Reply;
+use tern::server::reply::Reply;
 
 /// A reply.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -26,7 +26,7 @@
 //!
 //! How can an id get into a set? (a) By its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a set that outgrows its record, the
 //! raw members of a *STORE. All of these go through `intern`, with the round that the transaction reads. After E that asks for pardons, and
-//! X is pardoned if it is still in its row `e 01`, or was when this server last read that in this epoch ([`crate::keyspace::condemned`]). If it is
+//! X is pardoned if it is still in its row `e 01`, or was when this server last read that in this epoch (`keyspace::condemned`). If it is
 //! not, either Settle has struck it out: then it is not swept. Or a sweep has worked it off: then its row `f`
 //! is gone, or was read before that sweep, which this transaction conflicts with; or it was pardoned then, and is not swept any more. A transaction that pardons X and the sweep of X
 //! conflict, whichever commits last: by the pardon that the one reads, or by the row `f` that the other reads.

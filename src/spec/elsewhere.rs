@@ -25,12 +25,12 @@ pub fn find(name: &[u8]) -> Option<&'static str> {
 }
 
 /// Whether Redis has this command or subcommand, and this server does not.
-pub(super) fn has(name: &[u8]) -> bool {
+pub fn has(name: &[u8]) -> bool {
     find(name).is_some()
 }
 
 /// Whether it has subcommands there.
-pub(super) fn is_container(name: &[u8]) -> bool {
+pub fn is_container(name: &[u8]) -> bool {
     let outer = |known: &'static str| known.split_once('|').map(|(outer, _)| outer);
     NAMES.split_ascii_whitespace().filter_map(outer).any(|outer| name.eq_ignore_ascii_case(outer.as_bytes()))
 }

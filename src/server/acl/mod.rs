@@ -6,19 +6,17 @@
 //! connection look its user up again, so it takes effect for the next command that is read.
 
 mod file;
-mod log;
-mod rows;
-mod selector;
-mod user;
+pub mod log;
+pub mod selector;
+pub mod user;
 
 pub use log::{AclLog, Reason, Refusal, kept};
-pub use rows::COMMANDS;
 pub use selector::{Denied, RuleError};
 pub use user::{DEFAULT, User};
 
-use crate::commands::args::quoted;
 use crate::env::aside;
 use crate::spec::Table;
+use crate::spec::words::quoted;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;

@@ -32,9 +32,9 @@ pub enum Reply {
     Packed(Packed),
     /// Unordered distinct elements: an array in RESP2, `~` in RESP3.
     Set(Vec<Reply>),
-    /// As `Set`, or as `Array` where it is no set, of bulk strings that are read while they are sent. Only where [`super::cx::Cx::may_stream`].
+    /// As `Set`, or as `Array` where it is no set, of bulk strings that are read while they are sent. Only where `Cx::may_stream` says so.
     Members(Members),
-    /// A bulk string that is read while it is sent. Only where [`super::cx::Cx::may_stream`].
+    /// A bulk string that is read while it is sent. Only where `Cx::may_stream` says so.
     Long(Long),
     /// As `Long`, what DUMP makes of a long string.
     Dumped(Payload),

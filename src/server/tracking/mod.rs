@@ -36,7 +36,7 @@ mod table;
 
 pub use options::{Options, check_caching};
 
-use super::cx::Server;
+use super::Server;
 use super::mailbox::Mailbox;
 use super::pace::Pace;
 use super::reply::Reply;

@@ -1,18 +1,20 @@
 //! ACL's subcommands. None shares its window with others: what follows one is asked under the rules that it made.
 
-use super::Acl;
-use super::log::Refusal;
-use super::selector::{Denied, RuleError, Selector, word};
-use super::user::{DEFAULT, User};
-use crate::commands::args::{Args, MAX_QUOTED, quoted, quoted_up_to};
+use crate::commands::args::Args;
 use crate::commands::binding::Command;
-use crate::commands::cx::{AfterReply, Cx};
-use crate::commands::pace::{Pace, beside};
-use crate::commands::reply::Reply;
-use crate::commands::subscribers::Kind;
+use crate::commands::cx::Cx;
 use crate::config::file::replace;
 use crate::env::aside;
 use crate::error::{ReplyError, Result};
+use crate::server::AfterReply;
+use crate::server::acl::Acl;
+use crate::server::acl::log::Refusal;
+use crate::server::acl::selector::{Denied, RuleError, Selector, word};
+use crate::server::acl::user::{DEFAULT, User};
+use crate::server::pace::{Pace, beside};
+use crate::server::reply::Reply;
+use crate::server::subscribers::Kind;
+use crate::spec::words::{MAX_QUOTED, quoted, quoted_up_to};
 use crate::spec::{CATEGORIES, Entry, Flags, Form, Group, PREFIX, Row, Secrets, categories};
 use crate::{handler, help};
 use bytes::Bytes;

@@ -14,7 +14,7 @@
 //!
 //! [`Subscribers::turn`]: super::subscribers::Subscribers::turn
 
-use super::cx::Server;
+use super::Server;
 use super::pace::Pace;
 use crate::env;
 use crate::error::StoreResult;

@@ -5,9 +5,9 @@
 //! given and without those that a later one replaces, because they say more: `+@hash` also allows what does not exist yet, and
 //! so does `+hset` (see [`elsewhere`]).
 
-use crate::commands::elsewhere;
-use crate::commands::glob::{Case, Glob};
 use crate::keyspace::keys::MAX_REDIS_KEY;
+use crate::server::glob::{Case, Glob};
+use crate::spec::elsewhere;
 use crate::spec::{CATEGORIES, Entry, Flags, KeySpec, Row, Table, categories, keys_at};
 use bytes::Bytes;
 
@@ -413,7 +413,7 @@ fn access(rest: &[u8]) -> Option<(Access, &[u8])> {
 }
 
 /// A pattern, or a user's name, without spaces.
-pub(super) fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
+pub fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
     let bad = |b: &u8| matches!(b, b'\t'..=b'\r' | b' ' | 0);
     if raw.len() > LONGEST {
         return Err(RuleError::TooLong);

@@ -2,9 +2,9 @@
 
 use super::user::{DEFAULT, User, joined};
 use super::{Acl, RuleError, Users};
-use crate::commands::args::quoted;
 use crate::config::{Settings, file};
 use crate::spec::Table;
+use crate::spec::words::quoted;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -11,7 +11,7 @@
 //! Counts (PUBLISH's answer, PUBSUB NUMSUB) are of this server's clients, as each node of a Redis Cluster counts its own: to
 //! ask all servers would cost every PUBLISH a round of answers.
 
-use super::cx::Server;
+use super::Server;
 use super::glob::Glob;
 use super::mailbox::Mailbox;
 use super::pace::Pace;

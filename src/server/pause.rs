@@ -1,4 +1,4 @@
-//! Whether commands wait: CLIENT PAUSE and UNPAUSE say so (`client_pause.rs`). Of this server alone: others on its store go on.
+//! Whether commands wait: CLIENT PAUSE and UNPAUSE say so (`commands/client_pause.rs`). Of this server alone: others on its store go on.
 //!
 //! The session asks before each window (`session::pause`), so a transaction in which a pause begins runs to its end. Expired keys
 //! are absent as ever, but none is removed meanwhile.

@@ -1,8 +1,8 @@
 //! The arguments of CLIENT TRACKING and CLIENT CACHING, judged in Redis' order and words.
 
 use super::{Choice, Mode};
-use crate::commands::args::{parse_i64, quoted};
 use crate::error::{NOT_INTEGER, ReplyError, SYNTAX};
+use crate::spec::words::{parse_i64, quoted};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 

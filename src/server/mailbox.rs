@@ -1,6 +1,6 @@
 //! What a client is sent without having asked: messages of channels, invalidations, lines of MONITOR.
 //!
-//! * Any task may post, at any time, without waiting ([`Server::post`](super::cx::Server::post)). The client's connection is woken
+//! * Any task may post, at any time, without waiting ([`Server::post`](super::Server::post)). The client's connection is woken
 //!   and writes what was posted, in that order, between its replies and never inside one.
 //! * What is posted while the client's own commands run comes behind their replies (as in Redis since 7.2). So a reply that was
 //!   read before a change is never sent behind the news of that change.

@@ -1,0 +1,123 @@
+//! One client's state, as commands see it.
+
+use super::mailbox::Mailbox;
+use super::tracking::Mode;
+use crate::telemetry::clients::{ClientHandle, Identity};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The protocol version that a client speaks after HELLO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// RESP2.
+    #[default]
+    Resp2,
+    /// RESP3.
+    Resp3,
+}
+
+/// What CLIENT REPLY asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplyMode {
+    /// Every reply is sent.
+    #[default]
+    On,
+    /// None is sent.
+    Off,
+    /// The next one is not sent.
+    SkipNext,
+    /// This one is not sent.
+    Skip,
+}
+
+/// What becomes of a connection after a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AfterReply {
+    /// It takes the next request.
+    #[default]
+    GoOn,
+    /// It is closed (SHUTDOWN, CLIENT KILL of oneself).
+    Close,
+    /// Its EXEC answered so many bytes, more than `client-output-buffer-limit` allows; they are not held.
+    Excess(usize),
+    /// Its task panics (DEBUG PANIC CONNECTION).
+    Panic,
+}
+
+/// One client's state that commands read and change. Cloned for every attempt of a transaction.
+#[derive(Debug, Clone)]
+pub struct ClientState {
+    /// CLIENT ID.
+    pub id: u64,
+    /// Selected database.
+    pub db: u8,
+    /// RESP2 or RESP3.
+    pub protocol: Protocol,
+    /// True once AUTH succeeded, or where no password is set.
+    pub authenticated: bool,
+    /// The ACL user.
+    pub user: Bytes,
+    /// CLIENT SETNAME.
+    pub name: Bytes,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Bytes,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: Bytes,
+    /// CLIENT REPLY.
+    pub reply: ReplyMode,
+    /// CLIENT NO-EVICT.
+    pub no_evict: bool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: bool,
+    /// CLIENT TRACKING.
+    pub tracking: Mode,
+    /// True while a transaction runs under EXEC.
+    pub in_exec: bool,
+    /// What happens once this unit is answered.
+    pub after_reply: AfterReply,
+    /// The entry in the registry (CLIENT LIST, KILL).
+    pub handle: Arc<ClientHandle>,
+    /// Where others leave what it is sent without having asked.
+    pub mailbox: Arc<Mailbox>,
+}
+
+impl ClientState {
+    /// A client that has just connected.
+    pub fn new(handle: Arc<ClientHandle>, authenticated: bool) -> Self {
+        handle.set_stranger(!authenticated);
+        ClientState {
+            id: handle.id,
+            db: 0,
+            protocol: Protocol::default(),
+            authenticated,
+            user: Bytes::from_static(b"default"),
+            name: Bytes::new(),
+            lib_name: Bytes::new(),
+            lib_ver: Bytes::new(),
+            reply: ReplyMode::On,
+            no_evict: false,
+            no_touch: false,
+            tracking: Mode::default(),
+            in_exec: false,
+            after_reply: AfterReply::GoOn,
+            mailbox: Arc::new(Mailbox::new(handle.clone())),
+            handle,
+        }
+    }
+
+    /// Shows names, database, protocol and switches in the registry. To be called after each change of them; may be
+    /// called again when a command is run again.
+    pub fn publish(&self) {
+        let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
+        self.handle.set_identity(Identity {
+            name: text(&self.name),
+            user: self.user.clone(),
+            lib_name: text(&self.lib_name),
+            lib_ver: text(&self.lib_ver),
+            db: self.db,
+            resp: if self.protocol == Protocol::Resp3 { 3 } else { 2 },
+            no_evict: self.no_evict,
+            no_touch: self.no_touch,
+        });
+    }
+}
