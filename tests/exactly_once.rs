@@ -4,13 +4,15 @@
 //! Many clients INCR, APPEND and EXEC over a store that conflicts, ages, and answers `Unknown` for commits that were
 //! applied, were not, or are applied a little later. Every acknowledged INCR must count exactly once and see its own value.
 
-#![allow(clippy::expect_used, clippy::indexing_slicing)]
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod fdb_cluster;
 mod units;
 
+use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::Env;
@@ -112,4 +114,44 @@ async fn what_acts_on_the_server_is_done_once() {
         assert!(client.no_evict, "the client's state is what that call made of it");
     }
     assert!(faulty.counts().conflicts > 5, "{:?}", faulty.counts());
+}
+
+/// Runs a unit while another server on its store runs `meanwhile`, so that the first attempt fails. Its last command waits for that.
+async fn overtaken(unit: Unit, before: &str, meanwhile: Vec<Vec<Bytes>>) -> Vec<Reply> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = engine(dir.path()).await;
+    let (one, other) = (executor(store.clone(), 1).await, executor(store, 1).await);
+    run(&one, &[before], false).await;
+    let running = tokio::spawn({
+        let one = one.clone();
+        async move { units::replies(&one, unit).await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for argv in meanwhile {
+        assert!(!matches!(units::reply(&other, units::call(argv)).await, Reply::Error(_)));
+    }
+    running.await.expect("it ends")
+}
+
+/// Hazard: what acted in an attempt that failed is given back as a command that did not run, because the next attempt ends before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_acted_is_not_given_back() {
+    let mut lines = vec!["get large"; 60];
+    lines.extend(["incr n", "acl deluser bob", "debug sleep 0.6"]);
+    let large = vec![Bytes::from("set"), Bytes::from("large"), Bytes::from(vec![b'x'; 60_000])];
+    let meanwhile = vec![large, units::words("incr n")];
+    let replies = overtaken(units::pipeline(&lines), "acl setuser bob on", meanwhile).await;
+    assert!(matches!(replies[0], Reply::Bulk(_)), "the attempt that failed is not what is answered");
+    assert_eq!(replies[60..], [Reply::Int(2), Reply::Int(1), Reply::Ok]);
+}
+
+/// Hazard: what only read the data in an attempt that failed is answered as if it had acted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_read_the_data_reads_it_again() {
+    let lines = ["append log y", "strlen log", "debug object log", "debug sleep 0.6"];
+    let unit = Unit { exec: true, ..units::pipeline(&lines) };
+    let replies = overtaken(unit, "set log x", vec![units::words("append log xxxx")]).await;
+    assert_eq!(replies[1], Reply::Int(6));
+    let Reply::Simple(shown) = &replies[2] else { panic!("{:?}", replies[2]) };
+    assert!(shown.contains("serializedlength:6 "), "{shown}");
 }

@@ -45,6 +45,8 @@ pub struct Cx<'a> {
     pub staged: &'a [Staged],
     /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not where it is kept under a client's id.
     pub may_stream: bool,
+    /// Set by a command whose row says that it acts on the server, where it has only read the data: its answer is of this attempt.
+    pub only_read: bool,
     /// Whether other clients' units queue behind this one: see [`Cx::light`].
     pub in_lane: bool,
     /// Keys that this attempt looked up.

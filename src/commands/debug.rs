@@ -144,7 +144,8 @@ fn sample(kind: &[u8], protocol: Protocol) -> Result<Reply> {
 }
 
 /// In Redis' form, which tests take apart. There is no address, no reference count and no LRU clock.
-async fn object(cx: &Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+async fn object(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    cx.only_read = true;
     let s = cx.scope()?;
     let slot = object::open(&s, args.next()?, Read::Snapshot).await?;
     let Some(record) = slot.record() else { return Err(NO_SUCH_KEY.into()) };

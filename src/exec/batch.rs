@@ -71,6 +71,8 @@ pub(super) struct Batch<'a> {
     outbox: Outbox,
     /// False while a unit runs whose answers are kept under its id.
     may_stream: bool,
+    /// The last call has only read, whatever its row says.
+    only_read: bool,
     /// Whether a call that turns out to be heavy is moved to where nobody queues behind it.
     pub(super) in_lane: bool,
 }
@@ -98,6 +100,7 @@ impl<'a> Batch<'a> {
             memo: Memo::default(),
             outbox,
             may_stream: true,
+            only_read: false,
             in_lane: false,
         }
     }
@@ -116,6 +119,7 @@ impl<'a> Batch<'a> {
             memo,
             outbox,
             may_stream: true,
+            only_read: false,
             in_lane: false,
         }
     }
@@ -203,7 +207,7 @@ impl<'a> Batch<'a> {
 
     /// Runs a unit. `forced` holds the answers of calls that must not run (again). A pipeline's unit ends early where its
     /// replies are many bytes ([`MAX_HELD`]), where it holds its lane for [`LONG`], before a call that is too heavy for the lane, and behind one:
-    /// then there are fewer replies than calls.
+    /// then there are fewer replies than calls. It does not end before a call that has acted on the server in an earlier attempt.
     pub(super) async fn unit(
         &mut self,
         unit: &Unit,
@@ -225,14 +229,14 @@ impl<'a> Batch<'a> {
                 Some(reply) => reply,
                 None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
                     Some(Ok(reply)) => {
-                        if acts_on_the_server(call) && unit.calls.len() > 1 {
+                        if acts_on_the_server(call) && !self.only_read && unit.calls.len() > 1 {
                             forced.acted.push((n, reply.clone(), client.clone()));
                         }
                         reply
                     }
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
                     // It and what follows come back as a unit of their own: what it has looked up is counted and told there.
-                    Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec => {
+                    Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec && forced.may_end_before(n) => {
                         self.lookups.back_to(before.0);
                         self.outbox.back_to(before.1);
                         break;
@@ -260,7 +264,8 @@ impl<'a> Batch<'a> {
             if is_long && unit.exec && n + 1 < unit.calls.len() {
                 return Err(Halt::TooHeavy);
             }
-            if (held.bytes > MAX_HELD || forced.is_heavy || is_long) && !unit.exec {
+            let is_enough = held.bytes > MAX_HELD || forced.is_heavy || is_long;
+            if is_enough && !unit.exec && forced.may_end_before(n + 1) {
                 break;
             }
         }
@@ -291,6 +296,7 @@ impl<'a> Batch<'a> {
             rng: &mut self.rng,
             staged,
             may_stream: self.may_stream && call.id.is_none(),
+            only_read: false,
             in_lane: self.in_lane,
             lookups: &self.lookups,
             memo: &self.memo,
@@ -299,7 +305,7 @@ impl<'a> Batch<'a> {
         self.outbox.speaks(cx.client.id);
         let args = Args::behind(call.names, &call.argv);
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
-        self.catalog = cx.catalog;
+        (self.catalog, self.only_read) = (cx.catalog, cx.only_read);
         if result.is_err() {
             self.server.telemetry.on_panic();
         }

@@ -224,6 +224,11 @@ struct Forced {
 }
 
 impl Forced {
+    /// Whether a pipeline's unit may end before call `n`: none behind has acted, which would act again as a call that did not run.
+    fn may_end_before(&self, n: usize) -> bool {
+        self.acted.iter().all(|(at, ..)| *at < n)
+    }
+
     /// The answer of call `n`, which changes `client` as the call did.
     fn call(&self, n: usize, client: &mut ClientState) -> Option<Reply> {
         if let Some((_, reply, after)) = self.acted.iter().find(|(at, ..)| *at == n) {

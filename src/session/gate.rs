@@ -81,7 +81,7 @@ const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi, while_s
 /// Finds the row of `argv` (not empty) and asks all gates.
 pub(super) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     let (row, names) = match table().resolve(argv) {
-        None => return unknown(argv),
+        None => return unknown(argv, standing),
         Some(Err(container)) => return Verdict::Refuse(Some(container), subcommand(container, argv)),
         Some(Ok(found)) => found,
     };
@@ -157,8 +157,11 @@ fn while_subscribed(r: &Request<'_>) -> Result<(), ReplyError> {
     if !r.standing.only_listens || r.row.flags.has(Flags::WHILE_SUBSCRIBED) {
         return Ok(());
     }
-    let label = &r.row.label;
-    Err(ReplyError::of(format!("ERR Can't execute '{label}': {ONLY_LISTENS}")))
+    Err(cannot_execute(&r.row.label))
+}
+
+fn cannot_execute(label: &str) -> ReplyError {
+    ReplyError::of(format!("ERR Can't execute '{label}': {ONLY_LISTENS}"))
 }
 
 fn wrong_arity(label: &str) -> ReplyError {
@@ -172,13 +175,18 @@ fn subcommand(container: &Entry, argv: &[Bytes]) -> ReplyError {
     ReplyError::of(format!("ERR unknown subcommand '{}'. Try {name} HELP.", quoted_up_to(sub, MAX_QUOTED)))
 }
 
-fn unknown(argv: &[Bytes]) -> Verdict {
+fn unknown(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     let (name, args) = argv.split_first().map(|(n, a)| (n.as_ref(), a)).unwrap_or_default();
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         return Verdict::Attack;
     }
     if let Some(name) = elsewhere::find(name).filter(|name| !name.contains('|')) {
-        return Verdict::Missing(name, missing(name));
+        return match standing {
+            // As a command that is here.
+            Standing { authenticated: false, .. } => Verdict::Refuse(None, NOAUTH),
+            Standing { only_listens: true, .. } => Verdict::Refuse(None, cannot_execute(name)),
+            _ => Verdict::Missing(name, missing(name)),
+        };
     }
     let mut list = String::new();
     for arg in args {
@@ -269,13 +277,16 @@ mod tests {
         let stranger = Standing { authenticated: false, ..OPEN };
         assert_eq!(said("NOSUCH a", stranger), "none: ERR unknown command 'NOSUCH',");
         assert_eq!(
-            ["hset k f v", "XGROUP", "xgroup|create"].map(|line| said(line, stranger)),
+            ["hset k f v", "XGROUP", "xgroup|create"].map(|line| said(line, OPEN)),
             [
                 "missing hset: ERR unknown command 'HSET': Redis has it, this server does not have it yet",
                 "missing xgroup: ERR unknown command 'XGROUP': Redis has it, this server does not have it yet",
                 "none: ERR unknown command 'xgroup|create',"
             ]
         );
+        assert_eq!(said("hset k f v", stranger), "none: NOAUTH Authentication required.");
+        let listens = Standing { only_listens: true, ..OPEN };
+        assert_eq!(said("hset k f v", listens), "none: ERR Can't execute 'hset':");
         assert_eq!(said("CLIENT NOSUCH", stranger), "client: ERR unknown subcommand 'NOSUCH'.");
         assert_eq!(said("CLIENT", stranger), "client: ERR wrong number of");
         assert_eq!(["POST / HTTP", "Host: here"].map(|line| said(line, stranger)), ["attack"; 2]);
