@@ -226,6 +226,11 @@ impl Engine {
             .sum()
     }
 
+    /// Begins to compact tables. Until then nothing takes room but what is written, and RocksDB stops no writer for the number of tables.
+    pub(super) fn begin_to_compact(&self) -> Result<(), String> {
+        self.db.set_options(&[("disable_auto_compactions", "false")]).map_err(rocksdb::Error::into_string)
+    }
+
     /// What to do, where a compaction is due that the disk has no room for.
     pub(super) fn missing_room(&self) -> Option<String> {
         room::missing(&self.db)
@@ -350,6 +355,7 @@ fn database_options(options: &LocalOptions, cache: &Cache) -> StoreResult<Option
     o.set_compression_type(DBCompressionType::Lz4);
     o.set_level_compaction_dynamic_level_bytes(true);
     o.set_max_background_jobs(2);
+    o.set_disable_auto_compactions(true);
     let (window, tombstones) = TOMBSTONES;
     o.add_compact_on_deletion_collector_factory(window, tombstones, 0.0);
     o.set_max_open_files(512);
@@ -384,7 +390,9 @@ mod tests {
     use std::time::Duration;
 
     fn opened(dir: &Path) -> Engine {
-        Engine::open(dir, &LocalOptions::new(Clock::System)).unwrap().0
+        let engine = Engine::open(dir, &LocalOptions::new(Clock::System)).unwrap().0;
+        engine.begin_to_compact().unwrap();
+        engine
     }
 
     /// Hazard: a large reply pushes everything else out of the cache; or what is read often never enters it.

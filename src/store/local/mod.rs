@@ -61,6 +61,8 @@ const VERSION_GAP: Version = 1 << 20;
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// [`LocalOptions::written_here`] of a server.
 const SMALL: usize = 256 << 10;
+/// What a server writes while it starts is in the store by then.
+const STARTS: Duration = Duration::from_secs(3);
 /// How long the figures that RocksDB computes are kept.
 const SIZES_AGE: Duration = Duration::from_secs(1);
 
@@ -129,6 +131,8 @@ struct Core {
     wake: Condvar,
     /// None while the store is reopened and once it is closed. Locked before `queue`.
     committer: Mutex<Option<Committer>>,
+    /// When the store was opened, as long as it does not compact.
+    starting: Mutex<Option<Duration>>,
     /// Wakes the syncer to stop.
     stop_syncing: Condvar,
     fsync: AtomicU8,
@@ -251,6 +255,7 @@ fn fsync_code(fsync: Fsync) -> u8 {
 
 impl Core {
     fn new(dir: &Path, options: LocalOptions, published: Published) -> Self {
+        let opened = options.clock.monotonic();
         Core {
             dir: dir.to_path_buf(),
             fsync: AtomicU8::new(fsync_code(options.fsync)),
@@ -261,6 +266,7 @@ impl Core {
             queue: Mutex::default(),
             committer: Mutex::new(None),
             wake: Condvar::new(),
+            starting: Mutex::new(Some(opened)),
             stop_syncing: Condvar::new(),
             unsynced: AtomicBool::new(false),
             refusal: ArcSwapOption::empty(),
@@ -477,6 +483,7 @@ impl Core {
             Err(_) => return Ok(()),
         };
         engine.note_manifest();
+        self.begin_to_compact(&engine)?;
         if !self.unsynced.load(Ordering::Acquire) && !engine.has_synced_more() {
             return engine.list_logs();
         }
@@ -485,6 +492,28 @@ impl Core {
         let lengths = engine.look_at_logs(self.now());
         drop(committing);
         self.sync(&engine, lengths)
+    }
+
+    /// Begins to compact what was opened: the compactions that are due take room that a start may need. Where they have none, writes are
+    /// refused once the start is over, for [`reopen::COMPACTION_RETRY`] at most.
+    fn begin_to_compact(&self, engine: &Engine) -> Result<(), String> {
+        let mut starting = self.starting.lock();
+        let Some(opened) = *starting else { return Ok(()) };
+        let age = self.now().saturating_sub(opened);
+        if age < STARTS + reopen::COMPACTION_RETRY
+            && let Some(missing) = engine.missing_room()
+        {
+            if age >= STARTS {
+                if self.refusal.load().is_none() {
+                    tracing::warn!(reason = missing, "writes are refused");
+                }
+                self.refuse(missing);
+            }
+            return Ok(());
+        }
+        *starting = None;
+        self.accept();
+        engine.begin_to_compact()
     }
 
     fn stats(&self) -> StoreStats {

@@ -35,7 +35,7 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(2);
 /// How long writes are refused for want of room for compaction. It may need less than it seems to, where much of what it reads is dead.
-const COMPACTION_RETRY: Duration = Duration::from_secs(60);
+pub(super) const COMPACTION_RETRY: Duration = Duration::from_secs(60);
 /// How often the log says why writes stay refused.
 const SAID: Duration = Duration::from_secs(60);
 
@@ -111,10 +111,14 @@ impl Committer {
             tracing::error!(lost, "commits that were acknowledged before their sync are gone");
         }
         let generation = generation + u64::from(lost > 0);
+        *core.starting.lock() = None;
         let committer = pending.finish(engine, recovered, (last, generation));
         if !pending.wait_for_room(&committer.engine) {
             committer.shut_down();
             return None;
+        }
+        if let Err(e) = committer.engine.begin_to_compact() {
+            tracing::warn!(error = %e, "tables are not compacted");
         }
         core.accept();
         tracing::warn!(version = recovered.version, "the store was reopened and takes writes again");
@@ -193,7 +197,7 @@ impl Pending {
         committer
     }
 
-    /// Refuses writes where the compaction that begins now has no room, for [`COMPACTION_RETRY`] at most. False where the store is being closed.
+    /// Refuses writes where the compaction that is due has no room, for [`COMPACTION_RETRY`] at most. False where the store is being closed.
     fn wait_for_room(&mut self, engine: &Engine) -> bool {
         let since = self.core.now();
         self.said = None;
