@@ -1,7 +1,7 @@
 //! Tern: a Redis server whose data lives in an ordered transactional key-value store.
 //!
 //! ```text
-//! main -> net -> session -> exec -> commands -> server -> types -> keyspace -> store
+//! cli -> net -> session -> exec -> dispatch -> commands -> server -> types -> keyspace -> store
 //!                                      (env, error, config, telemetry, spec: leaves; jobs: beside exec)
 //! ```
 //! Imports point rightwards only; `tests/tidy` fails on an arrow that points back.
@@ -36,6 +36,7 @@
 
 pub mod commands;
 pub mod config;
+pub mod dispatch;
 pub mod env;
 pub mod error;
 pub mod exec;

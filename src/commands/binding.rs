@@ -1,7 +1,7 @@
 //! What runs a command: its row, which is data ([`crate::spec`]), and the function behind it.
 
-use super::args::Args;
-use super::cx::Cx;
+use crate::commands::args::Args;
+use crate::commands::cx::Cx;
 use crate::error::Result;
 use crate::server::reply::Reply;
 use crate::server::subscribers::Kind;

@@ -1,6 +1,6 @@
 //! Strings as replies: short ones are read by their command, long ones while they are sent.
 
-use super::cx::Cx;
+use crate::commands::cx::Cx;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::record::Str;

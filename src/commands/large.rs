@@ -1,7 +1,7 @@
 //! What of a call may exceed a transaction: for exec, which prepares it before the call runs (`types::staged`).
 
-use super::bitmaps;
-use super::keys_moves;
+use crate::commands::bitmap;
+use crate::commands::generic::moves;
 use crate::error::SYNTAX;
 use crate::spec::words::parse_i64;
 use crate::spec::{Makes, Row};
@@ -39,11 +39,11 @@ pub fn outcome<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
         Makes::Intersection => Outcome::Combined(Op::Inter, sources),
         Makes::Union => Outcome::Combined(Op::Union, sources),
         Makes::Difference => Outcome::Combined(Op::Diff, sources),
-        Makes::Bits => Outcome::Bits(bitmaps::operation(key)?, argv.get(3..)?),
+        Makes::Bits => Outcome::Bits(bitmap::operation(key)?, argv.get(3..)?),
         Makes::Added => Outcome::Added(key),
         Makes::Removed => Outcome::Removed(key),
         Makes::Copy => {
-            let options = keys_moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
+            let options = moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
             Outcome::Copied(key, options.ok()?.0)
         }
         Makes::Move => Outcome::Copied(key, Some(database(argv.get(2)?)?)),

@@ -4,28 +4,30 @@ use super::binding::{Command, Run};
 use crate::spec::{Entry, Table};
 use std::sync::LazyLock;
 
+use super::connection::{auth, client};
+use super::generic::{dump, expire, inspect, scan, sort};
+use super::server::{acl, command, config, debug, info, latency, lolwut, memory, monitor, refused, slowlog};
+use super::set::algebra;
+use super::transactions::idempotent;
 use super::{
-    acl, auth, bitmaps, client, cluster, command, config, connection, debug, dump, expire, hyperloglog,
-    idempotent, info, keys, keys_object, latency, lolwut, memory, monitor, pubsub, refused, scan, scripting,
-    server, set_algebra, sets, slowlog, sort, strings, strings_newer, transactions,
+    bitmap, cluster, connection, generic, hyperloglog, pubsub, scripting, server, set, string, transactions,
 };
 
 /// All families.
 const FAMILIES: &[&[Command]] = &[
-    strings::COMMANDS,
-    strings_newer::COMMANDS,
-    bitmaps::COMMANDS,
+    string::COMMANDS,
+    bitmap::COMMANDS,
     hyperloglog::COMMANDS,
-    keys::COMMANDS,
-    keys_object::COMMANDS,
+    generic::COMMANDS,
+    inspect::COMMANDS,
     dump::COMMANDS,
     sort::COMMANDS,
     expire::COMMANDS,
     refused::COMMANDS,
     scripting::COMMANDS,
     scan::COMMANDS,
-    sets::COMMANDS,
-    set_algebra::COMMANDS,
+    set::COMMANDS,
+    algebra::COMMANDS,
     transactions::COMMANDS,
     idempotent::COMMANDS,
     auth::COMMANDS,

@@ -14,7 +14,7 @@ mod table;
 pub use codec::{Allowed, AppendFsync, ClientAuth, LogLevel, MAX_PASSWORD, OutputLimit, OutputLimits};
 pub use events::Events;
 pub use read::{ConfigError, from_args, from_text};
-pub use table::{Change, OPTIONS, Opt, Settings, is_secret, lookup};
+pub use table::{Change, Opt, SECTIONS, Section, Settings, is_secret, lookup, options};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -126,7 +126,7 @@ impl ConfigStore {
     /// Names and values of the options that match any of the patterns, in the table's order.
     pub fn matching(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
         let settings = self.get();
-        OPTIONS.iter().filter(|o| matches(o.name)).map(|o| (o.name, o.show(&settings))).collect()
+        options().filter(|o| matches(o.name)).map(|o| (o.name, o.show(&settings))).collect()
     }
     /// Writes the values in force into the file: comments, order and what did not change stay. `users`: the `user` lines that are
     /// to be in it, where they are not to stay either; one that is no text is refused.

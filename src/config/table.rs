@@ -1,5 +1,5 @@
 //! The table of options: each is one entry, from which the typed field, its default, CONFIG GET, SET and REWRITE, the
-//! reading of files and arguments, and the test of `conf/tern.conf` are derived.
+//! reading of files and arguments, and `conf/tern.conf` (`tests/config_table.rs`) are derived.
 
 use super::codec::{
     Allowed, AppendFsync, Choice, ClientAuth, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Password,
@@ -66,7 +66,7 @@ impl Opt {
 
 /// The option of a name in any case.
 pub fn lookup(name: &str) -> Option<&'static Opt> {
-    OPTIONS.iter().find(|o| o.name.eq_ignore_ascii_case(name))
+    options().find(|o| o.name.eq_ignore_ascii_case(name))
 }
 
 /// Whether the value of the option of this name, in any case, is a secret. Also of names that there are not: who mistypes one has
@@ -76,34 +76,57 @@ pub fn is_secret(name: &[u8]) -> bool {
     name.ends_with(b"pass") || [&b"masterauth"[..], b"masteruser"].contains(&name.as_slice())
 }
 
+/// Options under one heading of `conf/tern.conf`.
+pub struct Section {
+    /// The heading.
+    pub title: &'static str,
+    /// What holds for all of its options; may be empty.
+    pub about: &'static str,
+    /// The options, in the order of the file.
+    pub options: &'static [Opt],
+}
+
 macro_rules! options {
-    ($($(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $default:literal $change:ident $codec:expr;)+) => {
+    ($(section $title:literal $about:literal;
+       $($(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $default:literal $change:ident $codec:expr;)+)+) => {
         /// The values in force.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Settings {
-            $($(#[doc = $doc])+ pub $field: $type,)+
+            $($($(#[doc = $doc])+ pub $field: $type,)+)+
             /// What the file says about users: `user` directives, the name and the rules. Commands change and show them (ACL).
             pub users: Vec<Vec<String>>,
         }
 
-        /// All options.
-        pub const OPTIONS: &[Opt] = &[$(Opt {
-            name: $name,
-            default: $default,
-            change: Change::$change,
-            doc: concat!($($doc, "\n"),+),
-            read: |s, args| Codec::<$type>::read(&$codec, args, &s.$field).map(|v| s.$field = v),
-            show: |s| Codec::<$type>::show(&$codec, &s.$field),
-            is_list: || Codec::<$type>::is_list(&$codec),
+        /// All options, by section.
+        pub const SECTIONS: &[Section] = &[$(Section {
+            title: $title,
+            about: $about,
+            options: &[$(Opt {
+                name: $name,
+                default: $default,
+                change: Change::$change,
+                doc: concat!($($doc, "\n"),+),
+                read: |s, args| Codec::<$type>::read(&$codec, args, &s.$field).map(|v| s.$field = v),
+                show: |s| Codec::<$type>::show(&$codec, &s.$field),
+                is_list: || Codec::<$type>::is_list(&$codec),
+            },)+],
         },)+];
 
         impl Default for Settings {
             /// The table's defaults. `tests/config_table.rs` shows that every one of them is a valid value.
             fn default() -> Self {
-                Settings { $($field: Codec::<$type>::read(&$codec, &[$default], &Default::default()).unwrap_or_default(),)+ users: Vec::new() }
+                Settings {
+                    $($($field: Codec::<$type>::read(&$codec, &[$default], &Default::default()).unwrap_or_default(),)+)+
+                    users: Vec::new(),
+                }
             }
         }
     };
+}
+
+/// All options, in the order of the file.
+pub fn options() -> impl Iterator<Item = &'static Opt> {
+    SECTIONS.iter().flat_map(|section| section.options)
 }
 
 const FSYNC: Choice<AppendFsync> =
@@ -127,150 +150,198 @@ const MIB: u64 = 1 << 20;
 const MAX_BULK: u64 = 512 * MIB;
 
 options! {
-    /// TCP port to listen on; 0 with a `tls-port` listens there only, and without lets the system choose one, the log says which.
+section "Network" "";
+    /// The TCP port to listen on. With 0, only a `tls-port` listens; without a `tls-port` either, the system
+    /// picks a free port and the log says which.
     port: u16 = "port" "6379" Restart Int(0, 65535);
-    /// Addresses to listen on. A leading `-` makes an address optional: it is skipped where it does not exist.
+    /// The addresses to listen on. A leading `-` makes an address optional: it is skipped if the machine lacks
+    /// it. `*` is every IPv4 address, `::*` every IPv6 address.
     bind: Vec<String> = "bind" "127.0.0.1 -::1" Restart Words;
-    /// Refuse connections from other machines while there is no password.
+    /// Refuse connections from other machines as long as no password is set.
     protected_mode: bool = "protected-mode" "yes" Runtime YesNo;
-    /// Length of the queue of connections that the kernel has accepted and the server has not.
+    /// The length of the kernel's queue of connections that the server has not accepted yet.
     tcp_backlog: u32 = "tcp-backlog" "511" Start Int(0, INT);
     /// Seconds between TCP keepalive probes on an idle connection; 0 sends none.
     tcp_keepalive: u32 = "tcp-keepalive" "300" Runtime Int(0, INT);
-    /// Close a connection after it was idle for so many seconds; 0 never does.
+    /// Close a connection after this many seconds of silence; 0 never does.
     timeout: u32 = "timeout" "0" Runtime Int(0, INT);
-    /// Close a connection that has not logged in after so many seconds, where a password is asked for; 0 never does.
+    /// If a password is set, close a connection that has not logged in after this many seconds; 0 never does.
+    /// Until it logs in, a connection may send only small requests and uses little memory.
     login_timeout: u32 = "login-timeout" "60" Runtime Int(0, INT);
-    /// Most clients connected at once; more are told so and closed.
+    /// The largest number of clients connected at once; further ones get an error and are closed. The server
+    /// raises its limit of open files to match when it starts. If the system forbids that (`ulimit -n`), fewer
+    /// clients fit, and the log says how many.
     maxclients: u32 = "maxclients" "10000" Runtime Int(1, 4294967295);
-    /// Password of the default user; empty asks for none.
+    /// The password of the default user; empty asks for none. An attacker can try many passwords a second, so
+    /// choose a long one.
     requirepass: String = "requirepass" "" Runtime Password;
-    /// File of the users, a line each, which ACL LOAD reads and ACL SAVE writes; empty: `user` lines in this file say who there is.
+    /// A file with one user per line, which ACL LOAD reads and ACL SAVE writes. If empty, `user` lines in this
+    /// file define the users. Users belong to one server: other servers on the same store have their own.
+    /// Example: `user alice on >secret ~app:* &news.* +@read +@write -@dangerous`
     aclfile: String = "aclfile" "" Start Text;
-    /// Whether a new user may use any channel: `allchannels`, or `resetchannels` for none.
+    /// Whether a new user may use every channel (`allchannels`) or none (`resetchannels`).
     acl_pubsub_default: bool = "acl-pubsub-default" "resetchannels" Runtime CHANNELS;
-    /// Refusals that ACL LOG keeps.
+    /// The number of refusals that ACL LOG keeps.
     acllog_max_len: usize = "acllog-max-len" "128" Runtime Int(0, INT);
-    /// Worker threads; 0 takes one less than there are cores.
+    /// The number of worker threads; 0 uses one fewer than the machine has cores.
     io_threads: usize = "io-threads" "0" Start Int(0, 256);
-    /// Longest bulk string that a client may send, in bytes.
-    proto_max_bulk_len: usize = "proto-max-bulk-len" "536870912" Runtime Memory(MIB, MAX_BULK);
-    /// Bytes of one client's requests that may wait unparsed; more close its connection.
-    client_query_buffer_limit: usize = "client-query-buffer-limit" "1073741824" Runtime Memory(MIB, i64::MAX as u64);
-    /// Bytes of replies that may wait for a slow reader, by class of client: hard limit, soft limit, seconds above the soft one.
-    client_output_buffer_limit: OutputLimits = "client-output-buffer-limit" "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60" Runtime Limits;
-    /// Port of the Prometheus metrics, on the addresses of `bind`; 0 serves none.
-    metrics_port: u16 = "metrics-port" "0" Restart Int(0, 65535);
 
-    /// Port to listen on for clients that speak TLS, on the addresses of `bind`; 0: none.
+section "TLS" "With `port 0` and a tls-port the server speaks nothing but TLS. CONFIG SET of any of these options, even to its current value, rereads all files, so that a renewed certificate takes effect. If the new files cannot be used, CONFIG SET fails and the old certificate stays in use.";
+    /// The port for clients that speak TLS, on the addresses of `bind`; 0 for none.
     tls_port: u16 = "tls-port" "0" Restart Int(0, 65535);
-    /// File of the server's certificate, with those that lead to its authority (PEM).
+    /// The file with the server's certificate and the intermediate certificates up to its authority (PEM).
     tls_cert_file: String = "tls-cert-file" "" Runtime Text;
-    /// File of the certificate's private key (PEM).
+    /// The file with the certificate's private key (PEM).
     tls_key_file: String = "tls-key-file" "" Runtime Text;
-    /// A private key with a password is refused, so there is none to say.
+    /// Private keys protected by a password are not supported. `openssl pkey -in locked.key -out open.key`
+    /// removes the password; make sure that only this server can read the file.
     tls_key_file_pass: String = "tls-key-file-pass" "" Fixed Text;
-    /// File of the authorities whose certificates clients may show (PEM).
+    /// The file with the authorities that sign clients' certificates (PEM).
     tls_ca_cert_file: String = "tls-ca-cert-file" "" Runtime Text;
-    /// Directory of such files.
+    /// A directory of such files.
     tls_ca_cert_dir: String = "tls-ca-cert-dir" "" Runtime Text;
-    /// Whether a client must show a certificate: `yes`, `no`, or `optional` where it need not, but one that it shows must be good.
+    /// Whether clients must present a certificate: `yes`, `no`, or `optional`, which accepts clients without one
+    /// but refuses a certificate that is not valid.
     tls_auth_clients: ClientAuth = "tls-auth-clients" "yes" Runtime CLIENT_AUTH;
-    /// Versions of TLS that are spoken, of `TLSv1.2` and `TLSv1.3`; empty: both.
+    /// The TLS versions to offer, `TLSv1.2` and `TLSv1.3`; empty offers both.
     tls_protocols: Vec<String> = "tls-protocols" "" Runtime TlsVersions;
 
-    /// Data directory, created where it is missing.
+section "Limits of one client" "";
+    /// The longest bulk string that a client may send, in bytes. No value can be longer than 512 MB.
+    proto_max_bulk_len: usize = "proto-max-bulk-len" "536870912" Runtime Memory(MIB, MAX_BULK);
+    /// The most bytes of unparsed requests that a client may have waiting; beyond that its connection is closed.
+    client_query_buffer_limit: usize = "client-query-buffer-limit" "1073741824" Runtime Memory(MIB, i64::MAX as u64);
+    /// The most bytes of replies that may wait for a slow reader, for each class of client: a hard limit, a soft
+    /// limit, and the seconds that a client may stay above the soft limit.
+    client_output_buffer_limit: OutputLimits = "client-output-buffer-limit" "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60" Runtime Limits;
+
+section "Data" "";
+    /// The data directory, created if it does not exist. Only one server at a time can use it.
     dir: String = "dir" "./data" Start Text;
-    /// The engine: `local` keeps its files in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>` is a FoundationDB cluster.
+    /// The storage engine. `local` keeps its files in `dir`, `local:<path>` keeps them in another directory, and
+    /// `fdb:<cluster file>` is a FoundationDB cluster, which any number of servers can share. FoundationDB needs
+    /// a build with the feature `fdb`.
     store: String = "store" "local" Restart Text;
-    /// FoundationDB: the directory ("tern", `namespace`) of the cluster that holds the data.
+    /// FoundationDB: the name of the directory (`tern`, then this name) that holds the data. Servers with the same
+    /// namespace share their data; other servers do not see it.
     store_namespace: String = "store-namespace" "default" Restart Text;
-    /// Milliseconds that a command is tried while the store cannot be reached, or others are always in its way.
+    /// Milliseconds to keep trying a command while the store cannot be reached or other transactions keep
+    /// conflicting with it. Then the client gets an error. On FoundationDB, a transaction that has had no answer
+    /// for this long is given up.
     store_timeout: u32 = "store-timeout" "10000" Restart Int(100, INT);
-    /// FoundationDB: file of the certificate chain for TLS to the cluster (PEM); empty for none.
+    /// FoundationDB: the file with the certificate chain for TLS to the cluster (PEM); empty for none. TLS is used
+    /// for the addresses in the cluster file that end in :tls.
     store_tls_cert_file: String = "store-tls-cert-file" "" Restart Text;
-    /// FoundationDB: file of the private key (PEM).
+    /// FoundationDB: the file with the private key (PEM).
     store_tls_key_file: String = "store-tls-key-file" "" Restart Text;
-    /// FoundationDB: password of the private key.
+    /// FoundationDB: the password of the private key.
     store_tls_key_file_pass: String = "store-tls-key-file-pass" "" Restart Text;
-    /// FoundationDB: file of the certificates that are trusted (PEM).
+    /// FoundationDB: the file with the trusted certificates (PEM).
     store_tls_ca_cert_file: String = "store-tls-ca-cert-file" "" Restart Text;
     /// FoundationDB: conditions on the cluster's certificates, such as `Check.Valid=1,S.O=Example`.
     store_tls_verify_peers: String = "store-tls-verify-peers" "" Restart Text;
-    /// When a write is acknowledged: `always` once it is on disk, `everysec` with a sync once a second, `no` when the operating system likes.
+    /// When to acknowledge a write: `always` once it is on disk; `everysec` at once, with a sync every second, so
+    /// that a crash of the machine can lose one second of acknowledged writes; `no` at once, leaving syncs to the
+    /// operating system, so that a crash of the machine can lose more. A crash of the server alone loses nothing
+    /// in any of the three.
     appendfsync: AppendFsync = "appendfsync" "always" Runtime FSYNC;
-    /// Number of databases.
+    /// The number of databases.
     databases: u8 = "databases" "16" Start Int(1, 255);
-    /// Seconds that the reply of a command under an id (IDEMPOTENT) is kept at least; then the oldest ones are forgotten.
+    /// The least number of seconds to keep the reply of a command that was sent under an id (IDEMPOTENT). Older
+    /// replies are forgotten, oldest first.
     idempotency_min_age: u32 = "idempotency-min-age" "86400" Runtime Int(0, INT);
-    /// Bytes that the replies kept for one user's ids may take in the store, with the ids; a new id is refused beyond it. 0 is no bound.
+    /// The most bytes that one user's ids and their replies may take in the store; 0 for no limit. A command under
+    /// a new id is refused beyond it and does not run; one that has run is answered again. An id takes
+    /// about 100 bytes, twice its own length, and its reply. Commands that are running at the moment are not
+    /// counted yet.
     idempotency_max_size_per_user: usize = "idempotency-max-size-per-user" "4294967296" Runtime Memory(0, i64::MAX as u64);
-    /// Bytes that the replies kept for all users' ids may take in the store; a new id is refused beyond it. 0 is no bound.
+    /// The same limit for all users together; 0 for no limit.
     idempotency_max_size: usize = "idempotency-max-size" "17179869184" Runtime Memory(0, i64::MAX as u64);
-    /// Seconds between two collections of the dictionary, which remove the members that no set holds any more; 0: only when DEBUG DICTIONARY-GC asks.
+    /// Seconds between two collections of the dictionary, which remove the members that are in no set any more;
+    /// 0 collects only when DEBUG DICTIONARY-GC asks. A collection reads every set twice. If not 0, a collection
+    /// also starts once as many ids have been handed out since the last one as had a member then, and at
+    /// least `dictionary-gc-backlog`.
     dictionary_gc_interval: u32 = "dictionary-gc-interval" "86400" Runtime Int(0, INT);
-    /// Percent of the time that a collection works; it rests in between, less where more is dead than lives.
+    /// The percentage of the time that a collection works; it rests in between. It rests less while there is more
+    /// to remove than to keep.
     dictionary_gc_share: u32 = "dictionary-gc-share" "25" Runtime Int(1, 100);
-    /// Members that no set holds, of which so many may wait for the next collection.
+    /// The number of unused members that may wait to be removed. While a collection has more to remove
+    /// than this, and more than there are members in use, it removes two for each new member, and commands that
+    /// add new members wait for it, up to a second each.
     dictionary_gc_backlog: u32 = "dictionary-gc-backlog" "1000000" Runtime Int(1, INT);
-    /// Lanes that combine writes into transactions; each has one transaction in flight. 0: one for two processor cores.
+    /// The number of lanes, which combine writes into transactions and have one transaction in flight each. Fewer
+    /// lanes make larger batches, more lanes use more cores. 0 uses one lane for every two cores.
     lanes: usize = "lanes" "0" Restart Int(0, 1024);
-    /// Bytes of memory for blocks that the engine has read.
+    /// Bytes of memory to cache blocks of the store.
     store_cache_size: usize = "store-cache-size" "268435456" Restart Memory(MIB, 1 << 46);
-    /// Bytes of memory for single values lately written or read, in front of those blocks; 0: none.
+    /// Bytes of memory to cache single values that were read or written recently, in front of the blocks; 0 for
+    /// none.
     store_value_cache_size: usize = "store-value-cache-size" "67108864" Restart Memory(0, 1 << 46);
-    /// Bytes that the engine collects in memory before it writes a table file.
+    /// Bytes that the store collects in memory before it writes a table file.
     store_write_buffer_size: usize = "store-write-buffer-size" "16777216" Restart Memory(64 << 10, 1 << 40);
-
-    /// Largest set of integers that is kept in its record, in members. Part of the stored format.
-    set_max_intset_entries: usize = "set-max-intset-entries" "512" Fixed Int(0, 1024);
-    /// Largest set of other members that is kept in its record, in members. Part of the stored format.
-    set_max_listpack_entries: usize = "set-max-listpack-entries" "128" Fixed Int(0, 1024);
-    /// Longest member in such a set, in bytes. Part of the stored format.
-    set_max_listpack_value: usize = "set-max-listpack-value" "64" Fixed Int(0, 64);
-    /// Longest string of a HyperLogLog that keeps runs of registers, in bytes; what would be longer gets bits for each of them.
+    /// The longest HyperLogLog in Redis' sparse form, in bytes; a longer one becomes dense.
     hll_sparse_max_bytes: usize = "hll-sparse-max-bytes" "3000" Runtime Memory(0, i64::MAX as u64);
 
-    /// What is logged: `debug`, `verbose`, `notice`, `warning` or `nothing`.
+section "Monitoring" "";
+    /// The log level: `debug`, `verbose`, `notice`, `warning` or `nothing`.
     loglevel: LogLevel = "loglevel" "notice" Runtime LEVEL;
-    /// File of the log; empty logs to the standard output.
+    /// The log file; empty logs to standard output. If the file is renamed, the next line starts a new one.
     logfile: String = "logfile" "" Start Text;
-    /// Which changes of keys are told on channels, in Redis' letters; empty: none.
+    /// The keyspace notifications to send, in Redis' letters; empty for none. K: channels `__keyspace@<db>__:<key>`,
+    /// E: channels `__keyevent@<db>__:<event>`; g: commands for any type, $: strings, s: sets, x: expired keys,
+    /// n: new keys, m: lookups of missing keys; A: all but n and m. On a cluster the server that makes
+    /// a change decides, so give all servers the same letters.
     notify_keyspace_events: Events = "notify-keyspace-events" "" Runtime Letters;
-    /// Names of keys that are remembered for clients that cache them (CLIENT TRACKING); 0 is no limit. A client is told that a name which is
-    /// forgotten is stale.
+    /// The number of key names to remember for clients that cache them (CLIENT TRACKING); 0 for no limit. When a
+    /// name is dropped, its clients are told that it is stale. Memory is bounded too, at 512 bytes a name on
+    /// average.
     tracking_table_max_keys: usize = "tracking-table-max-keys" "1000000" Runtime Int(0, i64::MAX);
-    /// Measure each command's latency for INFO latencystats and the metrics.
+    /// Measure the latency of each command for INFO latencystats and the metrics.
     latency_tracking: bool = "latency-tracking" "yes" Runtime YesNo;
-    /// Microseconds that a command takes at least to be kept in the slow log, commit included; 0 keeps all, -1 none.
+    /// Log commands that take at least this many microseconds, commit included, to the slow log; 0 logs every
+    /// command, -1 none.
     slowlog_log_slower_than: i64 = "slowlog-log-slower-than" "10000" Runtime Int(-1, i64::MAX);
-    /// Commands that the slow log keeps, each of at most 4 KB.
+    /// The number of commands that the slow log keeps, up to 4 KB of each.
     slowlog_max_len: usize = "slowlog-max-len" "128" Runtime Int(0, INT);
-    /// Milliseconds that an event takes at least to be kept for LATENCY; 0 keeps none.
+    /// Keep events that take at least this many milliseconds for LATENCY; 0 keeps none.
     latency_monitor_threshold: u64 = "latency-monitor-threshold" "0" Runtime Int(0, i64::MAX);
-    /// Who may send DEBUG, which can stall and break things on purpose: `no`, `yes`, or `local` for clients on this machine.
+    /// Whether clients may send DEBUG, which can stall and break things on purpose: `no`, `yes`, or `local` for
+    /// clients on this machine.
     enable_debug_command: Allowed = "enable-debug-command" "no" Start ALLOWED;
-    /// Seconds that a shutdown waits for commands that are still running.
+    /// The port of the Prometheus metrics, on the addresses of `bind`; 0 for none. Prometheus reads
+    /// `http://<address>:<port>/metrics`. The port serves a few connections at a time, each for some seconds, and
+    /// `protected-mode` applies to it.
+    metrics_port: u16 = "metrics-port" "0" Restart Int(0, 65535);
+
+section "Shutdown" "";
+    /// Seconds that a shutdown waits for running commands.
     shutdown_timeout: u32 = "shutdown-timeout" "10" Runtime Int(0, INT);
 
+section "Facts" "Clients and tools ask for these with CONFIG GET. They may be stated here, but only with the value shown.";
+    /// The largest set of integers stored inside its record, in members. Part of the stored format.
+    set_max_intset_entries: usize = "set-max-intset-entries" "512" Fixed Int(0, 1024);
+    /// The largest set of other members stored inside its record, in members. Part of the stored format.
+    set_max_listpack_entries: usize = "set-max-listpack-entries" "128" Fixed Int(0, 1024);
+    /// The longest member of such a set, in bytes. Part of the stored format.
+    set_max_listpack_value: usize = "set-max-listpack-value" "64" Fixed Int(0, 64);
     /// Data is always durable: see `appendfsync`.
     appendonly: String = "appendonly" "yes" Fixed Text;
-    /// There are no snapshot files, so no schedule of them.
+    /// There are no snapshot files, so there is no schedule for them.
     save: String = "save" "" Fixed Text;
-    /// Memory holds caches only, so it has no limit of its own.
+    /// Memory holds only caches, which have limits of their own.
     maxmemory: String = "maxmemory" "0" Fixed Text;
-    /// No key is ever evicted.
+    /// Keys are never evicted.
     maxmemory_policy: String = "maxmemory-policy" "noeviction" Fixed Text;
-    /// A master accepts writes; clients ask for this in their handshake.
+    /// A master accepts writes; clients ask for this when they connect.
     replica_read_only: String = "replica-read-only" "yes" Fixed Text;
-    /// A server is nobody's replica: all servers on one store are equal.
+    /// Servers have no replicas: all servers on one store are equal.
     replicaof: String = "replicaof" "" Given Text;
     /// The older name of `replicaof`.
     slaveof: String = "slaveof" "" Given Text;
-    /// Cluster mode does not exist: any server can answer for any key.
+    /// There is no cluster mode: any server answers for any key.
     cluster_enabled: String = "cluster-enabled" "no" Given Text;
-    /// Running in the background is the service manager's work.
+    /// Running in the background is the service manager's job.
     daemonize: String = "daemonize" "no" Given Text;
-    /// Background work is paced by itself, not by a frequency; tools ask for it.
+    /// Background work paces itself, not by a frequency; tools ask for it.
     hz: String = "hz" "10" Fixed Text;
 }

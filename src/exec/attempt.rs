@@ -23,7 +23,8 @@
 use super::batch::{Batch, Halt};
 use super::patience::Patience;
 use super::staging::{self, Prepared};
-use super::{Call, Done, Job};
+use super::{Done, Job};
+use crate::dispatch::Call;
 use crate::env::{Claim, Rng, aside};
 use crate::error::{Error, StoreError};
 use crate::keyspace::brake;
@@ -350,7 +351,7 @@ impl Attempts {
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // What may have been applied already is run to its end here.
-        batch.in_lane = self.heavy.is_some() && open.is_empty();
+        batch.runner.in_lane = self.heavy.is_some() && open.is_empty();
         if self.server.store.prefers_prefetch() && self.staged.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
@@ -376,7 +377,7 @@ impl Attempts {
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
             tx.set(&self.slot.key, &number.to_le_bytes())?;
             let size = done.len();
-            let claim = batch.lives.claim(timeline, hold.is_some() || !open.is_empty());
+            let claim = batch.runner.lives.claim(timeline, hold.is_some() || !open.is_empty());
             self.too_late = claim.is_err();
             let _claim = claim?;
             let ready = clock.monotonic();

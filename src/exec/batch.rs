@@ -1,31 +1,24 @@
 //! One transaction and the units that run in it.
 
 use super::staging::Prepared;
-use super::{Call, Done, Forced, Job, Unit, Watched};
-use crate::commands::args::Args;
-use crate::commands::binding::Run;
-use crate::commands::cx::Cx;
-use crate::commands::registry::run_of;
+use super::{Done, Forced, Job, Unit, Watched};
+use crate::dispatch::Call;
+use crate::dispatch::{PANICKED, Runner};
 use crate::env::Rng;
-use crate::error::{Error, ReplyError, StoreError};
-use crate::keyspace::Scope;
+use crate::error::{Error, StoreError};
 use crate::keyspace::brake;
 use crate::keyspace::catalog::Catalog;
-use crate::keyspace::keys::{Prefix, ReceiptName, root};
-use crate::keyspace::life::Lives;
-use crate::keyspace::messages::{Message, Outbox};
+use crate::keyspace::keys::{ReceiptName, root};
+use crate::keyspace::messages::Message;
 use crate::server::reply::Reply;
 use crate::server::{AfterReply, ClientState, Server};
 use crate::spec::{Flags, keys_of};
 use crate::store::{Read, Tx};
-use crate::telemetry::counters::{LookupTally, Lookups};
-use crate::types::memo::Memo;
-use crate::types::staged::Staged;
+use crate::telemetry::counters::Lookups;
 use crate::types::{set, watched};
 use bytes::Bytes;
-use futures_util::future::{FutureExt, join_all};
+use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,72 +49,25 @@ impl From<StoreError> for Halt {
     }
 }
 
-/// The answer of a handler that panicked. The panic hook has logged it.
-const PANICKED: ReplyError = ReplyError::new("ERR internal error: the command failed, see the server's log");
-
 /// One transaction.
 pub(super) struct Batch<'a> {
-    pub(super) server: &'a Server,
-    pub(super) tx: &'a Tx,
-    catalog: Arc<Catalog>,
-    pub(super) lives: Lives,
-    rng: Rng,
-    lookups: LookupTally,
-    memo: Memo,
-    outbox: Outbox,
-    /// False while a unit runs whose answers are kept under its id.
-    may_stream: bool,
-    /// The last call has only read, whatever its row says.
-    only_read: bool,
-    /// Whether a call that turns out to be heavy is moved to where nobody queues behind it.
-    pub(super) in_lane: bool,
+    pub(super) runner: Runner<'a>,
 }
 
 impl<'a> Batch<'a> {
     /// On a transaction that has just begun, after the timeline said `now`.
     pub(super) async fn new(server: &'a Server, tx: &'a Tx, now: u64, rng: Rng) -> Result<Self, Halt> {
-        let catalog = server.space.catalog.load(tx).await.map_err(halt)?;
-        let sure = server.env.timeline.now();
-        let lives = Lives::new(now, sure);
-        tx.runs_at(now, sure);
-        Ok(Batch { lives, ..Batch::with(server, tx, rng, catalog) })
+        Ok(Batch { runner: Runner::new(server, tx, now, rng).await.map_err(halt)? })
     }
 
     /// With a catalog that the transaction has not read: for what is about the server, while the store is away.
     pub(super) fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
-        let outbox = server.outbox(&catalog);
-        Batch {
-            server,
-            tx,
-            catalog,
-            lives: Lives::new(server.env.timeline.now(), 0),
-            rng,
-            lookups: LookupTally::default(),
-            memo: Memo::default(),
-            outbox,
-            may_stream: true,
-            only_read: false,
-            in_lane: false,
-        }
+        Batch { runner: Runner::with(server, tx, rng, catalog) }
     }
 
     /// Another one on the same transaction, for units that run beside each other.
     pub(super) fn sibling(&self, rng: Rng) -> Self {
-        let (catalog, lookups, memo) = (self.catalog.clone(), LookupTally::default(), Memo::default());
-        let outbox = self.server.outbox(&catalog);
-        Batch {
-            server: self.server,
-            tx: self.tx,
-            catalog,
-            lives: self.lives.again(),
-            rng,
-            lookups,
-            memo,
-            outbox,
-            may_stream: true,
-            only_read: false,
-            in_lane: false,
-        }
+        Batch { runner: self.runner.sibling(rng) }
     }
 
     /// Reads what the handlers are going to ask for, all at once, so that they are answered from the transaction: the
@@ -131,7 +77,7 @@ impl<'a> Batch<'a> {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
         for unit in units {
-            let Some(db) = self.catalog.prefix(unit.client.db) else { continue };
+            let Some(db) = self.runner.catalog.prefix(unit.client.db) else { continue };
             rows.extend(self.receipts(unit).await);
             for call in &unit.calls {
                 let keys = keys_of(call.row, &call.argv).unwrap_or_default();
@@ -143,7 +89,7 @@ impl<'a> Batch<'a> {
             }
         }
         if rows.len() > 1 || !sets.is_empty() {
-            join_all(rows.iter().map(|row| self.tx.get(row, Read::Snapshot))).await;
+            join_all(rows.iter().map(|row| self.runner.tx.get(row, Read::Snapshot))).await;
             join_all(sets.iter().map(|((db, key), members)| self.prefetch_set(*db, key, members))).await;
         }
     }
@@ -154,25 +100,16 @@ impl<'a> Batch<'a> {
         if ids.peek().is_none() {
             return Vec::new();
         }
-        let Ok(secret) = self.server.space.secret().await else { return Vec::new() };
+        let Ok(secret) = self.runner.server.space.secret().await else { return Vec::new() };
         let owner = secret.owner(&unit.client.user);
         let sizes = [root::receipts_size(owner), root::all_receipts_size().to_vec()];
         ids.map(|id| root::receipt(ReceiptName { owner: Some(owner), id })).chain(sizes).collect()
     }
 
     async fn prefetch_set(&self, db: u8, key: &Bytes, calls: &[&[Bytes]]) {
-        if let Some(scope) = self.scope(db) {
+        if let Some(scope) = self.runner.scope(db) {
             let _ = set::prefetch(&scope, key, calls).await;
         }
-    }
-
-    fn scope(&self, number: u8) -> Option<Scope<'_>> {
-        Some(self.scope_at(self.catalog.prefix(number)?, number))
-    }
-
-    fn scope_at(&self, db: Prefix, number: u8) -> Scope<'_> {
-        let (tx, now, round, space) = (self.tx, self.lives.now, self.catalog.round, &self.server.space);
-        Scope { tx, db, number, now, round, space, outbox: None, life: self.lives.life() }
     }
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
@@ -192,17 +129,17 @@ impl<'a> Batch<'a> {
 
     /// The lookups of the units that ran since the last call.
     pub(super) fn take_lookups(&mut self) -> Lookups {
-        self.lookups.take()
+        self.runner.lookups.take()
     }
 
     /// How many messages the units tell so far.
     pub(super) fn told(&self) -> usize {
-        self.outbox.len()
+        self.runner.outbox.len()
     }
 
     /// What the units tell that ran since the last call.
     pub(super) fn take_messages(&mut self) -> Vec<Message> {
-        self.outbox.take()
+        self.runner.outbox.take()
     }
 
     /// Runs a unit. `forced` holds the answers of calls that must not run (again). A pipeline's unit ends early where its
@@ -219,17 +156,21 @@ impl<'a> Batch<'a> {
             return Ok(None);
         }
         client.in_exec = unit.exec;
-        self.may_stream = unit.id.is_none();
-        let (mut held, began) = (Held::new(unit, self.server), self.server.env.clock.monotonic());
+        self.runner.may_stream = unit.id.is_none();
+        let (mut held, began) =
+            (Held::new(unit, self.runner.server), self.runner.server.env.clock.monotonic());
         for (n, call) in unit.calls.iter().enumerate() {
             // Only a lane gives a call back.
-            let before =
-                if self.in_lane { (self.lookups.seen(), self.outbox.len()) } else { Default::default() };
+            let before = if self.runner.in_lane {
+                (self.runner.lookups.seen(), self.runner.outbox.len())
+            } else {
+                Default::default()
+            };
             let reply = match forced.call(n, client) {
                 Some(reply) => reply,
                 None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
                     Some(Ok(reply)) => {
-                        if acts_on_the_server(call) && !self.only_read && unit.calls.len() > 1 {
+                        if acts_on_the_server(call) && !self.runner.only_read && unit.calls.len() > 1 {
                             forced.acted.push((n, reply.clone(), client.clone()));
                         }
                         reply
@@ -237,8 +178,8 @@ impl<'a> Batch<'a> {
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
                     // It and what follows come back as a unit of their own: what it has looked up is counted and told there.
                     Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec && forced.may_end_before(n) => {
-                        self.lookups.back_to(before.0);
-                        self.outbox.back_to(before.1);
+                        self.runner.lookups.back_to(before.0);
+                        self.runner.outbox.back_to(before.1);
                         break;
                     }
                     Some(Err(Error::TooHeavy)) => return Err(Halt::TooHeavy),
@@ -260,7 +201,7 @@ impl<'a> Batch<'a> {
                 },
             };
             held.push(reply);
-            let is_long = self.in_lane && self.server.env.clock.monotonic() - began > LONG;
+            let is_long = self.runner.in_lane && self.runner.server.env.clock.monotonic() - began > LONG;
             if is_long && unit.exec && n + 1 < unit.calls.len() {
                 return Err(Halt::TooHeavy);
             }
@@ -276,49 +217,13 @@ impl<'a> Batch<'a> {
         Ok(Some(held.replies))
     }
 
-    /// Runs a call, whatever its id. None where the handler panicked.
-    pub(super) async fn call(
-        &mut self,
-        call: &Call,
-        client: &mut ClientState,
-        staged: &[Staged],
-    ) -> Option<Result<Reply, Error>> {
-        let Run::Handler(run) = run_of(call.row) else {
-            return Some(Err(ReplyError::new("ERR this command cannot run here").into()));
-        };
-        let mut cx = Cx {
-            tx: self.tx,
-            catalog: self.catalog.clone(),
-            client,
-            server: self.server,
-            lives: &self.lives,
-            now: self.lives.now,
-            rng: &mut self.rng,
-            staged,
-            may_stream: self.may_stream && call.id.is_none(),
-            only_read: false,
-            in_lane: self.in_lane,
-            lookups: &self.lookups,
-            memo: &self.memo,
-            outbox: &self.outbox,
-        };
-        self.outbox.speaks(cx.client.id);
-        let args = Args::behind(call.names, &call.argv);
-        let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
-        (self.catalog, self.only_read) = (cx.catalog, cx.only_read);
-        if result.is_err() {
-            self.server.telemetry.on_panic();
-        }
-        result.ok()
-    }
-
     async fn unchanged(&self, watches: &[Watched]) -> Result<bool, Halt> {
         for w in watches {
-            if w.generation != self.tx.generation().await? {
+            if w.generation != self.runner.tx.generation().await? {
                 return Ok(false);
             }
-            let Some(place) = self.catalog.place(w.db) else { return Ok(false) };
-            let scope = self.scope_at(place.prefix, w.db);
+            let Some(place) = self.runner.catalog.place(w.db) else { return Ok(false) };
+            let scope = self.runner.scope_at(place.prefix, w.db);
             if !watched::is_as(&scope, place.swaps, &w.key, w.seen).await.map_err(halt)? {
                 return Ok(false);
             }

@@ -31,7 +31,7 @@ mod staging;
 mod tracked;
 mod watch;
 
-use crate::commands::large;
+use crate::dispatch::Call;
 use crate::env::free;
 use crate::error::{Error, ReplyError};
 use crate::keyspace::fences::DATABASES;
@@ -39,7 +39,7 @@ use crate::keyspace::keys::hash;
 use crate::server::monitor;
 use crate::server::reply::Reply;
 use crate::server::{ClientState, Server};
-use crate::spec::{Entry, Flags, keys_of, written_keys};
+use crate::spec::{Flags, keys_of, written_keys};
 use crate::telemetry::Outcome;
 use crate::telemetry::counters::Lookups;
 use attempt::{Attempts, Slot};
@@ -50,53 +50,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 pub use watch::Watched;
 
-/// Weight of a call, and of a unit, beyond which it does not ride in a lane. Less than what makes them write more than a
-/// transaction can: interning a member writes up to six times its bytes.
-const HEAVY_CALL: usize = 1 << 19;
+/// Weight of a unit beyond which it does not ride in a lane, as [`Call::is_heavy`] of a call.
 const HEAVY_UNIT: usize = 5 << 18;
 /// Weight beyond which a unit's work is done aside: to look at each argument, or byte, takes longer than others should wait.
 pub const LARGE: usize = 1 << 20;
-/// What an argument weighs beside its bytes.
-const ARGUMENT: usize = 128;
 /// Heavy units that run at once.
 const HEAVY_SLOTS: usize = 8;
-
-/// One command that passed the gates.
-#[derive(Clone)]
-pub struct Call {
-    /// Its row.
-    pub row: &'static Entry,
-    /// All arguments, the name first.
-    pub argv: Vec<Bytes>,
-    /// How many of them are names (2 for a subcommand).
-    pub names: usize,
-    /// The client's id, under which it runs once (IDEMPOTENT). On EXEC's own call it is the unit's.
-    pub id: Option<Bytes>,
-}
-
-impl Call {
-    /// Bytes of its arguments.
-    pub fn bytes(&self) -> usize {
-        self.argv.iter().map(Bytes::len).sum()
-    }
-
-    /// How much work it is to take its arguments into the store, as bytes.
-    pub fn weight(&self) -> usize {
-        self.bytes() + self.argv.len() * ARGUMENT
-    }
-
-    /// Whether what it makes can be built outside of a transaction.
-    pub fn can_be_built(&self) -> bool {
-        large::outcome(self.row, &self.argv).is_some()
-    }
-
-    /// Whether nothing should queue behind it.
-    pub fn is_heavy(&self) -> bool {
-        self.row.flags.has(Flags::HEAVY)
-            || self.weight() > HEAVY_CALL
-            || large::asks_for_many(self.row, &self.argv)
-    }
-}
 
 /// What arrived together on one connection: a pipeline window, or an EXEC. Runs in one transaction.
 pub struct Unit {
@@ -345,8 +304,9 @@ impl Executor {
 /// What tests run.
 #[cfg(test)]
 pub(crate) mod fixtures {
-    use super::{Call, Done, Forced, Job, Unit};
+    use super::{Done, Forced, Job, Unit};
     use crate::commands::registry::table;
+    use crate::dispatch::Call;
     use crate::server::ClientState;
     use bytes::Bytes;
     use std::time::Duration;

@@ -8,8 +8,9 @@
 
 use super::batch::{Batch, Halt, ends_attempt};
 use super::staging::Prepared;
-use super::{Call, Done, Forced, Unit};
-use crate::commands::idempotent::{Keyed, Known};
+use super::{Done, Forced, Unit};
+use crate::commands::transactions::idempotent::{Keyed, Known};
+use crate::dispatch::Call;
 use crate::error::{Error, Result, StoreError};
 use crate::server::ClientState;
 use crate::server::reply::Reply;
@@ -25,24 +26,24 @@ impl Batch<'_> {
         client: &mut ClientState,
         staged: &[Staged],
     ) -> Option<Result<Reply>> {
-        let Some(id) = &call.id else { return self.call(call, client, staged).await };
-        let secret = match self.server.space.secret().await {
+        let Some(id) = &call.id else { return self.runner.call(call, client, staged).await };
+        let secret = match self.runner.server.space.secret().await {
             Ok(secret) => secret,
             Err(e) => return Some(Err(e.into())),
         };
         let keyed = Keyed::command(&secret, &client.user, id, client.db, &call.argv).await;
-        let settings = self.server.config.get().clone();
-        match keyed.recall(self.tx, &settings).await {
+        let settings = self.runner.server.config.get().clone();
+        match keyed.recall(self.runner.tx, &settings).await {
             Ok(None) => {}
             Ok(Some(known)) => return Some(Ok(self.repeat(known, client))),
             Err(e) => return Some(Err(e)),
         }
-        let reply = match self.call(call, client, staged).await? {
+        let reply = match self.runner.call(call, client, staged).await? {
             Ok(reply) => reply,
             Err(Error::Reply(e)) => Reply::Error(e),
             failed => return Some(failed),
         };
-        Some(keyed.keep(self.tx, self.lives.now, client.db, encode(&reply)).map(|()| reply))
+        Some(keyed.keep(self.runner.tx, self.runner.lives.now, client.db, encode(&reply)).map(|()| reply))
     }
 
     /// Runs an EXEC under its id once. What a call of it failed with is part of the outcome, as in Redis; where a watched key
@@ -59,15 +60,15 @@ impl Batch<'_> {
             return Ok(refused(e.clone().into()));
         }
         let mut client = unit.client.clone();
-        let secret = match self.server.space.secret().await {
+        let secret = match self.runner.server.space.secret().await {
             Ok(secret) => secret,
             Err(e) if ends_attempt(&e) => return Err(e.into()),
             Err(e) => return Ok(refused(e.into())),
         };
         let queue = unit.calls.iter().map(|c| c.argv.as_slice());
         let keyed = Keyed::exec(&secret, &client.user, id, client.db, queue).await;
-        let settings = self.server.config.get().clone();
-        match keyed.recall(self.tx, &settings).await {
+        let settings = self.runner.server.config.get().clone();
+        match keyed.recall(self.runner.tx, &settings).await {
             Ok(None) => {}
             Ok(Some(known)) => {
                 let replies = items(self.repeat(known, &mut client));
@@ -78,7 +79,9 @@ impl Batch<'_> {
         }
         let replies = self.unit(unit, &mut client, forced, staged).await?;
         let kept = match &replies {
-            Some(replies) => keyed.keep(self.tx, self.lives.now, client.db, encode_array(replies)),
+            Some(replies) => {
+                keyed.keep(self.runner.tx, self.runner.lives.now, client.db, encode_array(replies))
+            }
             None => Ok(()),
         };
         match kept {
@@ -94,7 +97,7 @@ impl Batch<'_> {
 
     /// The answer of a command that ran before, and its effect on this connection.
     fn repeat(&self, known: Known, client: &mut ClientState) -> Reply {
-        self.server.telemetry.on_repeat();
+        self.runner.server.telemetry.on_repeat();
         if client.db != known.db {
             client.db = known.db;
             client.publish();

@@ -1,6 +1,6 @@
 //! What took long, for the slow log and the latency monitor. Costs two comparisons where nothing did.
 
-use super::Call;
+use crate::dispatch::Call;
 use crate::server::redact::redacted;
 use crate::server::{ClientState, Server};
 use crate::spec::Flags;

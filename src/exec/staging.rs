@@ -8,8 +8,8 @@
 //!
 //! What no command took over is given up, so that its rows are reclaimed soon.
 
-use super::Call;
 use crate::commands::large::{self, Outcome};
+use crate::dispatch::Call;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::collector::Round;

@@ -14,11 +14,9 @@ use super::resp::Decoder;
 use super::scan::{Limits, ProtocolError};
 use super::socket::{Arrival, ClientSocket, Entry};
 use super::stream::Stream;
-use crate::error::{Error, StoreError};
 use crate::exec::Executor;
 use crate::server::{ClientState, Server};
 use crate::session::{Room, Session};
-use crate::telemetry::clients::ClientHandle;
 use crate::telemetry::offences::Offence;
 use bytes::BytesMut;
 use std::io;
@@ -34,8 +32,6 @@ const STRANGERS: usize = 4 * 1024;
 const KEEP: usize = 16 * 1024;
 /// Bytes that are read while requests before them wait.
 const AHEAD: usize = 1 << 20;
-/// Before a store that did not answer is asked again.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// What ended a window.
 enum Ended {
@@ -222,7 +218,11 @@ impl Connection {
                     Step::Done => break,
                     Step::Direct(bytes) => write_long(socket, &bytes).await?,
                     Step::Full => {}
-                    Step::Empty => read_on(server, &handle, encoder).await?,
+                    Step::Empty => {
+                        if let Some(part) = encoder.unread() {
+                            part.read_for(&handle, server).await?;
+                        }
+                    }
                 }
                 step = encoder.go_on(protocol, out, FULL);
             }
@@ -270,30 +270,6 @@ impl Connection {
     }
 }
 
-/// Reads the members, or what of a string, that is to be sent next. A store that cannot be reached is asked again as long as a command would; then
-/// the reply cannot be ended, so the connection is.
-async fn read_on(server: &Server, client: &ClientHandle, encoder: &mut Encoder) -> io::Result<()> {
-    let clock = &server.env.clock;
-    if client.is_killed() {
-        return Err(io::ErrorKind::ConnectionAborted.into());
-    }
-    let began = clock.monotonic();
-    client.touch(began);
-    loop {
-        match encoder.read(&server.space.store).await {
-            Ok(()) => return Ok(()),
-            Err(e) if may_pass(&e) && clock.monotonic() < began + server.config.get().patience() => {
-                tokio::time::sleep(PAUSE).await;
-            }
-            Err(e) => {
-                let why = e.into_reply().0;
-                tracing::warn!(client = client.id, %why, "connection closed: the rest of a reply cannot be read");
-                return Err(io::Error::other("the rest of a reply cannot be read"));
-            }
-        }
-    }
-}
-
 /// Writes a long string a piece at a time. A message goes to many connections at once: each takes a turn for a piece, not for all of it.
 async fn write_long(socket: &mut ClientSocket, bytes: &[u8]) -> io::Result<()> {
     for piece in bytes.chunks(FULL) {
@@ -301,8 +277,4 @@ async fn write_long(socket: &mut ClientSocket, bytes: &[u8]) -> io::Result<()> {
         yield_now().await;
     }
     Ok(())
-}
-
-fn may_pass(e: &Error) -> bool {
-    matches!(e, Error::Store(e) if e.is_retryable() || matches!(e, StoreError::Unavailable(_)))
 }

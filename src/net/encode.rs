@@ -6,15 +6,9 @@
 //!
 //! Members and long strings that have yet to be read are asked for piece by piece ([`Step::Empty`]): the encoder itself waits for nothing.
 
-use crate::error::Result;
-use crate::keyspace::packed::Packed;
 use crate::server::Protocol;
 use crate::server::reply::Reply;
-use crate::store::Store;
-use crate::types::dump::Payload;
-use crate::types::set::stream::Pieces;
-use crate::types::string::stream::Long;
-use crate::types::string::walk::Stretch;
+use crate::server::unread::{Part, Strings, Text};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -31,7 +25,7 @@ pub enum Step {
     Full,
     /// Write the buffer, then these bytes, go on.
     Direct(Bytes),
-    /// [`Encoder::read`], go on.
+    /// Read [`Encoder::unread`], go on.
     Empty,
 }
 
@@ -42,51 +36,12 @@ enum Rest {
     /// What others are sent too, and how much of it is written.
     Shared(Arc<[Reply]>, usize),
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
-    Packed(Packed),
-    /// A piece that was read, and what is not read.
-    Members(Packed, Pieces),
-    /// A stretch that was read, and what is not read.
-    Long(Option<Stretch>, Box<Unread>),
+    Strings(Strings),
+    Text(Text),
 }
 
-/// A string that is read while it is sent.
-#[derive(Debug)]
-enum Unread {
-    Long(Long),
-    Dumped(Payload),
-    /// Nothing is left of it.
-    Read,
-}
-
-impl Unread {
-    async fn next(&mut self) -> Result<Option<Stretch>> {
-        match self {
-            Unread::Long(long) => long.next().await,
-            Unread::Dumped(payload) => payload.next().await,
-            Unread::Read => Ok(None),
-        }
-    }
-}
-
-/// Moves as much of a stretch as fits into `out`, which may hold `full` bytes. Returns the rest.
-fn pour(stretch: Stretch, out: &mut BytesMut, full: usize) -> Option<Stretch> {
-    let room = full.saturating_sub(out.len()).max(1);
-    let rest = match stretch {
-        Stretch::Bytes(mut bytes) => {
-            out.extend_from_slice(&bytes.split_to(room.min(bytes.len())));
-            Stretch::Bytes(bytes)
-        }
-        Stretch::Zeroes(n) => {
-            let some = n.min(room as u64);
-            out.resize(out.len() + some as usize, 0);
-            Stretch::Zeroes(n - some)
-        }
-    };
-    Some(rest).filter(|rest| !rest.is_empty())
-}
-
-/// Writes bulk strings, until `out` holds `full` bytes. Whether that was all of them.
-fn drain(strings: &mut Packed, out: &mut BytesMut, full: usize) -> bool {
+/// Writes bulk strings, until `out` holds `full` bytes. Whether that was all that were read.
+fn drain(strings: &mut Strings, out: &mut BytesMut, full: usize) -> bool {
     while let Some(string) = strings.take() {
         head(out, b'$', string.len());
         out.extend_from_slice(string);
@@ -121,22 +76,18 @@ impl Rest {
                 *value = Some(next);
                 Some(key)
             }),
-            Rest::Packed(strings) => {
-                return if drain(strings, out, full) { Next::End } else { Next::Written };
-            }
-            Rest::Members(piece, unread) => {
-                return match drain(piece, out, full) {
+            Rest::Strings(strings) => {
+                return match drain(strings, out, full) {
                     false => Next::Written,
-                    true if unread.is_done() => Next::End,
+                    true if strings.is_read() => Next::End,
                     true => Next::Unread,
                 };
             }
-            Rest::Long(stretch, unread) => {
-                *stretch = stretch.take().and_then(|stretch| pour(stretch, out, full));
-                if stretch.is_some() {
+            Rest::Text(text) => {
+                if !text.pour(out, full) {
                     return Next::Written;
                 }
-                if !matches!(**unread, Unread::Read) {
+                if !text.is_read() {
                     return Next::Unread;
                 }
                 out.extend_from_slice(b"\r\n");
@@ -188,19 +139,13 @@ impl Encoder {
         Step::Done
     }
 
-    /// Reads what [`Step::Empty`] asks for. May be called again after an error.
-    pub async fn read(&mut self, store: &Store) -> Result<()> {
+    /// What [`Step::Empty`] asks to be read before it goes on.
+    pub fn unread(&mut self) -> Option<Part<'_>> {
         match self.stack.last_mut() {
-            Some(Rest::Members(piece, unread)) => unread.next(store, piece).await?,
-            Some(Rest::Long(stretch, unread)) => {
-                *stretch = unread.next().await?;
-                if stretch.is_none() {
-                    **unread = Unread::Read;
-                }
-            }
-            _ => {}
+            Some(Rest::Strings(strings)) => Some(Part::Strings(strings)),
+            Some(Rest::Text(text)) => Some(Part::Text(text)),
+            Some(Rest::Items(_) | Rest::Shared(..) | Rest::Pairs(..)) | None => None,
         }
-        Ok(())
     }
 
     /// Writes a scalar, or the head of an aggregate. Returns a string too long to copy, whose head is written.
@@ -224,20 +169,20 @@ impl Encoder {
             Reply::Array(items) => self.items(out, b'*', items),
             Reply::Packed(strings) => {
                 head(out, b'*', strings.len());
-                self.stack.push(Rest::Packed(strings));
+                self.stack.push(Rest::Strings(strings.into()));
             }
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
             Reply::Members(members) => {
                 head(out, if resp3 && members.is_set() { b'~' } else { b'*' }, members.len());
-                self.stack.push(Rest::Members(Packed::default(), Pieces::new(members)));
+                self.stack.push(Rest::Strings(members.into()));
             }
             Reply::Long(long) => {
                 head(out, b'$', long.len());
-                self.stack.push(Rest::Long(None, Box::new(Unread::Long(long))));
+                self.stack.push(Rest::Text(long.into()));
             }
             Reply::Dumped(payload) => {
                 head(out, b'$', payload.len());
-                self.stack.push(Rest::Long(None, Box::new(Unread::Dumped(payload))));
+                self.stack.push(Rest::Text(payload.into()));
             }
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
             Reply::Message(items) => {
@@ -316,6 +261,7 @@ fn double(d: f64) -> String {
 mod tests {
     use super::*;
     use crate::error::WRONGTYPE;
+    use crate::keyspace::packed::Packed;
 
     fn encoded(reply: Reply, protocol: Protocol, full: usize) -> Vec<u8> {
         let (mut encoder, mut out, mut sent) = (Encoder::default(), BytesMut::new(), Vec::new());

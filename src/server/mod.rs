@@ -13,6 +13,7 @@ pub mod reply_codec;
 pub mod subscribers;
 pub mod telling;
 pub mod tracking;
+pub mod unread;
 
 pub use client::{AfterReply, ClientState, Protocol, ReplyMode};
 

@@ -1,9 +1,9 @@
 //! AUTH, HELLO, RESET.
 
 use super::Session;
-use crate::commands::client::printable;
+use crate::commands::connection::client::printable;
+use crate::dispatch::Call;
 use crate::error::{ReplyError, SYNTAX};
-use crate::exec::Call;
 use crate::server::acl::{DEFAULT, Rights, User};
 use crate::server::reply::Reply;
 use crate::server::{Protocol, ReplyMode};

@@ -8,7 +8,6 @@
 //! * A window that answered much makes the next one smaller: replies of one window are held until they are written. One
 //!   that answers very much is left in the middle, and goes on once that has been written.
 
-mod gate;
 mod login;
 mod pause;
 mod permissions;
@@ -17,12 +16,14 @@ mod tracking;
 mod transaction;
 
 use crate::commands::binding::{Run, SessionOp};
-use crate::commands::debug;
 use crate::commands::registry::run_of;
+use crate::commands::server::debug;
 use crate::config::Allowed;
+use crate::dispatch::Call;
+use crate::dispatch::gate::{self, Standing, Verdict};
 use crate::env::{aside, each_aside};
 use crate::error::ReplyError;
-use crate::exec::{Call, Done, Executor, LARGE, Unit, slow};
+use crate::exec::{Done, Executor, LARGE, Unit, slow};
 use crate::server::acl::Rights;
 use crate::server::monitor;
 use crate::server::reply::Reply;
@@ -31,7 +32,6 @@ use crate::spec::{Effect, Entry, Form, PREFIX};
 use crate::telemetry::Outcome;
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
-use gate::{Standing, Verdict};
 use std::sync::Arc;
 use subscriptions::Subscriptions;
 use transaction::{Multi, Watches};

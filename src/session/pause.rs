@@ -4,7 +4,7 @@ use super::transaction::Multi;
 use super::{Next, Session};
 use crate::commands::binding::{Run, SessionOp};
 use crate::commands::registry::run_of;
-use crate::exec::Call;
+use crate::dispatch::Call;
 use crate::server::pause::Paused;
 use crate::spec::{Effect, Flags};
 use std::time::Duration;

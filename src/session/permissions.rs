@@ -3,8 +3,8 @@
 use super::{Next, Session, Window};
 use crate::commands::binding::Run;
 use crate::commands::registry::{run_of, table};
+use crate::dispatch::Call;
 use crate::error::ReplyError;
-use crate::exec::Call;
 use crate::server::acl::Denied;
 use crate::server::reply::Reply;
 use crate::spec::{Entry, Form, PREFIX};

@@ -6,8 +6,8 @@
 use super::Session;
 use crate::commands::binding::{Run, SessionOp};
 use crate::commands::registry::run_of;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::exec::Call;
 use crate::keyspace::messages::TRACKS;
 use crate::server::reply::Reply;
 use crate::server::tracking::{Choice, Mode, Options, Tracker, check_caching};

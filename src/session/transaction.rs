@@ -7,14 +7,15 @@
 //! `IDEMPOTENT <id> EXEC` is EXEC whose unit has the id. All that is queued must be able to run under one.
 
 use super::Session;
-use super::gate::not_under_id;
 use super::tracking::is_of_tracking;
 use crate::commands::binding::{Run, SessionOp};
-use crate::commands::idempotent::may_run;
 use crate::commands::registry::run_of;
+use crate::commands::transactions::idempotent::may_run;
+use crate::dispatch::Call;
+use crate::dispatch::gate::not_under_id;
 use crate::env::free;
 use crate::error::ReplyError;
-use crate::exec::{Call, Done, Unit, Watched};
+use crate::exec::{Done, Unit, Watched};
 use crate::server::reply::Reply;
 use bytes::Bytes;
 use std::borrow::Cow;

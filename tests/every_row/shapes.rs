@@ -4,7 +4,7 @@ use crate::script::{Arg, Call, Script, call, long, times, words};
 use crate::world::{MIB, Scale, VALUES};
 use tern::commands::binding::Run;
 use tern::commands::registry::run_of;
-use tern::commands::syntax::{self, Argument, Kind};
+use tern::commands::server::syntax::{self, Argument, Kind};
 use tern::spec::Entry;
 
 /// Numbers at their ends.

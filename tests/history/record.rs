@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tern::commands::registry::table;
+use tern::dispatch::Call;
 use tern::env::Timeline;
-use tern::exec::{Call, Executor, Unit, Watched};
+use tern::exec::{Executor, Unit, Watched};
 use tern::server::ClientState;
 use tern::server::reply::Reply;
 

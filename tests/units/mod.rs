@@ -5,7 +5,8 @@
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use tern::commands::registry::table;
-use tern::exec::{Call, Executor, Unit};
+use tern::dispatch::Call;
+use tern::exec::{Executor, Unit};
 use tern::server::ClientState;
 use tern::server::reply::Reply;
 

@@ -1,0 +1,65 @@
+//! The command line: a file a subcommand, and [`serve`] where there is none.
+
+mod check;
+mod copy;
+mod descriptors;
+mod directory;
+mod open;
+mod ping;
+mod serve;
+mod waiting;
+
+use anyhow::Result;
+use std::process::ExitCode;
+use tern::commands::REDIS_VERSION;
+
+const HELP: &str = "\
+Usage: tern [file.conf] [--directive value ...]
+       tern copy --from <store> --to <store> [--directive value ...]
+       tern check [file.conf] [--store <store>] [--dir <path>]
+       tern ping [file.conf] [--port n]
+       tern --version | --help
+
+A Redis server whose data lives in an ordered transactional key-value store.
+Directives have redis.conf's names and syntax; arguments win over the file:
+
+       tern --port 7000 --dir /var/lib/tern
+       tern /etc/tern.conf --loglevel verbose
+       tern --store local:/fast/disk --appendfsync everysec
+
+copy moves a whole store to another engine or place: it refuses a source that is in use and a target that is not
+empty, and compares both sides at the end. Broken off, it is started again to go on. A store is written as for --store.
+check reads a whole store and verifies that all of its rows fit together: exit status 0 sound, 1 damaged, 2 it could
+not be read. An embedded store must not be in use; a cluster may be.
+ping asks the server of this configuration whether it answers: exit status 0 if so.
+";
+
+/// Runs the command line: the arguments without the program's name.
+pub fn run(args: &[String]) -> ExitCode {
+    directory::keep_files_private();
+    match args.first().map(String::as_str) {
+        Some("--help" | "-h") => print!("{HELP}"),
+        Some("--version" | "-v") => println!("{}", version()),
+        Some("check") => return check::start(args.get(1..).unwrap_or_default()),
+        Some("copy") => return exit(copy::start(args.get(1..).unwrap_or_default())),
+        Some("ping") => return exit(ping::start(args.get(1..).unwrap_or_default())),
+        _ => return exit(serve::start(args)),
+    }
+    ExitCode::SUCCESS
+}
+
+fn exit(result: Result<()>) -> ExitCode {
+    #[cfg(feature = "fdb")]
+    tern::store::fdb::stop();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tern: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn version() -> String {
+    format!("tern {} (answers as Redis {REDIS_VERSION})", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,374 @@
+//! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
+
+use crate::commands::args::{ArgResult, Args};
+use crate::commands::binding::{Command, Run, SessionOp};
+use crate::commands::connection::client_kill;
+use crate::commands::connection::client_pause;
+use crate::commands::cx::Cx;
+use crate::error::{ReplyError, Result, SYNTAX};
+use crate::server::ReplyMode;
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
+use crate::server::tracking::Choice;
+use crate::spec::words::{parse_i64, quoted};
+use crate::spec::{Effect, Flags, Group, Row};
+use crate::telemetry::clients::ClientHandle;
+use crate::{handler, help};
+use bytes::Bytes;
+
+pub(super) const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
+/// The container.
+pub const COMMANDS: &[Command] = &[CLIENT];
+
+const SUBS: &[Command] = &[
+    CLIENT_CACHING,
+    CLIENT_GETNAME,
+    CLIENT_GETREDIR,
+    help!("client", Group::Connection, "5.0.0"),
+    CLIENT_ID,
+    CLIENT_INFO,
+    client_kill::CLIENT_KILL,
+    CLIENT_LIST,
+    CLIENT_NO_EVICT,
+    CLIENT_NO_TOUCH,
+    client_pause::CLIENT_PAUSE,
+    CLIENT_REPLY,
+    CLIENT_SETINFO,
+    CLIENT_SETNAME,
+    CLIENT_TRACKING,
+    CLIENT_TRACKINGINFO,
+    CLIENT_UNBLOCK,
+    client_pause::CLIENT_UNPAUSE,
+];
+
+const CLIENT: Command = Command::container(
+    Row::new(Group::Connection, "client", -2, "2.4.0")
+        .flags(Flags::KEEPS_CACHING)
+        .summary("Looks at and changes connections."),
+    SUBS,
+);
+
+const CLIENT_CACHING: Command = Command::new(
+    Row::new(Group::Connection, "caching", 3, "6.0.0").flags(OPEN).syntax("<mode: YES | NO>").summary(
+        "Says whether what the next command or transaction reads is to be remembered for this \
+             connection's cache.",
+    ),
+    Run::Session(SessionOp::Caching),
+);
+
+const CLIENT_TRACKING: Command = Command::new(
+    Row::new(Group::Connection, "tracking", -3, "6.0.0")
+        .flags(OPEN)
+        .syntax(
+            "<status: ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
+             [OPTIN] [OPTOUT] [NOLOOP]",
+        )
+        .summary("Tells this connection, or another, which keys of its cache have changed."),
+    Run::Session(SessionOp::Tracking),
+);
+
+const CLIENT_ID: Command = Command::new(
+    Row::new(Group::Connection, "id", 2, "5.0.0")
+        .flags(OPEN)
+        .summary("Returns the number of this connection, which no other has had."),
+    handler!(id),
+);
+
+async fn id(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(cx.client.id as i64))
+}
+
+const CLIENT_GETNAME: Command = Command::new(
+    Row::new(Group::Connection, "getname", 2, "2.6.9")
+        .flags(OPEN)
+        .summary("Returns the name of this connection."),
+    handler!(getname),
+);
+
+async fn getname(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let name = cx.client.name.clone();
+    Ok(Reply::bulk_or_nil(Some(name).filter(|n| !n.is_empty())))
+}
+
+const CLIENT_SETNAME: Command = Command::new(
+    Row::new(Group::Connection, "setname", 3, "2.6.9")
+        .flags(OPEN)
+        .syntax("connection-name")
+        .summary("Names this connection."),
+    handler!(setname),
+);
+
+async fn setname(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    cx.client.name = printable(args.next()?, "Client names")?;
+    cx.client.publish();
+    Ok(Reply::Ok)
+}
+
+const CLIENT_SETINFO: Command = Command::new(
+    Row::new(Group::Connection, "setinfo", 4, "7.2.0")
+        .flags(OPEN)
+        .syntax("<attr: LIB-NAME libname | LIB-VER libver>")
+        .summary("Tells the name or the version of the client's library.")
+        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+    handler!(setinfo),
+);
+
+async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let option = args.next()?;
+    let value = args.next()?;
+    // An error repeats it as it was written.
+    let name = quoted(option);
+    match option.to_ascii_lowercase().as_slice() {
+        b"lib-name" => cx.client.lib_name = printable(value, &name)?,
+        b"lib-ver" => cx.client.lib_ver = printable(value, &name)?,
+        _ => {
+            return Err(ReplyError::of(format!("ERR Unrecognized option '{name}'")).into());
+        }
+    }
+    cx.client.publish();
+    Ok(Reply::Ok)
+}
+
+/// Bytes of a client's name, and of its library's. CLIENT LIST shows those of all clients in one answer.
+const LONGEST_NAME: usize = 1024;
+
+/// A name as it is kept. Names are shown in lines of words, so they hold neither spaces nor control characters.
+pub fn printable(raw: &[u8], what: &str) -> ArgResult<Bytes> {
+    if raw.len() > LONGEST_NAME {
+        let len = raw.len();
+        return Err(ReplyError::of(format!(
+            "ERR {what} cannot be longer than {LONGEST_NAME} bytes: this has {len}"
+        )));
+    }
+    if raw.iter().all(u8::is_ascii_graphic) {
+        return Ok(Bytes::copy_from_slice(raw));
+    }
+    Err(ReplyError::of(format!("ERR {what} cannot contain spaces, newlines or special characters.")))
+}
+
+fn on_off(args: &mut Args<'_>) -> Result<bool> {
+    match args.next()?.to_ascii_lowercase().as_slice() {
+        b"on" => Ok(true),
+        b"off" => Ok(false),
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+const CLIENT_NO_EVICT: Command = Command::new(
+    Row::new(Group::Connection, "no-evict", 3, "7.0.0")
+        .flags(OPEN.or(Flags::ADMIN))
+        .syntax("<enabled: ON | OFF>")
+        .summary("Protects this connection from being closed for its memory."),
+    handler!(no_evict),
+);
+
+async fn no_evict(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    cx.client.no_evict = on_off(&mut args)?;
+    cx.client.publish();
+    Ok(Reply::Ok)
+}
+
+const CLIENT_NO_TOUCH: Command = Command::new(
+    Row::new(Group::Connection, "no-touch", 3, "7.2.0")
+        .flags(OPEN)
+        .syntax("<enabled: ON | OFF>")
+        .summary("Keeps this connection's reads from counting as uses of a key."),
+    handler!(no_touch),
+);
+
+async fn no_touch(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    cx.client.no_touch = on_off(&mut args)?;
+    cx.client.publish();
+    Ok(Reply::Ok)
+}
+
+const CLIENT_REPLY: Command = Command::new(
+    Row::new(Group::Connection, "reply", 3, "3.2.0")
+        .flags(OPEN)
+        .syntax("<action: ON | OFF | SKIP>")
+        .summary("Says whether this connection gets replies.")
+        .effect(Effect::Mutes),
+    handler!(reply),
+);
+
+/// OFF and SKIP are not answered themselves.
+async fn reply(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let mode = args.next()?;
+    let was_off = cx.client.reply == ReplyMode::Off;
+    match mode.to_ascii_lowercase().as_slice() {
+        b"on" => {
+            cx.client.reply = ReplyMode::On;
+            return Ok(Reply::Ok);
+        }
+        b"off" => cx.client.reply = ReplyMode::Off,
+        b"skip" if was_off => {}
+        b"skip" => cx.client.reply = ReplyMode::SkipNext,
+        _ => return Err(SYNTAX.into()),
+    }
+    Ok(Reply::None)
+}
+
+const CLIENT_INFO: Command = Command::new(
+    Row::new(Group::Connection, "info", 2, "6.2.0")
+        .flags(OPEN)
+        .summary("Returns this connection's line of CLIENT LIST.")
+        .tips(&["nondeterministic_output"]),
+    handler!(info),
+);
+
+async fn info(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let line = line(cx, &cx.client.handle);
+    Ok(Reply::Verbatim(Bytes::from(line)))
+}
+
+fn line(cx: &Cx<'_>, client: &ClientHandle) -> String {
+    client.line(cx.server.env.clock.monotonic(), &cx.server.telemetry) + "\n"
+}
+
+/// Steps of work ([`Pace`]) that a line of CLIENT LIST takes.
+const LINE: usize = 1 << 10;
+/// ... and finding a client by its id.
+const FOUND: usize = 1 << 6;
+
+const CLIENT_LIST: Command = Command::new(
+    Row::new(Group::Connection, "list", -2, "2.4.0")
+        .flags(OPEN.or(Flags::ADMIN))
+        .syntax("[TYPE <client-type: NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]")
+        .summary("Describes connections, a line each.")
+        .categories(&["dangerous"])
+        .tips(&["nondeterministic_output"]),
+    handler!(list),
+);
+
+async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (mut clients, mut pace) = (cx.server.clients.all(), Pace::default());
+    if args.keyword("TYPE") {
+        let raw = args.next()?;
+        args.end()?;
+        let kind = Kind::parse(raw)?;
+        clients.retain(|c| kind.is(c));
+    } else if args.keyword("ID") {
+        clients.clear();
+        for id in ids(&mut args)? {
+            clients.extend(cx.server.clients.get(id));
+            pace.spend(FOUND).await;
+        }
+    }
+    args.end()?;
+    let mut lines = String::new();
+    for client in clients {
+        lines += &line(cx, &client);
+        pace.spend(LINE).await;
+    }
+    Ok(Reply::Verbatim(Bytes::from(lines)))
+}
+
+/// One or more ids, to the end. Nobody has one below 1.
+fn ids(args: &mut Args<'_>) -> Result<Vec<u64>> {
+    let mut ids = vec![one_id(args)?];
+    while !args.is_empty() {
+        ids.push(one_id(args)?);
+    }
+    Ok(ids)
+}
+
+fn one_id(args: &mut Args<'_>) -> Result<u64> {
+    let id = parse_i64(args.next()?).ok_or(ReplyError::new("ERR Invalid client ID"))?;
+    Ok(u64::try_from(id).unwrap_or_default())
+}
+
+/// Classes of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Neither of the others.
+    Normal,
+    /// Subscribed.
+    Pubsub,
+    /// Masters and replicas: there are none.
+    Replication,
+}
+
+impl Kind {
+    /// From its name in any case.
+    pub(super) fn parse(raw: &[u8]) -> Result<Self> {
+        match raw.to_ascii_lowercase().as_slice() {
+            b"normal" => Ok(Kind::Normal),
+            b"pubsub" => Ok(Kind::Pubsub),
+            b"master" | b"slave" | b"replica" => Ok(Kind::Replication),
+            _ => {
+                let raw = quoted(raw);
+                Err(ReplyError::of(format!("ERR Unknown client type '{raw}'")).into())
+            }
+        }
+    }
+    /// Whether `client` is one.
+    pub(super) fn is(self, client: &ClientHandle) -> bool {
+        self == if client.is_subscribed() { Kind::Pubsub } else { Kind::Normal }
+    }
+}
+
+const CLIENT_GETREDIR: Command = Command::new(
+    Row::new(Group::Connection, "getredir", 2, "6.0.0").flags(OPEN).summary(
+        "Returns where invalidations go: the number of a connection, 0 for this one, -1 where \
+             tracking is off.",
+    ),
+    handler!(getredir),
+);
+
+async fn getredir(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(cx.client.handle.redirect()))
+}
+
+const CLIENT_TRACKINGINFO: Command = Command::new(
+    Row::new(Group::Connection, "trackinginfo", 2, "6.2.0")
+        .flags(OPEN)
+        .summary("Returns how this connection tracks keys."),
+    handler!(trackinginfo),
+);
+
+async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    let (mode, handle) = (cx.client.tracking, &cx.client.handle);
+    let (optin, optout) = (mode.choice == Choice::OptIn, mode.choice == Choice::OptOut);
+    let flags = [
+        (!mode.on, "off"),
+        (mode.on, "on"),
+        (mode.bcast, "bcast"),
+        (optin, "optin"),
+        (optin && mode.caching, "caching-yes"),
+        (optout, "optout"),
+        (optout && mode.caching, "caching-no"),
+        (mode.noloop, "noloop"),
+        (handle.is_broken(), "broken_redirect"),
+    ];
+    let set = flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| Reply::bulk_static(name));
+    Ok(Reply::Map(vec![
+        (Reply::bulk_static("flags"), Reply::Set(set.collect())),
+        (Reply::bulk_static("redirect"), Reply::Int(handle.redirect())),
+        (
+            Reply::bulk_static("prefixes"),
+            Reply::bulks(cx.server.tracking.prefixes(cx.client.id).iter().cloned()),
+        ),
+    ]))
+}
+
+const CLIENT_UNBLOCK: Command = Command::new(
+    Row::new(Group::Connection, "unblock", -3, "5.0.0")
+        .flags(OPEN.or(Flags::ADMIN))
+        .syntax("client-id [unblock-type: TIMEOUT | ERROR]")
+        .summary("Ends a blocking command of another connection. There are none, so it finds none."),
+    handler!(unblock),
+);
+
+async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    if args.len() > 2 {
+        return Err(args.no_such_form().into());
+    }
+    // The reason is judged first.
+    let mut id = args;
+    args.next()?;
+    if !args.is_empty() && !args.keyword("TIMEOUT") && !args.keyword("ERROR") {
+        return Err(ReplyError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR").into());
+    }
+    id.int()?;
+    Ok(Reply::Int(0))
+}

@@ -1,0 +1,207 @@
+//! DUMP and RESTORE: values that move between this server and Redis.
+//!
+//! A payload of Redis 7.0 and later restores here, and ours there. What is broken, or of a type that is neither string
+//! nor set, is refused before anything is written. Idle times and frequencies are read and forgotten: none are kept.
+
+use crate::commands::args::{ArgResult, Args};
+use crate::commands::binding::Command;
+use crate::commands::cx::Cx;
+use crate::config::Events;
+use crate::error::{ReplyError, Result, SYNTAX, StoreError};
+use crate::handler;
+use crate::keyspace::Scope;
+use crate::keyspace::record::{SetRep, Str, Value};
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
+use crate::spec::{Flags, Group, KEY_RO, KeySpec, Makes, Row, one};
+use crate::store::Read;
+use crate::types::dump::{self, Dumped, Refused};
+use crate::types::object::{self, Slot};
+use crate::types::staged::{self, Object};
+use crate::types::{set, string};
+
+const RESTORED: &[KeySpec] = &[one(&["OW", "update"])];
+const OPTIONS: &str = "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]";
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
+
+const DUMP: Command = Command::new(
+    Row::new(Group::Generic, "dump", 2, "2.6.0")
+        .flags(Flags::READONLY)
+        .keys(KEY_RO)
+        .syntax("key")
+        .summary("Returns a value in the form that RESTORE takes, here and in Redis.")
+        .tips(&["nondeterministic_output"]),
+    handler!(dump),
+);
+
+async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let s = cx.scope()?;
+    let slot = cx.look_up(&s, args.next()?).await?;
+    let payload = match slot.record().map(|record| &record.value) {
+        None => return Ok(Reply::Nil),
+        Some(Value::Str(value)) => return cx.dumped(&s, &slot, value).await,
+        Some(Value::Set(rep @ SetRep::Intset(_))) => dump::of_integers(&set::members(&s, Some(rep)).await?),
+        Some(Value::Set(rep)) => dump::of_set(&set::members(&s, Some(rep)).await?),
+    };
+    Ok(Reply::Bulk(payload.into()))
+}
+
+#[derive(Debug, Default)]
+struct Options {
+    replace: bool,
+    absolute: bool,
+    idle: bool,
+    frequency: bool,
+}
+
+impl Options {
+    fn parse(mut args: Args<'_>) -> ArgResult<Self> {
+        let mut options = Options::default();
+        while !args.is_empty() {
+            let followed = args.len() > 1;
+            if args.keyword("REPLACE") {
+                options.replace = true;
+            } else if args.keyword("ABSTTL") {
+                options.absolute = true;
+            } else if followed && !options.frequency && args.keyword("IDLETIME") {
+                options.idle = true;
+                if args.int()? < 0 {
+                    return Err(ReplyError::new("ERR Invalid IDLETIME value, must be >= 0"));
+                }
+            } else if followed && !options.idle && args.keyword("FREQ") {
+                options.frequency = true;
+                if !(0..=255).contains(&args.int()?) {
+                    return Err(ReplyError::new("ERR Invalid FREQ value, must be >= 0 and <= 255"));
+                }
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
+const RESTORE: Command = Command::new(
+    Row::new(Group::Generic, "restore", -4, "2.6.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM))
+        .keys(RESTORED)
+        .syntax(OPTIONS)
+        .summary("Creates a key from what DUMP has returned, here or in Redis.")
+        .makes(Makes::Restored)
+        .categories(&["dangerous"]),
+    handler!(restore),
+);
+
+const RESTORE_ASKING: Command = Command::new(
+    Row::new(Group::Server, "restore-asking", -4, "3.0.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::ASKING))
+        .keys(RESTORED)
+        .syntax(OPTIONS)
+        .summary("RESTORE as tools that move slots of a Redis cluster send it.")
+        .makes(Makes::Restored)
+        .for_systems()
+        .categories(&["keyspace", "dangerous"]),
+    handler!(restore),
+);
+
+async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (key, ttl, payload) = (args.next()?, args.next()?, args.next()?);
+    let options = Options::parse(args)?;
+    let s = cx.scope()?;
+    let mut slot = object::open(&s, key, Read::Serializable).await?;
+    if slot.exists() && !options.replace {
+        return Err(ReplyError::new("BUSYKEY Target key name already exists.").into());
+    }
+    let expire_at = life(ttl, options.absolute, cx.now)?;
+    let value = restored(cx, payload).await?;
+    object::check_name(key)?;
+    if expire_at.is_some_and(|at| at <= cx.now) {
+        object::delete(&s, &mut slot)?;
+        return Ok(Reply::Ok);
+    }
+    if slot.exists() {
+        // As Redis, so that the key counts as new.
+        object::remove(&s, &mut slot)?;
+    }
+    match value {
+        Restored::Built(built) => put_built(&s, &mut slot, payload, built, expire_at).await?,
+        Restored::Read(value) => put(&s, &mut slot, value, expire_at).await?,
+    }
+    s.tell(Events::GENERIC, "restore", key);
+    Ok(Reply::Ok)
+}
+
+/// When the key expires, in ms since the epoch; 0 stands for never. A sum that a C `long long` cannot hold is past, as
+/// in Redis.
+fn life(raw: &[u8], absolute: bool, now: u64) -> ArgResult<Option<u64>> {
+    let ttl = parse_i64(raw).ok_or(crate::error::NOT_INTEGER)?;
+    if ttl < 0 {
+        return Err(ReplyError::new("ERR Invalid TTL value, must be >= 0"));
+    }
+    let at = if absolute { ttl } else { ttl.wrapping_add(now as i64) };
+    Ok((ttl > 0).then(|| u64::try_from(at).unwrap_or(0)))
+}
+
+/// What a payload is.
+enum Restored<'a> {
+    Read(Dumped),
+    /// It exceeds a transaction; it was found sound when it was built.
+    Built(&'a Object),
+}
+
+async fn restored<'a>(cx: &'a Cx<'_>, payload: &[u8]) -> Result<Restored<'a>> {
+    if let Some(built) = staged::result(cx.staged) {
+        return Ok(Restored::Built(built));
+    }
+    let (weight, longest) = (dump::weight(payload), cx.server.config.get().proto_max_bulk_len);
+    cx.light(weight)?;
+    if dump::is_string(payload) && weight > string::DIRECT_MAX as u64 {
+        // What is sound was to be built.
+        dump::scan(payload, longest).await.map_err(refused)?;
+        return Err(StoreError::TooLarge.into());
+    }
+    Ok(Restored::Read(dump::decode(payload, longest).await.map_err(refused)?))
+}
+
+fn refused(refused: Refused) -> ReplyError {
+    match refused {
+        Refused::Checksum => ReplyError::new("ERR DUMP payload version or checksum are wrong"),
+        Refused::Format => ReplyError::new("ERR Bad data format"),
+        Refused::Type(kind) => ReplyError::of(format!(
+            "ERR the payload holds a value of RDB type {kind}: this server has strings and sets only"
+        )),
+    }
+}
+
+async fn put(s: &Scope<'_>, slot: &mut Slot, value: Dumped, expire_at: Option<u64>) -> Result<()> {
+    match value {
+        Dumped::Str(bytes) => string::write(s, &[], slot, &bytes, expire_at).await,
+        Dumped::Set(members) => {
+            object::remove(s, slot)?;
+            set::add(s, slot, &members).await?;
+            match expire_at {
+                Some(_) => object::set_expiry(s, slot, expire_at),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// As [`put`], for what was built because it exceeds a transaction.
+async fn put_built(
+    s: &Scope<'_>,
+    slot: &mut Slot,
+    payload: &[u8],
+    built: &Object,
+    expire_at: Option<u64>,
+) -> Result<()> {
+    built.take(s, s).await?;
+    let value = if dump::is_string(payload) {
+        Value::Str(Str::Pieces { oid: built.oid(), len: built.len() })
+    } else {
+        Value::Set(SetRep::Chunked(built.oid()))
+    };
+    object::put(s, slot, value, expire_at)
+}

@@ -1,0 +1,156 @@
+//! OBJECT: how Redis would store a value.
+//!
+//! Derived from the value, except for short strings that APPEND, SETRANGE or INCRBYFLOAT left ([`Str::Made`]). What Redis
+//! knows and Tern does not: the copy of a small integer is not shared with others (REFCOUNT).
+
+use crate::commands::args::Args;
+use crate::commands::binding::Command;
+use crate::commands::cx::Cx;
+use crate::error::{ReplyError, Result};
+use crate::handler;
+use crate::keyspace::record::{SetRep, Str, Value};
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
+
+const OF_KEY: &[KeySpec] =
+    &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
+
+/// Longest string that Redis keeps in one allocation with its header.
+const EMBSTR_MAX: usize = 44;
+/// Longest text that Redis tries to read as an integer.
+const INT_MAX: usize = 20;
+/// Redis shares the integers below, and answers `INT_MAX` references for them.
+const SHARED_INTS: std::ops::Range<i64> = 0..10_000;
+
+/// The container.
+pub const COMMANDS: &[Command] = &[OBJECT];
+
+const SUBS: &[Command] = &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT];
+
+const OBJECT: Command = Command::container(
+    Row::new(Group::Generic, "object", -2, "2.2.3").summary("Looks at how values are stored."),
+    SUBS,
+);
+
+/// The value under the key; None answers nil.
+async fn value(cx: &Cx<'_>, mut args: Args<'_>) -> Result<Option<Value>> {
+    let slot = cx.look_at(&cx.scope()?, args.next()?).await?;
+    Ok(slot.record().map(|r| r.value.clone()))
+}
+
+const OBJECT_ENCODING: Command = Command::new(
+    Row::new(Group::Generic, "encoding", 3, "2.2.3")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key")
+        .summary("Returns how a value is stored, in Redis' words.")
+        .tips(&["nondeterministic_output"]),
+    handler!(encoding),
+);
+
+async fn encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let value = value(cx, args).await?;
+    Ok(value.map_or(Reply::Nil, |v| Reply::bulk_static(encoding_of(&v))))
+}
+
+/// The encoding in Redis' words.
+pub(in crate::commands) fn encoding_of(value: &Value) -> &'static str {
+    match value {
+        Value::Str(Str::Inline(b)) if as_int(b).is_some() => "int",
+        Value::Str(Str::Inline(b) | Str::Made { bytes: b, raw: false }) if b.len() <= EMBSTR_MAX => "embstr",
+        Value::Str(_) => "raw",
+        Value::Set(SetRep::Listpack(_)) => "listpack",
+        Value::Set(SetRep::Intset(_)) => "intset",
+        Value::Set(SetRep::Chunked(_)) => "hashtable",
+    }
+}
+
+fn as_int(raw: &[u8]) -> Option<i64> {
+    (raw.len() <= INT_MAX).then(|| parse_i64(raw))?
+}
+
+const OBJECT_REFCOUNT: Command = Command::new(
+    Row::new(Group::Generic, "refcount", 3, "2.2.3")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key")
+        .summary("Returns the number of references to a value.")
+        .tips(&["nondeterministic_output"]),
+    handler!(refcount),
+);
+
+async fn refcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    Ok(match value(cx, args).await? {
+        None => Reply::Nil,
+        Some(Value::Str(Str::Inline(b))) if as_int(&b).is_some_and(|n| SHARED_INTS.contains(&n)) => {
+            Reply::Int(i64::from(i32::MAX))
+        }
+        Some(_) => Reply::Int(1),
+    })
+}
+
+const OBJECT_IDLETIME: Command = Command::new(
+    Row::new(Group::Generic, "idletime", 3, "2.2.3")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key")
+        .summary("Access times are not kept: always 0.")
+        .tips(&["nondeterministic_output"]),
+    handler!(idletime),
+);
+
+async fn idletime(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    Ok(value(cx, args).await?.map_or(Reply::Nil, |_| Reply::Int(0)))
+}
+
+const OBJECT_FREQ: Command = Command::new(
+    Row::new(Group::Generic, "freq", 3, "4.0.0")
+        .flags(Flags::READONLY)
+        .keys(OF_KEY)
+        .syntax("key")
+        .summary("Access frequencies are not kept: an error.")
+        .tips(&["nondeterministic_output"]),
+    handler!(freq),
+);
+
+async fn freq(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    match value(cx, args).await? {
+        None => Ok(Reply::Nil),
+        Some(_) => Err(NO_LFU.into()),
+    }
+}
+
+const NO_LFU: ReplyError = ReplyError::new(
+    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+     between policies at runtime LRU and LFU data will take some time to adjust.",
+);
+
+const OBJECT_HELP: Command = Command::new(
+    Row::new(Group::Generic, "help", 2, "6.2.0")
+        .flags(Flags::LOADING.or(Flags::STALE))
+        .summary("Lists the subcommands."),
+    handler!(help),
+);
+
+async fn help(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Array(HELP.iter().map(|line| Reply::Simple((*line).into())).collect()))
+}
+
+const HELP: &[&str] = &[
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return the access frequency index of the <key>. The returned integer is",
+    "    proportional to the logarithm of the recent access frequency of the key.",
+    "IDLETIME <key>",
+    "    Return the idle time of the <key>, that is the approximated number of",
+    "    seconds elapsed since the last access to the key.",
+    "REFCOUNT <key>",
+    "    Return the number of references of the value associated with the specified",
+    "    <key>.",
+    "HELP",
+    "    Prints this help.",
+];

@@ -1,0 +1,375 @@
+//! SORT and SORT_RO of sets: by number, by bytes, by what other keys hold.
+//!
+//! STORE is refused: what it makes is a list. `->` in a pattern names a field of a hash, and there are none, so such a
+//! weight or value is missing. Bytes are compared as they are, in no language's order.
+
+use crate::commands::args::{ArgResult, Args};
+use crate::commands::binding::Command;
+use crate::commands::cx::Cx;
+use crate::commands::float;
+use crate::error::{ReplyError, Result, SYNTAX};
+use crate::handler;
+use crate::keyspace::Scope;
+use crate::keyspace::keys::MAX_REDIS_KEY;
+use crate::server::reply::Reply;
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
+use crate::types::object::Slot;
+use crate::types::{set, string};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering as AtomicOrdering};
+use tokio::task::yield_now;
+
+const SORTED: KeySpec = one(&["RO", "access"]);
+const PATTERNS: KeySpec = KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Unknown };
+const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: FindKeys::Stored };
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] = &[SORT, SORT_RO];
+
+const NO_LISTS: ReplyError =
+    ReplyError::new("ERR SORT with STORE makes a list: this server has strings and sets only");
+const TOO_MANY: ReplyError = ReplyError::new(
+    "ERR what GET names for all members would take more memory than proto-max-bulk-len: ask for fewer",
+);
+const TOO_MUCH: ReplyError =
+    ReplyError::new("ERR the strings that BY names are longer together than proto-max-bulk-len");
+const NO_NUMBER: ReplyError = ReplyError::new("ERR One or more scores can't be converted into double");
+const NO_BY: ReplyError =
+    ReplyError::new("ERR BY option of SORT denied due to insufficient ACL permissions.");
+const NO_GET: ReplyError =
+    ReplyError::new("ERR GET option of SORT denied due to insufficient ACL permissions.");
+/// Elements that are sorted, or merged, before others have their turn: about a millisecond.
+const STEP: usize = 2048;
+/// Bytes of a pattern that may name a key, with the field behind it.
+const LONGEST_PATTERN: usize = 2 * MAX_REDIS_KEY;
+/// Keys read at once.
+const AT_ONCE: usize = 256;
+
+#[derive(Debug, Default)]
+struct Options<'a> {
+    by: Option<&'a Bytes>,
+    /// BY with a pattern that names no key of a member.
+    unsorted: bool,
+    descending: bool,
+    alpha: bool,
+    limit: Option<(i64, i64)>,
+    get: Vec<&'a Bytes>,
+    store: bool,
+}
+
+impl<'a> Options<'a> {
+    fn parse(mut args: Args<'a>, may_store: bool) -> ArgResult<Self> {
+        let mut options = Options::default();
+        while !args.is_empty() {
+            let followed = args.len() - 1;
+            if args.keyword("ASC") {
+                options.descending = false;
+            } else if args.keyword("DESC") {
+                options.descending = true;
+            } else if args.keyword("ALPHA") {
+                options.alpha = true;
+            } else if followed >= 2 && args.keyword("LIMIT") {
+                options.limit = Some((args.int()?, args.int()?));
+            } else if followed >= 1 && may_store && args.keyword("STORE") {
+                args.next()?;
+                options.store = true;
+            } else if followed >= 1 && args.keyword("BY") {
+                let pattern = args.next()?;
+                options.by = Some(pattern);
+                options.unsorted |= !pattern.contains(&b'*');
+            } else if followed >= 1 && args.keyword("GET") {
+                options.get.push(args.next()?);
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+
+    /// The part of `all` that LIMIT asks for.
+    fn limited<'m, T>(&self, all: &'m [T]) -> &'m [T] {
+        let (offset, count) = self.limit.unwrap_or((0, -1));
+        let rest = all.get(offset.clamp(0, all.len() as i64) as usize..).unwrap_or_default();
+        let count = usize::try_from(count).unwrap_or(rest.len()).min(rest.len());
+        rest.get(..count).unwrap_or_default()
+    }
+}
+
+const SORT: Command = Command::new(
+    Row::new(Group::Generic, "sort", -2, "1.0.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::MOVABLEKEYS).or(Flags::HEAVY))
+        .keys(&[SORTED, PATTERNS, STORED])
+        .syntax(
+            "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
+             [order: ASC | DESC] [sorting: ALPHA] [STORE destination]",
+        )
+        .summary("Returns the members of a set in order. STORE, which makes a list, is refused.")
+        .categories(&["set", "sortedset", "list", "dangerous"]),
+    handler!(sort),
+);
+
+async fn sort(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    sorted(cx, args, true).await
+}
+
+const SORT_RO: Command = Command::new(
+    Row::new(Group::Generic, "sort_ro", -2, "7.0.0")
+        .flags(Flags::READONLY.or(Flags::MOVABLEKEYS).or(Flags::HEAVY))
+        .keys(&[SORTED, PATTERNS])
+        .syntax(
+            "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
+             [order: ASC | DESC] [sorting: ALPHA]",
+        )
+        .summary("Returns the members of a set in order.")
+        .categories(&["set", "sortedset", "list", "dangerous"]),
+    handler!(sort_ro),
+);
+
+async fn sort_ro(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    sorted(cx, args, false).await
+}
+
+async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Reply> {
+    let key = args.next()?;
+    let options = Options::parse(args, may_store)?;
+    check_patterns(cx, &options, if may_store { "sort" } else { "sort_ro" })?;
+    let s = cx.scope()?;
+    let slot = cx.look_up(&s, key).await?;
+    let rep = slot.set()?;
+    if options.store {
+        return Err(NO_LISTS.into());
+    }
+    let mut members = set::members(&s, rep).await?;
+    if !options.unsorted {
+        members = in_order(cx, &s, members, &options).await?;
+    }
+    let members = options.limited(&members);
+    if options.get.is_empty() {
+        return Ok(Reply::bulks(members.iter().cloned()));
+    }
+    let count = members.len().saturating_mul(options.get.len());
+    if count.saturating_mul(size_of::<Reply>()) > cx.server.config.get().proto_max_bulk_len {
+        return Err(TOO_MANY.into());
+    }
+    let mut found = Vec::with_capacity(count);
+    let gets = options.get.as_slice();
+    for some in members.chunks((AT_ONCE / gets.len()).max(1)) {
+        for gets in gets.chunks(AT_ONCE) {
+            let wanted: Vec<_> = some.iter().flat_map(|m| gets.iter().map(move |get| (*get, m))).collect();
+            found.extend(try_join_all(wanted.iter().map(|(pattern, m)| got(cx, &s, pattern, m))).await?);
+        }
+    }
+    Ok(Reply::Array(found))
+}
+
+/// BY and GET may name any key, so they need the right to read all.
+fn check_patterns(cx: &Cx<'_>, options: &Options<'_>, name: &str) -> ArgResult<()> {
+    let by = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
+    let user = cx.server.acl.get(&cx.client.user);
+    let may = || {
+        cx.server
+            .table
+            .lookup(name.as_bytes())
+            .is_some_and(|row| user.is_some_and(|u| u.reads_all_keys(row, 1)))
+    };
+    match () {
+        () if !by && options.get.is_empty() || may() => Ok(()),
+        () if by => Err(NO_BY),
+        () => Err(NO_GET),
+    }
+}
+
+async fn in_order(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    members: Vec<Bytes>,
+    options: &Options<'_>,
+) -> Result<Vec<Bytes>> {
+    let turn = |order: Ordering| if options.descending { order.reverse() } else { order };
+    let weights = match options.by {
+        Some(by) => values(cx, s, &members.iter().map(|m| (by, m)).collect::<Vec<_>>()).await?,
+        None if options.alpha => return Ok(in_steps(members, |a, b| turn(a.cmp(b))).await),
+        None => members.iter().cloned().map(Some).collect(),
+    };
+    if options.alpha {
+        let all = weights.into_iter().zip(members).collect();
+        return Ok(firsts(in_steps(all, |(a, _): &(Option<Bytes>, _), (b, _)| turn(a.cmp(b))).await));
+    }
+    let mut all = Vec::with_capacity(members.len());
+    for (weight, member) in weights.into_iter().zip(members) {
+        all.push((weight.map_or(Some(0.0), |raw| score(&raw)).ok_or(NO_NUMBER)?, member));
+        if all.len().is_multiple_of(STEP) {
+            yield_now().await;
+        }
+    }
+    let order = |(x, a): &(f64, Bytes), (y, b): &(f64, Bytes)| {
+        turn(x.partial_cmp(y).unwrap_or(Ordering::Equal).then_with(|| a.cmp(b)))
+    };
+    Ok(firsts(in_steps(all, order).await))
+}
+
+fn firsts<W>(all: Vec<(W, Bytes)>) -> Vec<Bytes> {
+    all.into_iter().map(|(_, member)| member).collect()
+}
+
+/// Sorts, and lets others have their turn every [`STEP`] elements. Equal ones keep their order.
+async fn in_steps<T>(all: Vec<T>, order: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    let (mut rest, mut runs) = (all.into_iter(), Vec::new());
+    while rest.len() > 0 {
+        let mut run: Vec<T> = rest.by_ref().take(STEP).collect();
+        run.sort_by(&order);
+        runs.push(run);
+        yield_now().await;
+    }
+    while runs.len() > 1 {
+        let mut round = runs.into_iter();
+        let mut longer = Vec::with_capacity(round.len().div_ceil(2));
+        while let Some(first) = round.next() {
+            longer.push(match round.next() {
+                Some(second) => merged(first, second, &order).await,
+                None => first,
+            });
+        }
+        runs = longer;
+    }
+    runs.pop().unwrap_or_default()
+}
+
+async fn merged<T>(a: Vec<T>, b: Vec<T>, order: &impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    let mut all = Vec::with_capacity(a.len() + b.len());
+    let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        all.extend(if order(x, y) == Ordering::Greater { b.next() } else { a.next() });
+        if all.len().is_multiple_of(STEP) {
+            yield_now().await;
+        }
+    }
+    all.extend(a);
+    all.extend(b);
+    all
+}
+
+/// What C's `strtod` makes of a text up to its first zero byte, if all of it is a number that a double holds.
+fn score(raw: &[u8]) -> Option<f64> {
+    let text = raw.split(|b| *b == 0).next()?.trim_ascii_start();
+    if text.is_empty() {
+        return (raw.first().is_none_or(|b| *b == 0)).then_some(0.0);
+    }
+    let (sign, unsigned) = match text {
+        [b'-', rest @ ..] => (-1.0, rest),
+        [b'+', rest @ ..] => (1.0, rest),
+        rest => (1.0, rest),
+    };
+    if let [b'0', b'x' | b'X', hex @ ..] = unsigned {
+        return float::parse_hex_double(hex).map(|number| sign * number);
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    let number: f64 = text.parse().ok()?;
+    let named = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
+    (!number.is_nan() && (number.is_finite() || named)).then_some(number)
+}
+
+/// What BY names for the members. All of it is held, so it is bounded.
+async fn values(cx: &Cx<'_>, s: &Scope<'_>, wanted: &[(&Bytes, &Bytes)]) -> Result<Vec<Option<Bytes>>> {
+    let mut found = Vec::with_capacity(wanted.len());
+    let bytes = AtomicUsize::new(0);
+    for some in wanted.chunks(AT_ONCE) {
+        let some = some.iter().map(|(pattern, member)| value(cx, s, pattern, member, &bytes));
+        found.extend(try_join_all(some).await?);
+    }
+    Ok(found)
+}
+
+/// `bytes`: of all strings so far.
+async fn value(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    pattern: &Bytes,
+    member: &Bytes,
+    bytes: &AtomicUsize,
+) -> Result<Option<Bytes>> {
+    if pattern.as_ref() == b"#" {
+        return Ok(Some(member.clone()));
+    }
+    let Some(slot) = named(cx, s, pattern, member).await? else { return Ok(None) };
+    let Ok(Some(value)) = slot.string() else { return Ok(None) };
+    let len = string::len(value) as usize;
+    if bytes.fetch_add(len, AtomicOrdering::Relaxed) + len > cx.server.config.get().proto_max_bulk_len {
+        return Err(TOO_MUCH.into());
+    }
+    string::read(s, value).await.map(Some)
+}
+
+/// What GET names for a member.
+async fn got(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Reply> {
+    if pattern.as_ref() == b"#" {
+        return Ok(Reply::Bulk(member.clone()));
+    }
+    match named(cx, s, pattern, member).await? {
+        Some(slot) if slot.string().is_ok() => cx.bulk(s, &slot).await,
+        _ => Ok(Reply::Nil),
+    }
+}
+
+/// The key that the pattern is with the member in the place of its first `*`. None where it has none, or names a field.
+async fn named(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Option<Slot>> {
+    // No key has such a name, and to look through the pattern for each member would take long.
+    if pattern.len() > LONGEST_PATTERN {
+        return Ok(None);
+    }
+    let Some((before, after)) =
+        pattern.iter().position(|b| *b == b'*').and_then(|at| pattern.split_at_checked(at))
+    else {
+        return Ok(None);
+    };
+    let after = after.get(1..).unwrap_or_default();
+    let arrow = after.windows(2).position(|two| two == b"->").filter(|at| at + 2 < after.len());
+    let name = after.get(..arrow.unwrap_or(after.len())).unwrap_or_default();
+    let slot = cx.look_up(s, &Bytes::from([before, member, name].concat())).await?;
+    Ok(Some(slot).filter(|_| arrow.is_none()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn steps_sort_as_one_sort_does() {
+        for len in [0, 1, 2, STEP - 1, STEP, STEP + 1, 3 * STEP, 7 * STEP + 5, 8 * STEP] {
+            // Equal ones keep their order.
+            let all: Vec<(usize, usize)> = (0..len).map(|n| (n * 7_919 % 1009, n)).collect();
+            let mut want = all.clone();
+            want.sort_by(|(a, _), (b, _)| b.cmp(a));
+            assert!(in_steps(all, |(a, _), (b, _)| b.cmp(a)).await == want, "{len}");
+        }
+    }
+
+    #[test]
+    fn scores_are_read_as_c_does() {
+        for (raw, number) in
+            [("", 0.0), ("1", 1.0), (" 7", 7.0), ("-1.5e2", -150.0), ("+3", 3.0), ("inf", f64::INFINITY)]
+        {
+            assert_eq!(score(raw.as_bytes()), Some(number), "{raw}");
+        }
+        for (raw, number) in [("0x10", 16.0), (" -0X1p-1", -0.5), ("+0x.8", 0.5), ("0x0", 0.0)] {
+            assert_eq!(score(raw.as_bytes()), Some(number), "{raw}");
+        }
+        for raw in ["a", "1 ", "nan", "1e400", "1x", " ", "0x", "0xg", "0x1p", "0x1p9999", "--0x1"] {
+            assert_eq!(score(raw.as_bytes()), None, "{raw}");
+        }
+        assert_eq!(score(b"\x00abc"), Some(0.0));
+    }
+
+    #[test]
+    fn limits() {
+        let of = |limit| Options { limit, ..Options::default() }.limited(&[1, 2, 3]).to_vec();
+        assert_eq!(of(None), [1, 2, 3]);
+        assert_eq!(of(Some((1, 1))), [2]);
+        assert_eq!(of(Some((-5, 2))), [1, 2]);
+        assert_eq!(of(Some((1, -1))), [2, 3]);
+        assert_eq!(of(Some((9, 9))), [] as [i32; 0]);
+        assert_eq!(of(Some((0, 0))), [] as [i32; 0]);
+    }
+}

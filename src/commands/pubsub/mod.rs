@@ -1,0 +1,234 @@
+//! Publish and subscribe. The session runs what subscribes (`session/subscriptions.rs`); who hears what is in [`crate::server::subscribers`].
+
+use crate::commands::args::{ArgResult, Args};
+use crate::commands::binding::{Command, Run, SessionOp};
+use crate::commands::cx::Cx;
+use crate::error::{ReplyError, Result};
+use crate::keyspace::messages::Message;
+use crate::server::glob::{Case, Glob};
+use crate::server::pace::Pace;
+use crate::server::reply::Reply;
+use crate::server::subscribers::Kind;
+use crate::spec::{Channels, FindKeys, Flags, Group, KeySpec, Row, one};
+use crate::{handler, help};
+use bytes::Bytes;
+
+const TOO_LONG: ReplyError =
+    ReplyError::new("ERR the pattern has more than 262144 wildcards and classes: use fewer");
+
+const ASKS: Flags = Flags::PUBSUB.or(Flags::LOADING).or(Flags::STALE);
+const SUBSCRIBES: Flags = ASKS.or(Flags::NOSCRIPT).or(Flags::WHILE_SUBSCRIBED);
+const PUBLISHES: Flags = ASKS.or(Flags::FAST).or(Flags::TELLS);
+
+/// Redis Cluster finds a shard channel's node as a key's.
+const SHARD: &[KeySpec] = &[one(&["not_key"])];
+const SHARDS: &[KeySpec] =
+    &[KeySpec { flags: &["not_key"], begin: 1, find: FindKeys::Range { last: -1, step: 1 } }];
+
+/// The commands of this family.
+pub const COMMANDS: &[Command] =
+    &[PSUBSCRIBE, PUBLISH, PUBSUB, PUNSUBSCRIBE, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, UNSUBSCRIBE];
+
+const SUBS: &[Command] = &[
+    PUBSUB_CHANNELS,
+    help!("pubsub", Group::Pubsub, "6.2.0"),
+    PUBSUB_NUMPAT,
+    PUBSUB_NUMSUB,
+    PUBSUB_SHARDCHANNELS,
+    PUBSUB_SHARDNUMSUB,
+];
+
+const PSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "psubscribe", -2, "2.0.0")
+        .flags(SUBSCRIBES)
+        .syntax("pattern [pattern ...]")
+        .summary("Listens to all channels whose names match patterns.")
+        .channels(Channels::Patterns),
+    Run::Session(SessionOp::Subscribe(Kind::Pattern)),
+);
+
+const PUBSUB: Command = Command::container(
+    Row::new(Group::Pubsub, "pubsub", -2, "2.8.0").summary("Looks at this server's channels."),
+    SUBS,
+);
+
+const PUNSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "punsubscribe", -1, "2.0.0")
+        .flags(SUBSCRIBES)
+        .syntax("[pattern [pattern ...]]")
+        .summary("No longer listens to the channels of patterns, or of any pattern."),
+    Run::Session(SessionOp::Unsubscribe(Kind::Pattern)),
+);
+
+const SSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "ssubscribe", -2, "7.0.0")
+        .flags(SUBSCRIBES)
+        .keys(SHARDS)
+        .syntax("shardchannel [shardchannel ...]")
+        .summary("Listens to shard channels.")
+        .channels(Channels::All),
+    Run::Session(SessionOp::Subscribe(Kind::Shard)),
+);
+
+const SUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "subscribe", -2, "2.0.0")
+        .flags(SUBSCRIBES)
+        .syntax("channel [channel ...]")
+        .summary("Listens to channels.")
+        .channels(Channels::All),
+    Run::Session(SessionOp::Subscribe(Kind::Channel)),
+);
+
+const SUNSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "sunsubscribe", -1, "7.0.0")
+        .flags(SUBSCRIBES)
+        .keys(SHARDS)
+        .syntax("[shardchannel [shardchannel ...]]")
+        .summary("No longer listens to shard channels, or to any."),
+    Run::Session(SessionOp::Unsubscribe(Kind::Shard)),
+);
+
+const UNSUBSCRIBE: Command = Command::new(
+    Row::new(Group::Pubsub, "unsubscribe", -1, "2.0.0")
+        .flags(SUBSCRIBES)
+        .syntax("[channel [channel ...]]")
+        .summary("No longer listens to channels, or to any."),
+    Run::Session(SessionOp::Unsubscribe(Kind::Channel)),
+);
+
+const PUBLISH: Command = Command::new(
+    Row::new(Group::Pubsub, "publish", 3, "2.0.0")
+        .flags(PUBLISHES)
+        .syntax("channel message")
+        .summary("Sends a message to those who listen to a channel; counts those of this server.")
+        .channels(Channels::First),
+    handler!(publish),
+);
+
+async fn publish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (channel, payload) = (args.next()?, args.next()?);
+    let [name, payload] = own(channel, payload);
+    cx.outbox.publish(Message::Channel(name, payload));
+    Ok(receivers(cx, Kind::Channel, channel).await)
+}
+
+const SPUBLISH: Command = Command::new(
+    Row::new(Group::Pubsub, "spublish", 3, "7.0.0")
+        .flags(PUBLISHES)
+        .keys(SHARD)
+        .syntax("shardchannel message")
+        .summary("Sends a message to those who listen to a shard channel; counts those of this server.")
+        .channels(Channels::First),
+    handler!(spublish),
+);
+
+async fn spublish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (channel, payload) = (args.next()?, args.next()?);
+    let [name, payload] = own(channel, payload);
+    cx.outbox.publish(Message::Shard(name, payload));
+    Ok(receivers(cx, Kind::Shard, channel).await)
+}
+
+/// Steps of work ([`Pace`]) that a name costs that is counted.
+const NAME: usize = 1 << 6;
+
+/// Bytes that a message may hold of the buffer that its request was read into, beside its own.
+const BUFFER: usize = 64 << 10;
+
+/// A channel and a message that wait for receivers, who may be slow. They are slices of the buffer of a request: short ones are
+/// copied, for they would hold all of it and be counted as little. A long one is most of it.
+fn own(channel: &Bytes, payload: &Bytes) -> [Bytes; 2] {
+    let own = |text: &Bytes, other: &Bytes| {
+        let is_most = text.len() > BUFFER && text.len() >= other.len();
+        if is_most { text.clone() } else { Bytes::copy_from_slice(text) }
+    };
+    [own(channel, payload), own(payload, channel)]
+}
+
+async fn receivers(cx: &Cx<'_>, kind: Kind, channel: &Bytes) -> Reply {
+    Reply::Int(cx.server.subscribers.receivers(kind, channel).await as i64)
+}
+
+const PUBSUB_CHANNELS: Command = Command::new(
+    Row::new(Group::Pubsub, "channels", -2, "2.8.0")
+        .flags(ASKS)
+        .syntax("[pattern]")
+        .summary("Lists the channels that somebody listens to on this server."),
+    handler!(channels),
+);
+
+async fn channels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    list(cx, Kind::Channel, args).await
+}
+
+const PUBSUB_SHARDCHANNELS: Command = Command::new(
+    Row::new(Group::Pubsub, "shardchannels", -2, "7.0.0")
+        .flags(ASKS)
+        .syntax("[pattern]")
+        .summary("Lists the shard channels that somebody listens to on this server."),
+    handler!(shardchannels),
+);
+
+async fn shardchannels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    list(cx, Kind::Shard, args).await
+}
+
+async fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Result<Reply> {
+    let pattern = match args.rest() {
+        [] => None,
+        [pattern] => Some(read_pattern(pattern, &mut Pace::default()).await?),
+        _ => return Err(args.no_such_form().into()),
+    };
+    Ok(Reply::bulks(cx.server.subscribers.matching(kind, pattern.as_ref()).await))
+}
+
+/// A pattern of channels. Their names may have any length.
+pub async fn read_pattern(pattern: &[u8], pace: &mut Pace) -> ArgResult<Glob> {
+    let glob = Glob::read(pattern, Case::Exact, usize::MAX, pace).await;
+    if glob.is_whole() { Ok(glob) } else { Err(TOO_LONG) }
+}
+
+const PUBSUB_NUMSUB: Command = Command::new(
+    Row::new(Group::Pubsub, "numsub", -2, "2.8.0")
+        .flags(ASKS)
+        .syntax("[channel [channel ...]]")
+        .summary("Counts who listens to channels on this server, not by a pattern."),
+    handler!(numsub),
+);
+
+async fn numsub(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    Ok(counts(cx, Kind::Channel, args).await)
+}
+
+const PUBSUB_SHARDNUMSUB: Command = Command::new(
+    Row::new(Group::Pubsub, "shardnumsub", -2, "7.0.0")
+        .flags(ASKS)
+        .syntax("[shardchannel [shardchannel ...]]")
+        .summary("Counts who listens to shard channels on this server."),
+    handler!(shardnumsub),
+);
+
+async fn shardnumsub(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    Ok(counts(cx, Kind::Shard, args).await)
+}
+
+async fn counts(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Reply {
+    let (mut counts, mut pace) = (Vec::with_capacity(args.len() * 2), Pace::default());
+    for name in args.rest() {
+        let count = cx.server.subscribers.count(kind, name);
+        counts.extend([Reply::Bulk(name.clone()), Reply::Int(count as i64)]);
+        pace.spend(NAME).await;
+    }
+    Reply::Array(counts)
+}
+
+const PUBSUB_NUMPAT: Command = Command::new(
+    Row::new(Group::Pubsub, "numpat", 2, "2.8.0")
+        .flags(ASKS)
+        .summary("Counts the patterns that somebody listens to on this server."),
+    handler!(numpat),
+);
+
+async fn numpat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    Ok(Reply::Int(cx.server.subscribers.names(Kind::Pattern) as i64))
+}

@@ -1,0 +1,157 @@
+//! DEBUG: what tests need. Only where `enable-debug-command` allows it, because it can do harm on purpose: see
+//! `session::gate`.
+
+use crate::commands::args::Args;
+use crate::commands::binding::Command;
+use crate::commands::cx::Cx;
+use crate::commands::generic::inspect::encoding_of;
+use crate::commands::server::memory::value_bytes;
+use crate::error::{NO_SUCH_KEY, ReplyError, Result};
+use crate::handler;
+use crate::server::reply::Reply;
+use crate::server::{AfterReply, Protocol};
+use crate::spec::words::parse_i64;
+use crate::spec::{Flags, Group, Row};
+use crate::store::Read;
+use crate::types::object;
+use bytes::Bytes;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The command. As in Redis no container: the command itself says what is wrong with a subcommand.
+pub const COMMANDS: &[Command] = &[DEBUG];
+
+/// Longest DEBUG SLEEP: a typing error must not hold a connection for years.
+const MAX_SLEEP: f64 = 3600.0;
+
+const HELP: &[&str] = &[
+    "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "DICTIONARY-GC",
+    "    Begins a collection of the members that no set holds any more. INFO tern shows how far it is.",
+    "ERROR <string>",
+    "    Answers this error.",
+    "LOG <message>",
+    "    Writes a message to the log.",
+    "OBJECT <key>",
+    "    Shows how a value is stored.",
+    "PANIC [CONNECTION]",
+    "    Panics in this command, or in the task of this connection.",
+    "PROTOCOL <type>",
+    "    Answers a value of a type: string, integer, double, null, array, set, map, attrib, push, verbatim, true, false, bignum.",
+    "RELOAD [option ...]",
+    "    Forgets what this server remembers of the store, so that it is read anew. LOADAOF is the same.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Switches the job that removes expired keys off or on.",
+    "SLEEP <seconds>",
+    "    Answers after a while.",
+    "HELP",
+    "    Prints this help.",
+];
+
+/// Panics, because a client that is allowed to has asked for it.
+#[expect(clippy::panic, reason = "tests see that a panic harms nobody else")]
+pub fn fail(why: &'static str) -> ! {
+    std::panic::panic_any(why)
+}
+
+const DEBUG: Command = Command::new(
+    Row::new(Group::Server, "debug", -2, "1.0.0")
+        .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE).or(Flags::PROTECTED))
+        .syntax(
+            "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] \
+             | PROTOCOL type | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
+        )
+        .summary("Helps tests: waits, breaks, looks inside. Allowed by enable-debug-command.")
+        .for_systems(),
+    handler!(debug),
+);
+
+async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let sub = args.next()?;
+    match (sub.to_ascii_lowercase().as_slice(), args.rest()) {
+        (b"help", []) => Ok(Reply::Array(HELP.iter().map(|line| Reply::Simple((*line).into())).collect())),
+        (b"dictionary-gc", []) => {
+            cx.server.space.collector.wanted.store(true, Ordering::Relaxed);
+            Ok(Reply::Ok)
+        }
+        (b"error", [line]) => Err(ReplyError::of(String::from_utf8_lossy(line).into_owned()).into()),
+        (b"log", [line]) => {
+            tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(line));
+            Ok(Reply::Ok)
+        }
+        (b"object", [_]) => object(cx, args).await,
+        (b"panic", []) => fail("DEBUG PANIC"),
+        (b"panic", [what]) if what.eq_ignore_ascii_case(b"connection") => {
+            cx.client.after_reply = AfterReply::Panic;
+            Ok(Reply::Ok)
+        }
+        (b"protocol", [kind]) => sample(kind, cx.client.protocol),
+        (b"reload" | b"loadaof", _) => {
+            cx.server.space.forget();
+            Ok(Reply::Ok)
+        }
+        (b"set-active-expire", [on]) => {
+            let on = parse_i64(on).is_some_and(|n| n != 0);
+            cx.server.active_expire.store(on, Ordering::Relaxed);
+            Ok(Reply::Ok)
+        }
+        (b"sleep", [_]) => {
+            let seconds = args.float()?.clamp(0.0, MAX_SLEEP);
+            tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+            Ok(Reply::Ok)
+        }
+        _ => Err(args.no_such_form().into()),
+    }
+}
+
+#[expect(clippy::approx_constant, reason = "Redis' sample")]
+/// Redis' samples, with which client libraries test their parsers.
+fn sample(kind: &[u8], protocol: Protocol) -> Result<Reply> {
+    let text = Reply::bulk_static;
+    let three = || (0..3).map(Reply::Int).collect();
+    Ok(match kind.to_ascii_lowercase().as_slice() {
+        b"string" => text("Hello World"),
+        b"integer" => Reply::Int(12345),
+        b"double" => Reply::Double(3.141),
+        b"null" => Reply::Nil,
+        b"array" => Reply::Array(three()),
+        b"set" => Reply::Set(three()),
+        b"map" => Reply::Map((0..3).map(|n| (Reply::Int(n), Reply::Bool(n == 1))).collect()),
+        b"attrib" => {
+            let popular = Reply::Array(vec![text("key:123"), Reply::Int(90)]);
+            let pairs = vec![(text("key-popularity"), popular)];
+            Reply::Several(vec![Reply::Attributes(pairs), text("Some real reply following the attribute")])
+        }
+        b"push" if protocol == Protocol::Resp2 => {
+            return Err(ReplyError::new("ERR RESP2 is not supported by this command").into());
+        }
+        b"push" => {
+            let push = Reply::Push(vec![text("server-cpu-usage"), Reply::Int(42)]);
+            Reply::Several(vec![push, text("Some real reply following the push reply")])
+        }
+        b"verbatim" => Reply::Verbatim(Bytes::from_static(b"This is a verbatim\nstring")),
+        b"true" => Reply::Bool(true),
+        b"false" => Reply::Bool(false),
+        b"bignum" => Reply::BigNumber("1234567999999999999999999999999999999"),
+        _ => {
+            let known = "string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false";
+            return Err(ReplyError::of(format!(
+                "ERR Wrong protocol type name. Please use one of the following: {known}"
+            ))
+            .into());
+        }
+    })
+}
+
+/// In Redis' form, which tests take apart. There is no address, no reference count and no LRU clock.
+async fn object(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    cx.only_read = true;
+    let s = cx.scope()?;
+    let slot = object::open(&s, args.next()?, Read::Snapshot).await?;
+    let Some(record) = slot.record() else { return Err(NO_SUCH_KEY.into()) };
+    let (encoding, length) = (encoding_of(&record.value), value_bytes(&s, &record.value).await?);
+    let line = format!(
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:0 lru_seconds_idle:0"
+    );
+    Ok(Reply::Simple(line.into()))
+}

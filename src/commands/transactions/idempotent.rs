@@ -1,0 +1,310 @@
+//! IDEMPOTENT: a command under an id that the client chose, so that a client that lost the answer can ask again.
+//!
+//! * The reply is kept in the command's own transaction (`types/receipt.rs`), so it is there exactly where the effect is. The
+//!   same id again, on any connection to any server, is answered with it and runs nothing. `exec/once.rs` does that.
+//! * **An id is its user's.** The user's name is part of what a receipt is found by and of its fingerprint: RESULT and FORGET know
+//!   one's own ids only, and nobody takes another's id away by using it first. A user who is removed and made again has the ids of that name.
+//!   Ids are not per database, because a retry may come before SELECT. The selected database is part of the command's
+//!   fingerprint, so an id that is used again in another database is an error, not an answer.
+//! * **The prefix is a command with a permission of its own**, beside that of the command behind it: `+get` does not allow to keep
+//!   answers, `-idempotent` forbids it. What is kept has a bound for each user and one for all (`idempotency-max-size`): beyond it a new id is
+//!   refused before its command runs; one that is known is answered.
+//! * **The fingerprint** is a sum with the store's secret (`keyspace/secret.rs`) of the arguments, byte for byte (`incr` is not `INCR`); of
+//!   EXEC, of all queued commands, but not of WATCH: a retry that has watched again is still the retry.
+//! * **What may run**: commands whose effect is all in the transaction, and SELECT, because the receipt says which database
+//!   was selected afterwards. What changes the connection or the server itself would be lost with it.
+//! * **What is kept**: every outcome, a read's and an error's too. Not the store's own errors (nothing was done, or nobody
+//!   knows), and not the null of an EXEC that WATCH aborted: nothing ran, and the retry shall be able to.
+//! * `IDEMPOTENT RESULT` that answers 0 says that nothing is committed yet. What is still under way may be; only sending the
+//!   command again under its id settles it.
+
+use crate::commands::args::Args;
+use crate::commands::binding::{Command, Run, SessionOp};
+use crate::commands::cx::Cx;
+use crate::config::Settings;
+use crate::error::{ReplyError, Result, StoreError};
+use crate::keyspace::keys::{Owner, ReceiptName};
+use crate::keyspace::receipt::Receipt;
+use crate::keyspace::secret::{Secret, Sum};
+use crate::server::reply::Reply;
+use crate::server::reply_codec;
+use crate::spec::{Effect, Flags, Form, Group, PREFIX, Row, Secrets};
+use crate::store::Tx;
+use crate::types::receipt::{self, Sizes};
+use crate::{handler, help};
+use bytes::Bytes;
+use std::ops::RangeInclusive;
+
+/// Lengths that an id may have, in bytes. Shorter words are subcommands.
+pub const ID_LENGTH: RangeInclusive<usize> = 16..=255;
+
+const BAD_ID: ReplyError = ReplyError::new("ERR an id has 16 to 255 bytes. Try IDEMPOTENT HELP.");
+const OTHER_COMMAND: ReplyError =
+    ReplyError::new("ERR the id was used for another command, or in another database");
+
+const USER_FULL: ReplyError = ReplyError::new(
+    "ERR no room for another id: the answers kept for this user have reached idempotency-max-size-per-user. Forget ids that are \
+     settled (IDEMPOTENT FORGET), or wait until the oldest are idempotency-min-age seconds old",
+);
+const ALL_FULL: ReplyError = ReplyError::new(
+    "ERR no room for another id: the answers kept for all users have reached idempotency-max-size. Forget ids that are settled \
+     (IDEMPOTENT FORGET), or wait until the oldest are idempotency-min-age seconds old",
+);
+
+/// Bytes that are summed up at once, and after which others have their turn.
+const SUMMED_AT_ONCE: usize = 256 << 10;
+
+/// The command.
+pub const COMMANDS: &[Command] = &[IDEMPOTENT];
+
+const SUBS: &[Command] =
+    &[IDEMPOTENT_FORGET, help!("idempotent", Group::Transactions, "7.4.0"), IDEMPOTENT_RESULT];
+
+const IDEMPOTENT: Command = Command::new(
+    Row::new(Group::Transactions, "idempotent", -2, "7.4.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::NOSCRIPT).or(Flags::MOVABLEKEYS))
+        .syntax("id command [arg [arg ...]]")
+        .summary("Runs a command once under an id, and answers again what it answered.")
+        .secrets(Secrets::Line(PREFIX))
+        .form(Form::Prefix),
+    Run::Nothing,
+)
+.with(SUBS);
+
+/// An error unless `id` can be one.
+pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
+    if ID_LENGTH.contains(&id.len()) { Ok(()) } else { Err(BAD_ID) }
+}
+
+/// Whether a retry can be answered for `row`: all that it does is in the transaction or in the receipt.
+pub fn may_run(row: &Row, run: Run) -> bool {
+    let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
+    match run {
+        Run::Handler(_) => in_transaction || row.effect == Effect::Selects,
+        Run::Session(op) => op == SessionOp::Exec,
+        Run::Refuse(_) | Run::Nothing => false,
+    }
+}
+
+/// A command line, or an EXEC, under its id.
+#[derive(Debug)]
+pub struct Keyed<'a> {
+    of: ReceiptName<'a>,
+    owner: Owner,
+    fingerprint: u128,
+}
+
+/// What is known of one that ran.
+pub struct Known {
+    /// What it answered.
+    pub reply: Reply,
+    /// The database that was selected afterwards.
+    pub db: u8,
+}
+
+impl<'a> Keyed<'a> {
+    /// The command `argv` of `user` while database `db` is selected.
+    pub async fn command(secret: &Secret, user: &[u8], id: &'a [u8], db: u8, argv: &[Bytes]) -> Self {
+        Self::new(secret, user, id, fingerprint(secret, [0, db], std::iter::once(argv)).await)
+    }
+
+    /// EXEC of `queue` by `user` while database `db` is selected.
+    pub async fn exec<'q>(
+        secret: &Secret,
+        user: &[u8],
+        id: &'a [u8],
+        db: u8,
+        queue: impl Iterator<Item = &'q [Bytes]>,
+    ) -> Self {
+        Self::new(secret, user, id, fingerprint(secret, [1, db], queue).await)
+    }
+
+    fn new(secret: &Secret, user: &[u8], id: &'a [u8], mut sum: Sum) -> Self {
+        let owner = secret.owner(user);
+        sum.update(&owner.0);
+        let fingerprint = u128::from_le_bytes(sum.end());
+        Keyed { of: ReceiptName { owner: Some(owner), id }, owner, fingerprint }
+    }
+
+    /// What it answered; None where it has not run and may. An error where the id belongs to another command, or there is no room for
+    /// its answer.
+    pub async fn recall(&self, tx: &Tx, settings: &Settings) -> Result<Option<Known>> {
+        let (per_user, all) = (settings.idempotency_max_size_per_user, settings.idempotency_max_size);
+        let sizes = async {
+            if per_user == 0 && all == 0 {
+                Ok(Sizes::default())
+            } else {
+                receipt::sizes(tx, self.owner).await
+            }
+        };
+        let (receipt, sizes) = tokio::try_join!(receipt::read(tx, self.of), sizes)?;
+        let Some(receipt) = receipt else {
+            let full = |size: u64, most: usize| most > 0 && size >= most as u64;
+            return match sizes {
+                Sizes { user, .. } if full(user, per_user) => Err(USER_FULL.into()),
+                Sizes { all: size, .. } if full(size, all) => Err(ALL_FULL.into()),
+                _ => Ok(None),
+            };
+        };
+        if receipt.fingerprint != self.fingerprint {
+            return Err(OTHER_COMMAND.into());
+        }
+        Ok(Some(Known { reply: decode(&receipt)?, db: receipt.db }))
+    }
+
+    /// Keeps the encoded `reply` (None: it cannot be) of a command that ran at `now` and after which `db` was selected. Only after
+    /// [`Keyed::recall`] has found nothing in `tx`.
+    pub fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Option<Vec<u8>>) -> Result<()> {
+        let reply = reply.ok_or(StoreError::Corrupt("a reply that is read while it is sent".into()))?;
+        let len = u32::try_from(reply.len()).map_err(|_| StoreError::ReplyTooLarge(reply.len()))?;
+        let fingerprint = self.fingerprint;
+        let receipt = Receipt { is_owned: true, fingerprint, at: now, db, len, reply: reply.into() };
+        Ok(receipt::keep(tx, self.of, receipt)?)
+    }
+}
+
+/// `begin`: what kind it is, and the selected database.
+async fn fingerprint<'a>(secret: &Secret, begin: [u8; 2], lines: impl Iterator<Item = &'a [Bytes]>) -> Sum {
+    let mut sum = secret.of_command();
+    sum.update(&begin);
+    let mut at_once = 0;
+    for argv in lines {
+        sum.update(&(argv.len() as u64).to_le_bytes());
+        for arg in argv {
+            sum.update(&(arg.len() as u64).to_le_bytes());
+            for piece in arg.chunks(SUMMED_AT_ONCE) {
+                sum.update(piece);
+                at_once += piece.len();
+                if at_once > SUMMED_AT_ONCE {
+                    at_once = 0;
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+    sum
+}
+
+fn decode(receipt: &Receipt) -> Result<Reply> {
+    let reply = reply_codec::decode(&receipt.reply);
+    Ok(reply.ok_or_else(|| StoreError::Corrupt("a kept reply".into()))?)
+}
+
+/// Whose ids the client's are.
+async fn owner(cx: &Cx<'_>) -> Result<Owner> {
+    Ok(cx.server.space.secret().await?.owner(&cx.client.user))
+}
+
+const IDEMPOTENT_RESULT: Command = Command::new(
+    Row::new(Group::Transactions, "result", 3, "7.4.0")
+        .flags(Flags::READONLY)
+        .syntax("id")
+        .summary("Says whether the command under an id was committed, and what it answered."),
+    handler!(result),
+);
+
+async fn result(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let id = args.next()?;
+    check_id(id)?;
+    let owner = Some(owner(cx).await?);
+    Ok(Reply::Array(match receipt::read(cx.tx, ReceiptName { owner, id }).await? {
+        Some(receipt) => vec![Reply::Int(1), decode(&receipt)?],
+        None => vec![Reply::Int(0), Reply::Nil],
+    }))
+}
+
+const IDEMPOTENT_FORGET: Command = Command::new(
+    Row::new(Group::Transactions, "forget", -3, "7.4.0")
+        .flags(Flags::WRITE)
+        .syntax("id [id ...]")
+        .summary("Forgets what the commands under ids answered."),
+    handler!(forget),
+);
+
+async fn forget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    args.rest().iter().try_for_each(|id| check_id(id))?;
+    let owner = Some(owner(cx).await?);
+    let mut forgotten = 0;
+    for id in args.rest() {
+        forgotten += i64::from(receipt::forget(cx.tx, ReceiptName { owner, id }).await?);
+    }
+    Ok(Reply::Int(forgotten))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    /// Of `bob` under a secret of ones. Short lines need no turn of others.
+    fn print<'a>(kind: u8, db: u8, lines: impl Iterator<Item = &'a [Bytes]>) -> u128 {
+        let secret = Secret::decode(&[1; 33]).unwrap();
+        let sum = fingerprint(&secret, [kind, db], lines).now_or_never().unwrap();
+        Keyed::new(&secret, b"bob", b"", sum).fingerprint
+    }
+
+    fn line(words: &[&str]) -> Vec<Bytes> {
+        words.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect()
+    }
+
+    /// Stored, so it must not change from version to version.
+    #[test]
+    fn fingerprints_are_these() {
+        let argv = line(&["INCR", "k"]);
+        assert_eq!(print(0, 0, std::iter::once(&argv[..])), 114391659099464752780046669114838857541);
+    }
+
+    #[test]
+    fn the_user_is_part_of_it() {
+        let secret = Secret::decode(&[1; 33]).unwrap();
+        let argv = line(&["INCR", "k"]);
+        let of = |user: &[u8]| {
+            let keyed = Keyed::command(&secret, user, b"0123456789abcdef", 0, &argv);
+            let keyed = keyed.now_or_never().unwrap();
+            (keyed.fingerprint, keyed.owner)
+        };
+        let (one, other) = (of(b"ann"), of(b"bob"));
+        assert!(one.0 != other.0 && one.1 != other.1);
+    }
+
+    #[test]
+    fn fingerprints_tell_apart() {
+        let queues: Vec<(u8, u8, Vec<Vec<Bytes>>)> = vec![
+            (0, 0, vec![line(&["INCR", "k"])]),
+            (1, 0, vec![line(&["INCR", "k"])]),
+            (0, 1, vec![line(&["INCR", "k"])]),
+            (0, 0, vec![line(&["incr", "k"])]),
+            (0, 0, vec![line(&["INCRk"])]),
+            (0, 0, vec![line(&["INC", "Rk"])]),
+            (0, 0, vec![line(&["INCR", "k", ""])]),
+            (1, 0, vec![]),
+            (1, 0, vec![line(&["INCR", "k"]), line(&["INCR", "k"])]),
+            (1, 0, vec![line(&["INCR", "k", "INCR", "k"])]),
+            (1, 0, vec![line(&["INCR"]), line(&["k"])]),
+        ];
+        let mut seen = HashMap::new();
+        for (kind, db, lines) in queues {
+            let sum = print(kind, db, lines.iter().map(Vec::as_slice));
+            if let Some(other) = seen.insert(sum, (kind, db, lines.clone())) {
+                panic!("{other:?} and {:?} have one fingerprint", (kind, db, lines));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn another_split_of_the_same_bytes_is_another_command(
+            bytes in prop::collection::vec(any::<u8>(), 1..40),
+            a: prop::sample::Index,
+            b: prop::sample::Index,
+        ) {
+            let bytes = Bytes::from(bytes);
+            let split = |at: usize| [bytes.slice(..at), bytes.slice(at..)];
+            let (a, b) = (a.index(bytes.len()), b.index(bytes.len()));
+            let sum = |at| print(0, 0, std::iter::once(&split(at)[..]));
+            prop_assert_eq!(sum(a) == sum(b), a == b);
+        }
+    }
+}

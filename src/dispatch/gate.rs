@@ -1,0 +1,340 @@
+//! Every check between a request and what runs it: one ordered list, driven by the row. What passes is trusted later.
+//!
+//! The order and the texts are Redis' (`processCommand`): a command that does not exist or has the wrong number of
+//! arguments is told so before it is asked for a password. A command under an id (IDEMPOTENT) passes the same gates as
+//! without, and then those of [`under_id`]: among them the user's permission to use one.
+
+use crate::commands::binding::{Run, SessionOp};
+use crate::commands::registry::{run_of, table};
+use crate::commands::transactions::idempotent::{check_id, may_run};
+use crate::error::ReplyError;
+use crate::server::acl::{Denied, User};
+use crate::spec::elsewhere;
+use crate::spec::words::{MAX_QUOTED, quoted_up_to};
+use crate::spec::{Entry, Flags, Form, PREFIX};
+use bytes::Bytes;
+
+/// A command that is not allowed before AUTH.
+const NOAUTH: ReplyError = ReplyError::new("NOAUTH Authentication required.");
+/// DEBUG where it is not allowed.
+const NO_DEBUG: ReplyError = ReplyError::new(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+     local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
+/// A command that is not allowed inside MULTI.
+const NO_MULTI: ReplyError = ReplyError::new("ERR Command not allowed inside a transaction");
+/// A command under an id inside MULTI.
+const ID_IN_MULTI: ReplyError =
+    ReplyError::new("ERR inside a transaction only EXEC has an id: IDEMPOTENT <id> EXEC");
+/// Why a subscriber's command is refused.
+const ONLY_LISTENS: &str =
+    "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+
+/// What the client may do now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing<'a> {
+    /// Has authenticated, or need not.
+    pub authenticated: bool,
+    /// Between MULTI and EXEC.
+    pub in_multi: bool,
+    /// What `enable-debug-command` says to its address.
+    pub may_debug: bool,
+    /// Whose rights are to be looked at; None: all is allowed.
+    pub rights: Option<&'a User>,
+    /// It is subscribed, and in RESP2 nothing could tell a reply from a message.
+    pub only_listens: bool,
+}
+
+/// What the gates say.
+pub(crate) enum Verdict {
+    /// Run this row.
+    Pass {
+        /// The row.
+        row: &'static Entry,
+        /// So many leading arguments are names.
+        names: usize,
+        /// An id and its command stand in front of them ([`PREFIX`]).
+        under_id: bool,
+    },
+    /// The user may not do this with this row.
+    Deny(&'static Entry, Denied),
+    /// Redis has this command, and this server does not.
+    Missing(&'static str, ReplyError),
+    /// Refused, where the command exists with its row.
+    Refuse(Option<&'static Entry>, ReplyError),
+    /// A browser was made to talk to us: close without a word.
+    Attack,
+}
+
+/// A request whose row is known.
+struct Request<'a> {
+    row: &'static Entry,
+    argv: &'a [Bytes],
+    standing: Standing<'a>,
+}
+
+type Gate = fn(&Request<'_>) -> Result<(), ReplyError>;
+
+/// In this order. A further check is a function and an entry.
+const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi, while_subscribed];
+
+/// Finds the row of `argv` (not empty) and asks all gates.
+pub(crate) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
+    let (row, names) = match table().resolve(argv) {
+        None => return unknown(argv, standing),
+        Some(Err(container)) => return Verdict::Refuse(Some(container), subcommand(container, argv)),
+        Some(Ok(found)) => found,
+    };
+    if row.form == Form::Prefix {
+        return under_id(row, argv, standing);
+    }
+    let request = Request { row, argv, standing };
+    if let Some(e) = GATES.iter().find_map(|gate| gate(&request).err()) {
+        return Verdict::Refuse(Some(row), e);
+    }
+    match standing.rights.map_or(Ok(()), |user| user.check(row, argv, names)) {
+        Ok(()) => Verdict::Pass { row, names, under_id: false },
+        Err(denied) => Verdict::Deny(row, denied),
+    }
+}
+
+/// What the gates say of the command behind an id. It is refused where no retry could be answered for it.
+fn under_id(prefix: &'static Entry, argv: &[Bytes], standing: Standing<'_>) -> Verdict {
+    let (id, inner) = match argv.split_at_checked(PREFIX) {
+        Some(([_, id], inner)) if !inner.is_empty() => (id, inner),
+        _ => return Verdict::Refuse(Some(prefix), wrong_arity(prefix.name)),
+    };
+    if let Err(e) = check_id(id) {
+        return Verdict::Refuse(Some(prefix), e);
+    }
+    let verdict = check(inner, standing);
+    if matches!(verdict, Verdict::Pass { .. } | Verdict::Deny(..))
+        && let Some(user) = standing.rights
+        && let Err(denied) = user.check(prefix, argv, 1)
+    {
+        return Verdict::Deny(prefix, denied);
+    }
+    match verdict {
+        Verdict::Pass { row, under_id: true, .. } => Verdict::Refuse(Some(row), not_under_id(prefix.name)),
+        Verdict::Pass { row, .. } if !may_run(row, run_of(row)) => {
+            Verdict::Refuse(Some(row), not_under_id(&row.label))
+        }
+        Verdict::Pass { row, .. }
+            if standing.in_multi && !matches!(run_of(row), Run::Session(SessionOp::Exec)) =>
+        {
+            Verdict::Refuse(Some(row), ID_IN_MULTI)
+        }
+        Verdict::Pass { row, names, .. } => Verdict::Pass { row, names, under_id: true },
+        other => other,
+    }
+}
+
+/// The refusal of a command that cannot have an id.
+pub(crate) fn not_under_id(label: &str) -> ReplyError {
+    ReplyError::of(format!("ERR '{label}' cannot run under an id: it changes more than data"))
+}
+
+fn arity(r: &Request<'_>) -> Result<(), ReplyError> {
+    if r.row.accepts(r.argv.len()) {
+        return Ok(());
+    }
+    Err(wrong_arity(&r.row.label))
+}
+
+fn protected(r: &Request<'_>) -> Result<(), ReplyError> {
+    if r.standing.may_debug || !r.row.flags.has(Flags::PROTECTED) { Ok(()) } else { Err(NO_DEBUG) }
+}
+
+fn authenticated(r: &Request<'_>) -> Result<(), ReplyError> {
+    if r.standing.authenticated || r.row.flags.has(Flags::NO_AUTH) { Ok(()) } else { Err(NOAUTH) }
+}
+
+fn outside_multi(r: &Request<'_>) -> Result<(), ReplyError> {
+    if r.standing.in_multi && r.row.flags.has(Flags::NO_MULTI) { Err(NO_MULTI) } else { Ok(()) }
+}
+
+fn while_subscribed(r: &Request<'_>) -> Result<(), ReplyError> {
+    if !r.standing.only_listens || r.row.flags.has(Flags::WHILE_SUBSCRIBED) {
+        return Ok(());
+    }
+    Err(cannot_execute(&r.row.label))
+}
+
+fn cannot_execute(label: &str) -> ReplyError {
+    ReplyError::of(format!("ERR Can't execute '{label}': {ONLY_LISTENS}"))
+}
+
+fn wrong_arity(label: &str) -> ReplyError {
+    ReplyError::of(format!("ERR wrong number of arguments for '{label}' command"))
+}
+
+/// A container without a subcommand, or with one that it does not have.
+fn subcommand(container: &Entry, argv: &[Bytes]) -> ReplyError {
+    let Some(sub) = argv.get(1) else { return wrong_arity(container.name) };
+    let name = container.name.to_ascii_uppercase();
+    ReplyError::of(format!("ERR unknown subcommand '{}'. Try {name} HELP.", quoted_up_to(sub, MAX_QUOTED)))
+}
+
+fn unknown(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
+    let (name, args) = argv.split_first().map(|(n, a)| (n.as_ref(), a)).unwrap_or_default();
+    if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+        return Verdict::Attack;
+    }
+    if let Some(name) = elsewhere::find(name).filter(|name| !name.contains('|')) {
+        return match standing {
+            // As a command that is here.
+            Standing { authenticated: false, .. } => Verdict::Refuse(None, NOAUTH),
+            Standing { only_listens: true, .. } => Verdict::Refuse(None, cannot_execute(name)),
+            _ => Verdict::Missing(name, missing(name)),
+        };
+    }
+    let mut list = String::new();
+    for arg in args {
+        if list.len() >= MAX_QUOTED {
+            break;
+        }
+        list += &format!("'{}' ", quoted_up_to(arg, MAX_QUOTED - list.len()));
+    }
+    let name = quoted_up_to(name, MAX_QUOTED);
+    Verdict::Refuse(
+        None,
+        ReplyError::of(format!("ERR unknown command '{name}', with args beginning with: {list}")),
+    )
+}
+
+/// It begins as Redis' answer to a name that is a mistake: clients look for that.
+fn missing(name: &str) -> ReplyError {
+    let name = name.to_ascii_uppercase();
+    ReplyError::of(format!("ERR unknown command '{name}': Redis has it, this server does not have it yet"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Standing<'_> =
+        Standing { authenticated: true, in_multi: false, may_debug: true, rights: None, only_listens: false };
+
+    /// The name of the row that passes, with `+` where it is under an id, or the first words of the refusal.
+    fn said(line: &str, standing: Standing<'_>) -> String {
+        let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        match check(&argv, standing) {
+            Verdict::Pass { row, under_id, .. } => {
+                format!("{}{}", row.label, if under_id { "+" } else { "" })
+            }
+            Verdict::Deny(row, _) => format!("denied {}", row.name),
+            Verdict::Refuse(row, e) => {
+                let told: Vec<&str> = e.0.split(' ').take(4).collect();
+                format!("{}: {}", row.map_or("none", |row| row.name), told.join(" "))
+            }
+            Verdict::Missing(name, e) => format!("missing {name}: {}", e.0),
+            Verdict::Attack => "attack".to_owned(),
+        }
+    }
+
+    #[test]
+    fn gates_are_asked_in_the_order_of_redis() {
+        let worst = Standing {
+            authenticated: false,
+            in_multi: true,
+            may_debug: false,
+            rights: None,
+            only_listens: true,
+        };
+        let asked = |standing| ["GET", "DEBUG jmap", "GET k", "WATCH k"].map(|line| said(line, standing));
+        let (arity, debug) = ("get: ERR wrong number of", "debug: ERR DEBUG command not");
+        assert_eq!(
+            asked(worst),
+            [arity, debug, "get: NOAUTH Authentication required.", "watch: NOAUTH Authentication required."]
+        );
+        let known = Standing { authenticated: true, ..worst };
+        assert_eq!(
+            asked(known),
+            [arity, debug, "get: ERR Can't execute 'get':", "watch: ERR Can't execute 'watch':"]
+        );
+        let speaks = Standing { only_listens: false, ..known };
+        assert_eq!(asked(speaks), [arity, debug, "get", "watch"]);
+        assert_eq!(asked(OPEN), [arity, "debug", "get", "watch"]);
+    }
+
+    #[test]
+    fn what_needs_no_login_and_what_a_subscriber_may_do() {
+        let stranger = Standing { authenticated: false, ..OPEN };
+        for line in ["AUTH p", "HELLO 3", "QUIT", "RESET"] {
+            assert_eq!(said(line, stranger), line.split(' ').next().unwrap().to_lowercase());
+        }
+        let listens = Standing { only_listens: true, ..OPEN };
+        for line in ["PING", "SUBSCRIBE c", "PUNSUBSCRIBE", "SSUBSCRIBE c", "QUIT", "RESET"] {
+            assert_eq!(said(line, listens), line.split(' ').next().unwrap().to_lowercase());
+        }
+        for line in ["ECHO x", "AUTH p", "CLIENT ID", "MULTI", "PUBLISH c m"] {
+            assert!(said(line, listens).contains("ERR Can't execute"), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_told_before_a_login_is_asked_for() {
+        let stranger = Standing { authenticated: false, ..OPEN };
+        assert_eq!(said("NOSUCH a", stranger), "none: ERR unknown command 'NOSUCH',");
+        assert_eq!(
+            ["hset k f v", "XGROUP", "xgroup|create"].map(|line| said(line, OPEN)),
+            [
+                "missing hset: ERR unknown command 'HSET': Redis has it, this server does not have it yet",
+                "missing xgroup: ERR unknown command 'XGROUP': Redis has it, this server does not have it yet",
+                "none: ERR unknown command 'xgroup|create',"
+            ]
+        );
+        assert_eq!(said("hset k f v", stranger), "none: NOAUTH Authentication required.");
+        let listens = Standing { only_listens: true, ..OPEN };
+        assert_eq!(said("hset k f v", listens), "none: ERR Can't execute 'hset':");
+        assert_eq!(said("CLIENT NOSUCH", stranger), "client: ERR unknown subcommand 'NOSUCH'.");
+        assert_eq!(said("CLIENT", stranger), "client: ERR wrong number of");
+        assert_eq!(["POST / HTTP", "Host: here"].map(|line| said(line, stranger)), ["attack"; 2]);
+    }
+
+    #[test]
+    fn what_may_stand_behind_an_id() {
+        assert_eq!(
+            ["IDEMPOTENT id-0123456789abcdef INCR n", "IDEMPOTENT id-0123456789abcdef CLIENT ID"]
+                .map(|l| said(l, OPEN)),
+            ["incr+", "id: ERR 'client|id' cannot run"]
+        );
+        for line in ["IDEMPOTENT", "IDEMPOTENT id-0123456789abcdef"] {
+            assert_eq!(said(line, OPEN), "idempotent: ERR wrong number of");
+        }
+        assert_eq!(
+            said("IDEMPOTENT id-0123456789abcdef IDEMPOTENT id-0123456789abcdeg INCR n", OPEN),
+            "incr: ERR 'idempotent' cannot run"
+        );
+        assert_eq!(said("IDEMPOTENT id-0123456789abcdef INCR", OPEN), "incr: ERR wrong number of");
+        assert_eq!(
+            said("IDEMPOTENT id-0123456789abcdef INCR n", Standing { authenticated: false, ..OPEN }),
+            "incr: NOAUTH Authentication required."
+        );
+        let inside = Standing { in_multi: true, ..OPEN };
+        assert_eq!(said("IDEMPOTENT id-0123456789abcdef INCR n", inside), "incr: ERR inside a transaction");
+        assert_eq!(said("IDEMPOTENT id-0123456789abcdef EXEC", inside), "exec+");
+    }
+
+    #[test]
+    fn rights_are_asked_last_and_of_the_prefix_too() {
+        let mut user = User::new(table(), false);
+        let limited = |user: &User, line: &str, authenticated| {
+            said(line, Standing { authenticated, rights: Some(user), ..OPEN })
+        };
+        assert_eq!(limited(&user, "GET k", false), "get: NOAUTH Authentication required.");
+        assert_eq!(limited(&user, "GET", true), "get: ERR wrong number of");
+        assert_eq!(limited(&user, "GET k", true), "denied get");
+        for rule in [&b"+get"[..], b"~k"] {
+            user.apply(rule, false).unwrap();
+        }
+        assert_eq!(
+            ["GET k", "GET other", "SET k v"].map(|l| limited(&user, l, true)),
+            ["get", "denied get", "denied set"]
+        );
+        assert_eq!(limited(&user, "IDEMPOTENT id-0123456789abcdef GET k", true), "denied idempotent");
+        user.apply(b"+idempotent", false).unwrap();
+        assert_eq!(limited(&user, "IDEMPOTENT id-0123456789abcdef GET k", true), "get+");
+        assert_eq!(limited(&user, "IDEMPOTENT id-0123456789abcdef SET k v", true), "denied set");
+    }
+}
