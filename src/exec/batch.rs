@@ -157,15 +157,12 @@ impl<'a> Batch<'a> {
         }
         client.in_exec = unit.exec;
         self.runner.may_stream = unit.id.is_none();
-        let (mut held, began) =
-            (Held::new(unit, self.runner.server), self.runner.server.env.clock.monotonic());
+        let (server, in_lane) = (self.runner.server, self.runner.in_lane);
+        let (mut held, began) = (Held::new(unit, server), server.env.clock.monotonic());
         for (n, call) in unit.calls.iter().enumerate() {
             // Only a lane gives a call back.
-            let before = if self.runner.in_lane {
-                (self.runner.lookups.seen(), self.runner.outbox.len())
-            } else {
-                Default::default()
-            };
+            let marks = || (self.runner.lookups.seen(), self.runner.outbox.len());
+            let before = if in_lane { marks() } else { Default::default() };
             let reply = match forced.call(n, client) {
                 Some(reply) => reply,
                 None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
@@ -201,7 +198,7 @@ impl<'a> Batch<'a> {
                 },
             };
             held.push(reply);
-            let is_long = self.runner.in_lane && self.runner.server.env.clock.monotonic() - began > LONG;
+            let is_long = in_lane && server.env.clock.monotonic() - began > LONG;
             if is_long && unit.exec && n + 1 < unit.calls.len() {
                 return Err(Halt::TooHeavy);
             }
