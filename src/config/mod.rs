@@ -25,7 +25,7 @@ use std::time::Duration;
 impl Settings {
     /// How long a command is tried before its client hears that the store does not answer, or that others are always in
     /// its way.
-    pub fn patience(&self) -> Duration {
+    pub fn store_timeout(&self) -> Duration {
         Duration::from_millis(self.store_timeout.into())
     }
     /// Number of lanes: what `lanes` says, or what suits the machine.

@@ -16,14 +16,14 @@
 //! **Conflicts.** The first conflict runs the batch again, the second one splits it, so that one contended unit does not hold
 //! the others. After some more it fences its keys: those who write them wait for it ([`crate::keyspace::fences`]).
 //!
-//! **A store that cannot be reached** is tried again until `store-timeout` is over for a client ([`super::patience`]); then it gets
+//! **A store that cannot be reached** is tried again until `store-timeout` is over for a client ([`super::deadline`]); then it gets
 //! the error, and what comes later finds the store or does not: nothing has to be switched back. An attempt that may have been applied by then is
 //! answered as unknown. A batch that grows beyond 1 MB or 100 ms is cut; what is left runs next.
 
 use super::batch::{Batch, Halt};
-use super::patience::Patience;
+use super::deadline::Deadline;
 use super::staging::{self, Prepared};
-use super::{Done, Job};
+use super::unit::{Done, Job};
 use crate::dispatch::Call;
 use crate::env::{Claim, Rng, aside};
 use crate::error::{Error, StoreError};
@@ -232,12 +232,12 @@ impl Attempts {
     /// Runs jobs from the front until at least one is answered.
     async fn some(&mut self, jobs: &mut VecDeque<Job>) {
         let Some(oldest) = jobs.front() else { return };
-        let mut patience = Patience::new(&self.server, oldest.since);
+        let mut deadline = Deadline::new(&self.server, oldest.since);
         let mut width = jobs.len();
         let mut open = Vec::new();
         for tries in 1u32.. {
             let begun = self.server.env.clock.monotonic();
-            match self.attempt(jobs, width, &mut open, &mut patience).await {
+            match self.attempt(jobs, width, &mut open, &mut deadline).await {
                 Ok((done, delivery)) => return answer_after(delivery, jobs, done),
                 Err(Halt::Rerun) => {}
                 Err(Halt::TooHeavy) => {
@@ -256,9 +256,9 @@ impl Attempts {
                 Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => {
                     return self.give_up(jobs, &open, 1, e.into());
                 }
-                Err(Halt::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
+                Err(Halt::Store(e)) if may_succeed(&e) && !deadline.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
-                    patience.goes_on(&e);
+                    deadline.goes_on(&e);
                     if splits(&e, tries) && !self.too_late {
                         width = 1;
                     }
@@ -274,7 +274,7 @@ impl Attempts {
                             return self.pass_on_front(jobs);
                         }
                         // Others were let through: the store was not silent meanwhile.
-                        patience.extend(self.server.env.clock.monotonic().saturating_sub(waits));
+                        deadline.extend(self.server.env.clock.monotonic().saturating_sub(waits));
                         // Those who are under way end meanwhile.
                         tokio::time::sleep(took.min(SETTLE)).await;
                     }
@@ -291,9 +291,9 @@ impl Attempts {
                     return self.give_up(jobs, &open, width, e.into());
                 }
                 Err(Halt::Store(e)) => {
-                    let over = |job: &&Job| patience.is_over_for(job.since, &e);
+                    let over = |job: &&Job| deadline.is_over_for(job.since, &e);
                     let n = jobs.iter().take(width).take_while(over).count().max(1);
-                    return refuse(jobs, n, patience.verdict(e).into());
+                    return refuse(jobs, n, deadline.verdict(e).into());
                 }
             }
         }
@@ -335,7 +335,7 @@ impl Attempts {
         jobs: &mut VecDeque<Job>,
         width: usize,
         open: &mut Vec<Open>,
-        patience: &mut Patience,
+        deadline: &mut Deadline,
     ) -> Result<(Vec<Done>, Delivery), Halt> {
         let clock = &self.server.env.clock;
         let (start, epoch) = (clock.monotonic(), self.server.space.instances.epoch());
@@ -344,7 +344,7 @@ impl Attempts {
         let hold = if std::mem::take(&mut self.too_late) { Some(timeline.hold().await) } else { None };
         let now = timeline.now();
         let tx = self.server.store.begin();
-        patience.begin(&tx);
+        deadline.begin(&tx);
         if let Some((done, told)) = self.resolved(&tx, open).await? {
             let turn = self.server.turn(&told).await;
             return Ok((done, self.server.told(told, turn).await));
@@ -415,12 +415,12 @@ impl Attempts {
     /// Whether the job in front fences its keys: its attempt number `tries` met a conflict, and `took` so long. At once where what it
     /// stores was built before, for that took longer than any attempt.
     fn is_to_fence(&self, tries: u32, took: Duration) -> bool {
-        let patience = match took {
+        let after = match took {
             _ if took < SHORT => SHORT_FENCED_AFTER,
             _ if took < LONG => FENCED_AFTER,
             _ => LONG_FENCED_AFTER,
         };
-        self.fence.is_none() && (self.outcomes || tries >= patience)
+        self.fence.is_none() && (self.outcomes || tries >= after)
     }
 
     /// Waits a random moment that grows with the tries; not at all after the first.

@@ -1,7 +1,8 @@
 //! One transaction and the units that run in it.
 
+use super::Watched;
 use super::staging::Prepared;
-use super::{Done, Forced, Job, Unit, Watched};
+use super::unit::{Done, Forced, Job, Unit};
 use crate::dispatch::Call;
 use crate::dispatch::{PANICKED, Runner};
 use crate::env::Rng;

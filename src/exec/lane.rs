@@ -2,8 +2,9 @@
 //! the next batch; the heavy lane has several, and each takes one unit at a time.
 
 use super::attempt::Attempts;
-use super::gather::Gather;
-use super::{Done, Forced, Job, LARGE, Unit, reads};
+use super::group_commit::GroupCommit;
+use super::reads;
+use super::unit::{Done, Forced, Job, LARGE, Unit};
 use crate::env::{Clock, each_aside};
 use crate::error::StoreError;
 use crate::server::Server;
@@ -27,8 +28,8 @@ impl Lane {
         let heavy = workers.len() > 1;
         let receiver = Arc::new(Mutex::new(receiver));
         for worker in workers {
-            let gather = Gather::new(clock.clone(), if heavy { 1 } else { MAX_BATCH });
-            tokio::spawn(drain(worker, gather, receiver.clone(), heavy));
+            let group = GroupCommit::new(clock.clone(), if heavy { 1 } else { MAX_BATCH });
+            tokio::spawn(drain(worker, group, receiver.clone(), heavy));
         }
         Lane { queue }
     }
@@ -65,13 +66,13 @@ impl Lane {
 
 async fn drain(
     mut worker: Attempts,
-    mut gather: Gather,
+    mut group: GroupCommit,
     receiver: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>,
     heavy: bool,
 ) {
     let mut buffer = Vec::new();
     let mut jobs = VecDeque::new();
-    while gather.collect(&mut *receiver.lock().await, &mut buffer).await {
+    while group.collect(&mut *receiver.lock().await, &mut buffer).await {
         jobs.extend(buffer.drain(..));
         if heavy && jobs.iter().any(|job| job.unit.weight() > LARGE) {
             each_aside(Box::pin(worker.drain_heavy(&mut jobs))).await
@@ -80,6 +81,6 @@ async fn drain(
         } else {
             worker.drain(&mut jobs).await
         }
-        gather.done(worker.commit_took);
+        group.done(worker.commit_took);
     }
 }

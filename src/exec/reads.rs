@@ -4,13 +4,13 @@
 //! Where a read version costs a round trip ([`serve`]), units of different connections share one: those that are there when a
 //! transaction begins. It asks for its version after that, so each of them sees what was committed before it came, on any
 //! server. They read side by side, and each is answered when it is done; one that fails runs again alone. At most
-//! [`GATHERING`] transactions are on their way to their first reads: what comes meanwhile is the next batch.
+//! [`OPENING`] transactions are on their way to their first reads: what comes meanwhile is the next batch.
 
 use super::batch::{Batch, Halt};
-use super::gather::Gather;
-use super::patience::Patience;
+use super::deadline::Deadline;
+use super::group_commit::GroupCommit;
 use super::staging::Prepared;
-use super::{Done, Forced, Job, Unit};
+use super::unit::{Done, Forced, Job, Unit};
 use crate::error::StoreError;
 use crate::keyspace::messages::Message;
 use crate::server::reply::Reply;
@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Shared transactions whose first reads are under way.
-const GATHERING: usize = 3;
+const OPENING: usize = 3;
 /// Units that share one at most.
 const MAX_TOGETHER: usize = 256;
 /// Attempts at least, before a reader that is always too old gets the error: its read does not fit into 5 s.
@@ -32,11 +32,11 @@ pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs what comes through `queue`, many units on a read version, until the queue ends.
 pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceiver<Job>) {
-    let gathering = Arc::new(Semaphore::new(GATHERING));
-    let mut gather = Gather::new(server.env.clock.clone(), MAX_TOGETHER);
-    while let Ok(permit) = gathering.clone().acquire_owned().await {
+    let opening = Arc::new(Semaphore::new(OPENING));
+    let mut group = GroupCommit::new(server.env.clock.clone(), MAX_TOGETHER);
+    while let Ok(permit) = opening.clone().acquire_owned().await {
         let mut jobs = Vec::new();
-        if !gather.collect(&mut queue, &mut jobs).await {
+        if !group.collect(&mut queue, &mut jobs).await {
             return;
         }
         tokio::spawn(together(server.clone(), jobs, permit));
@@ -47,7 +47,7 @@ async fn together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePer
     let Some(oldest) = jobs.first() else { return };
     let now = server.env.timeline.now();
     let tx = server.store.begin();
-    Patience::new(&server, oldest.since).begin(&tx);
+    Deadline::new(&server, oldest.since).begin(&tx);
     let shared = Batch::new(&server, &tx, now, server.env.rng()).await;
     if let Ok(shared) = &shared {
         shared.prefetch(jobs.iter().map(|job| &job.unit)).await;
@@ -69,14 +69,14 @@ pub(super) async fn run(
     mut first: Option<Result<Batch<'_>, Halt>>,
 ) -> Done {
     let mut forced = Forced::default();
-    let patience = if unit.is_about_the_server() { Patience::for_the_server } else { Patience::new };
-    let mut patience = patience(server, since);
+    let deadline = if unit.is_about_the_server() { Deadline::for_the_server } else { Deadline::new };
+    let mut deadline = deadline(server, since);
     for tries in 1.. {
         let mut client = unit.client.clone();
         let result = match first.take() {
             Some(Ok(mut shared)) => on(&mut shared, &unit, &mut client, &mut forced).await,
             Some(Err(halt)) => Err(halt),
-            None => attempt(server, &unit, &mut client, &mut forced, &mut patience).await,
+            None => attempt(server, &unit, &mut client, &mut forced, &mut deadline).await,
         };
         match result {
             Ok((replies, lookups, told)) => {
@@ -84,14 +84,14 @@ pub(super) async fn run(
                 return Done::new(client, replies, lookups).of(unit);
             }
             Err(Halt::Rerun) => {}
-            Err(Halt::Store(e)) if may_succeed(&e) && has_time(&patience, &e, tries) => {
+            Err(Halt::Store(e)) if may_succeed(&e) && has_time(&deadline, &e, tries) => {
                 server.telemetry.on_retry(&e);
-                patience.goes_on(&e);
+                deadline.goes_on(&e);
                 if tries > 1 || !e.is_retryable() {
                     tokio::time::sleep(PAUSE).await;
                 }
             }
-            Err(Halt::Store(e)) => return without_store(server, unit, forced, patience, e).await,
+            Err(Halt::Store(e)) => return without_store(server, unit, forced, deadline, e).await,
             // Only who commits can be forgotten, and nobody queues behind a read.
             Err(Halt::Forgotten | Halt::TooHeavy) => break,
         }
@@ -105,13 +105,13 @@ async fn without_store(
     server: &Arc<Server>,
     unit: Unit,
     mut forced: Forced,
-    mut patience: Patience,
+    mut deadline: Deadline,
     e: StoreError,
 ) -> Done {
-    let e = patience.verdict(e);
+    let e = deadline.verdict(e);
     if unit.is_about_the_server() && matches!(e, StoreError::Unavailable(_)) {
         let tx = server.store.begin();
-        patience.begin(&tx);
+        deadline.begin(&tx);
         let nowhere = server.space.catalog.last().without_databases();
         let mut batch = Batch::with(server, &tx, server.env.rng(), nowhere);
         let mut client = unit.client.clone();
@@ -127,8 +127,8 @@ async fn without_store(
 type Ran = (Option<Vec<Reply>>, Lookups, Vec<Message>);
 
 /// Whether there is time for another attempt after number `tries` failed with `e`.
-fn has_time(patience: &Patience, e: &StoreError, tries: u32) -> bool {
-    !patience.is_over(e) || e.is_retryable() && tries < MAX_ATTEMPTS
+fn has_time(deadline: &Deadline, e: &StoreError, tries: u32) -> bool {
+    !deadline.is_over(e) || e.is_retryable() && tries < MAX_ATTEMPTS
 }
 
 async fn attempt(
@@ -136,11 +136,11 @@ async fn attempt(
     unit: &Unit,
     client: &mut ClientState,
     forced: &mut Forced,
-    patience: &mut Patience,
+    deadline: &mut Deadline,
 ) -> Result<Ran, Halt> {
     let now = server.env.timeline.now();
     let tx = server.store.begin();
-    patience.begin(&tx);
+    deadline.begin(&tx);
     let mut batch = Batch::new(server, &tx, now, server.env.rng()).await?;
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;

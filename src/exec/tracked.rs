@@ -1,6 +1,6 @@
 //! Remembers what clients read that track (`server::tracking`).
 
-use super::Unit;
+use super::unit::Unit;
 use crate::server::Server;
 use crate::spec::{Flags, keys_of};
 

@@ -3,9 +3,9 @@
 //! Many keys are read in several transactions. Each key is compared with what it was when its own transaction read it, so a change
 //! between two of them is noticed as any other.
 
-use super::Executor;
 use super::attempt::speak;
-use super::patience::Patience;
+use super::deadline::Deadline;
+use super::executor::Executor;
 use super::reads;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
@@ -54,18 +54,18 @@ impl Executor {
     async fn watch_some(&self, db: u8, keys: &[Bytes], out: &mut Vec<Watched>) -> Result<()> {
         let absent = &self.server.space.absent;
         let guards: Vec<AbsentGuard> = keys.iter().map(|key| absent.watch(db, key)).collect();
-        let mut patience = Patience::new(&self.server, self.server.env.clock.monotonic());
+        let mut deadline = Deadline::new(&self.server, self.server.env.clock.monotonic());
         let (seen, generation) = loop {
-            match self.try_watch(db, keys, &mut patience).await {
+            match self.try_watch(db, keys, &mut deadline).await {
                 Ok(seen) => break seen,
-                Err(Error::Store(e)) if may_succeed(&e) && !patience.is_over(&e) => {
+                Err(Error::Store(e)) if may_succeed(&e) && !deadline.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
-                    patience.goes_on(&e);
+                    deadline.goes_on(&e);
                     if e != StoreError::Conflict {
                         tokio::time::sleep(reads::PAUSE).await;
                     }
                 }
-                Err(Error::Store(e)) => return Err(patience.verdict(e).into()),
+                Err(Error::Store(e)) => return Err(deadline.verdict(e).into()),
                 Err(e) => return Err(e),
             }
         };
@@ -81,12 +81,12 @@ impl Executor {
         &self,
         db: u8,
         keys: &[Bytes],
-        patience: &mut Patience,
+        deadline: &mut Deadline,
     ) -> Result<(Vec<Fingerprint>, u64)> {
         let server = &self.server;
         let now = server.env.timeline.now();
         let tx = server.store.begin();
-        patience.begin(&tx);
+        deadline.begin(&tx);
         let catalog = server.space.catalog.load(&tx).await?;
         let place = catalog.place(db).ok_or(StoreError::Corrupt(format!("no prefix for database {db}")))?;
         let sure = server.env.timeline.now();

@@ -7,7 +7,7 @@
 use super::stream::Stream;
 use super::tls::Tls;
 use crate::server::Server;
-use crate::telemetry::clients::{ClientHandle, Peer};
+use crate::server::clients::{ClientHandle, Peer};
 use crate::telemetry::offences::Offence;
 use bytes::BytesMut;
 use std::future::{Future, poll_fn};

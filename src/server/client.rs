@@ -2,7 +2,7 @@
 
 use super::mailbox::Mailbox;
 use super::tracking::Mode;
-use crate::telemetry::clients::{ClientHandle, Identity};
+use crate::server::clients::{ClientHandle, Identity};
 use bytes::Bytes;
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@
 
 use super::reply::Reply;
 use crate::config::OutputLimit;
-use crate::telemetry::clients::ClientHandle;
+use crate::server::clients::ClientHandle;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;

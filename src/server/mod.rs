@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod client;
+pub mod clients;
 pub mod glob;
 pub mod mailbox;
 pub mod monitor;
@@ -23,10 +24,10 @@ use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::messages::Outbox;
+use crate::server::clients::{ClientHandle, Clients};
 use crate::spec::Table;
 use crate::store::Store;
 use crate::telemetry::Telemetry;
-use crate::telemetry::clients::{ClientHandle, Clients};
 use crate::telemetry::offences::Offence;
 use crate::types::expire::Told;
 use acl::{Acl, Denied, Reason, Refusal, kept};

@@ -3,7 +3,7 @@
 use super::Server;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::packed::Packed;
-use crate::telemetry::clients::ClientHandle;
+use crate::server::clients::ClientHandle;
 use crate::types::dump::Payload;
 use crate::types::set::stream::{Members, Pieces};
 use crate::types::string::stream::Long;
@@ -133,7 +133,7 @@ impl Part<'_> {
         loop {
             match self.read(server).await {
                 Ok(()) => return Ok(()),
-                Err(e) if may_pass(&e) && clock.monotonic() < began + server.config.get().patience() => {
+                Err(e) if may_pass(&e) && clock.monotonic() < began + server.config.get().store_timeout() => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(e) => {

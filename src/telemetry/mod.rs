@@ -3,7 +3,6 @@
 //! Everything here is relaxed atomics: a counter is never the reason for anything else, so it needs no order. The hot path of
 //! a command is two additions (its latency bucket and its time); sums are made when somebody asks.
 
-pub mod clients;
 pub mod counters;
 pub mod http;
 pub mod latency;

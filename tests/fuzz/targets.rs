@@ -252,7 +252,7 @@ fn config_files(input: &[u8]) {
     }
     let mut settings = Settings::default();
     if from_text(&mut settings, "fuzzed", &text).is_ok() {
-        let _ = (settings.patience(), settings.lane_count());
+        let _ = (settings.store_timeout(), settings.lane_count());
     }
 }
 

@@ -7,12 +7,12 @@ use crate::commands::connection::client_pause;
 use crate::commands::cx::Cx;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::server::ReplyMode;
+use crate::server::clients::ClientHandle;
 use crate::server::pace::Pace;
 use crate::server::reply::Reply;
 use crate::server::tracking::Choice;
 use crate::spec::words::{parse_i64, quoted};
 use crate::spec::{Effect, Flags, Group, Row};
-use crate::telemetry::clients::ClientHandle;
 use crate::{handler, help};
 use bytes::Bytes;
 

@@ -12,7 +12,7 @@ use super::committer::{Request, Waiter};
 use super::conflicts::{Conflicts, Identity};
 use super::engine::Engine;
 use super::layout::{self, METADATA, VERSION};
-use super::recent::Recent;
+use super::value_cache::ValueCache;
 use crate::error::StoreResult;
 use crate::store::Version;
 use crate::store::writes::{Effect, Own, Writes, apply_all};
@@ -48,16 +48,16 @@ pub(super) struct Removed {
 /// Everything before the batch, for the committer: the newest of it.
 pub(super) struct Before<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) recent: &'a Recent,
+    pub(super) values: &'a ValueCache,
 }
 
 impl Before<'_> {
     fn newest(&self, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
-        self.recent.newest(hash, key).map_or_else(|| self.engine.newest(key), Ok)
+        self.values.newest(hash, key).map_or_else(|| self.engine.newest(key), Ok)
     }
     /// False where the key is surely absent.
     fn may_have(&self, hash: u64, key: &[u8]) -> bool {
-        match self.recent.newest(hash, key) {
+        match self.values.newest(hash, key) {
             Some(value) => value.is_some(),
             None => self.engine.may_have(key),
         }

@@ -163,7 +163,7 @@ impl Committer {
 
     fn admit(&mut self, mut request: Request, batch: &mut Batch) {
         let outcome = self.check(&request, batch).and_then(|()| {
-            let past = Before { engine: &self.engine, recent: &self.core.recent };
+            let past = Before { engine: &self.engine, values: &self.core.values };
             batch.resolve(&mut request, &past, &self.conflicts)?;
             self.wake_outdated(&mut request, batch);
             Ok(())
@@ -171,7 +171,7 @@ impl Committer {
         match outcome {
             Ok(()) if request.writes.is_empty() => self.watch_only(request),
             Ok(()) => {
-                let past = Before { engine: &self.engine, recent: &self.core.recent };
+                let past = Before { engine: &self.engine, values: &self.core.values };
                 batch.admit(request, &past, &mut self.conflicts);
             }
             Err(e) => {
@@ -276,23 +276,23 @@ impl Committer {
     /// Puts what a transaction did in front of the next view.
     fn enter(&self, admitted: &Admitted) {
         let Admitted { version, writes, hashes, removed, .. } = admitted;
-        let recent = &self.core.recent;
+        let values = &self.core.values;
         for (begin, end) in &removed.ranges {
-            recent.cleared(begin, end, *version);
+            values.cleared(begin, end, *version);
         }
         if writes.is_large() {
             // Not that they are gone: it may have set them again, which outdates nothing of its own version.
-            removed.keys.iter().for_each(|key| recent.outdated(layout::hash(key), *version));
-            return hashes.iter().for_each(|hash| recent.outdated_nearby(*hash, *version));
+            removed.keys.iter().for_each(|key| values.outdated(layout::hash(key), *version));
+            return hashes.iter().for_each(|hash| values.outdated_nearby(*hash, *version));
         }
         for key in &removed.keys {
-            recent.wrote(layout::hash(key), key, *version, None);
+            values.wrote(layout::hash(key), key, *version, None);
         }
         for ((key, op), hash) in writes.ops.iter().zip(hashes) {
             match &op.effect {
-                Effect::Set(_) | Effect::Clear if !op.kept => recent.outdated(*hash, *version),
-                Effect::Set(value) => recent.wrote(*hash, key, *version, Some(value)),
-                Effect::Clear | Effect::Atomic(_) => recent.wrote(*hash, key, *version, None),
+                Effect::Set(_) | Effect::Clear if !op.kept => values.outdated(*hash, *version),
+                Effect::Set(value) => values.wrote(*hash, key, *version, Some(value)),
+                Effect::Clear | Effect::Atomic(_) => values.wrote(*hash, key, *version, None),
             }
         }
     }

@@ -6,7 +6,7 @@
 //! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
 //!    | View (snapshot)                         one atomic pointer: version + RocksDB snapshot
 //! Engine (engine, layout, audit, logs)         the database; reopen: after a failed write
-//! Recent (recent)                              values lately written or read, in front of the view
+//! ValueCache (value_cache)                 values lately written or read, in front of the view
 //! ```
 //! Why not RocksDB's own transactions: they validate written keys and chosen points only, no ranges.
 //!
@@ -22,7 +22,6 @@ mod faults;
 mod layout;
 mod logs;
 mod reads;
-mod recent;
 mod records;
 mod reopen;
 mod room;
@@ -31,6 +30,7 @@ mod snapshot;
 mod stall;
 mod synced;
 mod tx;
+mod value_cache;
 mod watches;
 
 pub use faults::DiskFaults;
@@ -43,7 +43,6 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use committer::{Committer, Request};
 use engine::Engine;
 use parking_lot::{Condvar, Mutex};
-use recent::Recent;
 use reopen::Broken;
 use snapshot::{Offline, Published, View};
 use std::io::Write;
@@ -54,6 +53,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use synced::Lengths;
 use tokio::sync::{Notify, oneshot};
+use value_cache::ValueCache;
 
 /// Versions skipped at every open: more than can have been lost with an unsynced second.
 const VERSION_GAP: Version = 1 << 20;
@@ -124,7 +124,7 @@ struct Core {
     dir: PathBuf,
     options: LocalOptions,
     published: ArcSwap<Published>,
-    recent: Recent,
+    values: ValueCache,
     /// Told when there may be something to read again.
     online: Notify,
     queue: Mutex<Queue>,
@@ -259,7 +259,7 @@ impl Core {
         Core {
             dir: dir.to_path_buf(),
             fsync: AtomicU8::new(fsync_code(options.fsync)),
-            recent: Recent::new(options.value_cache),
+            values: ValueCache::new(options.value_cache),
             options,
             published: ArcSwap::from_pointee(published),
             online: Notify::new(),
@@ -542,7 +542,7 @@ impl Core {
             return sizes;
         }
         let (disk, memory) = match &self.published.load().view {
-            Ok(view) => (view.engine().disk_bytes(), view.engine().memory_bytes() + self.recent.bytes()),
+            Ok(view) => (view.engine().disk_bytes(), view.engine().memory_bytes() + self.values.bytes()),
             Err(_) => (0, 0),
         };
         *kept.insert(Sizes { at: now, disk, memory })

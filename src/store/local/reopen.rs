@@ -187,7 +187,7 @@ impl Pending {
         (committer.version, committer.metadata_version) = (version, version);
         committer.generation = generation;
         committer.forget_before(version);
-        core.recent.forget(version); // what was published without a sync may be gone
+        core.values.forget(version); // what was published without a sync may be gone
         committer.publish(Ok(View::newest(engine)));
         core.online.notify_waiters();
         let reason = core.last_reason();

@@ -119,7 +119,7 @@ impl LocalTx {
             let hash = layout::hash(key);
             let known = match self.own(hash, key, read == Read::Serializable) {
                 Own::Known(value) => Some(value),
-                Own::Unknown => self.core.recent.get(hash, key, self.read().version),
+                Own::Unknown => self.core.values.get(hash, key, self.read().version),
                 Own::Atomic(ops) => Some(apply_all(self.find(view, hash, key)?, &ops)),
             };
             if known.is_none() {
@@ -138,12 +138,12 @@ impl LocalTx {
 
     /// The value in the snapshot.
     fn find(&self, view: &View, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
-        let (recent, version) = (&self.core.recent, self.read().version);
-        if let Some(known) = recent.get(hash, key, version) {
+        let (values, version) = (&self.core.values, self.read().version);
+        if let Some(known) = values.get(hash, key, version) {
             return Ok(known);
         }
         let found = view.get(key)?;
-        recent.read(hash, key, version, found.as_ref());
+        values.read(hash, key, version, found.as_ref());
         Ok(found)
     }
 
@@ -319,7 +319,7 @@ impl LocalTx {
             let mut last = None;
             for (key, op) in self.state.lock().writes.ops.range_mut((from, Unbounded)).take(FORESEEN) {
                 if matches!(op.effect, Effect::Clear) && op.kept {
-                    let known = self.core.recent.get(layout::hash(key), key, version);
+                    let known = self.core.values.get(layout::hash(key), key, version);
                     op.kept = !known.map_or_else(|| view.engine().may_have(key), |row| row.is_some());
                 }
                 last = Some(key.clone());

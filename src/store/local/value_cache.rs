@@ -39,7 +39,7 @@ const TYPICAL: u64 = 256;
 type Entries = Cache<u64, Entry, Weight, BuildHasherDefault<Identity>>;
 
 /// See the module.
-pub(super) struct Recent {
+pub(super) struct ValueCache {
     shards: Vec<Mutex<Shard>>,
     cleared: ArcSwap<Vec<Cleared>>,
 }
@@ -96,7 +96,7 @@ impl Weighter<u64, Entry> for Weight {
     }
 }
 
-impl Recent {
+impl ValueCache {
     /// Of `bytes` at most; 0 keeps nothing.
     pub(super) fn new(bytes: usize) -> Self {
         let shards = if bytes == 0 { 0 } else { SHARDS };
@@ -104,7 +104,7 @@ impl Recent {
         let shard = |_| {
             Mutex::new(Shard { entries: entries(), written: 0, floor: 0, floors: Vec::new(), highest: 0 })
         };
-        Recent { shards: (0..shards).map(shard).collect(), cleared: ArcSwap::default() }
+        ValueCache { shards: (0..shards).map(shard).collect(), cleared: ArcSwap::default() }
     }
 
     /// What a reader at `version` finds under `key`; None where that is not known here.
@@ -157,7 +157,7 @@ impl Recent {
         shard.entries.remove(&hash);
     }
 
-    /// As [`Recent::outdated`], of one of many keys: some others are not kept either.
+    /// As [`ValueCache::outdated`], of one of many keys: some others are not kept either.
     pub(super) fn outdated_nearby(&self, hash: u64, version: Version) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
@@ -222,101 +222,101 @@ mod tests {
 
     #[test]
     fn answers_only_readers_at_its_version_or_later() {
-        let recent = Recent::new(1 << 20);
-        recent.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
-        assert_eq!(recent.get(7, K, 4), None);
-        assert_eq!(recent.get(7, K, 5), Some(Some(bytes("a"))));
-        recent.wrote(7, &bytes("key"), 6, None);
-        assert_eq!(recent.get(7, K, 5), None);
-        assert_eq!(recent.get(7, K, 9), Some(None));
-        assert_eq!(recent.get(7, b"other", 9), None, "another key of the same hash");
+        let values = ValueCache::new(1 << 20);
+        values.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
+        assert_eq!(values.get(7, K, 4), None);
+        assert_eq!(values.get(7, K, 5), Some(Some(bytes("a"))));
+        values.wrote(7, &bytes("key"), 6, None);
+        assert_eq!(values.get(7, K, 5), None);
+        assert_eq!(values.get(7, K, 9), Some(None));
+        assert_eq!(values.get(7, b"other", 9), None, "another key of the same hash");
     }
 
     #[test]
     fn a_late_reader_does_not_bury_a_newer_value() {
-        let recent = Recent::new(1 << 20);
-        recent.wrote(7, &bytes("key"), 6, Some(&bytes("new")));
-        recent.read(7, K, 5, Some(&bytes("old")));
-        assert_eq!(recent.get(7, K, 6), Some(Some(bytes("new"))));
-        recent.read(8, b"neighbour", 5, Some(&bytes("old")));
-        assert_eq!(recent.get(8, b"neighbour", 6), None, "its shard was written after that reader's version");
-        recent.read(8, b"neighbour", 6, Some(&bytes("read")));
-        assert_eq!(recent.get(8, b"neighbour", 6), Some(Some(bytes("read"))));
+        let values = ValueCache::new(1 << 20);
+        values.wrote(7, &bytes("key"), 6, Some(&bytes("new")));
+        values.read(7, K, 5, Some(&bytes("old")));
+        assert_eq!(values.get(7, K, 6), Some(Some(bytes("new"))));
+        values.read(8, b"neighbour", 5, Some(&bytes("old")));
+        assert_eq!(values.get(8, b"neighbour", 6), None, "its shard was written after that reader's version");
+        values.read(8, b"neighbour", 6, Some(&bytes("read")));
+        assert_eq!(values.get(8, b"neighbour", 6), Some(Some(bytes("read"))));
     }
 
     #[test]
     fn what_is_outdated_answers_nobody() {
-        let recent = Recent::new(1 << 20);
-        recent.wrote(7, &bytes("key"), 5, None);
-        recent.outdated(7, 6);
-        assert_eq!(recent.get(7, K, 6), None);
-        recent.read(7, K, 5, None);
-        assert_eq!(recent.get(7, K, 6), None, "read before it was written");
-        recent.read(7, K, 6, Some(&bytes("new")));
-        assert_eq!(recent.get(7, K, 6), Some(Some(bytes("new"))));
+        let values = ValueCache::new(1 << 20);
+        values.wrote(7, &bytes("key"), 5, None);
+        values.outdated(7, 6);
+        assert_eq!(values.get(7, K, 6), None);
+        values.read(7, K, 5, None);
+        assert_eq!(values.get(7, K, 6), None, "read before it was written");
+        values.read(7, K, 6, Some(&bytes("new")));
+        assert_eq!(values.get(7, K, 6), Some(Some(bytes("new"))));
     }
 
     #[test]
     fn cleared_ranges_are_seen_also_after_many() {
-        let recent = Recent::new(1 << 20);
-        recent.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
-        recent.cleared(&bytes("ka"), &bytes("kz"), 6);
-        assert_eq!(recent.get(7, K, 5), None, "older than a clear that covers it");
-        recent.wrote(7, &bytes("key"), 6, Some(&bytes("b")));
+        let values = ValueCache::new(1 << 20);
+        values.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
+        values.cleared(&bytes("ka"), &bytes("kz"), 6);
+        assert_eq!(values.get(7, K, 5), None, "older than a clear that covers it");
+        values.wrote(7, &bytes("key"), 6, Some(&bytes("b")));
         assert_eq!(
-            recent.get(7, K, 6),
+            values.get(7, K, 6),
             Some(Some(bytes("b"))),
             "written behind the clear of its transaction"
         );
-        recent.read(7, b"key", 6, Some(&bytes("b")));
+        values.read(7, b"key", 6, Some(&bytes("b")));
         for n in 0..3 * MAX_CLEARED as u64 {
-            recent.cleared(&bytes("x"), &bytes("y"), 7 + n);
-            assert!(recent.cleared.load().len() <= MAX_CLEARED);
+            values.cleared(&bytes("x"), &bytes("y"), 7 + n);
+            assert!(values.cleared.load().len() <= MAX_CLEARED);
         }
-        recent.cleared(&bytes("ka"), &bytes("kz"), 1000);
-        assert_eq!(recent.get(7, K, 1000), None);
-        recent.read(7, K, 999, Some(&bytes("b")));
-        assert_eq!(recent.get(7, K, 1000), None, "read before the clear");
+        values.cleared(&bytes("ka"), &bytes("kz"), 1000);
+        assert_eq!(values.get(7, K, 1000), None);
+        values.read(7, K, 999, Some(&bytes("b")));
+        assert_eq!(values.get(7, K, 1000), None, "read before the clear");
     }
 
     #[test]
     fn what_is_near_to_what_many_wrote_answers_nobody() {
-        let recent = Recent::new(1 << 20);
+        let values = ValueCache::new(1 << 20);
         let (near, far) = (7 | 1 << 20, 7 | 1 << 46);
         for hash in [7, near, far] {
-            recent.wrote(hash, &bytes("key"), 5, Some(&bytes("a")));
+            values.wrote(hash, &bytes("key"), 5, Some(&bytes("a")));
         }
-        recent.outdated_nearby(7, 6);
-        assert_eq!([7, near].map(|hash| recent.get(hash, K, 6)), [None, None]);
-        assert_eq!(recent.get(far, K, 6), Some(Some(bytes("a"))));
-        recent.read(7, K, 5, Some(&bytes("a")));
-        recent.read(far, K, 5, Some(&bytes("a")));
-        assert_eq!(recent.get(7, K, 6), None, "read before it was written");
-        recent.read(7, K, 6, None);
-        recent.wrote(near, &bytes("key"), 7, Some(&bytes("b")));
-        assert_eq!(recent.get(7, K, 6), Some(None));
-        assert_eq!(recent.get(near, K, 7), Some(Some(bytes("b"))));
+        values.outdated_nearby(7, 6);
+        assert_eq!([7, near].map(|hash| values.get(hash, K, 6)), [None, None]);
+        assert_eq!(values.get(far, K, 6), Some(Some(bytes("a"))));
+        values.read(7, K, 5, Some(&bytes("a")));
+        values.read(far, K, 5, Some(&bytes("a")));
+        assert_eq!(values.get(7, K, 6), None, "read before it was written");
+        values.read(7, K, 6, None);
+        values.wrote(near, &bytes("key"), 7, Some(&bytes("b")));
+        assert_eq!(values.get(7, K, 6), Some(None));
+        assert_eq!(values.get(near, K, 7), Some(Some(bytes("b"))));
     }
 
     #[test]
     fn forgets_what_a_reopening_may_have_lost() {
-        let recent = Recent::new(1 << 20);
-        recent.wrote(7, &bytes("key"), 5, Some(&bytes("lost")));
-        recent.forget(100);
-        assert_eq!(recent.get(7, K, 200), None);
-        recent.read(7, K, 5, Some(&bytes("lost")));
-        assert_eq!(recent.get(7, K, 200), None);
+        let values = ValueCache::new(1 << 20);
+        values.wrote(7, &bytes("key"), 5, Some(&bytes("lost")));
+        values.forget(100);
+        assert_eq!(values.get(7, K, 200), None);
+        values.read(7, K, 5, Some(&bytes("lost")));
+        assert_eq!(values.get(7, K, 200), None);
     }
 
     #[test]
     fn stays_in_its_bytes() {
-        let recent = Recent::new(1 << 20);
+        let values = ValueCache::new(1 << 20);
         for n in 0..20_000u64 {
             let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            recent.wrote(hash, &Bytes::from(n.to_string()), 1 + n, Some(&bytes("0123456789")));
+            values.wrote(hash, &Bytes::from(n.to_string()), 1 + n, Some(&bytes("0123456789")));
         }
-        assert!(recent.bytes() <= 1 << 20, "{}", recent.bytes());
-        assert!(recent.bytes() > 1 << 18, "{}", recent.bytes());
-        assert_eq!(Recent::new(0).get(7, K, 1), None);
+        assert!(values.bytes() <= 1 << 20, "{}", values.bytes());
+        assert!(values.bytes() > 1 << 18, "{}", values.bytes());
+        assert_eq!(ValueCache::new(0).get(7, K, 1), None);
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Of units that are tried together.
-pub(super) struct Patience {
+pub(super) struct Deadline {
     clock: Clock,
     /// `store-timeout`.
     whole: Duration,
@@ -38,19 +38,19 @@ pub(super) struct Patience {
     away: bool,
 }
 
-impl Patience {
+impl Deadline {
     /// Now begins the first attempt at units of which the oldest came at `since`.
     pub(super) fn new(server: &Server, since: Duration) -> Self {
         let clock = server.env.clock.clone();
         let began = clock.monotonic();
-        let whole = server.config.get().patience();
-        Patience { clock, whole, began, since, attempt: began, slow: false, long: false, away: false }
+        let whole = server.config.get().store_timeout();
+        Deadline { clock, whole, began, since, attempt: began, slow: false, long: false, away: false }
     }
 
     /// Of a unit that has an answer without the store.
     pub(super) fn for_the_server(server: &Server, since: Duration) -> Self {
-        let patience = Patience::new(server, since);
-        Patience { whole: patience.whole.min(SHORT), ..patience }
+        let deadline = Deadline::new(server, since);
+        Deadline { whole: deadline.whole.min(SHORT), ..deadline }
     }
 
     /// Whether there is no time for another attempt after one that failed with `e`.
@@ -122,10 +122,10 @@ fn unanswered(e: &StoreError) -> bool {
 mod tests {
     use super::*;
 
-    fn patience() -> Patience {
+    fn deadline() -> Deadline {
         let (clock, zero) = (Clock::manual(0), Duration::ZERO);
         let whole = Duration::from_secs(10);
-        Patience {
+        Deadline {
             clock,
             whole,
             began: zero,
@@ -143,45 +143,45 @@ mod tests {
 
     #[test]
     fn who_was_too_slow_is_not_told_that_the_store_is_silent() {
-        let mut patience = patience();
-        patience.goes_on(&StoreError::Conflict);
-        assert_eq!(patience.verdict(silent()), silent());
-        patience.clock.advance(MAX_AGE);
-        assert_eq!(patience.verdict(StoreError::TooOld), StoreError::TooOld);
-        patience.goes_on(&StoreError::TooOld);
-        assert_eq!(patience.verdict(silent()), StoreError::TooOld);
-        assert_eq!(patience.verdict(StoreError::TooLarge), StoreError::TooLarge);
+        let mut deadline = deadline();
+        deadline.goes_on(&StoreError::Conflict);
+        assert_eq!(deadline.verdict(silent()), silent());
+        deadline.clock.advance(MAX_AGE);
+        assert_eq!(deadline.verdict(StoreError::TooOld), StoreError::TooOld);
+        deadline.goes_on(&StoreError::TooOld);
+        assert_eq!(deadline.verdict(silent()), StoreError::TooOld);
+        assert_eq!(deadline.verdict(StoreError::TooLarge), StoreError::TooLarge);
     }
 
     #[test]
     fn who_waited_for_the_store_is_not_told_of_others() {
-        let mut patience = patience();
-        assert_eq!(patience.verdict(StoreError::Conflict), StoreError::Conflict);
-        patience.goes_on(&silent());
-        assert!(matches!(patience.verdict(StoreError::Conflict), StoreError::Unavailable(_)));
+        let mut deadline = deadline();
+        assert_eq!(deadline.verdict(StoreError::Conflict), StoreError::Conflict);
+        deadline.goes_on(&silent());
+        assert!(matches!(deadline.verdict(StoreError::Conflict), StoreError::Unavailable(_)));
     }
 
     #[test]
     fn what_was_under_way_while_the_server_stood_still_is_tried_once_more() {
-        let mut patience = patience();
-        patience.clock.advance(Duration::from_secs(30));
+        let mut deadline = deadline();
+        deadline.clock.advance(Duration::from_secs(30));
         for e in [StoreError::TooOld, StoreError::Conflict] {
-            assert!(!patience.is_over(&e), "{e}");
+            assert!(!deadline.is_over(&e), "{e}");
         }
-        assert!(patience.is_over(&silent()) && patience.is_over(&StoreError::Unknown));
-        patience.goes_on(&StoreError::TooOld);
-        patience.attempt = patience.clock.monotonic();
-        assert!(patience.is_over(&StoreError::Conflict) && patience.is_over(&StoreError::TooOld));
-        patience.clock.advance(MAX_AGE);
-        assert!(patience.is_over(&StoreError::TooOld), "a slow command");
+        assert!(deadline.is_over(&silent()) && deadline.is_over(&StoreError::Unknown));
+        deadline.goes_on(&StoreError::TooOld);
+        deadline.attempt = deadline.clock.monotonic();
+        assert!(deadline.is_over(&StoreError::Conflict) && deadline.is_over(&StoreError::TooOld));
+        deadline.clock.advance(MAX_AGE);
+        assert!(deadline.is_over(&StoreError::TooOld), "a slow command");
     }
 
     #[test]
     fn who_was_too_old_at_once_is_told_that_the_store_is_at_fault() {
-        let mut patience = patience();
-        patience.clock.advance(MAX_AGE / 5);
-        patience.goes_on(&StoreError::TooOld);
-        assert!(matches!(patience.verdict(StoreError::TooOld), StoreError::Unavailable(_)));
-        assert_eq!(patience.verdict(silent()), silent());
+        let mut deadline = deadline();
+        deadline.clock.advance(MAX_AGE / 5);
+        deadline.goes_on(&StoreError::TooOld);
+        assert!(matches!(deadline.verdict(StoreError::TooOld), StoreError::Unavailable(_)));
+        assert_eq!(deadline.verdict(silent()), silent());
     }
 }

@@ -8,7 +8,7 @@
 
 use super::batch::{Batch, Halt, ends_attempt};
 use super::staging::Prepared;
-use super::{Done, Forced, Unit};
+use super::unit::{Done, Forced, Unit};
 use crate::commands::transactions::idempotent::{Keyed, Known};
 use crate::dispatch::Call;
 use crate::error::{Error, Result, StoreError};

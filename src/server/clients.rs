@@ -3,7 +3,7 @@
 //! A connection holds its [`ClientHandle`] and writes into it without locks, except for names that change rarely. What is
 //! shown may be a moment old; nothing is decided by it but whom CLIENT KILL means.
 
-use super::Telemetry;
+use crate::telemetry::Telemetry;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

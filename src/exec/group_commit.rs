@@ -8,7 +8,7 @@
 //! So the lane waits until as many as it has just answered have joined those that were queued by then, at most as long as
 //! a commit takes. A wait that brings nobody (clients that went away, or think) is not repeated for a while.
 
-use super::Job;
+use super::unit::Job;
 use crate::env::Clock;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -17,14 +17,14 @@ use tokio::task::yield_now;
 /// Shorter commits are not waited for: those that are not synced.
 const LONG: Duration = Duration::from_micros(100);
 /// The longest wait.
-const PATIENCE: Duration = Duration::from_micros(500);
+const LONGEST_WAIT: Duration = Duration::from_micros(500);
 /// The most turns that others get in one wait, where the clock stands still.
 const TURNS: usize = 1000;
 /// Batches without a wait after one that was for nothing.
 const REST: u32 = 16;
 
 /// What a lane knows of its last batch.
-pub(super) struct Gather {
+pub(super) struct GroupCommit {
     clock: Clock,
     limit: usize,
     took: Duration,
@@ -32,10 +32,10 @@ pub(super) struct Gather {
     rest: u32,
 }
 
-impl Gather {
+impl GroupCommit {
     /// For batches of `limit` jobs at most.
     pub(super) fn new(clock: Clock, limit: usize) -> Self {
-        Gather { clock, limit, took: Duration::ZERO, answered: 0, rest: 0 }
+        GroupCommit { clock, limit, took: Duration::ZERO, answered: 0, rest: 0 }
     }
 
     /// Waits for jobs; false once the queue has ended.
@@ -77,7 +77,7 @@ impl Gather {
             self.rest -= 1;
             return;
         }
-        let (found, until) = (jobs.len(), self.clock.monotonic() + self.took.min(PATIENCE));
+        let (found, until) = (jobs.len(), self.clock.monotonic() + self.took.min(LONGEST_WAIT));
         for _ in 0..TURNS {
             if jobs.len() >= wanted || self.clock.monotonic() >= until {
                 break;
@@ -105,18 +105,18 @@ mod tests {
     #[tokio::test]
     async fn a_wait_ends_though_the_clock_stands_still_and_nobody_comes() {
         let (queue, mut receiver) = mpsc::unbounded_channel();
-        let mut gather = Gather::new(Clock::Manual(Arc::default()), 100);
-        (gather.took, gather.answered) = (LONG, 5);
+        let mut group = GroupCommit::new(Clock::Manual(Arc::default()), 100);
+        (group.took, group.answered) = (LONG, 5);
         let mut jobs = Vec::new();
-        assert!(queue.send(job()).is_ok() && gather.collect(&mut receiver, &mut jobs).await);
-        assert_eq!((jobs.len(), gather.answered, gather.rest), (1, 1, REST));
+        assert!(queue.send(job()).is_ok() && group.collect(&mut receiver, &mut jobs).await);
+        assert_eq!((jobs.len(), group.answered, group.rest), (1, 1, REST));
     }
 
     #[tokio::test]
     async fn who_was_answered_is_waited_for() {
         let (queue, mut receiver) = mpsc::unbounded_channel();
-        let mut gather = Gather::new(Clock::Manual(Arc::default()), 100);
-        (gather.took, gather.answered) = (LONG, 2);
+        let mut group = GroupCommit::new(Clock::Manual(Arc::default()), 100);
+        (group.took, group.answered) = (LONG, 2);
         let mut jobs = Vec::new();
         let late = async {
             for _ in 0..20 {
@@ -125,21 +125,21 @@ mod tests {
             assert!(queue.send(job()).is_ok() && queue.send(job()).is_ok());
         };
         assert!(queue.send(job()).is_ok());
-        assert!(tokio::join!(gather.collect(&mut receiver, &mut jobs), late).0);
-        assert_eq!((jobs.len(), gather.rest), (3, 0));
+        assert!(tokio::join!(group.collect(&mut receiver, &mut jobs), late).0);
+        assert_eq!((jobs.len(), group.rest), (3, 0));
     }
 
     #[tokio::test]
     async fn a_client_alone_is_not_kept_waiting() {
         let (queue, mut receiver) = mpsc::unbounded_channel();
-        let mut gather = Gather::new(Clock::Manual(Arc::default()), 100);
-        (gather.took, gather.answered) = (LONG, 1);
+        let mut group = GroupCommit::new(Clock::Manual(Arc::default()), 100);
+        (group.took, group.answered) = (LONG, 1);
         let mut jobs = Vec::new();
         let alone = async {
             yield_now().await;
             assert!(queue.send(job()).is_ok());
         };
-        assert!(tokio::join!(gather.collect(&mut receiver, &mut jobs), alone).0);
-        assert_eq!((jobs.len(), gather.rest), (1, 0), "neither waited nor counted as a wait for nothing");
+        assert!(tokio::join!(group.collect(&mut receiver, &mut jobs), alone).0);
+        assert_eq!((jobs.len(), group.rest), (1, 0), "neither waited nor counted as a wait for nothing");
     }
 }

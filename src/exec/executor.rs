@@ -1,0 +1,109 @@
+//! The executor: takes units to where they run, and counts what they did.
+
+use super::attempt::{Attempts, Slot};
+use super::lane::Lane;
+use super::unit::{Done, Unit};
+use super::{reads, slow, tracked};
+use crate::server::Server;
+use crate::server::monitor;
+use crate::server::reply::Reply;
+use crate::telemetry::Outcome;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Heavy units that run at once.
+const HEAVY_SLOTS: usize = 8;
+
+/// Runs units.
+pub struct Executor {
+    pub(super) server: Arc<Server>,
+    lanes: Vec<Lane>,
+    heavy: Lane,
+    /// Where units that only read share transactions.
+    reads: Option<Lane>,
+}
+
+impl Executor {
+    /// Starts the lanes of `server`.
+    pub fn new(server: Arc<Server>) -> Self {
+        let (lanes, clock) = (server.config.get().lane_count(), &server.env.clock);
+        let attempts = |n: usize| Attempts::new(server.clone(), Slot::new(server.space.fresh.instance(), n));
+        let heavy = Lane::spawn(clock, (lanes..lanes + HEAVY_SLOTS).map(attempts).collect());
+        let lane = |n: usize| Lane::spawn(clock, vec![attempts(n).passing_on(heavy.queue())]);
+        Executor {
+            lanes: (0..lanes).map(lane).collect(),
+            heavy,
+            reads: server.store.prefers_prefetch().then(|| Lane::of_reads(server.clone())),
+            server: server.clone(),
+        }
+    }
+
+    /// What all connections share.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Runs a unit to its end. A unit that writes goes on also when the caller is dropped.
+    ///
+    /// The latency counted for each of its commands is the unit's: from here to its answer, commit included. What it waits for the
+    /// collector of the dictionary ([`crate::keyspace::brake`]) is counted there.
+    pub async fn run(&self, mut unit: Unit) -> Done {
+        tracked::remember(&self.server, &mut unit).await;
+        let clock = &self.server.env.clock;
+        let start = clock.monotonic();
+        let db = unit.client.db;
+        let done = self.route(unit, start).await;
+        self.count(&done, clock.monotonic() - start);
+        if self.server.tracking.is_on() {
+            self.server.tracking.trim(&self.server).await;
+        }
+        if self.server.monitors.is_on() {
+            let replies = done.replies.iter().flatten();
+            let ran = done.ran.iter().zip(replies).map(|(c, reply)| (c.row, c.argv.as_slice(), reply));
+            monitor::feed(&self.server, &done.client, db, ran);
+        }
+        self.server.space.brake.wait(done.made).await;
+        done
+    }
+
+    fn count(&self, done: &Done, took: Duration) {
+        let telemetry = &self.server.telemetry;
+        let tracked = self.server.config.get().latency_tracking;
+        telemetry.on_lookups(done.lookups);
+        for (call, reply) in done.ran.iter().zip(done.replies.iter().flatten()) {
+            let outcome = match reply {
+                Reply::Error(e) => {
+                    telemetry.error(e.code());
+                    Outcome::Failed
+                }
+                _ => Outcome::Done,
+            };
+            telemetry.command(call.row.index, took, tracked, outcome);
+        }
+        if done.replies.is_some() {
+            slow::note(&self.server, &done.client, &done.ran, took);
+        }
+    }
+
+    async fn route(&self, unit: Unit, mut since: Duration) -> Done {
+        let told_by_store = self.server.space.messages.is_shared() && unit.tells();
+        if !unit.writes() && !told_by_store {
+            let together = !unit.is_heavy() && !unit.is_about_the_server();
+            return match self.reads.as_ref().filter(|_| together) {
+                Some(lane) => lane.run(unit, since).await,
+                None => reads::run(&self.server, unit, since, None).await,
+            };
+        }
+        if self.server.space.fences.pass(|| unit.written()).await {
+            // That was no time in which the store was silent.
+            since = self.server.env.clock.monotonic();
+        }
+        let lane = if unit.is_heavy() {
+            &self.heavy
+        } else {
+            let n = unit.first_hash() as usize % self.lanes.len();
+            self.lanes.get(n).unwrap_or(&self.heavy)
+        };
+        lane.run(unit, since).await
+    }
+}

@@ -1,0 +1,170 @@
+//! A unit: what runs in one transaction, and what came of it.
+
+use super::Watched;
+use crate::dispatch::Call;
+use crate::env::free;
+use crate::error::{Error, ReplyError};
+use crate::keyspace::fences::DATABASES;
+use crate::keyspace::keys::hash;
+use crate::server::ClientState;
+use crate::server::reply::Reply;
+use crate::spec::{Flags, keys_of, written_keys};
+use crate::telemetry::counters::Lookups;
+use bytes::Bytes;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Weight of a unit beyond which it does not ride in a lane, as [`Call::is_heavy`] of a call.
+const HEAVY_UNIT: usize = 5 << 18;
+/// Weight beyond which a unit's work is done aside: to look at each argument, or byte, takes longer than others should wait.
+pub const LARGE: usize = 1 << 20;
+
+/// What arrived together on one connection: a pipeline window, or an EXEC. Runs in one transaction.
+pub struct Unit {
+    /// In order.
+    pub calls: Vec<Call>,
+    /// The client's state; comes back changed in [`Done`].
+    pub client: ClientState,
+    /// EXEC only: compared inside the transaction before the first command runs.
+    pub watches: Vec<Watched>,
+    /// True for EXEC: `client.in_exec` is set while it runs.
+    pub exec: bool,
+    /// EXEC only: the client's id, under which all of it runs once. Its calls then have none.
+    pub id: Option<Bytes>,
+}
+
+impl Unit {
+    pub(super) fn writes(&self) -> bool {
+        self.id.is_some() || self.calls.iter().any(|c| c.row.is_write() || c.id.is_some())
+    }
+
+    /// Whether it sends messages.
+    pub(super) fn tells(&self) -> bool {
+        self.calls.iter().any(|c| c.row.flags.has(Flags::TELLS))
+    }
+
+    /// Whether it is about this server and not about what is stored: such commands (Redis' flag for those that a replica
+    /// without its master answers) are answered while the store is away, too.
+    pub(super) fn is_about_the_server(&self) -> bool {
+        let about = |c: &Call| c.row.flags.has(Flags::STALE) && c.row.keys.is_empty();
+        !self.exec && self.watches.is_empty() && self.calls.iter().all(about)
+    }
+
+    /// The ids of its calls or its own.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &Bytes> {
+        self.id.iter().chain(self.calls.iter().filter_map(|c| c.id.as_ref()))
+    }
+
+    /// Hashes of the keys that it may read or write.
+    pub(super) fn touched(&self) -> Vec<u64> {
+        let named = self.calls.iter().filter_map(|c| keys_of(c.row, &c.argv)).flatten();
+        named.chain(self.watches.iter().map(|w| &w.key)).map(|key| hash(key)).collect()
+    }
+
+    /// Hashes of the keys that it may write; what writes and names none is about databases.
+    pub(super) fn written(&self) -> Vec<u64> {
+        let writes = || self.calls.iter().filter(|c| c.row.is_write());
+        let keys = writes().flat_map(|c| written_keys(c.row, &c.argv)).map(|key| hash(key));
+        let databases = writes().any(|c| c.row.keys.is_empty()).then_some(DATABASES);
+        keys.chain(databases).collect()
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.calls.iter().map(Call::weight).sum()
+    }
+
+    pub(super) fn is_heavy(&self) -> bool {
+        self.calls.iter().any(Call::is_heavy) || self.weight() > HEAVY_UNIT
+    }
+
+    /// Where the unit queues: the hash of its first key (0 without one), so that writers of one key share a lane.
+    pub(super) fn first_hash(&self) -> u64 {
+        let first = |c: &Call| c.argv.get(c.row.keys.first()?.begin).map(|k| hash(k));
+        self.calls.iter().find_map(first).unwrap_or(0)
+    }
+}
+
+/// A finished unit.
+pub struct Done {
+    /// The client's state after the unit.
+    pub client: ClientState,
+    /// One reply a call that ran; None where a watched key had changed and nothing ran.
+    pub replies: Option<Vec<Reply>>,
+    /// The calls that ran.
+    pub ran: Vec<Call>,
+    /// Calls that did not run, because the replies before them are to be written first.
+    pub rest: Vec<Call>,
+    /// Why the unit as a whole failed in the store; `replies` then repeats it for each call.
+    pub refused: Option<ReplyError>,
+    /// Keys that its commands looked up.
+    pub lookups: Lookups,
+    /// Members that it gave an id.
+    pub(super) made: u64,
+    /// Messages that it tells.
+    pub(super) told: usize,
+}
+
+impl Done {
+    pub(super) fn new(client: ClientState, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
+        Done { client, replies, ran: Vec::new(), rest: Vec::new(), refused: None, lookups, made: 0, told: 0 }
+    }
+
+    /// A unit of `calls` commands that failed as a whole.
+    pub(super) fn refused(client: ClientState, calls: usize, e: Error) -> Self {
+        let error = e.into_reply();
+        let replies = Some(vec![Reply::Error(error.clone()); calls]);
+        Done { refused: Some(error), ..Done::new(client, replies, Lookups::default()) }
+    }
+
+    /// With the calls of `unit`, whose answer this is: those that have a reply, and those that have none.
+    pub(super) fn of(mut self, mut unit: Unit) -> Self {
+        let ran = self.replies.as_ref().map_or(usize::MAX, Vec::len);
+        if ran < unit.calls.len() {
+            self.rest = unit.calls.split_off(ran);
+        }
+        self.ran = unit.calls;
+        free(unit.watches.len(), unit.watches);
+        self
+    }
+}
+
+/// Answers that are fixed: what failed in the store after it may have written must not run again.
+#[derive(Default)]
+pub(super) struct Forced {
+    /// Of single calls.
+    pub(super) calls: Vec<(usize, Reply)>,
+    /// Of calls that acted on the server itself, which no attempt that is given up takes back, with what they left of the client's state.
+    pub(super) acted: Vec<(usize, Reply, ClientState)>,
+    /// Of the unit as a whole.
+    pub(super) unit: Option<ReplyError>,
+    /// A lane has passed it on, for what its first call, or a call of its EXEC, finds stored, or for a fence that it has to wait for. A
+    /// pipeline's unit ends behind that call.
+    pub(super) is_heavy: bool,
+    /// What does not fit the transaction may be built before it runs again: no answer is fixed for that.
+    pub(super) may_build: bool,
+}
+
+impl Forced {
+    /// Whether a pipeline's unit may end before call `n`: none behind has acted, which would act again as a call that did not run.
+    pub(super) fn may_end_before(&self, n: usize) -> bool {
+        self.acted.iter().all(|(at, ..)| *at < n)
+    }
+
+    /// The answer of call `n`, which changes `client` as the call did.
+    pub(super) fn call(&self, n: usize, client: &mut ClientState) -> Option<Reply> {
+        if let Some((_, reply, after)) = self.acted.iter().find(|(at, ..)| *at == n) {
+            *client = after.clone();
+            return Some(reply.clone());
+        }
+        self.calls.iter().find(|(at, _)| *at == n).map(|(_, reply)| reply.clone())
+    }
+}
+
+/// A unit on its way through a lane.
+pub(super) struct Job {
+    pub(super) unit: Unit,
+    /// When it came, by the monotonic clock.
+    pub(super) since: Duration,
+    pub(super) forced: Forced,
+    pub(super) answer: oneshot::Sender<Done>,
+}
