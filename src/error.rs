@@ -47,6 +47,14 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         matches!(self, StoreError::Conflict | StoreError::TooOld)
     }
+    /// True where nobody knows whether the transaction was committed.
+    pub fn may_have_committed(&self) -> bool {
+        *self == StoreError::Unknown
+    }
+    /// True where the store cannot be reached, or refuses for load: it may answer later.
+    pub fn is_away(&self) -> bool {
+        matches!(self, StoreError::Unavailable(_))
+    }
 }
 
 /// An error line for the client, with its code first (`ERR ...`, `WRONGTYPE ...`), without CRLF.

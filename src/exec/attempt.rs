@@ -447,7 +447,7 @@ pub(super) async fn speak<'a>(
 
 /// Whether another attempt can help.
 fn may_succeed(e: &StoreError) -> bool {
-    e.is_retryable() || matches!(e, StoreError::Unknown | StoreError::TooLarge | StoreError::Unavailable(_))
+    e.is_retryable() || e.may_have_committed() || e.is_away() || *e == StoreError::TooLarge
 }
 
 /// Whether the job in front, which failed with `e`, needs more bytes or more time than a transaction has, and what it makes can

@@ -278,8 +278,7 @@ fn fails_all(unit: &Unit, call: &Call, forced: &Forced) -> bool {
 
 /// Whether an error is about the transaction rather than about one command.
 pub(super) fn ends_attempt(e: &StoreError) -> bool {
-    e.is_retryable()
-        || matches!(e, StoreError::Unknown | StoreError::ReadOnly(_) | StoreError::Unavailable(_))
+    e.is_retryable() || e.may_have_committed() || e.is_away() || matches!(e, StoreError::ReadOnly(_))
 }
 
 fn halt(e: Error) -> Halt {

@@ -115,7 +115,7 @@ impl Deadline {
 }
 
 fn unanswered(e: &StoreError) -> bool {
-    matches!(e, StoreError::Unavailable(_) | StoreError::Unknown)
+    e.is_away() || e.may_have_committed()
 }
 
 #[cfg(test)]

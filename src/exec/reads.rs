@@ -174,7 +174,7 @@ async fn tell(server: &Arc<Server>, told: Vec<Message>) {
 
 /// Whether another attempt of what only reads can help.
 pub(super) fn may_succeed(e: &StoreError) -> bool {
-    e.is_retryable() || matches!(e, StoreError::Unavailable(_))
+    e.is_retryable() || e.is_away()
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {

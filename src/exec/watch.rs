@@ -129,5 +129,5 @@ impl Executor {
 
 /// Whether another attempt can help: also where nobody knows whether the ghosts were written, for the next one reads them.
 fn may_succeed(e: &StoreError) -> bool {
-    reads::may_succeed(e) || *e == StoreError::Unknown
+    reads::may_succeed(e) || e.may_have_committed()
 }

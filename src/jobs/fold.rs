@@ -8,9 +8,9 @@
 //! of them in the memtable makes that begin (`store/local/engine.rs`): better the job than the next client.
 
 use super::pause;
-use crate::error::{Error, StoreError};
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::server::Server;
+use crate::store::Retries;
 use crate::types::set::chunked::fold_piece;
 use crate::types::set::rows;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ const REST: u32 = 3;
 const PIECE: usize = 128 << 10;
 /// Pieces that it reads behind itself at once.
 const BEHIND: u32 = 16;
-/// Pieces in a row that others changed meanwhile before a set is left to its next reader.
-const TRIES: u32 = 10;
+/// Attempts at a piece that others change meanwhile, before a set is left to its next reader.
+const ATTEMPTS: u32 = 10;
 
 /// Runs until the server stops.
 pub(super) async fn run(server: Arc<Server>) {
@@ -38,26 +38,28 @@ pub(super) async fn run(server: Arc<Server>) {
     }
 }
 
-/// Folds a set. False where the server is asked to stop, or the store fails.
+/// Folds a set, as far as others and the store let it. False where the server is asked to stop.
 async fn whole(server: &Server, db: Prefix, oid: Oid) -> bool {
     let clock = &server.env.clock;
-    let (mut at, mut tries) = (Some(0), 0);
+    // A piece that was applied after all has nothing left to do.
+    let attempts = || Retries::new(ATTEMPTS).idempotent();
+    let (mut at, mut retries) = (Some(0), attempts());
     let (mut read, mut pieces) = (0, 0);
-    while let Some(from) = at.filter(|_| tries < TRIES) {
+    while let Some(from) = at {
         let start = clock.monotonic();
         match fold_piece(&server.space, db, oid, from, PIECE).await {
             Ok(next) => {
-                (at, tries, pieces) = (next, 0, pieces + 1);
+                (at, retries, pieces) = (next, attempts(), pieces + 1);
                 if next.is_none() || pieces % BEHIND == 0 {
                     read_back(server, db, oid, read, next).await;
                     read = next.unwrap_or_default();
                 }
             }
-            // A piece that was applied after all has nothing left to do.
-            Err(Error::Store(e)) if e.is_retryable() || e == StoreError::Unknown => tries += 1,
             Err(e) => {
-                tracing::debug!(?e, "folding a set");
-                return false;
+                if let Err(e) = retries.on_error(e) {
+                    tracing::debug!(?e, "folding a set");
+                    return true;
+                }
             }
         }
         if !pause(server, (clock.monotonic() - start) * REST).await {

@@ -1,7 +1,7 @@
 //! The parts of a reply that are read from the store while the client takes it: members that are ids so far, and long strings.
 
 use super::Server;
-use crate::error::{Error, Result, StoreError};
+use crate::error::{Error, Result};
 use crate::keyspace::packed::Packed;
 use crate::server::clients::ClientHandle;
 use crate::types::dump::Payload;
@@ -147,5 +147,5 @@ impl Part<'_> {
 }
 
 fn may_pass(e: &Error) -> bool {
-    matches!(e, Error::Store(e) if e.is_retryable() || matches!(e, StoreError::Unavailable(_)))
+    matches!(e, Error::Store(e) if e.is_retryable() || e.is_away())
 }

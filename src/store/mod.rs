@@ -25,8 +25,11 @@ pub mod faulty;
 pub mod fdb;
 pub mod local;
 pub mod observe;
+mod retry;
 pub mod tamper;
 mod writes;
+
+pub use retry::{Failure, Retries};
 
 use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;

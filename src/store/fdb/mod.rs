@@ -29,7 +29,7 @@ pub use network::stop;
 pub use tls::FdbTls;
 pub use tx::FdbTx;
 
-use super::{ClusterStatus, NetworkStats, StoreStats, Version};
+use super::{ClusterStatus, NetworkStats, Retries, StoreStats, Version};
 use crate::env::Clock;
 use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;
@@ -229,14 +229,13 @@ impl Core {
 
 /// The prefix of the directory at `path`.
 async fn root(database: &Database, path: &[String]) -> StoreResult<Vec<u8>> {
-    let mut last = StoreError::Conflict;
-    for _ in 0..OPEN_ATTEMPTS {
+    let mut retries = Retries::new(OPEN_ATTEMPTS).idempotent();
+    loop {
         match try_root(database.create_trx().map_err(unavailable)?, path).await {
-            Err(e) if e.is_retryable() || e == StoreError::Unknown => last = e,
+            Err(e) => retries.on_error(e)?,
             done => return done,
         }
     }
-    Err(last)
 }
 
 async fn try_root(tx: Transaction, path: &[String]) -> StoreResult<Vec<u8>> {
