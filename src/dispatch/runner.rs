@@ -129,3 +129,77 @@ impl<'a> Runner<'a> {
         result.ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::registry::table;
+    use crate::config::ConfigStore;
+    use crate::dispatch::gate::{self, Standing, Verdict};
+    use crate::env::Env;
+    use crate::store::Store;
+    use crate::store::local::{Local, LocalOptions};
+    use bytes::Bytes;
+
+    /// Gates and runs a line, as code does that runs inside of a command: its error is an answer, too.
+    async fn run(runner: &mut Runner<'_>, client: &mut ClientState, line: &str) -> Reply {
+        let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        let standing = Standing {
+            authenticated: true,
+            in_multi: false,
+            may_debug: false,
+            rights: None,
+            only_listens: false,
+        };
+        match gate::check(&argv, standing) {
+            Verdict::Pass { row, names, .. } => {
+                let call = Call { row, argv, names, id: None };
+                let ran = runner.call(&call, client, &[]).await.expect("no handler panics");
+                ran.unwrap_or_else(|e| Reply::Error(e.into_reply()))
+            }
+            Verdict::Refuse(_, e) | Verdict::Missing(_, e) => Reply::Error(e),
+            Verdict::Deny(..) | Verdict::Attack => panic!("{line}"),
+        }
+    }
+
+    /// Calls of one transaction, without a session, a unit or a lane: they see each other's writes, nobody else does before the commit.
+    #[tokio::test]
+    async fn calls_run_in_the_transaction_of_whoever_asks() {
+        let (dir, env) = (tempfile::tempdir().unwrap(), Env::seeded(1_000, 1));
+        let store = Store::Local(Local::open(dir.path(), LocalOptions::new(env.clock.clone())).unwrap());
+        let server = Server::open(table(), store, env.clone(), ConfigStore::default()).await.unwrap();
+        let mut client = ClientState::new(Default::default(), true);
+        let (tx, other) = (server.store.begin(), server.store.begin());
+        let now = env.timeline.now();
+        let mut runner = Runner::new(&server, &tx, now, env.rng()).await.unwrap();
+        let mut beside = Runner::new(&server, &other, now, env.rng()).await.unwrap();
+        let lines = ["SADD s a b", "SCARD s", "GET s", "GET", "HGET h f", "MULTI", "SELECT 3", "SCARD s"];
+        let mut said = Vec::new();
+        for line in lines {
+            said.push(match run(&mut runner, &mut client, line).await {
+                Reply::Int(n) => n.to_string(),
+                Reply::Error(e) => e.0.split(' ').take(4).collect::<Vec<_>>().join(" "),
+                other => format!("{other:?}"),
+            });
+        }
+        assert_eq!(
+            said,
+            [
+                "2",
+                "2",
+                "WRONGTYPE Operation against a",
+                "ERR wrong number of",
+                "ERR unknown command 'HGET':",
+                "ERR this command cannot",
+                "Ok",
+                "0"
+            ]
+        );
+        client.db = 0;
+        assert_eq!(run(&mut beside, &mut client, "SCARD s").await, Reply::Int(0));
+        tx.commit().await.unwrap();
+        let after = server.store.begin();
+        let mut after = Runner::new(&server, &after, now, env.rng()).await.unwrap();
+        assert_eq!(run(&mut after, &mut client, "SCARD s").await, Reply::Int(2));
+    }
+}
