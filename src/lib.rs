@@ -1,7 +1,7 @@
 //! Tern: a Redis server whose data lives in an ordered transactional key-value store.
 //!
 //! ```text
-//! cli -> net -> session -> exec -> dispatch -> commands -> server -> types -> keyspace -> store
+//! cli -> net -> session -> exec -> dispatch -> commands -> server -> lifecycle -> types -> keyspace -> store
 //!                                      (env, error, config, telemetry, spec: leaves; jobs: beside exec)
 //! ```
 //! Imports point rightwards only; `tests/tidy` fails on an arrow that points back.
@@ -24,15 +24,15 @@
 //! | object | rows of a value that is too large for its record | [`types::staged`] |
 //! | dictionary, id, interning | members and their numbers; giving a member its number | [`keyspace::ids`] |
 //! | chunk, delta | a Roaring bitmap of 65 536 ids; changes of one that are not folded into it | [`types::set`] |
-//! | ghost | what WATCH leaves in the row of an absent key | [`types::watched`] |
+//! | ghost | what WATCH leaves in the row of an absent key | [`lifecycle::watched`] |
 //! | claim, hold | a commit keeps the time below an expiry that it relied on; the time stands still for one attempt | [`keyspace::life`], [`mod@env`] |
 //! | fence | a command keeps those who write its keys off for a moment | [`keyspace::fences`] |
 //! | instance, epoch | a server of a store; one registration of it | [`keyspace::instances`] |
 //! | generation | moves where a store has lost commits that it had acknowledged | [`store::Tx::generation`] |
 //! | round | where the collection of the dictionary stands, for who writes sets | [`keyspace::collector`] |
 //! | staged, building | made before its transaction, because it exceeds one | [`types::staged`] |
-//! | receipt | what a command under an id answered | [`types::receipt`] |
-//! | lease | what a server may give out, or build, without asking again | [`keyspace::ids`], [`types::reclaim`] |
+//! | receipt | what a command under an id answered | [`lifecycle::idempotency`] |
+//! | lease | what a server may give out, or build, without asking again | [`keyspace::ids`], [`lifecycle::reclaim`] |
 
 pub mod commands;
 pub mod config;
@@ -42,6 +42,7 @@ pub mod error;
 pub mod exec;
 pub mod jobs;
 pub mod keyspace;
+pub mod lifecycle;
 pub mod net;
 pub mod server;
 pub mod session;

@@ -15,6 +15,7 @@ use crate::keyspace::catalog::Catalog;
 use crate::keyspace::collector::Round;
 use crate::keyspace::ids;
 use crate::keyspace::keys::Prefix;
+use crate::lifecycle::{copy, dump};
 use crate::server::Server;
 use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
@@ -24,7 +25,6 @@ use crate::types::set::stage as sets;
 use crate::types::staged::{self, Object, Staged};
 use crate::types::string::combine;
 use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
-use crate::types::{copy, dump};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 

@@ -2,7 +2,7 @@
 
 use crate::error::ReplyError;
 use crate::keyspace::packed::Packed;
-use crate::types::dump::Payload;
+use crate::lifecycle::dump::Payload;
 use crate::types::set::stream::Members;
 use crate::types::string::stream::Long;
 use bytes::Bytes;

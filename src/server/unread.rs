@@ -3,8 +3,8 @@
 use super::Server;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::packed::Packed;
+use crate::lifecycle::dump::Payload;
 use crate::telemetry::clients::ClientHandle;
-use crate::types::dump::Payload;
 use crate::types::set::stream::{Members, Pieces};
 use crate::types::string::stream::Long;
 use crate::types::string::walk::Stretch;

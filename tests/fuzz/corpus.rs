@@ -11,9 +11,9 @@ use tern::keyspace::keys::{Oid, Owner, Prefix, ReceiptName, root, root::Garbage}
 use tern::keyspace::messages::{Message, encode};
 use tern::keyspace::receipt::{Age, Receipt};
 use tern::keyspace::record::{Ghost, Record, SetRep, Str, Value};
+use tern::lifecycle::dump;
 use tern::server::reply::Reply;
 use tern::server::reply_codec;
-use tern::types::dump;
 use tern::types::hyperloglog::HyperLogLog;
 use tern::types::set::chunk::cut;
 use tern::types::set::small::Small;

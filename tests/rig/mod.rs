@@ -138,7 +138,7 @@ impl Rig {
 
     /// Fails where `tern check` would find damage.
     pub async fn assert_sound(&self) {
-        let report = tern::types::check::check(&self.server.store, &mut |_, _| {}).await.unwrap();
+        let report = tern::lifecycle::check::check(&self.server.store, &mut |_, _| {}).await.unwrap();
         assert!(report.is_sound(), "{report}");
     }
 

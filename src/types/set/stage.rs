@@ -325,7 +325,7 @@ async fn swap_in(s: &Scope<'_>, slot: &mut Slot, built: &Object, expire_at: Opti
 }
 
 /// Builds, in `to`, an object of these members. `round`: as for [`Builder::in_round`]; None where all are from `sources`.
-pub(in crate::types) async fn build(
+pub async fn build(
     space: &Keyspace,
     to: Prefix,
     ids: RoaringTreemap,

@@ -1,8 +1,7 @@
 //! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, receipts.
 
-use super::receipts::{self, Sizes};
-use super::view::View;
-use super::{Checker, Database, Problem, Verdict};
+use super::idempotency::{self, Sizes};
+use super::{Checker, Database};
 use crate::error::StoreResult;
 use crate::keyspace::catalog::Place;
 use crate::keyspace::collector::{self, State};
@@ -12,6 +11,7 @@ use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, root, root::Garbage};
 use crate::keyspace::members;
 use crate::keyspace::secret::Secret;
 use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::types::audit::{Problem, Verdict, View};
 use crate::types::set::audit::KnownIds;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -37,7 +37,7 @@ pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
         _ => "other rows",
     };
     checker.judge((Vec::new(), vec![0x80]), &mut name, row).await?;
-    receipts::sizes(checker, sizes).await
+    idempotency::sizes(checker, sizes).await
 }
 
 /// Databases as a view has them.
@@ -86,8 +86,8 @@ async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -
             Secret::decode(value).is_none().then(|| "the store's secret does not decode".into())
         }
         Some(b'p') => (!is_message_row(key, value)).then(|| "not a row about messages".into()),
-        Some(b't') => receipts::row(view, key, value).await?,
-        Some(b'u') => receipts::age(view, key, value).await?,
+        Some(b't') => idempotency::row(view, key, value).await?,
+        Some(b'u') => idempotency::age(view, key, value).await?,
         _ => Some("an unknown kind of row".to_owned()),
     };
     Ok(problem.map(|what| Problem::new(key, what)).into_iter().collect())

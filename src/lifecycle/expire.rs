@@ -8,7 +8,6 @@
 //! transaction. It must be repeated about once a second, because another server may set a shorter expiry at any time; a
 //! hint of it would cost every such write something, this costs no write anything.
 
-use super::object;
 use crate::config::Events;
 use crate::error::{Error, Result, StoreError, StoreResult};
 use crate::keyspace::collector::Round;
@@ -17,6 +16,7 @@ use crate::keyspace::life::Life;
 use crate::keyspace::messages::{Message, Outbox};
 use crate::keyspace::{Keyspace, Scope, message_log};
 use crate::store::{RangeOptions, Read, Tx};
+use crate::types::object;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
