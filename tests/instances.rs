@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tern::env::Env;
 use tern::keyspace::Keyspace;
-use tern::keyspace::instances::Instance;
+use tern::keyspace::cluster::instances::Instance;
 use tern::keyspace::keys::root;
 use tern::lifecycle::reclaim::reclaim;
 use tern::server::reply::Reply;

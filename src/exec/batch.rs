@@ -6,10 +6,10 @@ use crate::dispatch::Call;
 use crate::dispatch::{PANICKED, Runner};
 use crate::env::Rng;
 use crate::error::{Error, StoreError};
-use crate::keyspace::brake;
 use crate::keyspace::catalog::Catalog;
+use crate::keyspace::cluster::messages::Message;
+use crate::keyspace::dictionary::backpressure;
 use crate::keyspace::keys::{ReceiptName, root};
-use crate::keyspace::messages::Message;
 use crate::lifecycle::watched;
 use crate::server::reply::Reply;
 use crate::server::{AfterReply, ClientState, Server};
@@ -115,7 +115,7 @@ impl<'a> Batch<'a> {
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
     pub(super) async fn job(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
-        let (done, made) = brake::counting(self.run(job, staged)).await;
+        let (done, made) = backpressure::counting(self.run(job, staged)).await;
         Ok(Done { made, ..done? })
     }
 

@@ -10,7 +10,7 @@
 //!
 //! A call or an EXEC with an **id** runs once for that id, see [`once`]; it may write, whatever its row says.
 //!
-//! A unit that runs into others again and again fences its keys ([`crate::keyspace::fences`]): units that write them wait before
+//! A unit that runs into others again and again fences its keys ([`crate::keyspace::cluster::fences`]): units that write them wait before
 //! they are queued.
 //!
 //! What commands tell others (PUBLISH, changes of keys) is told once their transaction has committed, in the order of commits: see
@@ -34,7 +34,7 @@ mod watch;
 use crate::dispatch::Call;
 use crate::env::free;
 use crate::error::{Error, ReplyError};
-use crate::keyspace::fences::DATABASES;
+use crate::keyspace::cluster::fences::DATABASES;
 use crate::keyspace::keys::hash;
 use crate::server::monitor;
 use crate::server::reply::Reply;
@@ -239,7 +239,7 @@ impl Executor {
     /// Runs a unit to its end. A unit that writes goes on also when the caller is dropped.
     ///
     /// The latency counted for each of its commands is the unit's: from here to its answer, commit included. What it waits for the
-    /// collector of the dictionary ([`crate::keyspace::brake`]) is counted there.
+    /// collector of the dictionary ([`crate::keyspace::dictionary::backpressure`]) is counted there.
     pub async fn run(&self, mut unit: Unit) -> Done {
         tracked::remember(&self.server, &mut unit).await;
         let clock = &self.server.env.clock;

@@ -12,8 +12,8 @@ use crate::commands::large::{self, Outcome};
 use crate::dispatch::Call;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
-use crate::keyspace::collector::Round;
-use crate::keyspace::ids;
+use crate::keyspace::dictionary::collector::Round;
+use crate::keyspace::dictionary::interner;
 use crate::keyspace::keys::Prefix;
 use crate::lifecycle::{copy, dump};
 use crate::server::Server;
@@ -53,7 +53,7 @@ impl Plan {
         let members = calls.iter().flat_map(|c| large::members(c.row, &c.argv));
         Plan {
             strings: calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
-            members: ids::room(members) > DIRECT_MEMBERS,
+            members: interner::room(members) > DIRECT_MEMBERS,
             outcomes: outcomes && calls.iter().any(Call::can_be_built),
             restored: calls.iter().any(is_large_restore),
         }

@@ -3,7 +3,7 @@
 
 use super::pause;
 use crate::error::StoreResult;
-use crate::keyspace::instances::Seen;
+use crate::keyspace::cluster::instances::Seen;
 use crate::server::Server;
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::catalog::Catalog;
-use crate::keyspace::messages::Outbox;
+use crate::keyspace::cluster::messages::Outbox;
 use crate::lifecycle::expire::Told;
 use crate::spec::Table;
 use crate::store::Store;

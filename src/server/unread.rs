@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::error::{Error, Result, StoreError};
-use crate::keyspace::packed::Packed;
+use crate::keyspace::dictionary::packed::Packed;
 use crate::lifecycle::dump::Payload;
 use crate::telemetry::clients::ClientHandle;
 use crate::types::set::stream::{Members, Pieces};

@@ -7,8 +7,8 @@
 //! [`StoreError::TooOld`], and what was read through it is to be read anew: nothing that a view answers is of two versions.
 
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::root;
-use crate::keyspace::members;
 use crate::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
 use bytes::Bytes;
 use futures_util::future::try_join_all;

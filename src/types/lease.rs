@@ -5,13 +5,14 @@
 //! needs no clock that two servers would have to share:
 //! * the value is the end of the lease by the *builder's own monotonic clock* ([`until`]), or [`GIVEN_UP`];
 //! * the object id names the builder's server. That server compares with its own clock: this frees what a failed task left;
-//! * every other server asks whether the builder is still registered (`keyspace::instances`), in the same transaction. A server
+//! * every other server asks whether the builder is still registered (`keyspace::cluster::instances`), in the same transaction. A server
 //!   registers before it builds and is removed once it has left or is surely dead. So a server without a row builds no more, or it
 //!   was taken for dead: then its next step fails and its command runs again.
 
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::cluster::instances;
 use crate::keyspace::keys::Oid;
-use crate::keyspace::{Fresh, Keyspace, instances};
+use crate::keyspace::{Fresh, Keyspace};
 use crate::store::Tx;
 
 /// The value of a row whose builder has given up.

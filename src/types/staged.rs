@@ -23,7 +23,7 @@ use super::lease;
 use super::object::{self, Slot};
 use super::set::stage::Ids;
 use crate::error::{Result, StoreError, StoreResult};
-use crate::keyspace::collector::Round;
+use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::{Oid, Prefix, root, root::Garbage};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};

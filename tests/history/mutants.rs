@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tern::keyspace::Scope;
-use tern::keyspace::collector::Round;
+use tern::keyspace::dictionary::collector::Round;
 use tern::store::faulty::FaultRates;
 use tern::store::tamper::Tamper;
 use tern::store::{RangeOptions, Read};

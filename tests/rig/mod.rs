@@ -19,7 +19,7 @@ use tern::config::ConfigStore;
 use tern::dispatch::Call;
 use tern::env::{Clock, Env};
 use tern::exec::{Executor, Unit};
-use tern::keyspace::collector::Round;
+use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
 use tern::server::reply::Reply;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tern::env::Rng;
 use tern::error::{Error, StoreError};
-use tern::keyspace::collector::{Phase, State};
+use tern::keyspace::dictionary::collector::{Phase, State};
 use tern::keyspace::keys::root;
 use tern::lifecycle::check::check;
 use tern::lifecycle::reclaim::reclaim;

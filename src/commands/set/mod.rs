@@ -10,7 +10,7 @@ use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::keyspace::ids::MAX_MEMBER;
+use crate::keyspace::dictionary::ids::MAX_MEMBER;
 use crate::lifecycle::idempotency::MAX_REPLY;
 use crate::server::pace::Pace;
 use crate::server::reply::Reply;

@@ -2,8 +2,8 @@
 
 use super::{ATTEMPTS, Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::idempotency::{Age, PIECE, Receipt};
 use crate::keyspace::keys::{Owner, ReceiptName, hash, root, shard};
-use crate::keyspace::receipt::{Age, PIECE, Receipt};
 use crate::store::{RangeOptions, key_after};
 use crate::types::audit::{Problem, View};
 use bytes::Bytes;

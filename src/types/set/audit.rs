@@ -4,7 +4,7 @@ use super::chunk::{self, Row};
 use super::rows::{BUCKETS, SLACK, bucket, delta_value};
 use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small};
 use crate::error::StoreResult;
-use crate::keyspace::ids::FIRST_INTEGER;
+use crate::keyspace::dictionary::ids::FIRST_INTEGER;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::record::SetRep;
 use crate::store::{RangeOptions, key_after};
