@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tern::env::{Clock, Env};
-use tern::keyspace::collector::Phase;
+use tern::keyspace::dictionary::collector::Phase;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::Store;
 use tern::store::local::{Local, LocalOptions};

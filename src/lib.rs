@@ -1,7 +1,7 @@
 //! Tern: a Redis server whose data lives in an ordered transactional key-value store.
 //!
 //! ```text
-//! cli -> net -> session -> exec -> dispatch -> commands -> server -> types -> keyspace -> store
+//! cli -> net -> session -> exec -> dispatch -> commands -> server -> lifecycle -> types -> keyspace -> store
 //!                                      (env, error, config, telemetry, spec: leaves; jobs: beside exec)
 //! ```
 //! Imports point rightwards only; `tests/tidy` fails on an arrow that points back.
@@ -18,21 +18,21 @@
 //! | batch, attempt | units that share a transaction; one run of a batch | `exec::attempt` |
 //! | lane, slot | a queue of units; what makes its unknown commits exactly-once | `exec::lane` |
 //! | heavy | what runs beside the lanes, because others would wait for it | [`exec`] |
-//! | outbox, message, delivery | what an attempt tells; one of those; their way to who listens | [`keyspace::messages`], [`server::telling`] |
+//! | outbox, message, delivery | what an attempt tells; one of those; their way to who listens | [`keyspace::cluster::messages`], [`server::telling`] |
 //! | place, prefix, swaps | where a database is: what its rows begin with, and how often its number was swapped | [`keyspace::catalog`] |
 //! | record, revision | a key's row; a number that no other state of any key has | [`keyspace::record`] |
 //! | object | rows of a value that is too large for its record | [`types::staged`] |
-//! | dictionary, id, interning | members and their numbers; giving a member its number | [`keyspace::ids`] |
+//! | dictionary, id, interning | members and their numbers; giving a member its number | [`keyspace::dictionary::ids`] |
 //! | chunk, delta | a Roaring bitmap of 65 536 ids; changes of one that are not folded into it | [`types::set`] |
-//! | ghost | what WATCH leaves in the row of an absent key | [`types::watched`] |
+//! | ghost | what WATCH leaves in the row of an absent key | [`lifecycle::watched`] |
 //! | claim, hold | a commit keeps the time below an expiry that it relied on; the time stands still for one attempt | [`keyspace::life`], [`mod@env`] |
-//! | fence | a command keeps those who write its keys off for a moment | [`keyspace::fences`] |
-//! | instance, epoch | a server of a store; one registration of it | [`keyspace::instances`] |
+//! | fence | a command keeps those who write its keys off for a moment | [`keyspace::cluster::fences`] |
+//! | instance, epoch | a server of a store; one registration of it | [`keyspace::cluster::instances`] |
 //! | generation | moves where a store has lost commits that it had acknowledged | [`store::Tx::generation`] |
-//! | round | where the collection of the dictionary stands, for who writes sets | [`keyspace::collector`] |
+//! | round | where the collection of the dictionary stands, for who writes sets | [`keyspace::dictionary::collector`] |
 //! | staged, building | made before its transaction, because it exceeds one | [`types::staged`] |
-//! | receipt | what a command under an id answered | [`types::receipt`] |
-//! | lease | what a server may give out, or build, without asking again | [`keyspace::ids`], [`types::reclaim`] |
+//! | receipt | what a command under an id answered | [`lifecycle::idempotency`] |
+//! | lease | what a server may give out, or build, without asking again | [`keyspace::dictionary::ids`], [`lifecycle::reclaim`] |
 
 pub mod commands;
 pub mod config;
@@ -42,6 +42,7 @@ pub mod error;
 pub mod exec;
 pub mod jobs;
 pub mod keyspace;
+pub mod lifecycle;
 pub mod net;
 pub mod server;
 pub mod session;

@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::rng::Rng;
 use tern::env::Env;
-use tern::keyspace::ids::integer_id;
+use tern::keyspace::dictionary::ids::integer_id;
+use tern::keyspace::dictionary::members;
+use tern::keyspace::idempotency::Receipt;
 use tern::keyspace::keys::{Oid, Prefix, ReceiptName, SHARDS, hash, root, root::Garbage, shard};
-use tern::keyspace::members;
-use tern::keyspace::receipt::Receipt;
 use tern::keyspace::record::{Record, SetRep, Stored, Str, Value};
+use tern::lifecycle::check::{CheckError, Report, check};
+use tern::lifecycle::idempotency::sweep;
 use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
-use tern::types::check::{CheckError, Report, check};
-use tern::types::receipt::sweep;
 use tern::types::set::small::Small;
 
 async fn read(store: &Store) -> Report {
@@ -479,11 +479,11 @@ async fn busy(cluster: &Cluster, seed: u64, commands: usize) {
 async fn jobs(cluster: &Cluster) {
     let space = cluster.space(0);
     for shard in 0..16 {
-        tern::types::expire::sweep(space, 0, shard, 100, &mut Default::default()).await.unwrap();
+        tern::lifecycle::expire::sweep(space, 0, shard, 100, &mut Default::default()).await.unwrap();
     }
     let mut from = None;
     loop {
-        from = tern::types::reclaim::reclaim(space, from.as_deref(), 64).await.unwrap().next;
+        from = tern::lifecycle::reclaim::reclaim(space, from.as_deref(), 64).await.unwrap().next;
         if from.is_none() {
             return;
         }

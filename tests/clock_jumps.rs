@@ -16,10 +16,10 @@ use cluster::{Cluster, HOUR, START, units};
 use std::time::Duration;
 use tern::env::Env;
 use tern::keyspace::keys::SHARDS;
+use tern::lifecycle::expire;
+use tern::lifecycle::idempotency;
+use tern::lifecycle::reclaim::reclaim;
 use tern::server::reply::Reply;
-use tern::types::expire;
-use tern::types::receipt;
-use tern::types::reclaim::reclaim;
 use tern::types::string::stage;
 
 const MINUTE: u64 = 60_000;
@@ -140,7 +140,7 @@ async fn forget(c: &Cluster, n: usize, min_age: u64) -> usize {
     let before = c.members[n].server.env.clock.now_ms() - min_age;
     let mut removed = 0;
     for shard in 0..SHARDS {
-        removed += receipt::sweep(c.space(n), shard, &None, before, 100).await.unwrap().removed;
+        removed += idempotency::sweep(c.space(n), shard, &None, before, 100).await.unwrap().removed;
     }
     removed
 }

@@ -17,13 +17,13 @@ use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::Env;
 use tern::exec::{Executor, Unit};
+use tern::lifecycle::check::check;
 use tern::server::Server;
 use tern::server::reply::Reply;
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
 use tern::telemetry::Telemetry;
-use tern::types::check::check;
 
 const CLIENTS: usize = 16;
 const ROUNDS: usize = 60;

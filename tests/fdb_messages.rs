@@ -14,9 +14,9 @@ use support::fdb_cluster::{self, Cluster};
 use support::resp::{Client, Value};
 use support::server::{Server, assert_sound, tern_in};
 use tempfile::TempDir;
+use tern::keyspace::cluster::bus::Heard;
+use tern::keyspace::cluster::messages::{LISTENS, TRACKS};
 use tern::keyspace::keys::root;
-use tern::keyspace::message_log::Heard;
-use tern::keyspace::messages::{LISTENS, TRACKS};
 use tern::store::Read;
 
 struct Fleet {

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tern::env::Rng;
 use tern::exec::Unit;
-use tern::keyspace::packed::Packed;
+use tern::keyspace::dictionary::packed::Packed;
 use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
 use tern::types::set::stream::Pieces;

@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tern::env::Env;
 use tern::keyspace::Keyspace;
-use tern::keyspace::instances::Instance;
+use tern::keyspace::cluster::instances::Instance;
 use tern::keyspace::keys::root;
+use tern::lifecycle::reclaim::reclaim;
 use tern::server::reply::Reply;
 use tern::store::faulty::{FaultRates, Outage};
-use tern::types::reclaim::reclaim;
 use tern::types::string::stage;
 
 const LEASE: u64 = 60_000;

@@ -7,9 +7,9 @@ mod rig;
 use rig::{Rig, START, bulk, error};
 use std::time::Duration;
 use tern::keyspace::keys::SHARDS;
+use tern::lifecycle::expire::{Swept, Told, sweep};
 use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read};
-use tern::types::expire::{Swept, Told, sweep};
 
 async fn sweep_all(rig: &Rig) -> Swept {
     let mut total = Swept::default();

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tern::env::{Env, Rng};
 use tern::error::Result;
-use tern::keyspace::collector::Round;
+use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::{RangeOptions, Read};

@@ -8,7 +8,7 @@ mod sets_world;
 use bytes::Bytes;
 use sets_world::{World, int, slot, word};
 use tern::env::{Env, Rng};
-use tern::keyspace::collector::Round;
+use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::keys::Oid;
 use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};

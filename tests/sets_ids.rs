@@ -10,9 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tern::env::{Env, Rng};
 use tern::error::{Error, StoreError};
-use tern::keyspace::collector::Round;
-use tern::keyspace::ids::{BLOCK, FIRST_INTEGER, Interner, MAX_MEMBER, integer_id, integer_of, integer_text};
-use tern::keyspace::resolve::resolve_some;
+use tern::keyspace::dictionary::collector::Round;
+use tern::keyspace::dictionary::ids::{
+    BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id, integer_of, integer_text,
+};
+use tern::keyspace::dictionary::interner::Interner;
+use tern::keyspace::dictionary::resolve::resolve_some;
 use tern::keyspace::{Keyspace, alloc, catalog};
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
@@ -295,7 +298,7 @@ async fn a_piece_that_ends_before_the_first_row_that_is_wanted_goes_on() {
     let all: Vec<u64> = wanted.iter().chain(&far).copied().collect();
     for order in [all.clone(), far.iter().chain(wanted).copied().collect()] {
         for bytes in 1..400 {
-            let (mut at, mut piece) = (0, tern::keyspace::packed::Packed::default());
+            let (mut at, mut piece) = (0, tern::keyspace::dictionary::packed::Packed::default());
             while at < order.len() {
                 piece.clear();
                 let tx = world.store.begin();

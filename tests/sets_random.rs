@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sets_world::{World, int, slot, word};
 use std::collections::BTreeMap;
 use tern::env::{Env, Rng};
-use tern::keyspace::collector::Round;
+use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::Tx;

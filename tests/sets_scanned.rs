@@ -9,7 +9,7 @@ use bytes::Bytes;
 use cluster::Cluster;
 use std::collections::{BTreeMap, HashSet};
 use tern::env::Rng;
-use tern::keyspace::ids::integer_id;
+use tern::keyspace::dictionary::ids::integer_id;
 use tern::keyspace::keys::root;
 use tern::server::reply::Reply;
 

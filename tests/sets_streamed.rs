@@ -17,7 +17,7 @@ use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::{Clock, Env};
 use tern::exec::Executor;
-use tern::keyspace::ids::FIRST_INTEGER;
+use tern::keyspace::dictionary::ids::FIRST_INTEGER;
 use tern::keyspace::keys::root;
 
 use tern::store::faulty::{FaultRates, Faulty};

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use rig::Rig;
 use tern::error::{Error, StoreError};
 use tern::keyspace::keys::root;
+use tern::lifecycle::reclaim::reclaim;
 use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
-use tern::types::reclaim::reclaim;
 use tern::types::staged::abandon;
 use tern::types::string::{self, PIECE, stage, stage_change};
 

@@ -14,13 +14,13 @@ use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
 use tern::env::{Clock, Env};
 use tern::exec::{Executor, Unit};
+use tern::lifecycle::check::check;
 use tern::server::reply::Reply;
 use tern::server::subscribers::Kind;
 use tern::server::{ClientState, Server};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
-use tern::types::check::check;
 
 const CLIENTS: usize = 8;
 const ROUNDS: usize = 40;

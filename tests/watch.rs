@@ -1,6 +1,6 @@
 //! Hazard: an EXEC runs though a watched key has changed, because the key was absent at WATCH, came and went: a job is done twice.
 //!
-//! Nothing is left of such a key to compare but its ghost (`types::watched`). On one server and on several that share a store; nobody
+//! Nothing is left of such a key to compare but its ghost (`lifecycle::watched`). On one server and on several that share a store; nobody
 //! but WATCH and EXEC sees a ghost, and ghosts go when nobody watches any more.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -17,8 +17,8 @@ use support::server::{Server, redis, tern};
 use tern::env::Env;
 use tern::exec::{Unit, Watched};
 use tern::keyspace::keys::SHARDS;
+use tern::lifecycle::watched::{self, LIFE};
 use tern::server::reply::Reply;
-use tern::types::watched::{self, LIFE};
 
 fn key(name: &str) -> Bytes {
     Bytes::copy_from_slice(name.as_bytes())
@@ -219,7 +219,7 @@ async fn index_rows(c: &Cluster) -> usize {
 
 async fn sweep(c: &Cluster) {
     for shard in 0..SHARDS {
-        let swept = tern::types::expire::sweep(c.space(1), 0, shard, 1000, &mut Default::default()).await;
+        let swept = tern::lifecycle::expire::sweep(c.space(1), 0, shard, 1000, &mut Default::default()).await;
         assert_eq!(swept.unwrap().removed, 0, "a ghost is no key that expires");
     }
 }

@@ -7,7 +7,7 @@ use roaring::RoaringTreemap;
 use std::collections::HashMap;
 use std::fmt::Write;
 use tern::env::{Clock, Rng};
-use tern::keyspace::ids::BLOCK;
+use tern::keyspace::dictionary::ids::BLOCK;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A store's part: its name in the figures, its title, tasks in one process, and (processes, tasks in each).

@@ -1,4 +1,4 @@
-//! `tern check [file.conf] [--store <store>] [--dir <path>] [--directive value ...]`: the command line around `types::check`.
+//! `tern check [file.conf] [--store <store>] [--dir <path>] [--directive value ...]`: the command line around `lifecycle::check`.
 //! Progress on stderr, the report on stdout, the exit status says which of three.
 
 use super::open::{Away, open_store};
@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tern::config::{AppendFsync, Settings, from_args};
 use tern::env::Env;
+use tern::lifecycle::check::{Report, check};
 use tern::store::local::Local;
-use tern::types::check::{Report, check};
 
 /// Between two lines of progress.
 const EVERY: Duration = Duration::from_secs(1);

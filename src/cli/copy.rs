@@ -1,4 +1,4 @@
-//! `tern copy --from <store> --to <store> [--directive value ...]`: the command line around `keyspace::transfer`. Progress on stderr, the result on
+//! `tern copy --from <store> --to <store> [--directive value ...]`: the command line around `keyspace::cluster::transfer`. Progress on stderr, the result on
 //! stdout, the exit status says whether the target is whole.
 
 use super::open::{Away, open_store};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use tern::config::{AppendFsync, Settings, from_args};
 use tern::env::{Clock, Env};
-use tern::keyspace::transfer::{Stage, Tally, copy};
+use tern::keyspace::cluster::transfer::{Stage, Tally, copy};
 use tern::store::Store;
 use tern::store::local::Local;
 

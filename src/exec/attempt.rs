@@ -5,7 +5,7 @@
 //! commit the next attempt reads the key serializably in its own transaction:
 //! * it holds the number of an attempt whose result was unknown: that attempt was committed, its replies stand;
 //! * this server's registration is not the one under which that attempt began: others took it for dead and cleared its rows
-//!   (`keyspace::instances`). Then nobody can know, and the clients hear that the result is unknown;
+//!   (`keyspace::cluster::instances`). Then nobody can know, and the clients hear that the result is unknown;
 //! * it holds another number, or none: run again. The unknown attempt may still be in flight, but it and this one conflict on the key, so at
 //!   most one of them is ever applied. (So a retry after an unknown commit writes the key even where its commands wrote
 //!   nothing: otherwise the old attempt could still come after the answer.)
@@ -14,7 +14,7 @@
 //! attempt keeps its claim, for it may have been applied.
 //!
 //! **Conflicts.** The first conflict runs the batch again, the second one splits it, so that one contended unit does not hold
-//! the others. After some more it fences its keys: those who write them wait for it ([`crate::keyspace::fences`]).
+//! the others. After some more it fences its keys: those who write them wait for it ([`crate::keyspace::cluster::fences`]).
 //!
 //! **A store that cannot be reached** is tried again until `store-timeout` is over for a client ([`super::deadline`]); then it gets
 //! the error, and what comes later finds the store or does not: nothing has to be switched back. An attempt that may have been applied by then is
@@ -27,8 +27,8 @@ use super::unit::{Done, Job};
 use crate::dispatch::Call;
 use crate::env::{Claim, Rng, aside};
 use crate::error::{Error, StoreError};
-use crate::keyspace::brake;
-use crate::keyspace::fences::Fence;
+use crate::keyspace::cluster::fences::Fence;
+use crate::keyspace::dictionary::backpressure;
 use crate::keyspace::keys::root;
 use crate::server::Server;
 use crate::server::telling::{Delivery, Tale};
@@ -183,7 +183,7 @@ impl Attempts {
             let calls = calls.unwrap_or(&job.unit.calls);
             let db = job.unit.client.db;
             let prepare = staging::prepare(&self.server, db, calls, self.outcomes, &mut self.staged);
-            let (prepared, made) = brake::counting(prepare).await;
+            let (prepared, made) = backpressure::counting(prepare).await;
             self.made += made;
             prepared?;
         }

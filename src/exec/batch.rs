@@ -7,16 +7,17 @@ use crate::dispatch::Call;
 use crate::dispatch::{PANICKED, Runner};
 use crate::env::Rng;
 use crate::error::{Error, StoreError};
-use crate::keyspace::brake;
 use crate::keyspace::catalog::Catalog;
+use crate::keyspace::cluster::messages::Message;
+use crate::keyspace::dictionary::backpressure;
 use crate::keyspace::keys::{ReceiptName, root};
-use crate::keyspace::messages::Message;
+use crate::lifecycle::watched;
 use crate::server::reply::Reply;
 use crate::server::{AfterReply, ClientState, Server};
 use crate::spec::{Flags, keys_of};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::Lookups;
-use crate::types::{set, watched};
+use crate::types::set;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,7 +116,7 @@ impl<'a> Batch<'a> {
 
     /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
     pub(super) async fn job(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
-        let (done, made) = brake::counting(self.run(job, staged)).await;
+        let (done, made) = backpressure::counting(self.run(job, staged)).await;
         Ok(Done { made, ..done? })
     }
 

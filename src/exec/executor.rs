@@ -46,7 +46,7 @@ impl Executor {
     /// Runs a unit to its end. A unit that writes goes on also when the caller is dropped.
     ///
     /// The latency counted for each of its commands is the unit's: from here to its answer, commit included. What it waits for the
-    /// collector of the dictionary ([`crate::keyspace::brake`]) is counted there.
+    /// collector of the dictionary ([`crate::keyspace::dictionary::backpressure`]) is counted there.
     pub async fn run(&self, mut unit: Unit) -> Done {
         tracked::remember(&self.server, &mut unit).await;
         let clock = &self.server.env.clock;

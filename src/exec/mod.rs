@@ -10,7 +10,7 @@
 //!
 //! A call or an EXEC with an **id** runs once for that id, see [`idempotency`]; it may write, whatever its row says.
 //!
-//! A unit that runs into others again and again fences its keys ([`crate::keyspace::fences`]): units that write them wait before
+//! A unit that runs into others again and again fences its keys ([`crate::keyspace::cluster::fences`]): units that write them wait before
 //! they are queued.
 //!
 //! What commands tell others (PUBLISH, changes of keys) is told once their transaction has committed, in the order of commits: see

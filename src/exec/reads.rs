@@ -12,7 +12,7 @@ use super::group_commit::GroupCommit;
 use super::staging::Prepared;
 use super::unit::{Done, Forced, Job, Unit};
 use crate::error::StoreError;
-use crate::keyspace::messages::Message;
+use crate::keyspace::cluster::messages::Message;
 use crate::server::reply::Reply;
 use crate::server::{ClientState, Server};
 use crate::telemetry::counters::Lookups;

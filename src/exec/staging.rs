@@ -12,9 +12,10 @@ use crate::commands::large::{self, Outcome};
 use crate::dispatch::Call;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
-use crate::keyspace::collector::Round;
-use crate::keyspace::ids;
+use crate::keyspace::dictionary::collector::Round;
+use crate::keyspace::dictionary::interner;
 use crate::keyspace::keys::Prefix;
+use crate::lifecycle::{copy, dump};
 use crate::server::Server;
 use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
@@ -24,7 +25,6 @@ use crate::types::set::stage as sets;
 use crate::types::staged::{self, Object, Staged};
 use crate::types::string::combine;
 use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
-use crate::types::{copy, dump};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 
@@ -53,7 +53,7 @@ impl Plan {
         let members = calls.iter().flat_map(|c| large::members(c.row, &c.argv));
         Plan {
             strings: calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
-            members: ids::room(members) > DIRECT_MEMBERS,
+            members: interner::room(members) > DIRECT_MEMBERS,
             outcomes: outcomes && calls.iter().any(Call::can_be_built),
             restored: calls.iter().any(is_large_restore),
         }

@@ -4,7 +4,7 @@ use super::Watched;
 use crate::dispatch::Call;
 use crate::env::free;
 use crate::error::{Error, ReplyError};
-use crate::keyspace::fences::DATABASES;
+use crate::keyspace::cluster::fences::DATABASES;
 use crate::keyspace::keys::hash;
 use crate::server::ClientState;
 use crate::server::reply::Reply;

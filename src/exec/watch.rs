@@ -1,4 +1,4 @@
-//! WATCH: what EXEC is going to compare (`types::watched`), read in transactions of its own.
+//! WATCH: what EXEC is going to compare (`lifecycle::watched`), read in transactions of its own.
 //!
 //! Many keys are read in several transactions. Each key is compared with what it was when its own transaction read it, so a change
 //! between two of them is noticed as any other.
@@ -9,10 +9,10 @@ use super::executor::Executor;
 use super::reads;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
-use crate::keyspace::absent::AbsentGuard;
 use crate::keyspace::life::Lives;
+use crate::keyspace::watched_absent::AbsentGuard;
+use crate::lifecycle::watched::{self, Fingerprint};
 use crate::server::telling::Tale;
-use crate::types::watched::{self, Fingerprint};
 use bytes::Bytes;
 
 /// Keys that one transaction reads.

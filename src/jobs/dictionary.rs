@@ -8,8 +8,8 @@
 
 use super::pause;
 use crate::error::{Error, StoreError, StoreResult};
-use crate::keyspace::collector::{Phase, State};
-use crate::keyspace::{brake, ids};
+use crate::keyspace::dictionary::collector::{Phase, State};
+use crate::keyspace::dictionary::{backpressure, leases};
 use crate::server::Server;
 use crate::store::{Read, Tx};
 use crate::types::set::collect::grace::Waiting;
@@ -103,14 +103,14 @@ async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     }
     let state = State::read(&tx, Read::Snapshot).await?;
     let pace = pace(server, &state);
-    brake::look(&server.space, &tx, &state, backlog(server)).await?;
+    backpressure::look(&server.space, &tx, &state, backlog(server)).await?;
     memory.waiting.look(&server.space, &pace, &tx, &state).await?;
     let collector = Collector::new(&server.space, pace);
     let begins = state.phase == Phase::Idle && (memory.sees(server, &state, grown) || asked);
     memory.active = begins || state.phase != Phase::Idle;
     if begins {
         server.space.collector.wanted.store(false, Ordering::Relaxed);
-        memory.growth.before = Some(ids::leased(&tx).await?);
+        memory.growth.before = Some(leases::leased(&tx).await?);
         collector.begin().await?;
     }
     drop(tx);
@@ -128,7 +128,7 @@ impl Growth {
             return Ok(false);
         }
         self.looked = now;
-        let leased = ids::leased(tx).await?;
+        let leased = leases::leased(tx).await?;
         let grown = leased.saturating_sub(*self.before.get_or_insert(leased));
         Ok(grown >= backlog(server) && grown >= State::read(tx, Read::Snapshot).await?.live)
     }

@@ -1,6 +1,6 @@
 //! Removes expired keys. Readers do not need it (an expired key is absent for them), the space and DBSIZE do.
 //!
-//! A round looks at the first expiry of each shard (`types::expire::look`), sweeps the shards where something is due, and
+//! A round looks at the first expiry of each shard (`lifecycle::expire::look`), sweeps the shards where something is due, and
 //! sleeps until the next thing is due, a second at most. A shard with much to do yields to the others after each piece.
 //! Servers divide the shards among them; where two believe in one, both sweep it, and the second finds nothing.
 
@@ -8,9 +8,9 @@ use super::pause;
 use crate::error::Result;
 use crate::exec::slow;
 use crate::keyspace::keys::SHARDS;
+use crate::lifecycle::expire::{Head, Swept, look, sweep};
 use crate::server::Server;
 use crate::server::telling::Tale;
-use crate::types::expire::{Head, Swept, look, sweep};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Takes the deltas of sets into their chunks where readers met many (`keyspace::unfolded`), so that the next ones read bitmaps.
+//! Takes the deltas of sets into their chunks where readers met many (`keyspace::dictionary::unfolded`), so that the next ones read bitmaps.
 //!
 //! No membership changes, so commands see nothing of it; one that changes a member meanwhile makes the piece that holds it run again.
 //! It works for a quarter of the time at most, and on one set once a second: one that is written all over all the time costs no

@@ -1,9 +1,9 @@
 //! Shows the others that this server lives, looks who else does, and clears up behind the dead: their row, their lanes' rows.
-//! What they had under construction becomes garbage by that (`types::reclaim`), their shares of the jobs went to others before.
+//! What they had under construction becomes garbage by that (`lifecycle::reclaim`), their shares of the jobs went to others before.
 
 use super::pause;
 use crate::error::StoreResult;
-use crate::keyspace::instances::Seen;
+use crate::keyspace::cluster::instances::Seen;
 use crate::server::Server;
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@
 use super::pause;
 use crate::error::Result;
 use crate::keyspace::keys::SHARDS;
+use crate::lifecycle::idempotency::{Mark, oldest, sweep};
 use crate::server::Server;
-use crate::types::receipt::{Mark, oldest, sweep};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Messages of all servers of a store, for this server's subscribers and for those who have a cache (`keyspace::message_log`). On an
+//! Messages of all servers of a store, for this server's subscribers and for those who have a cache (`keyspace::cluster::bus`). On an
 //! embedded store there is nothing to do but to see when nobody has a cache any more.
 //!
 //! * A server without such clients sleeps: it reads nothing, and [`LINGER`] after the last one has gone nobody writes for it.
@@ -8,8 +8,8 @@
 
 use super::pause;
 use crate::error::StoreResult;
-use crate::keyspace::message_log::{Ages, Heard};
-use crate::keyspace::messages::{LISTENS, TRACKS};
+use crate::keyspace::cluster::bus::{Ages, Heard};
+use crate::keyspace::cluster::messages::{LISTENS, TRACKS};
 use crate::server::Server;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Gives space back: works off garbage rows at a bounded rate, so that deletions in the background do not crowd out commands.
 
 use super::pause;
+use crate::lifecycle::reclaim::reclaim;
 use crate::server::Server;
-use crate::types::reclaim::reclaim;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Keeps the ghosts of absent keys that this server's clients WATCH: see `types::watched`.
+//! Keeps the ghosts of absent keys that this server's clients WATCH: see `lifecycle::watched`.
 
 use super::pause;
+use crate::lifecycle::watched;
 use crate::server::Server;
-use crate::types::watched;
 use std::sync::Arc;
 use std::time::Duration;
 

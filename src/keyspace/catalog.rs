@@ -10,7 +10,7 @@
 //! commit.
 
 use super::alloc;
-use super::collector::{Round, State};
+use super::dictionary::collector::{Round, State};
 use super::keys::{Prefix, root, root::Garbage};
 use crate::env::{Env, Rng};
 use crate::error::{Error, ReplyError, Result, StoreError};
@@ -27,7 +27,7 @@ pub struct Catalog {
     pub places: Vec<Place>,
     /// Where the collection of the dictionary stands: what matters to writers changes with the metadata version only.
     pub round: Round,
-    /// What any server listens to: see [`super::message_log`].
+    /// What any server listens to: see [`super::cluster::bus`].
     pub listening: u8,
 }
 

@@ -512,7 +512,7 @@ pub mod root {
         /// All rows of a database that was flushed.
         Database(Prefix),
         /// An object under construction: garbage once its builder is gone or its lease has run out, as the row's value
-        /// says (`types::reclaim`); the builder removes the row in the transaction that swaps the object in.
+        /// says (`lifecycle::reclaim`); the builder removes the row in the transaction that swaps the object in.
         Building(Prefix, Oid),
     }
     /// `g <kind>...`.

@@ -2,28 +2,28 @@
 //!
 //! ```text
 //! <root>                                    fdb: a directory, local: empty
-//!   m 01                 -> where          `tern copy` into this store is not finished               transfer.rs
+//!   m 01                 -> where          `tern copy` into this store is not finished               cluster/transfer.rs
 //!   m 02                 -> 01 | bytes      the store's secret                                     secret.rs
 //!   a/r                                     high-contention allocator (prefixes of databases)      alloc.rs
 //!   d <db u8>            -> prefix, swaps   which prefix a database has now, how often it was swapped  catalog.rs
-//!   q <shard u8>         -> next block      member-id leases                                       ids.rs
-//!   f <member>           -> id              forward dictionary                                     ids.rs
-//!   b <id BE u64>        -> member          reverse dictionary                                     resolve.rs
-//!   e 00                 -> state           where the collection of the dictionary stands          collector.rs
+//!   q <shard u8>         -> next block      member-id leases                               dictionary/leases.rs
+//!   f <member>           -> id              forward dictionary                             dictionary/forward.rs
+//!   b <id BE u64>        -> member          reverse dictionary                                     dictionary/members.rs
+//!   e 00                 -> state           where the collection of the dictionary stands          dictionary/collector.rs
 //!   e 01 <first id>      -> ids             candidates of a block of ids
 //!   e 02 <prefix><oid>   -> empty           sets made while the collector looks for members
 //!   e 03 <instance>      -> epoch           servers whose replies are done with it
-//!   e 04 <id>            -> empty           candidates that came back                              condemned.rs
-//!   i <instance>         -> heartbeat       servers                                                instances.rs
+//!   e 04 <id>            -> empty           candidates that came back                              dictionary/condemned.rs
+//!   i <instance>         -> heartbeat       servers                                                cluster/instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
-//!   p 00 <instance>      -> bits            servers that listen to messages                        message_log.rs
+//!   p 00 <instance>      -> bits            servers that listen to messages                        cluster/bus.rs
 //!   p 01                 -> i64 LE          changes with every row of messages
 //!   p 02                 -> key             last row of messages that was collected
 //!   p 03 <stamp><n BE>   -> bytes           messages of a commit, or a piece of them
-//!   p 04                 -> i64 LE          changes with every fence                               fences.rs
+//!   p 04                 -> i64 LE          changes with every fence                               cluster/fences.rs
 //!   p 05 <instance><n>   -> hashes          keys that a server has fenced
-//!   t 00 <owner><len u8><id>       -> receipt   what the command under a user's id answered        receipt.rs
+//!   t 00 <owner><len u8><id>       -> receipt   what the command under a user's id answered        idempotency.rs
 //!   t 00 <owner><len u8><id><n BE> -> bytes     a piece of a long answer
 //!   t 01 <owner>                   -> i64 LE    bytes of a user's receipts
 //!   t 02                           -> i64 LE    bytes of all users' receipts
@@ -38,53 +38,41 @@
 //!   Z <shard>                   -> i64 LE   number of keys
 //! ```
 
-pub mod absent;
 pub mod alloc;
-pub mod brake;
 pub mod catalog;
-pub mod collector;
-mod condemned;
-pub mod fences;
-pub mod hints;
-pub mod ids;
-pub mod instances;
+pub mod cluster;
+pub mod dictionary;
+pub mod idempotency;
 pub mod keys;
 pub mod life;
-pub mod members;
-pub mod message_log;
-pub mod messages;
-pub mod packed;
 pub mod reads;
-pub mod receipt;
 pub mod record;
-pub mod resolve;
 pub mod secret;
-pub mod streams;
-pub mod transfer;
-pub mod unfolded;
+pub mod sending;
+pub mod watched_absent;
 
 use crate::config::Events;
 use crate::env::{Clock, Env, Timeline};
 use crate::error::{ReplyError, StoreResult};
 use crate::store::{Store, Tx};
-use absent::AbsentKeys;
-use brake::Brake;
 use bytes::Bytes;
 use catalog::CatalogCache;
-use collector::{Notes, Round};
-use fences::{Fence, Fences};
-use hints::SetHints;
-use ids::Interner;
-use instances::Instances;
+use cluster::bus::MessageLog;
+use cluster::fences::{Fence, Fences};
+use cluster::instances::Instances;
+use cluster::messages::Outbox;
+use dictionary::backpressure::Brake;
+use dictionary::collector::{Notes, Round};
+use dictionary::hints::SetHints;
+use dictionary::interner::Interner;
+use dictionary::unfolded::Unfolded;
 use keys::{Oid, Prefix};
 use life::Life;
-use message_log::MessageLog;
-use messages::Outbox;
+use sending::Streams;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use streams::Streams;
-use unfolded::Unfolded;
+use watched_absent::AbsentKeys;
 
 const NOT_RANDOM: ReplyError = ReplyError::new(
     "ERR the system's random number generator does not answer: a server needs a name that no other has",

@@ -8,7 +8,7 @@
 //! tag 8 a ghost, always with an expiry: swaps u64 LE
 //! ```
 //! The first byte is the format's version. Tags are never reused. A ghost is not a key: it marks that a key has been absent since
-//! somebody WATCHed it (`types::watched`).
+//! somebody WATCHed it (`lifecycle::watched`).
 
 use super::keys::Oid;
 use crate::error::StoreError;

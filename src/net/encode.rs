@@ -261,7 +261,7 @@ fn double(d: f64) -> String {
 mod tests {
     use super::*;
     use crate::error::WRONGTYPE;
-    use crate::keyspace::packed::Packed;
+    use crate::keyspace::dictionary::packed::Packed;
 
     fn encoded(reply: Reply, protocol: Protocol, full: usize) -> Vec<u8> {
         let (mut encoder, mut out, mut sent) = (Encoder::default(), BytesMut::new(), Vec::new());

@@ -1,8 +1,8 @@
 //! What a command answers: what is meant, not the wire. `net/resp.rs` encodes it for RESP2 and RESP3.
 
 use crate::error::ReplyError;
-use crate::keyspace::packed::Packed;
-use crate::types::dump::Payload;
+use crate::keyspace::dictionary::packed::Packed;
+use crate::lifecycle::dump::Payload;
 use crate::types::set::stream::Members;
 use crate::types::string::stream::Long;
 use bytes::Bytes;

@@ -152,7 +152,7 @@ fn items<T>(raw: &mut Bytes, depth: usize, one: impl Fn(&mut Bytes, usize) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::packed::Packed;
+    use crate::keyspace::dictionary::packed::Packed;
     use proptest::prelude::*;
 
     fn any_bytes() -> impl Strategy<Value = Bytes> {

@@ -1,7 +1,7 @@
 //! Who is subscribed to what on this server, and who hears a message.
 //!
 //! A message of a transaction is heard after its commit, in the order of commits:
-//! * on a store of several servers it comes through the log (`keyspace::message_log`), also to the server that wrote it;
+//! * on a store of several servers it comes through the log (`keyspace::cluster::bus`), also to the server that wrote it;
 //! * on an embedded store an attempt that has something to tell takes its turn ([`Subscribers::turn`]) from before its commit until
 //!   it has handed it over ([`super::telling`]).
 //!
@@ -17,7 +17,7 @@ use super::mailbox::Mailbox;
 use super::pace::Pace;
 use super::reply::Reply;
 use super::telling::Telling;
-use crate::keyspace::messages::Message;
+use crate::keyspace::cluster::messages::Message;
 use crate::server::clients::ClientHandle;
 use crate::store::Version;
 use bytes::Bytes;

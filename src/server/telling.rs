@@ -18,8 +18,8 @@ use super::Server;
 use super::pace::Pace;
 use crate::env;
 use crate::error::StoreResult;
-use crate::keyspace::message_log;
-use crate::keyspace::messages::Message;
+use crate::keyspace::cluster::bus;
+use crate::keyspace::cluster::messages::Message;
 use crate::store::{Tx, Version};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ impl Tale {
         if self.is_empty() {
             return Ok(());
         }
-        message_log::write(tx, self.changes.iter().chain(&self.others))
+        bus::write(tx, self.changes.iter().chain(&self.others))
     }
 
     /// Whether there is nothing.

@@ -2,9 +2,9 @@
 
 use super::Server;
 use crate::error::{Error, Result};
-use crate::keyspace::packed::Packed;
+use crate::keyspace::dictionary::packed::Packed;
+use crate::lifecycle::dump::Payload;
 use crate::server::clients::ClientHandle;
-use crate::types::dump::Payload;
 use crate::types::set::stream::{Members, Pieces};
 use crate::types::string::stream::Long;
 use crate::types::string::walk::Stretch;

@@ -9,7 +9,7 @@ use super::Session;
 use crate::commands::pubsub::read_pattern;
 use crate::error::Error;
 use crate::exec::Executor;
-use crate::keyspace::messages::LISTENS;
+use crate::keyspace::cluster::messages::LISTENS;
 use crate::server::pace::Pace;
 use crate::server::reply::Reply;
 use crate::server::subscribers::Kind;

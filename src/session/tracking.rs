@@ -8,7 +8,7 @@ use crate::commands::binding::{Run, SessionOp};
 use crate::commands::registry::run_of;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::keyspace::messages::TRACKS;
+use crate::keyspace::cluster::messages::TRACKS;
 use crate::server::reply::Reply;
 use crate::server::tracking::{Choice, Mode, Options, Tracker, check_caching};
 use bytes::Bytes;

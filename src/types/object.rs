@@ -10,7 +10,7 @@
 //!   it only the command knows: it tells that itself.
 //! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
 //!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it. That row may also be a ghost, which
-//!   says that somebody watches the absent key ([`super::watched`]): whoever creates the key writes over it, and nobody else sees it.
+//!   says that somebody watches the absent key ([`crate::keyspace::record::Ghost`]): whoever creates the key writes over it, and nobody else sees it.
 //! * A chunked set with N = 0 does not exist, whatever its record says. Several removers at once can leave it so. So
 //!   [`open`] for a write reads N serializably: EXISTS in an EXEC that writes must not see a set that somebody has
 //!   emptied before. It thereby conflicts with every change of the set; a command whose answer is about members

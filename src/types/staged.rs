@@ -1,7 +1,7 @@
 //! Values too large for a transaction are built, then swapped in.
 //!
 //! A [`Builder`] writes the rows under a fresh object id in transactions of their own, under a `g` row
-//! `Garbage::Building` with a lease (`types::reclaim` says by whose clock). The command that follows takes the object over in its own
+//! `Garbage::Building` with a lease ([`lease`] says by whose clock). The command that follows takes the object over in its own
 //! transaction ([`Object::take`]): it reads the `g` row serializably, clears it and writes the record. Nobody ever sees a half
 //! value, and a crash leaves a `g` row that any server reclaims once the builder is known to be gone.
 //!
@@ -19,11 +19,11 @@
 //!   holds of what a key *has*. Rows change place: a fold moves members from deltas into chunks. Who reads a set over
 //!   several transactions reads its members stretch by stretch, never its rows.)
 
+use super::lease;
 use super::object::{self, Slot};
-use super::reclaim;
 use super::set::stage::Ids;
 use crate::error::{Result, StoreError, StoreResult};
-use crate::keyspace::collector::Round;
+use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::{Oid, Prefix, root, root::Garbage};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};
@@ -160,7 +160,7 @@ impl Object {
 pub async fn abandon(space: &Keyspace, object: &Object) -> Result<()> {
     let tx = space.store.begin();
     if tx.get(&object.row(), Read::Serializable).await?.is_some() {
-        tx.set(&object.row(), &reclaim::GIVEN_UP)?;
+        tx.set(&object.row(), &lease::GIVEN_UP)?;
     }
     tx.commit().await?;
     Ok(())
@@ -254,11 +254,11 @@ impl<'a> Builder<'a> {
     }
 
     async fn attempt(&self, tx: Tx, rows: &[Row<'_>]) -> StoreResult<()> {
-        let lease = self.object.row();
-        if tx.get(&lease, Read::Serializable).await?.is_none() && self.begun {
+        let row = self.object.row();
+        if tx.get(&row, Read::Serializable).await?.is_none() && self.begun {
             return Err(StoreError::Unavailable("the lease of a value under construction ran out".into()));
         }
-        tx.set(&lease, &reclaim::lease(self.space, self.lease_ms))?;
+        tx.set(&row, &lease::until(self.space, self.lease_ms))?;
         for row in rows {
             match row.at {
                 None => tx.set(&row.key, &row.bytes)?,

@@ -147,7 +147,7 @@ impl Cluster {
 
     /// Fails where `tern check` would find damage.
     pub async fn assert_sound(&self) {
-        let report = tern::types::check::check(&self.store, &mut |_, _| {}).await.unwrap();
+        let report = tern::lifecycle::check::check(&self.store, &mut |_, _| {}).await.unwrap();
         assert!(report.is_sound(), "{report}");
     }
 

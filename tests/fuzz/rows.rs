@@ -13,11 +13,11 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::Duration;
-use tern::keyspace::collector::State;
+use tern::keyspace::cluster::messages::{LISTENS, Message, encode};
+use tern::keyspace::dictionary::collector::State;
 use tern::keyspace::keys::root;
-use tern::keyspace::messages::{LISTENS, Message, encode};
+use tern::lifecycle::check::check;
 use tern::store::{RangeOptions, Read, Store};
-use tern::types::check::check;
 
 /// What looks at each kind of row.
 const LINES: &[&str] = &[

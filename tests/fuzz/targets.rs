@@ -8,12 +8,14 @@ use tern::commands::generic::scan::parse_cursor;
 use tern::commands::registry::table;
 use tern::config::{Settings, from_text};
 use tern::keyspace::catalog::Place;
-use tern::keyspace::collector::{State, decode_candidates, encode_candidates};
-use tern::keyspace::instances::Instance;
+use tern::keyspace::cluster::instances::Instance;
+use tern::keyspace::cluster::messages;
+use tern::keyspace::dictionary::collector::{State, decode_candidates, encode_candidates};
+use tern::keyspace::dictionary::{forward, members};
+use tern::keyspace::idempotency::{Age, Receipt};
 use tern::keyspace::keys::{Prefix, root};
-use tern::keyspace::receipt::{Age, Receipt};
 use tern::keyspace::record::{Record, Stored, Value};
-use tern::keyspace::{ids, members, messages};
+use tern::lifecycle::dump;
 use tern::net::resp::Decoder;
 use tern::net::scan::{Limits, ProtocolError};
 use tern::server::acl::{Acl, User};
@@ -21,7 +23,6 @@ use tern::server::glob::{Case, Glob};
 use tern::server::reply_codec;
 use tern::spec::words::atoi;
 use tern::spec::words::parse_i64;
-use tern::types::dump;
 use tern::types::hyperloglog::{HyperLogLog, Registers};
 use tern::types::set::chunk::Row;
 use tern::types::set::small::Small;
@@ -182,10 +183,10 @@ fn member_rows(input: &[u8]) {
 
 /// The dictionary's forward rows: one id goes, the others stay.
 fn forward_rows(row: &[u8]) {
-    let all: Vec<u64> = ids::ids_of_row(row).collect();
+    let all: Vec<u64> = forward::ids_of_row(row).collect();
     assert_eq!(all.len(), row.len() / 8);
     for id in all.iter().copied().chain([0, u64::MAX]) {
-        let rest: Vec<u64> = ids::ids_of_row(&ids::without(row, id)).collect();
+        let rest: Vec<u64> = forward::ids_of_row(&forward::without(row, id)).collect();
         assert_eq!(rest, Vec::from_iter(all.iter().copied().filter(|other| *other != id)));
     }
 }

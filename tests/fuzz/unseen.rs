@@ -4,8 +4,8 @@
 //! they were, as a mistake of ours would leave them.
 
 use bytes::Bytes;
+use tern::keyspace::idempotency::Receipt;
 use tern::keyspace::keys::{Prefix, SHARDS, root, root::Garbage};
-use tern::keyspace::receipt::Receipt;
 use tern::keyspace::record::Stored;
 use tern::types::set::chunk::Row;
 use tern::types::set::rows::delta_value;

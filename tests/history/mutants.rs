@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tern::keyspace::Scope;
-use tern::keyspace::collector::Round;
+use tern::keyspace::dictionary::collector::Round;
 use tern::store::faulty::FaultRates;
 use tern::store::tamper::Tamper;
 use tern::store::{RangeOptions, Read};
@@ -19,8 +19,8 @@ use tern::types::object;
 pub fn honest_sweep(cluster: Arc<Cluster>, server: usize, shard: u8) -> BoxFuture<'static, ()> {
     async move {
         // Where the store is in the way, the next sweep does it.
-        let _ =
-            tern::types::expire::sweep(cluster.space(server), 0, shard, 10, &mut Default::default()).await;
+        let _ = tern::lifecycle::expire::sweep(cluster.space(server), 0, shard, 10, &mut Default::default())
+            .await;
     }
     .boxed()
 }

@@ -85,7 +85,7 @@ pub async fn history(plan: Plan, seed: u64) -> History {
         witness.settle().await;
     }
     if world.plan.tamper.is_none() {
-        let report = tern::types::check::check(&world.cluster.store, &mut |_, _| {}).await.unwrap();
+        let report = tern::lifecycle::check::check(&world.cluster.store, &mut |_, _| {}).await.unwrap();
         assert!(report.is_sound(), "seed {seed}: {report}");
     }
     world.record.finish()

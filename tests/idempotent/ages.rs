@@ -5,8 +5,8 @@ use crate::support::resp::Value;
 use crate::world::{START, World};
 use std::time::{Duration, Instant};
 use tern::keyspace::keys::{SHARDS, root};
+use tern::lifecycle::idempotency::{Mark, Swept, sweep};
 use tern::store::{RangeOptions, Read};
-use tern::types::receipt::{Mark, Swept, sweep};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

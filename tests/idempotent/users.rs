@@ -5,8 +5,8 @@ use crate::support::resp::{Client, Value};
 use crate::world::{START, World};
 use std::time::Duration;
 use tern::keyspace::keys::SHARDS;
+use tern::lifecycle::idempotency::sweep;
 use tern::store::{RangeOptions, Read};
-use tern::types::receipt::sweep;
 
 const ID: &str = "request:00000001";
 

@@ -80,7 +80,7 @@ impl World {
 
     /// Fails where `tern check` would find damage.
     pub fn assert_sound(&self) {
-        let check = async { tern::types::check::check(&self.store, &mut |_, _| {}).await };
+        let check = async { tern::lifecycle::check::check(&self.store, &mut |_, _| {}).await };
         let report = self.runtime.block_on(check).unwrap();
         assert!(report.is_sound(), "{report}");
     }

@@ -19,7 +19,7 @@ use tern::config::ConfigStore;
 use tern::dispatch::Call;
 use tern::env::{Clock, Env};
 use tern::exec::{Executor, Unit};
-use tern::keyspace::collector::Round;
+use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
 use tern::server::reply::Reply;
@@ -138,7 +138,7 @@ impl Rig {
 
     /// Fails where `tern check` would find damage.
     pub async fn assert_sound(&self) {
-        let report = tern::types::check::check(&self.server.store, &mut |_, _| {}).await.unwrap();
+        let report = tern::lifecycle::check::check(&self.server.store, &mut |_, _| {}).await.unwrap();
         assert!(report.is_sound(), "{report}");
     }
 

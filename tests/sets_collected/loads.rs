@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tern::env::Env;
-use tern::keyspace::brake;
-use tern::keyspace::collector::{Phase, State};
+use tern::keyspace::dictionary::backpressure;
+use tern::keyspace::dictionary::collector::{Phase, State};
 use tern::keyspace::keys::root;
 use tern::server::reply::Reply;
 use tern::types::set::collect::{Collector, Pace, Step};
@@ -32,7 +32,7 @@ async fn load(c: Arc<Cluster>, server: usize, made: Arc<AtomicU64>) {
     }
 }
 
-/// A sweep of 5000 members a second at most, on one server, and a load on two others: it is slowed to what `keyspace::brake` says. That
+/// A sweep of 5000 members a second at most, on one server, and a load on two others: it is slowed to what `keyspace::dictionary::backpressure` says. That
 /// lags behind: the longer, the slower the sweep is on a busy machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
@@ -51,7 +51,7 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     let (mut now, begun) = (state(&c).await, Instant::now());
     while now.condemned - now.swept > BACKLOG {
         for member in &c.members {
-            brake::look(&member.server.space, &c.store.begin(), &now, BACKLOG).await.unwrap();
+            backpressure::look(&member.server.space, &c.store.begin(), &now, BACKLOG).await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(Collector::new(c.space(0), slow).step().await.unwrap(), Step::Worked);

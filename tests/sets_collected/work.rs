@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tern::env::Rng;
-use tern::keyspace::packed::Packed;
+use tern::keyspace::dictionary::packed::Packed;
 use tern::server::reply::Reply;
 use tern::types::set::stream::Pieces;
 

@@ -9,7 +9,7 @@ mod fdb_cluster;
 use bytes::Bytes;
 use tern::env::{Clock, Env};
 use tern::error::{Error, Result, StoreError};
-use tern::keyspace::collector::Round;
+use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::faulty::{FaultRates, Faulty};

@@ -343,7 +343,7 @@ impl World {
         if let Some(witness) = &self.record.witness {
             witness.settle().await;
         }
-        let report = tern::types::check::check(&self.store, &mut |_, _| {}).await.unwrap();
+        let report = tern::lifecycle::check::check(&self.store, &mut |_, _| {}).await.unwrap();
         let damage = (!report.is_sound()).then(|| report.to_string());
         let [crashes, outages, restarts] =
             [&self.crashes, &self.outages, &self.restarts].map(|n| n.load(SeqCst));

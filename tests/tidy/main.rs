@@ -18,7 +18,7 @@ const MAX_FN_LINES: usize = 70;
 
 /// Left may import right, never the other way. `jobs` stands beside `exec`.
 const LAYERS: &[&str] =
-    &["net", "session", "exec", "dispatch", "commands", "server", "types", "keyspace", "store"];
+    &["net", "session", "exec", "dispatch", "commands", "server", "lifecycle", "types", "keyspace", "store"];
 /// A leaf, and the only other modules that it may import.
 const LEAVES: &[(&str, &[&str])] = &[
     ("env", &[]),
@@ -32,7 +32,7 @@ const LEAVES: &[(&str, &[&str])] = &[
 const CLOSED: &[(&str, &[&str])] =
     &[("net", &["dispatch", "commands", "types", "keyspace", "store"]), ("session", &["types", "store"])];
 /// Files that may import each other in a circle: a thing and its two halves.
-const MAX_CIRCLE: usize = 5;
+const MAX_CIRCLE: usize = 3;
 
 /// An outside crate and the places that may name it.
 const OWNERS: &[(&str, &[&str])] = &[

@@ -8,12 +8,13 @@ use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::record::Value;
+use crate::lifecycle::copy;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::object::Slot;
-use crate::types::{copy, object, staged, string};
+use crate::types::{object, staged, string};
 use bytes::Bytes;
 
 const fn second(flags: &'static [&'static str]) -> KeySpec {

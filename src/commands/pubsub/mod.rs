@@ -4,7 +4,7 @@ use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::{Command, Run, SessionOp};
 use crate::commands::cx::Cx;
 use crate::error::{ReplyError, Result};
-use crate::keyspace::messages::Message;
+use crate::keyspace::cluster::messages::Message;
 use crate::server::glob::{Case, Glob};
 use crate::server::pace::Pace;
 use crate::server::reply::Reply;

@@ -6,8 +6,8 @@ use crate::commands::cx::Cx;
 use crate::commands::server::info_sections::{self as sections, KeyspaceRow};
 use crate::error::{Error, Result, StoreResult};
 use crate::handler;
-use crate::keyspace::collector::State;
-use crate::keyspace::ids;
+use crate::keyspace::dictionary::collector::State;
+use crate::keyspace::dictionary::leases;
 use crate::keyspace::keys::{Prefix, SHARDS};
 use crate::server::Server;
 use crate::server::reply::Reply;
@@ -120,7 +120,7 @@ async fn keyspace(cx: &Cx<'_>) -> Result<Vec<KeyspaceRow>> {
 /// Ids leased, and where the collection of the dictionary stands; None where the store cannot be read.
 async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
     let read = async {
-        let leased = ids::leased(cx.tx).await?;
+        let leased = leases::leased(cx.tx).await?;
         StoreResult::Ok((leased, State::read(cx.tx, Read::Snapshot).await?))
     };
     match read.await {

@@ -2,8 +2,8 @@
 //! invented.
 
 use crate::commands::REDIS_VERSION;
-use crate::keyspace::collector::State;
-use crate::keyspace::instances::Instance;
+use crate::keyspace::cluster::instances::Instance;
+use crate::keyspace::dictionary::collector::State;
 use crate::server::Server;
 use crate::server::subscribers::Kind;
 use crate::store::ClusterStatus;

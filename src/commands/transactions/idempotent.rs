@@ -1,6 +1,6 @@
 //! IDEMPOTENT: a command under an id that the client chose, so that a client that lost the answer can ask again.
 //!
-//! * The reply is kept in the command's own transaction (`types/receipt.rs`), so it is there exactly where the effect is. The
+//! * The reply is kept in the command's own transaction (`lifecycle/idempotency.rs`), so it is there exactly where the effect is. The
 //!   same id again, on any connection to any server, is answered with it and runs nothing. `exec/once.rs` does that.
 //! * **An id is its user's.** The user's name is part of what a receipt is found by and of its fingerprint: RESULT and FORGET know
 //!   one's own ids only, and nobody takes another's id away by using it first. A user who is removed and made again has the ids of that name.
@@ -23,14 +23,14 @@ use crate::commands::binding::{Command, Run, SessionOp};
 use crate::commands::cx::Cx;
 use crate::config::Settings;
 use crate::error::{ReplyError, Result, StoreError};
+use crate::keyspace::idempotency::Receipt;
 use crate::keyspace::keys::{Owner, ReceiptName};
-use crate::keyspace::receipt::Receipt;
 use crate::keyspace::secret::{Secret, Sum};
+use crate::lifecycle::idempotency::{self, Sizes};
 use crate::server::reply::Reply;
 use crate::server::reply_codec;
 use crate::spec::{Effect, Flags, Form, Group, PREFIX, Row, Secrets};
 use crate::store::Tx;
-use crate::types::receipt::{self, Sizes};
 use crate::{handler, help};
 use bytes::Bytes;
 use std::ops::RangeInclusive;
@@ -134,10 +134,10 @@ impl<'a> Keyed<'a> {
             if per_user == 0 && all == 0 {
                 Ok(Sizes::default())
             } else {
-                receipt::sizes(tx, self.owner).await
+                idempotency::sizes(tx, self.owner).await
             }
         };
-        let (receipt, sizes) = tokio::try_join!(receipt::read(tx, self.of), sizes)?;
+        let (receipt, sizes) = tokio::try_join!(idempotency::read(tx, self.of), sizes)?;
         let Some(receipt) = receipt else {
             let full = |size: u64, most: usize| most > 0 && size >= most as u64;
             return match sizes {
@@ -159,7 +159,7 @@ impl<'a> Keyed<'a> {
         let len = u32::try_from(reply.len()).map_err(|_| StoreError::ReplyTooLarge(reply.len()))?;
         let fingerprint = self.fingerprint;
         let receipt = Receipt { is_owned: true, fingerprint, at: now, db, len, reply: reply.into() };
-        Ok(receipt::keep(tx, self.of, receipt)?)
+        Ok(idempotency::keep(tx, self.of, receipt)?)
     }
 }
 
@@ -207,7 +207,7 @@ async fn result(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let id = args.next()?;
     check_id(id)?;
     let owner = Some(owner(cx).await?);
-    Ok(Reply::Array(match receipt::read(cx.tx, ReceiptName { owner, id }).await? {
+    Ok(Reply::Array(match idempotency::read(cx.tx, ReceiptName { owner, id }).await? {
         Some(receipt) => vec![Reply::Int(1), decode(&receipt)?],
         None => vec![Reply::Int(0), Reply::Nil],
     }))
@@ -226,7 +226,7 @@ async fn forget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let owner = Some(owner(cx).await?);
     let mut forgotten = 0;
     for id in args.rest() {
-        forgotten += i64::from(receipt::forget(cx.tx, ReceiptName { owner, id }).await?);
+        forgotten += i64::from(idempotency::forget(cx.tx, ReceiptName { owner, id }).await?);
     }
     Ok(Reply::Int(forgotten))
 }

@@ -11,7 +11,7 @@
 //! 2. What is posted while a client's command runs is sent behind its reply (`mailbox`). So no old value comes behind the last invalidation.
 //!    With REDIRECT there are two connections, and who reads both must compare them itself, as with Redis.
 //! 3. Each commit that changes a key tells so (`types::object`, `Scope::tell`), where the transaction sees that anybody tracks. The first one
-//!    who does moves the metadata version before its OK: what is under way then runs again (`keyspace::message_log`).
+//!    who does moves the metadata version before its OK: what is under way then runs again (`keyspace::cluster::bus`).
 //! 4. On a store of several servers changes come through the log, which is part of the transaction. A server that could not hear all of it
 //!    closes the connections of its clients that track. On an embedded store changes are told when the commit is known; where its result
 //!    stays unknown, all that track are sent null once the store takes writes again ([`Tracking::doubt`]).
@@ -41,8 +41,8 @@ use super::mailbox::Mailbox;
 use super::pace::Pace;
 use super::reply::Reply;
 use crate::env::aside;
+use crate::keyspace::cluster::messages::{Message, Origin};
 use crate::keyspace::keys::MAX_REDIS_KEY;
-use crate::keyspace::messages::{Message, Origin};
 use crate::server::clients::ClientHandle;
 use crate::store::Version;
 use bytes::Bytes;

@@ -15,7 +15,7 @@
 use super::chunk;
 use super::rows::{self, Fold, delta_value, locate, rewrite};
 use crate::error::{Result, StoreError};
-use crate::keyspace::ids::Interned;
+use crate::keyspace::dictionary::interner::Interned;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::reads::get_many;
 use crate::keyspace::record::SetRep;

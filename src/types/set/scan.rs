@@ -21,7 +21,7 @@
 use super::{Set, rows};
 use crate::error::Result;
 use crate::keyspace::Scope;
-use crate::keyspace::ids::FIRST_INTEGER;
+use crate::keyspace::dictionary::ids::FIRST_INTEGER;
 use crate::keyspace::record::SetRep;
 use bytes::Bytes;
 

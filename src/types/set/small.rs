@@ -7,7 +7,7 @@
 
 use super::chunk;
 use crate::error::{Result, StoreError};
-use crate::keyspace::ids::{FIRST_INTEGER, integer_id, integer_text};
+use crate::keyspace::dictionary::ids::{FIRST_INTEGER, integer_id, integer_text};
 use crate::keyspace::record::SetRep;
 use bytes::{BufMut, Bytes};
 use roaring::RoaringTreemap;

@@ -14,11 +14,12 @@ use super::algebra::{self, Op};
 use super::small::{MAX_INTS, may_be_small};
 use super::{Set, chunked, rows};
 use crate::error::{Error, Result, StoreError};
-use crate::keyspace::collector::Round;
-use crate::keyspace::ids::Known;
+use crate::keyspace::dictionary::collector::Round;
+use crate::keyspace::dictionary::interner;
+use crate::keyspace::dictionary::interner::Known;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::record::{SetRep, Value};
-use crate::keyspace::{Keyspace, Scope, ids};
+use crate::keyspace::{Keyspace, Scope};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::staged::{Builder, Object, Row, STEP, Source};
@@ -163,7 +164,7 @@ fn blocks(mut members: &[Bytes]) -> Vec<&[Bytes]> {
     while !members.is_empty() {
         let mut room = BLOCK;
         let fits = members.iter().take_while(|m| {
-            let bytes = ids::room([*m]);
+            let bytes = interner::room([*m]);
             room.checked_sub(bytes).map(|left| room = left).is_some()
         });
         let (block, rest) = members.split_at(fits.count().max(1));
@@ -325,7 +326,7 @@ async fn swap_in(s: &Scope<'_>, slot: &mut Slot, built: &Object, expire_at: Opti
 }
 
 /// Builds, in `to`, an object of these members. `round`: as for [`Builder::in_round`]; None where all are from `sources`.
-pub(in crate::types) async fn build(
+pub async fn build(
     space: &Keyspace,
     to: Prefix,
     ids: RoaringTreemap,

@@ -2,10 +2,10 @@
 
 use super::{Collector, Done, Halt, IDS_END, Step};
 use crate::error::StoreError;
-use crate::keyspace::collector::{Phase, State, decode_candidates, encode_candidates};
-use crate::keyspace::ids::BLOCK;
+use crate::keyspace::dictionary::collector::{Phase, State, decode_candidates, encode_candidates};
+use crate::keyspace::dictionary::ids::BLOCK;
+use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::root;
-use crate::keyspace::members;
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;

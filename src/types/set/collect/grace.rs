@@ -8,9 +8,10 @@
 //! which a reply of it needs. It is told so as damage, and closes that connection; it never sends another member, because ids are not used twice.
 
 use super::{Collector, Done, Halt, Pace, Step};
-use crate::keyspace::collector::{Phase, State};
+use crate::keyspace::Keyspace;
+use crate::keyspace::cluster::instances;
+use crate::keyspace::dictionary::collector::{Phase, State};
 use crate::keyspace::keys::root;
-use crate::keyspace::{Keyspace, instances};
 use crate::store::{Read, Tx};
 use std::time::Duration;
 

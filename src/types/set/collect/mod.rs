@@ -2,7 +2,7 @@
 //!
 //! # The protocol
 //!
-//! One server at a time does it, the owner in the row `e 00` ([`crate::keyspace::collector`]). An epoch is about the ids of a
+//! One server at a time does it, the owner in the row `e 00` ([`crate::keyspace::dictionary::collector`]). An epoch is about the ids of a
 //! stretch that fits into memory ([`SLICE`] blocks of them, nearly always all), and has four phases:
 //!
 //! 1. **Mark.** List the stretch's ids; then read all sets and strike out what they hold. What is left, and has a member, *seems* to be in no set.
@@ -14,7 +14,7 @@
 //!    under a key that the key did not have (*STORE, COPY, MOVE, RENAME, RESTORE, a set that outgrows its record: all through
 //!    `object::put`) writes a row `e 02`; those sets are read too, until there is a version at which no row is unread. Then the phase ends,
 //!    with a new metadata version again.
-//! 3. **Grace.** Nobody can ask for these ids any more, except replies that are still being sent (`keyspace::streams`). Every registered
+//! 3. **Grace.** Nobody can ask for these ids any more, except replies that are still being sent (`keyspace::sending`). Every registered
 //!    server writes (`e 03`) that it has none of them left ([`grace`]).
 //! 4. **Sweep.** What is condemned and not pardoned is removed: `f`, `b`, and the id from its row `e 01` in one transaction ([`sweep`]).
 //!    The epoch ends with a new metadata version, and without pardons.
@@ -26,7 +26,7 @@
 //!
 //! How can an id get into a set? (a) By its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a set that outgrows its record, the
 //! raw members of a *STORE. All of these go through `intern`, with the round that the transaction reads. After E that asks for pardons, and
-//! X is pardoned if it is still in its row `e 01`, or was when this server last read that in this epoch (`keyspace::condemned`). If it is
+//! X is pardoned if it is still in its row `e 01`, or was when this server last read that in this epoch (`keyspace::dictionary::condemned`). If it is
 //! not, either Settle has struck it out: then it is not swept. Or a sweep has worked it off: then its row `f`
 //! is gone, or was read before that sweep, which this transaction conflicts with; or it was pardoned then, and is not swept any more. A transaction that pardons X and the sweep of X
 //! conflict, whichever commits last: by the pardon that the one reads, or by the row `f` that the other reads.
@@ -81,9 +81,10 @@ mod scan;
 mod sweep;
 
 use crate::error::{Error, StoreError};
-use crate::keyspace::collector::{Phase, State};
+use crate::keyspace::Keyspace;
+use crate::keyspace::cluster::instances;
+use crate::keyspace::dictionary::collector::{Phase, State};
 use crate::keyspace::keys::root;
-use crate::keyspace::{Keyspace, instances};
 use crate::store::{MAX_AGE, Read, Tx};
 use std::time::Duration;
 

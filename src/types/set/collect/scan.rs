@@ -4,7 +4,7 @@ use super::{Collector, Done, Halt};
 use crate::error::StoreError;
 use crate::keyspace::Scope;
 use crate::keyspace::catalog::Place;
-use crate::keyspace::collector::State;
+use crate::keyspace::dictionary::collector::State;
 use crate::keyspace::keys::{Oid, Prefix, root};
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use crate::types::object;

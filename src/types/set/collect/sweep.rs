@@ -2,9 +2,9 @@
 
 use super::{BATCH, Collector, Done, Halt, Step};
 use crate::error::{StoreError, StoreResult};
-use crate::keyspace::collector::{State, decode_candidates, encode_candidates};
+use crate::keyspace::dictionary::collector::{State, decode_candidates, encode_candidates};
+use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::root;
-use crate::keyspace::members;
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use roaring::RoaringTreemap;
 use std::sync::atomic::Ordering;

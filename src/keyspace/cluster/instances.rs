@@ -30,10 +30,10 @@
 //! **Shares of work** are handed out by rendezvous hashing over the living ([`Instances::owns`]). It is a hint: for a
 //! few beats two servers may believe in one share, or none may, and every job is written for that.
 
-use super::keys::root;
-use super::{fences, message_log};
+use super::{bus, fences};
 use crate::env::{Clock, Env};
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::root;
 use crate::store::{RangeOptions, Read, Store, Tx, key_after, prefix_end};
 use arc_swap::ArcSwap;
 use bytes::BufMut;
@@ -377,7 +377,7 @@ pub async fn registered(tx: &Tx) -> StoreResult<Vec<u64>> {
 
 async fn clear(tx: &Tx, id: u64) -> StoreResult<()> {
     tx.clear(&root::instance(id))?;
-    message_log::forget(tx, id).await?;
+    bus::forget(tx, id).await?;
     fences::forget(tx, id)?;
     let lanes = root::lanes_of(id);
     tx.clear_range(&lanes, &prefix_end(&lanes))

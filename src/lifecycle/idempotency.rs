@@ -16,8 +16,8 @@
 
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::Keyspace;
+use crate::keyspace::idempotency::{Age, PIECE, Receipt};
 use crate::keyspace::keys::{Owner, ReceiptName, root};
-use crate::keyspace::receipt::{Age, PIECE, Receipt};
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::join_all;

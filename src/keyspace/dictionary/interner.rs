@@ -1,12 +1,7 @@
-//! Member ids: 64 bits that stand for a set's member.
+//! Gives members their ids.
 //!
-//! ```text
-//! 10 | n + 2^61 (62 bits)                 the canonical decimal integer n, -2^61 <= n < 2^61: no dictionary
-//! 00 | shard:8 | block:38 | offset:16     any other member, interned
-//! ```
-//! * Integer ids keep the order of their integers, and consecutive integers have consecutive ids: dense bitmaps.
-//! * An interned id is never reused. A block is leased once (`q <shard>` counts them up in a transaction of its own,
-//!   an unknown result counts as lost), and its ids are handed out from memory once; an abort or a crash leaves gaps.
+//! * An id is handed out from memory once, from a block that this server has leased ([`super::leases`]); an abort or a crash leaves
+//!   gaps.
 //! * Ids of one call are taken together, so that members added together are neighbours in a bitmap.
 //! * Two transactions that intern one member: both read its `f` row serializably, so that the second to commit fails,
 //!   runs again and finds the id. Long members share an `f` row by hash; `b` tells them apart.
@@ -17,19 +12,19 @@
 //!
 //! Leases: a few stripes, each with its block. A caller takes the first stripe that is free, so that callers one after
 //! the other share a block, and callers at the same time do not wait for each other, not even for a lease.
-//!
-//! A store that loses commits which it had acknowledged may lose a lease's: then its block is given out again. So a lease holds in the
-//! [generation](Tx::generation) of the store in which it was committed, and its ids go only into transactions of that one.
 
-use super::brake;
+use super::backpressure;
 use super::collector::Round;
 use super::condemned::Condemned;
-use super::keys::{MAX_INLINE_MEMBER, root};
+use super::forward::ids_of_row;
+use super::ids::{MAX_MEMBER, integer_id};
+use super::leases::{Lease, lease};
 use super::members;
-use super::reads::get_many;
 use crate::env::{Env, Rng};
-use crate::error::{ReplyError, Result, StoreError, StoreResult};
-use crate::store::{MAX_TRANSACTION, MAX_VALUE, RangeOptions, Read, Store, Tx, key_after};
+use crate::error::{ReplyError, Result, StoreError};
+use crate::keyspace::keys::{MAX_INLINE_MEMBER, root};
+use crate::keyspace::reads::get_many;
+use crate::store::{MAX_TRANSACTION, Read, Store, Tx};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -37,47 +32,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Longest member in bytes that can be interned: it is one value of the store.
-pub const MAX_MEMBER: usize = MAX_VALUE;
-/// Ids of a lease: one Roaring container.
-pub const BLOCK: u64 = 1 << 16;
-/// The smallest id of an integer.
-pub const FIRST_INTEGER: u64 = 0b10 << 62;
-const HALF: i64 = 1 << 61;
-const BLOCKS_PER_SHARD: u64 = 1 << 38;
 const STRIPES: usize = 4;
 /// Members of one call, of so many at least, are not expected to be asked for one by one soon: a load.
 const BULK: usize = 32;
-
-/// The id of a canonical decimal integer (as `string2ll` reads and prints it) of less than 62 bits.
-pub fn integer_id(member: &[u8]) -> Option<u64> {
-    let (negative, digits) = match member {
-        [b'-', rest @ ..] => (true, rest),
-        rest => (false, rest),
-    };
-    match digits {
-        [b'0'] if !negative => {}
-        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
-        _ => return None,
-    }
-    let mut n: u64 = 0;
-    for d in digits {
-        n = n * 10 + u64::from(d.is_ascii_digit().then(|| d - b'0')?);
-    }
-    let n = i64::try_from(n).ok()?;
-    let n = if negative { -n } else { n };
-    (-HALF..HALF).contains(&n).then(|| FIRST_INTEGER + (n + HALF).cast_unsigned())
-}
-
-/// The integer that an id stands for; None where it is interned.
-pub fn integer_of(id: u64) -> Option<i64> {
-    id.checked_sub(FIRST_INTEGER).map(|n| n.cast_signed() - HALF)
-}
-
-/// The member that an integer's id stands for.
-pub fn integer_text(id: u64) -> Option<Bytes> {
-    integer_of(id).map(|n| Bytes::copy_from_slice(itoa::Buffer::new().format(n).as_bytes()))
-}
 
 /// An id, and whether this call made it: then no set can hold it yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,20 +52,6 @@ pub struct Known {
     pub id: u64,
     /// True where the collector may be about to remove it.
     pub condemned: bool,
-}
-
-#[derive(Debug, Default)]
-struct Lease {
-    next: u64,
-    end: u64,
-    /// Of the store, when it was committed.
-    generation: u64,
-}
-
-impl Lease {
-    fn left(&self) -> u64 {
-        self.end - self.next
-    }
 }
 
 struct Stripe {
@@ -190,7 +133,7 @@ impl Interner {
         check_room(&new)?;
         let ids = self.take(tx, new.len()).await?;
         self.write(tx, &new, &ids).await?;
-        brake::made(ids.len());
+        backpressure::made(ids.len());
         self.pardon(tx, round, known.iter().copied().flatten()).await?;
         let mut fresh = places.into_iter().filter_map(|place| ids.get(place).copied());
         let interned = known.into_iter().filter_map(|known| match known {
@@ -226,7 +169,7 @@ impl Interner {
     }
 
     /// Forgets which ids are condemned. It is read again when it is needed.
-    pub(super) fn forget(&self) {
+    pub(in crate::keyspace) fn forget(&self) {
         self.condemned.clear();
     }
 
@@ -295,29 +238,6 @@ async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Removes an id of `member`, which has it, from the row `f`. Nothing is read where no other member can share that: it is there
-/// exactly as long as the member's row `b`.
-pub(super) async fn remove(tx: &Tx, id: u64, member: &Bytes) -> StoreResult<()> {
-    let key = root::forward(member);
-    if member.len() <= MAX_INLINE_MEMBER {
-        return tx.clear_bulk(&key);
-    }
-    let row = tx.get(&key, Read::Serializable).await?.unwrap_or_default();
-    let rest = without(&row, id);
-    if rest.is_empty() { tx.clear(&key) } else { tx.set(&key, &rest) }
-}
-
-/// A row `f` without `id`.
-pub fn without(row: &[u8], id: u64) -> Vec<u8> {
-    let others = row.as_chunks::<8>().0.iter().filter(|raw| **raw != id.to_be_bytes());
-    others.flatten().copied().collect()
-}
-
-/// The ids of a row `f`.
-pub fn ids_of_row(row: &[u8]) -> impl Iterator<Item = u64> {
-    row.as_chunks::<8>().0.iter().map(|raw| u64::from_be_bytes(*raw))
-}
-
 /// The members without repetitions, and for each the place of its first appearance among them. `seed`: secret, so that nobody
 /// can choose members that all have one hash.
 fn distinct(members: Vec<&Bytes>, seed: u64) -> (Vec<&Bytes>, Vec<usize>) {
@@ -375,39 +295,4 @@ pub fn room<'a>(members: impl IntoIterator<Item = &'a Bytes>) -> usize {
 fn check_room(new: &[&Bytes]) -> Result<()> {
     let bytes = room(new.iter().copied());
     if bytes > MAX_TRANSACTION / 10 * 9 { Err(StoreError::TooLarge.into()) } else { Ok(()) }
-}
-
-/// Ids that were ever leased. Snapshot.
-pub async fn leased(tx: &Tx) -> StoreResult<u64> {
-    let (from, to) = (root::lease(0), key_after(&root::lease(u8::MAX)));
-    let rows = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await?;
-    let blocks = rows.pairs.iter().filter_map(|(_, raw)| raw[..].try_into().ok());
-    Ok(blocks.map(u64::from_le_bytes).sum::<u64>().saturating_mul(BLOCK))
-}
-
-/// Leases a block of a random shard in a transaction of its own.
-async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
-    let shard = rng.below(256) as u8;
-    loop {
-        let tx = store.begin();
-        let read =
-            async { Ok((tx.generation().await?, tx.get(&root::lease(shard), Read::Serializable).await?)) };
-        let (generation, row) = match read.await {
-            Err(StoreError::Conflict | StoreError::TooOld) => continue,
-            other => other?,
-        };
-        let block = row.as_deref().and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-        if block >= BLOCKS_PER_SHARD {
-            return Err(StoreError::Corrupt(format!("shard {shard} has no ids left")).into());
-        }
-        tx.set(&root::lease(shard), &(block + 1).to_le_bytes())?;
-        match tx.commit().await {
-            Ok(_) => {
-                let next = u64::from(shard) << 54 | block << 16;
-                return Ok(Lease { next, end: next + BLOCK, generation });
-            }
-            Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
 }

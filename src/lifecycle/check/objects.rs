@@ -8,12 +8,12 @@
 //! or two is a suspicion: the records are read again for it, at one version if they can be, and else [`SCANS`] times.
 
 use super::database::{is_garbage, is_live, object_of};
-use super::view::View;
-use super::{Checker, PAGE, Problem};
+use super::{Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::record::Stored;
 use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::types::audit::{Problem, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

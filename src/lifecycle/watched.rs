@@ -25,15 +25,15 @@
 //! counter of births in each shard aborts 95 of 100 EXECs at 10 000 creations a second; the store's own watches may miss a value
 //! that changes and changes back; the read version of WATCH as EXEC's is exact for five seconds only.
 
-use super::object::{self, Slot};
 use crate::error::{Error, Result, StoreError};
-use crate::keyspace::absent::Name;
 use crate::keyspace::catalog::Place;
-use crate::keyspace::collector::Round;
+use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::keyspace::record::{Ghost, Stored};
+use crate::keyspace::watched_absent::Name;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};
+use crate::types::object::{self, Slot};
 use bytes::Bytes;
 use futures_util::future::join_all;
 

@@ -14,8 +14,8 @@
 //! the marker stays, and the next run begins from nothing.
 
 use super::instances::{self, Instance};
-use super::keys::root;
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::root;
 use crate::store::{RangeOptions, Read, Store, Tx, key_after};
 use bytes::Bytes;
 use std::collections::HashMap;

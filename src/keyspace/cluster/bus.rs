@@ -16,10 +16,10 @@
 //! An embedded store has one server, which tells its own clients without any of this. But the metadata version moves there, too,
 //! when the first client wants to know of changes: so whoever is under way and would not tell it runs again.
 
-use super::catalog::Catalog;
-use super::keys::root;
 use super::messages::{LISTENS, Message, Origin, TRACKS, decode, encode};
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::catalog::Catalog;
+use crate::keyspace::keys::root;
 use crate::store::{RangeOptions, Read, Store, Tx, Version, Watch, key_after};
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -3,11 +3,12 @@
 //! Ids are cut into runs: neighbours are read as one range of the rows `b` ([`members`]), others as points. Where a network is between, several
 //! runs are read side by side.
 
-use super::ids::{FIRST_INTEGER, Interner, integer_text};
-use super::keys::root;
+use super::ids::{FIRST_INTEGER, integer_text};
+use super::interner::Interner;
 use super::members::{self, entries, group};
 use super::packed::Packed;
 use crate::error::{Result, StoreError};
+use crate::keyspace::keys::root;
 use crate::store::{RangeOptions, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::try_join_all;

@@ -1,4 +1,4 @@
-//! The absent keys that this server's clients WATCH: whose ghosts (`types::watched`) it keeps alive, and takes along when a database is
+//! The absent keys that this server's clients WATCH: whose ghosts (`lifecycle::watched`) it keeps alive, and takes along when a database is
 //! flushed or swapped. What is exact about WATCH does not rest on this list.
 
 use bytes::Bytes;

@@ -12,7 +12,7 @@
 //! Hints may come from transactions that were never committed, and from sets that are gone: object ids are not reused.
 //! All are dropped together when there are too many.
 
-use super::keys::{Oid, hash};
+use crate::keyspace::keys::{Oid, hash};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

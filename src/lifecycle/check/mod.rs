@@ -16,20 +16,19 @@
 //! each kind of row in each way and finds nothing else unseen. Bytes that change below a row are noticed by the engine's checksums.
 
 pub mod database;
+mod idempotency;
 pub mod objects;
-mod receipts;
 pub mod root;
-pub mod view;
 
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{self, Prefix};
 use crate::store::{RangeOptions, Store, Version, key_after};
+use crate::types::audit::{Problem, Verdict, View};
 use crate::types::set::audit::KnownIds;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use view::View;
 
 /// Rows and bytes of a page.
 const PAGE: RangeOptions = RangeOptions { limit: 1024, bytes: 1 << 18, reverse: false };
@@ -39,30 +38,6 @@ const AT_ONCE: usize = 64;
 const ATTEMPTS: usize = 5;
 /// Problems that a report keeps; more are counted.
 const KEPT: usize = 1000;
-
-/// Something wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// The row.
-    pub row: Vec<u8>,
-    /// What is wrong with it.
-    pub what: String,
-}
-
-impl Problem {
-    pub(crate) fn new(row: &[u8], what: impl Into<String>) -> Self {
-        Problem { row: row.to_vec(), what: what.into() }
-    }
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.row.escape_ascii(), self.what)
-    }
-}
-
-/// What a row's judge says.
-pub(crate) type Verdict = StoreResult<Vec<Problem>>;
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

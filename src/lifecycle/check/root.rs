@@ -1,17 +1,18 @@
 //! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, receipts.
 
-use super::receipts::{self, Sizes};
-use super::view::View;
-use super::{Checker, Database, Problem, Verdict};
+use super::idempotency::{self, Sizes};
+use super::{Checker, Database};
 use crate::error::StoreResult;
 use crate::keyspace::catalog::Place;
-use crate::keyspace::collector::{self, State};
-use crate::keyspace::ids::{self, BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
-use crate::keyspace::instances::Instance;
+use crate::keyspace::cluster::instances::Instance;
+use crate::keyspace::dictionary::collector::{self, State};
+use crate::keyspace::dictionary::forward::ids_of_row;
+use crate::keyspace::dictionary::ids::{BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
+use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, root, root::Garbage};
-use crate::keyspace::members;
 use crate::keyspace::secret::Secret;
 use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::types::audit::{Problem, Verdict, View};
 use crate::types::set::audit::KnownIds;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -37,7 +38,7 @@ pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
         _ => "other rows",
     };
     checker.judge((Vec::new(), vec![0x80]), &mut name, row).await?;
-    receipts::sizes(checker, sizes).await
+    idempotency::sizes(checker, sizes).await
 }
 
 /// Databases as a view has them.
@@ -86,8 +87,8 @@ async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -
             Secret::decode(value).is_none().then(|| "the store's secret does not decode".into())
         }
         Some(b'p') => (!is_message_row(key, value)).then(|| "not a row about messages".into()),
-        Some(b't') => receipts::row(view, key, value).await?,
-        Some(b'u') => receipts::age(view, key, value).await?,
+        Some(b't') => idempotency::row(view, key, value).await?,
+        Some(b'u') => idempotency::age(view, key, value).await?,
         _ => Some("an unknown kind of row".to_owned()),
     };
     Ok(problem.map(|what| Problem::new(key, what)).into_iter().collect())
@@ -183,7 +184,7 @@ async fn entry(view: &View, known: &Mutex<KnownIds>, id: u64, member: &[u8]) -> 
             "the id {id:#x} is outside of every lease: its shard's next block is {next}"
         )));
     }
-    let leads_back = forward.as_deref().is_some_and(|row| ids::ids_of_row(row).any(|found| found == id));
+    let leads_back = forward.as_deref().is_some_and(|row| ids_of_row(row).any(|found| found == id));
     Ok((!leads_back).then(|| format!("the dictionary does not lead from the member to its id {id:#x}")))
 }
 
@@ -195,7 +196,7 @@ async fn forward(view: &View, key: &[u8], value: &[u8]) -> Verdict {
         return Ok(vec![Problem::new(key, "a row of the dictionary holds no ids")]);
     }
     let mut problems = Vec::new();
-    for id in ids::ids_of_row(value) {
+    for id in ids_of_row(value) {
         let member = view.member(id).await?;
         let what = match member {
             _ if id >= FIRST_INTEGER => "the dictionary gives a member the id of an integer",

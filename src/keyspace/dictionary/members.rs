@@ -10,9 +10,10 @@
 //! ever share one, and an id's member is in one of two places. Only the collector of the dictionary changes rows: it removes
 //! members for which nobody asks any more, and a group's row with the last of them.
 
-use super::keys::root;
-use super::reads::get_many;
+use super::forward;
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::root;
+use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, Tx};
 use bytes::Bytes;
 use futures_util::future::try_join;
@@ -239,7 +240,7 @@ pub async fn remove(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<Removed> {
             continue;
         }
         for (id, member) in &gone {
-            super::ids::remove(tx, *id, &row.slice_ref(member)).await?;
+            forward::remove(tx, *id, &row.slice_ref(member)).await?;
         }
         removed.count += gone.len() as u64;
         match kept.is_empty() {

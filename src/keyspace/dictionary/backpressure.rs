@@ -14,10 +14,10 @@
 //! lags behind, and what a Mark of more members takes longer, is not in this: `bench/results/2026-11-22-collector.md` has what was measured.)
 //! Many clients with very large commands, for whom [`LONGEST`] is too short, are not held.
 
-use super::Keyspace;
 use super::collector::{Phase, State};
-use super::ids;
+use super::leases;
 use crate::error::StoreResult;
+use crate::keyspace::Keyspace;
 use crate::store::Tx;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -105,7 +105,7 @@ pub async fn look(space: &Keyspace, tx: &Tx, state: &State, most: u64) -> StoreR
         return Ok(());
     }
     // Ids that this server has still to give are nobody's yet.
-    let made = ids::leased(tx).await?.saturating_sub(space.ids.spare());
+    let made = leases::leased(tx).await?.saturating_sub(space.ids.spare());
     let mut start = brake.start.lock();
     let now = Start { epoch: state.epoch, made, swept: state.swept };
     let start = start.filter(|start| start.epoch == now.epoch).unwrap_or_else(|| *start.insert(now));

@@ -4,15 +4,15 @@
 //! What is not in the record is copied row by row inside the command's transaction; where that is too small ([`StoreError::TooLarge`]),
 //! [`stage`] builds the copy before.
 
-use super::object::{self, Count};
-use super::set::{chunked, stage as sets};
-use super::staged::{Object, Source};
-use super::string;
 use crate::error::{Result, StoreError};
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::record::{SetRep, Str, Value};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read, key_after};
+use crate::types::object::{self, Count};
+use crate::types::set::{chunked, stage as sets};
+use crate::types::staged::{Object, Source};
+use crate::types::string;
 use bytes::Bytes;
 use tokio::task::yield_now;
 

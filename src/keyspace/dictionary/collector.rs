@@ -11,8 +11,8 @@
 //! What writers must know of the state ([`Round`]) is read with the catalog and changes with the metadata version only.
 
 use super::ids::BLOCK;
-use super::keys::root;
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::root;
 use crate::store::{Read, Tx};
 use roaring::RoaringTreemap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

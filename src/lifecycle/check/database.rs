@@ -2,12 +2,12 @@
 
 use super::objects::{Kind, Owners};
 use super::root::databases;
-use super::view::View;
-use super::{ATTEMPTS, Checker, PAGE, Problem, Verdict};
+use super::{ATTEMPTS, Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
 use crate::keyspace::record::{Record, SetRep, Stored, Str, Value};
 use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::types::audit::{Problem, Verdict, View};
 use crate::types::object::GHOST_INDEXED;
 use crate::types::set::audit::{self, KnownIds};
 use crate::types::string::{INLINE_MAX, PIECE};

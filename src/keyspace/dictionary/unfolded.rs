@@ -3,7 +3,7 @@
 //! Writers fold what they remember having written. What is left (members that were added here and there over a wide range of ids, by
 //! servers that have stopped) is found by whoever reads it, for only readers are slower for it.
 
-use super::keys::{Oid, Prefix};
+use crate::keyspace::keys::{Oid, Prefix};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 

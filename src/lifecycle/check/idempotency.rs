@@ -1,11 +1,11 @@
 //! Receipts, their age index, and the counters of what they take.
 
-use super::view::View;
-use super::{ATTEMPTS, Checker, PAGE, Problem};
+use super::{ATTEMPTS, Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::idempotency::{Age, PIECE, Receipt};
 use crate::keyspace::keys::{Owner, ReceiptName, hash, root, shard};
-use crate::keyspace::receipt::{Age, PIECE, Receipt};
 use crate::store::{RangeOptions, key_after};
+use crate::types::audit::{Problem, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

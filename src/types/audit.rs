@@ -1,12 +1,14 @@
-//! One version of a store, for as long as it can be had.
+//! What the audit of a type's rows reads and what it answers: `tern check` hands each value a [`View`] and collects its [`Problem`]s.
+//!
+//! A view is one version of a store, for as long as it can be had.
 //!
 //! A transaction lives for five seconds. Where nobody writes (an embedded store that `tern check` has opened has no other
 //! user) the next one reads the same version, and a view goes on as long as it likes. Where somebody writes, it answers
 //! [`StoreError::TooOld`], and what was read through it is to be read anew: nothing that a view answers is of two versions.
 
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::root;
-use crate::keyspace::members;
 use crate::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -15,6 +17,31 @@ use std::sync::Arc;
 
 /// Attempts at a read that the engine calls too old. (An injected fault may do so a few times.)
 const ATTEMPTS: usize = 20;
+
+/// Something wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The row.
+    pub row: Vec<u8>,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl Problem {
+    /// One of the row.
+    pub fn new(row: &[u8], what: impl Into<String>) -> Self {
+        Problem { row: row.to_vec(), what: what.into() }
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.row.escape_ascii(), self.what)
+    }
+}
+
+/// What a row's judge says.
+pub type Verdict = StoreResult<Vec<Problem>>;
 
 /// See the module.
 pub struct View {

@@ -24,9 +24,9 @@
 //! (not for an EXEC, a COPY, an SPOP), and its last transaction must still find a gap between two writers.
 
 use super::instances::Instances;
-use super::keys::root;
 use crate::env::{Clock, until};
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::keys::root;
 use crate::store::{RangeOptions, Read, Store, Tx, Watch, key_after, prefix_end};
 use bytes::Bytes;
 use parking_lot::Mutex;

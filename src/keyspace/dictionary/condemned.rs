@@ -6,9 +6,9 @@
 
 use super::collector::{Round, decode_candidates};
 use super::ids::{BLOCK, FIRST_INTEGER};
-use super::keys::root;
-use super::reads::get_many;
 use crate::error::StoreResult;
+use crate::keyspace::keys::root;
+use crate::keyspace::reads::get_many;
 use crate::store::{Read, Tx};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;

@@ -8,15 +8,16 @@
 //! transaction. It must be repeated about once a second, because another server may set a shorter expiry at any time; a
 //! hint of it would cost every such write something, this costs no write anything.
 
-use super::object;
 use crate::config::Events;
 use crate::error::{Error, Result, StoreError, StoreResult};
-use crate::keyspace::collector::Round;
+use crate::keyspace::cluster::bus;
+use crate::keyspace::cluster::messages::{Message, Outbox};
+use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::{Prefix, SHARDS};
 use crate::keyspace::life::Life;
-use crate::keyspace::messages::{Message, Outbox};
-use crate::keyspace::{Keyspace, Scope, message_log};
+use crate::keyspace::{Keyspace, Scope};
 use crate::store::{RangeOptions, Read, Tx};
+use crate::types::object;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
@@ -187,7 +188,7 @@ async fn try_remove(
     }
     let messages = outbox.take();
     if shared && !messages.is_empty() {
-        message_log::write(&tx, messages.iter())?;
+        bus::write(&tx, messages.iter())?;
     }
     match tx.commit().await {
         // If it was committed, these keys are gone, and a cache must know. For who reads they have been gone before.

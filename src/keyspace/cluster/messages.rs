@@ -3,8 +3,8 @@
 //! A command puts messages into the [`Outbox`] of its attempt. They are heard once that attempt has committed, and only then: an
 //! attempt that runs again has an outbox of its own. So nothing is told twice, and nothing that did not happen.
 
-use super::keys::MAX_REDIS_KEY;
 use crate::config::Events;
+use crate::keyspace::keys::MAX_REDIS_KEY;
 use bytes::{Buf, BufMut, Bytes};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,66 @@
+//! Rows `q`: how many blocks of ids each shard has leased.
+//!
+//! A block is leased once, in a transaction of its own; an unknown result counts as lost. A store that loses commits which it had
+//! acknowledged may lose a lease's: then its block is given out again. So a lease holds in the [generation](Tx::generation) of the
+//! store in which it was committed, and its ids go only into transactions of that one.
+
+use super::ids::BLOCK;
+use crate::env::Rng;
+use crate::error::{Result, StoreError, StoreResult};
+use crate::keyspace::keys::root;
+use crate::store::{RangeOptions, Read, Store, Tx, key_after};
+
+const BLOCKS_PER_SHARD: u64 = 1 << 38;
+
+/// A block of ids, as far as it has not been handed out.
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    /// The next id to hand out.
+    pub(super) next: u64,
+    /// One past the last id.
+    pub(super) end: u64,
+    /// Of the store, when it was committed.
+    pub(super) generation: u64,
+}
+
+impl Lease {
+    /// Ids that are still to be handed out.
+    pub(super) fn left(&self) -> u64 {
+        self.end - self.next
+    }
+}
+
+/// Ids that were ever leased. Snapshot.
+pub async fn leased(tx: &Tx) -> StoreResult<u64> {
+    let (from, to) = (root::lease(0), key_after(&root::lease(u8::MAX)));
+    let rows = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await?;
+    let blocks = rows.pairs.iter().filter_map(|(_, raw)| raw[..].try_into().ok());
+    Ok(blocks.map(u64::from_le_bytes).sum::<u64>().saturating_mul(BLOCK))
+}
+
+/// Leases a block of a random shard in a transaction of its own.
+pub(super) async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
+    let shard = rng.below(256) as u8;
+    loop {
+        let tx = store.begin();
+        let read =
+            async { Ok((tx.generation().await?, tx.get(&root::lease(shard), Read::Serializable).await?)) };
+        let (generation, row) = match read.await {
+            Err(StoreError::Conflict | StoreError::TooOld) => continue,
+            other => other?,
+        };
+        let block = row.as_deref().and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+        if block >= BLOCKS_PER_SHARD {
+            return Err(StoreError::Corrupt(format!("shard {shard} has no ids left")).into());
+        }
+        tx.set(&root::lease(shard), &(block + 1).to_le_bytes())?;
+        match tx.commit().await {
+            Ok(_) => {
+                let next = u64::from(shard) << 54 | block << 16;
+                return Ok(Lease { next, end: next + BLOCK, generation });
+            }
+            Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What happens to a value whatever its type is: expiry, reclaim, copy, dump, check, WATCH, idempotency records.
+//!
+//! Nothing here knows the bytes of a type: it asks [`crate::types`] through the contract that every type answers.
+
+pub mod check;
+pub mod copy;
+pub mod dump;
+pub mod expire;
+pub mod idempotency;
+pub mod reclaim;
+pub mod watched;

@@ -1,0 +1,41 @@
+//! The lease of an object under construction: the value of its garbage row.
+//!
+//! A builder that continues an object, and a command that takes one over, both read and write the object's `g` row. So an object is
+//! either reclaimed or alive, never both, whenever the reclaimer acts. The lease only keeps a builder from being disturbed, and it
+//! needs no clock that two servers would have to share:
+//! * the value is the end of the lease by the *builder's own monotonic clock* ([`until`]), or [`GIVEN_UP`];
+//! * the object id names the builder's server. That server compares with its own clock: this frees what a failed task left;
+//! * every other server asks whether the builder is still registered (`keyspace::cluster::instances`), in the same transaction. A server
+//!   registers before it builds and is removed once it has left or is surely dead. So a server without a row builds no more, or it
+//!   was taken for dead: then its next step fails and its command runs again.
+
+use crate::error::{StoreError, StoreResult};
+use crate::keyspace::cluster::instances;
+use crate::keyspace::keys::Oid;
+use crate::keyspace::{Fresh, Keyspace};
+use crate::store::Tx;
+
+/// The value of a row whose builder has given up.
+pub const GIVEN_UP: [u8; 8] = [0; 8];
+
+/// The value of the row of an object that this server builds: nobody reclaims it for `ms` milliseconds.
+pub fn until(space: &Keyspace, ms: u64) -> [u8; 8] {
+    monotonic_ms(space).saturating_add(ms).max(1).to_le_bytes()
+}
+
+/// Whether nobody builds the object any more whose row has this value.
+pub async fn is_over(space: &Keyspace, tx: &Tx, oid: Oid, lease: &[u8]) -> StoreResult<bool> {
+    let end = lease.try_into().map_err(|_| StoreError::Corrupt("lease of a garbage row".into()))?;
+    let builder = Fresh::maker(oid);
+    if lease == GIVEN_UP {
+        Ok(true)
+    } else if builder == space.fresh.instance() {
+        Ok(u64::from_le_bytes(end) <= monotonic_ms(space))
+    } else {
+        Ok(!instances::is_registered(tx, builder).await?)
+    }
+}
+
+fn monotonic_ms(space: &Keyspace) -> u64 {
+    u64::try_from(space.clock.monotonic().as_millis()).unwrap_or(u64::MAX)
+}
