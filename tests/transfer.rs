@@ -86,7 +86,8 @@ async fn faults_do_not_show_in_the_copy() {
     let c = source().await;
     let (target, _dir) = empty();
     for seed in 0..5 {
-        let rates = FaultRates { unknown_applied: 0.3, unknown_late: 0.2, ..FaultRates::mixed() };
+        let rates =
+            FaultRates { unknown_applied: 0.3, unknown_late: 0.2, too_old_read: 0.2, ..FaultRates::mixed() };
         let (store, _other) = (Faulty::new(Store::Faulty(target.clone()), seed, rates), ());
         let copied = copy(&c.store, &Store::Faulty(store), &mut ignore()).await.unwrap();
         assert_eq!(tally(&Store::Faulty(target.clone()), &mut |_| ()).await.unwrap(), copied);

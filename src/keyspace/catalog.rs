@@ -13,8 +13,8 @@ use super::alloc;
 use super::dictionary::collector::{Round, State};
 use super::keys::{Prefix, root, root::Garbage};
 use crate::env::{Env, Rng};
-use crate::error::{Error, ReplyError, Result, StoreError};
-use crate::store::{RangeOptions, Read, Store, Tx, key_after};
+use crate::error::{ReplyError, Result, StoreError};
+use crate::store::{RangeOptions, Read, Retries, Store, Tx, key_after};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
@@ -91,11 +91,11 @@ impl CatalogCache {
     /// Allocates what is missing, then reads. Several servers may open a new store at once.
     pub async fn open(store: &Store, env: &Env, databases: u8) -> Result<Self> {
         let mut rng = env.rng();
+        let mut retries = Retries::endless().idempotent();
         loop {
             match try_open(store, &mut rng, databases).await {
                 Ok(catalog) => return Ok(CatalogCache { databases, cached: ArcSwap::from_pointee(catalog) }),
-                Err(Error::Store(e)) if e.is_retryable() || e == StoreError::Unknown => {}
-                Err(e) => return Err(e),
+                Err(e) => retries.on_error(e)?,
             }
         }
     }

@@ -12,7 +12,7 @@ use super::Keyspace;
 use super::keys::{Owner, root};
 use crate::env::Env;
 use crate::error::{Result, StoreError, StoreResult};
-use crate::store::{Read, Store};
+use crate::store::{Read, Retries, Store};
 use arc_swap::ArcSwapOption;
 use ring::hmac;
 use std::sync::Arc;
@@ -77,11 +77,11 @@ impl Cached {
     /// Reads the secret of `store`; draws one where there is none.
     pub(super) async fn open(store: &Store, env: &Env) -> Result<Self> {
         let cached = Cached { env: env.clone(), secret: ArcSwapOption::empty() };
+        let mut retries = Retries::endless();
         loop {
             match cached.load(store).await {
                 Ok(_) => return Ok(cached),
-                Err(e) if e.is_retryable() => {}
-                Err(e) => return Err(e.into()),
+                Err(e) => retries.on_error(e)?,
             }
         }
     }

@@ -20,7 +20,7 @@ use super::messages::{LISTENS, Message, Origin, TRACKS, decode, encode};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Store, Tx, Version, Watch, key_after};
+use crate::store::{RangeOptions, Read, Retries, Store, Tx, Version, Watch, key_after};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ const PIECE: usize = 90_000;
 /// Bytes that one read takes.
 const PAGE: usize = 1 << 20;
 /// Attempts at telling what no transaction of a command tells.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: u32 = 5;
 /// How long one look may take where the store does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of changed keys in a commit beyond which it is told that all may have changed.
@@ -191,10 +191,11 @@ impl MessageLog {
     /// something; nothing is written.
     async fn register(&self, cursor: Option<&Cursor>, wants: u8) -> StoreResult<Option<Version>> {
         let before = cursor.map(|_| self.wants());
+        let mut retries = Retries::endless().idempotent();
         loop {
             match self.try_register(before, wants).await {
-                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
-                other => return other,
+                Err(e) => retries.on_error(e)?,
+                registered => return registered,
             }
         }
     }
@@ -311,15 +312,15 @@ impl MessageLog {
 
     /// Tells what no transaction of a command tells. It may be lost where the store fails.
     pub async fn tell(&self, messages: &[Message]) -> StoreResult<()> {
-        for _ in 0..ATTEMPTS {
+        let mut retries = Retries::new(ATTEMPTS);
+        loop {
             let tx = self.store.begin();
             write(&tx, messages.iter())?;
             match tx.commit().await {
-                Err(e) if e.is_retryable() => {}
-                other => return other.map(|_| self.ring()),
+                Err(e) => retries.on_error(e)?,
+                Ok(_) => return Ok(self.ring()),
             }
         }
-        Err(StoreError::Conflict)
     }
 
     /// The last row of messages that there is.

@@ -25,9 +25,9 @@
 
 use super::instances::Instances;
 use crate::env::{Clock, until};
-use crate::error::{StoreError, StoreResult};
+use crate::error::StoreResult;
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Store, Tx, Watch, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Retries, Store, Tx, Watch, key_after, prefix_end};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -41,7 +41,7 @@ pub const LONGEST: Duration = Duration::from_secs(30);
 /// Most keys of a fence's row; one of more is of all keys.
 const MOST: usize = 10_000;
 /// Attempts at writing a row.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: u32 = 5;
 /// How long one look may take where the store does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks where the bell is silent: should a watch be lost.
@@ -202,8 +202,8 @@ impl Fences {
     }
 
     async fn write(&self, row: &[u8], value: Option<&[u8]>) -> StoreResult<()> {
-        let mut last = StoreError::Conflict;
-        for _ in 0..ATTEMPTS {
+        let mut retries = Retries::new(ATTEMPTS).idempotent();
+        loop {
             let tx = self.store.begin();
             tx.limit(PATIENCE);
             match value {
@@ -212,11 +212,10 @@ impl Fences {
             }
             tx.add(&root::fence_bell(), &1u64.to_le_bytes())?;
             match tx.commit().await {
-                Err(e) if e.is_retryable() || e == StoreError::Unknown => last = e,
-                done => return done.map(drop),
+                Err(e) => retries.on_error(e)?,
+                Ok(_) => return Ok(()),
             }
         }
-        Err(last)
     }
 
     /// Waits until none of `keys` is fenced, for [`LONGEST`] at most. Whether it had to wait.

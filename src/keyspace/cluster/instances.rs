@@ -34,7 +34,7 @@ use super::{bus, fences};
 use crate::env::{Clock, Env};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Store, Tx, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Retries, Store, Tx, key_after, prefix_end};
 use arc_swap::ArcSwap;
 use bytes::BufMut;
 use parking_lot::Mutex;
@@ -221,10 +221,11 @@ impl Instances {
         if *left {
             return Ok(true);
         }
+        // Its row shows whether it was applied: the next attempt reads it.
+        let mut retries = Retries::endless().idempotent();
         loop {
             match self.try_beat(fresh).await {
-                // Its row shows whether it was applied: the next attempt reads it.
-                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+                Err(e) => retries.on_error(e)?,
                 result => return result,
             }
         }
@@ -268,6 +269,7 @@ impl Instances {
     pub async fn leave(&self) -> StoreResult<()> {
         let mut left = self.left.lock().await;
         *left = true;
+        let mut retries = Retries::endless().idempotent();
         loop {
             let tx = self.store.begin();
             let cleared = match clear(&tx, self.id).await {
@@ -275,8 +277,8 @@ impl Instances {
                 Err(e) => Err(e),
             };
             match cleared {
-                Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
-                result => return result,
+                Err(e) => retries.on_error(e)?,
+                Ok(()) => return Ok(()),
             }
         }
     }

@@ -16,7 +16,7 @@
 use super::instances::{self, Instance};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Store, Tx, key_after};
+use crate::store::{Failure, RangeOptions, Read, Retries, Store, Tx, key_after};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -174,14 +174,13 @@ async fn check_source(from: &Store) -> Result<(), CopyError> {
 
 /// Where to go on. Marks an empty target; empties one whose copy must begin from nothing.
 async fn begin(to: &Store) -> Result<Vec<u8>, CopyError> {
-    let mut last = StoreError::Conflict;
-    for _ in 0..ATTEMPTS {
+    let mut retries = Retries::new(ATTEMPTS).idempotent();
+    loop {
         match try_begin(to).await {
-            Err(CopyError::Store(e)) if may_repeat(&e) => last = e,
-            result => return result,
+            Err(e) => retries.on_error(e)?,
+            begun => return begun,
         }
     }
-    Err(last.into())
 }
 
 async fn try_begin(to: &Store) -> Result<Vec<u8>, CopyError> {
@@ -214,15 +213,15 @@ struct Page {
 /// The next rows; none at the end.
 async fn read_page(store: &Store, from: &[u8]) -> StoreResult<Page> {
     let mut next = from.to_vec();
-    let mut tries = 0;
+    let mut retries = Retries::new(ATTEMPTS);
     loop {
         let opts = RangeOptions { bytes: STEP, ..RangeOptions::default() };
         let page = match store.begin().get_range(&next, END, opts, Read::Snapshot).await {
-            Err(e) if e.is_retryable() && tries < ATTEMPTS => {
-                tries += 1;
+            Err(e) => {
+                retries.on_error(e)?;
                 continue;
             }
-            page => page?,
+            Ok(page) => page,
         };
         if let Some((key, _)) = page.pairs.last() {
             next = key_after(key);
@@ -251,17 +250,19 @@ async fn change(
     next: Option<&[u8]>,
     write: impl Fn(&Tx) -> StoreResult<()>,
 ) -> Result<(), CopyError> {
-    let mut last = StoreError::Conflict;
-    for _ in 0..ATTEMPTS {
-        match try_change(to, mark, next, last == StoreError::Unknown, &write).await {
-            Err(CopyError::Store(e)) if may_repeat(&e) => last = e,
-            result => return result,
+    let (mut retries, mut doubt) = (Retries::new(ATTEMPTS).idempotent(), false);
+    loop {
+        match try_change(to, mark, next, doubt, &write).await {
+            Err(e) => {
+                doubt |= e.store().is_some_and(StoreError::may_have_committed);
+                retries.on_error(e)?;
+            }
+            changed => return changed,
         }
     }
-    Err(last.into())
 }
 
-/// `doubt`: the last attempt may have been applied.
+/// `doubt`: an earlier attempt may have been applied.
 async fn try_change(
     to: &Store,
     mark: &[u8],
@@ -288,8 +289,13 @@ async fn try_change(
     Ok(())
 }
 
-fn may_repeat(e: &StoreError) -> bool {
-    e.is_retryable() || *e == StoreError::Unknown
+impl Failure for CopyError {
+    fn store(&self) -> Option<&StoreError> {
+        match self {
+            CopyError::Store(e) => Some(e),
+            _ => None,
+        }
+    }
 }
 
 fn encode_mark(at: &[u8]) -> Vec<u8> {

@@ -8,7 +8,7 @@ use super::ids::BLOCK;
 use crate::env::Rng;
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Store, Tx, key_after};
+use crate::store::{RangeOptions, Read, Retries, Store, Tx, key_after};
 
 const BLOCKS_PER_SHARD: u64 = 1 << 38;
 
@@ -38,29 +38,28 @@ pub async fn leased(tx: &Tx) -> StoreResult<u64> {
     Ok(blocks.map(u64::from_le_bytes).sum::<u64>().saturating_mul(BLOCK))
 }
 
-/// Leases a block of a random shard in a transaction of its own.
+/// Leases a block of a random shard in a transaction of its own. A lease that was perhaps committed is a gap.
 pub(super) async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
     let shard = rng.below(256) as u8;
+    let mut retries = Retries::endless().idempotent();
     loop {
-        let tx = store.begin();
-        let read =
-            async { Ok((tx.generation().await?, tx.get(&root::lease(shard), Read::Serializable).await?)) };
-        let (generation, row) = match read.await {
-            Err(StoreError::Conflict | StoreError::TooOld) => continue,
-            other => other?,
-        };
-        let block = row.as_deref().and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-        if block >= BLOCKS_PER_SHARD {
-            return Err(StoreError::Corrupt(format!("shard {shard} has no ids left")).into());
-        }
-        tx.set(&root::lease(shard), &(block + 1).to_le_bytes())?;
-        match tx.commit().await {
-            Ok(_) => {
-                let next = u64::from(shard) << 54 | block << 16;
-                return Ok(Lease { next, end: next + BLOCK, generation });
-            }
-            Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
-            Err(e) => return Err(e.into()),
+        match try_lease(store, shard).await {
+            Err(e) => retries.on_error(e)?,
+            leased => return Ok(leased?),
         }
     }
+}
+
+async fn try_lease(store: &Store, shard: u8) -> StoreResult<Lease> {
+    let tx = store.begin();
+    let generation = tx.generation().await?;
+    let row = tx.get(&root::lease(shard), Read::Serializable).await?;
+    let block = row.as_deref().and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+    if block >= BLOCKS_PER_SHARD {
+        return Err(StoreError::Corrupt(format!("shard {shard} has no ids left")));
+    }
+    tx.set(&root::lease(shard), &(block + 1).to_le_bytes())?;
+    tx.commit().await?;
+    let next = u64::from(shard) << 54 | block << 16;
+    Ok(Lease { next, end: next + BLOCK, generation })
 }
