@@ -13,11 +13,11 @@ pub enum StoreError {
     Conflict,
     /// The transaction is older than 5 s, or its read version is no longer held. Run it again.
     #[error(
-        "transaction too old: the command takes longer than one may last, or the store is overloaded (limit 5 s)"
+        "transaction too old: the command takes longer than a transaction may last (limit 5 s), or the store is overloaded"
     )]
     TooOld,
     /// The transaction's writes and conflict ranges exceed 10 MB.
-    #[error("the command writes more than a transaction of the store can hold (limit 10 MB)")]
+    #[error("the command writes more than a transaction can hold (limit 10 MB)")]
     TooLarge,
     /// A key longer than 9.9 kB (bytes given).
     #[error("key of {0} bytes exceeds the store's limit of 9900")]
@@ -26,7 +26,7 @@ pub enum StoreError {
     #[error("value of {0} bytes exceeds the store's limit of 100000")]
     ValueTooLarge(usize),
     /// A reply that is too long to be kept under a client's id (bytes given).
-    #[error("reply of {0} bytes is too long to be kept under an id (limit 8000000), so nothing was done")]
+    #[error("reply of {0} bytes is too long to be kept under an id (limit 8000000): nothing was written")]
     ReplyTooLarge(usize),
     /// The commit may or may not have happened.
     #[error("commit result unknown")]
@@ -119,10 +119,10 @@ impl Error {
                 ReplyError::new("ERR internal error: a heavy command was not moved out of its lane")
             }
             Error::Store(StoreError::ReadOnly(why)) => ReplyError::of(format!(
-                "MISCONF Errors writing to the store: {why}. Writes are refused until the server can write again, which it tries by itself; reads go on."
+                "MISCONF Errors writing to the store: {why}. Writes are refused until the server can write again, which it retries on its own; reads still work."
             )),
             Error::Store(StoreError::Unknown) => ReplyError::new(
-                "ERR commit result unknown: the store did not answer, the write may or may not have happened",
+                "ERR commit result unknown: the store did not answer, so the write may or may not have happened",
             ),
             Error::Store(e) => ReplyError::of(format!("ERR {e}")),
         }

@@ -34,7 +34,7 @@ fn arguments(args: &[String]) -> Result<(String, String, Settings)> {
     }
     let (Some(from), Some(to)) = (from, to) else { bail!("copy needs --from <store> and --to <store>") };
     if from == to {
-        bail!("--from and --to name one store");
+        bail!("--from and --to name the same store");
     }
     let (settings, _) = from_args(&rest).context("bad configuration")?;
     Ok((from, to, settings))
@@ -44,7 +44,7 @@ async fn run(from: &str, to: &str, settings: &Settings) -> Result<()> {
     if let Some(dir) = from.strip_prefix("local:")
         && !Local::exists(Path::new(dir))
     {
-        bail!("there is no store in {dir}");
+        bail!("{dir} holds no store");
     }
     let env = Env::system();
     let source = open(from, settings, &env).await.context("the source")?;
@@ -54,8 +54,8 @@ async fn run(from: &str, to: &str, settings: &Settings) -> Result<()> {
     let closed = target.close().await;
     source.close().await.context("the source did not close cleanly")?;
     let copied = result.map_err(|e| anyhow!(e))?;
-    closed.context("the target did not close cleanly, copy anew")?;
-    println!("copied {copied}: equal on both sides");
+    closed.context("the target did not close cleanly: run the copy again")?;
+    println!("copied {copied}: source and target are equal");
     Ok(())
 }
 
@@ -79,8 +79,8 @@ impl Progress {
         self.last = now;
         let what = match stage {
             Stage::Copying => "copied",
-            Stage::ReadingSource => "read again from the source",
-            Stage::ReadingTarget => "read from the target",
+            Stage::ReadingSource => "read back from the source",
+            Stage::ReadingTarget => "read back from the target",
         };
         eprintln!("{what}: {} rows, {:.1} MB", done.rows, done.bytes as f64 / 1e6);
     }

@@ -18,7 +18,7 @@ pub fn make(path: &Path) -> std::io::Result<()> {
     let mode = std::fs::metadata(path)?.permissions().mode();
     if mode & 0o007 != 0 {
         tracing::warn!(
-            "other users may read the data directory {}: run chmod o-rwx on it (what is new in it is private)",
+            "other users can read the data directory {}: run chmod o-rwx on it (new files in it are private)",
             path.display()
         );
     }

@@ -67,7 +67,7 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     drop(executor);
     if tokio::time::timeout(LEAVE, server.space.instances.leave()).await.is_err() {
         tracing::warn!(
-            "the store does not answer: other servers will notice by themselves that this one has gone"
+            "the store does not answer: other servers will find out on their own that this one has stopped"
         );
     }
     store.close().await.context("the store did not close cleanly")?;

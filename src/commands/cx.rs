@@ -104,7 +104,7 @@ impl Cx<'_> {
         match self.catalog.place(db) {
             Some(place) => Ok(place),
             None if self.catalog.places.is_empty() => {
-                Err(StoreError::Unavailable("nobody knows its databases".into()).into())
+                Err(StoreError::Unavailable("the database catalog has not been read yet".into()).into())
             }
             None => Err(ReplyError::new("ERR DB index is out of range").into()),
         }

@@ -188,7 +188,7 @@ impl Codec<String> for Password {
     fn read(&self, args: &[&str], _: &String) -> Result<String, String> {
         let text = one(args)?;
         if text.len() > MAX_PASSWORD {
-            return Err(format!("a password has at most {MAX_PASSWORD} bytes"));
+            return Err(format!("a password can have at most {MAX_PASSWORD} bytes"));
         }
         Ok(text.to_owned())
     }

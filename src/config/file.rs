@@ -31,7 +31,7 @@ pub fn read(file: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 /// As [`read`], of UTF-8.
 pub fn read_text(file: &Path) -> io::Result<String> {
-    String::from_utf8(read(file, TEXT)?).map_err(|_| io::Error::other("it is not UTF-8"))
+    String::from_utf8(read(file, TEXT)?).map_err(|_| io::Error::other("not UTF-8"))
 }
 
 /// Makes `file` hold `bytes`: a crash leaves the old ones or these. A file that was not there is its owner's alone, for it may hold secrets.
@@ -51,13 +51,13 @@ pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
 
 fn check(found: &Metadata, most: u64) -> io::Result<()> {
     if !found.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     if found.len() > most { Err(too_long(most)) } else { Ok(()) }
 }
 
 fn too_long(most: u64) -> io::Error {
-    io::Error::other(format!("it is longer than {most} bytes"))
+    io::Error::other(format!("longer than {most} bytes"))
 }
 
 #[cfg(test)]
@@ -71,16 +71,13 @@ mod tests {
         let (fifo, file) = (dir.path().join("fifo"), dir.path().join("file"));
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         for odd in [fifo.as_path(), dir.path(), Path::new("/dev/zero")] {
-            assert_eq!(read(odd, PEM).unwrap_err().to_string(), "it is not a regular file", "{odd:?}");
+            assert_eq!(read(odd, PEM).unwrap_err().to_string(), "not a regular file", "{odd:?}");
         }
         fs::write(&file, b"12345678").unwrap();
         assert_eq!(read(&file, 8).unwrap(), b"12345678");
-        assert_eq!(read(&file, 7).unwrap_err().to_string(), "it is longer than 7 bytes");
+        assert_eq!(read(&file, 7).unwrap_err().to_string(), "longer than 7 bytes");
         // Such files say that they are empty.
-        assert_eq!(
-            read(Path::new("/proc/self/maps"), 7).unwrap_err().to_string(),
-            "it is longer than 7 bytes"
-        );
+        assert_eq!(read(Path::new("/proc/self/maps"), 7).unwrap_err().to_string(), "longer than 7 bytes");
         assert_eq!(read(&dir.path().join("none"), PEM).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

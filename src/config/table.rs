@@ -50,7 +50,7 @@ impl Opt {
         }
         (self.read)(settings, args)?;
         if matches!(self.change, Change::Fixed | Change::Given) && self.show(settings) != self.default {
-            return Err(format!("this server has no other value than '{}'", self.default));
+            return Err(format!("the only value that this server supports is '{}'", self.default));
         }
         Ok(())
     }

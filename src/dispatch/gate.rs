@@ -25,7 +25,7 @@ const NO_DEBUG: ReplyError = ReplyError::new(
 const NO_MULTI: ReplyError = ReplyError::new("ERR Command not allowed inside a transaction");
 /// A command under an id inside MULTI.
 const ID_IN_MULTI: ReplyError =
-    ReplyError::new("ERR inside a transaction only EXEC has an id: IDEMPOTENT <id> EXEC");
+    ReplyError::new("ERR inside a transaction only EXEC can have an id: IDEMPOTENT <id> EXEC");
 /// Why a subscriber's command is refused.
 const ONLY_LISTENS: &str =
     "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";

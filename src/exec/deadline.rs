@@ -92,12 +92,12 @@ impl Deadline {
     pub(super) fn verdict(&self, e: StoreError) -> StoreError {
         match e {
             StoreError::TooOld if !self.slow && !self.was_slow(&e) => StoreError::Unavailable(
-                "it recovers or is overloaded: transactions are too old from their first moment".into(),
+                "it is recovering or overloaded: new transactions are rejected as too old".into(),
             ),
             StoreError::Unavailable(_) if self.slow => StoreError::TooOld,
             // What took its time was not the others.
             StoreError::Conflict if self.away => StoreError::Unavailable(
-                "it did not answer for most of store-timeout, and others changed the same keys since".into(),
+                "it did not answer for most of store-timeout, and other clients have changed the same keys since".into(),
             ),
             e => e,
         }

@@ -167,7 +167,7 @@ async fn tell(server: &Arc<Server>, told: Vec<Message>) {
     let server = server.clone();
     tokio::spawn(async move {
         if let Err(e) = server.space.messages.tell(&told).await {
-            tracing::debug!(?e, "messages of a unit that only reads");
+            tracing::debug!(?e, "cannot publish the messages of a read-only unit");
         }
     });
 }

@@ -148,7 +148,7 @@ pub(super) async fn give_up(server: &Server, prepared: &mut Prepared) {
     for staged in prepared.iter_mut() {
         for object in staged.iter().filter_map(Staged::object) {
             if let Err(e) = staged::abandon(&server.space, object).await {
-                tracing::debug!(?e, "what was abandoned is reclaimed when its lease ends");
+                tracing::debug!(?e, "abandoned staging is reclaimed when its lease ends");
             }
         }
         staged.retain(|staged| staged.object().is_none());

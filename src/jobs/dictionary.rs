@@ -74,11 +74,11 @@ pub(super) async fn run(server: Arc<Server>) {
 
 async fn failed(server: &Server, e: Error) -> Duration {
     if matches!(e, Error::Store(StoreError::Corrupt(_))) {
-        tracing::error!(?e, "the dictionary is not collected: run `tern check`");
+        tracing::error!(?e, "cannot collect the dictionary: run `tern check`");
         let given_up = Collector::new(&server.space, Pace::default()).abandon().await;
-        tracing::debug!(?given_up, "the cycle is abandoned");
+        tracing::debug!(?given_up, "dictionary collection abandoned");
     } else {
-        tracing::debug!(?e, "collecting the dictionary");
+        tracing::debug!(?e, "cannot collect the dictionary");
     }
     AFTER_ERROR
 }

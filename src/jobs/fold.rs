@@ -56,7 +56,7 @@ async fn whole(server: &Server, db: Prefix, oid: Oid) -> bool {
             // A piece that was applied after all has nothing left to do.
             Err(Error::Store(e)) if e.is_retryable() || e == StoreError::Unknown => tries += 1,
             Err(e) => {
-                tracing::debug!(?e, "folding a set");
+                tracing::debug!(?e, "cannot fold a set");
                 return false;
             }
         }
@@ -71,5 +71,5 @@ async fn whole(server: &Server, db: Prefix, oid: Oid) -> bool {
 async fn read_back(server: &Server, db: Prefix, oid: Oid, from: u64, to: Option<u64>) {
     let tx = server.space.store.begin();
     let left = rows::deltas(&server.space.scope(&tx, db), oid, from, to).await;
-    tracing::trace!(left = left.map_or(0, |left| left.len()), "read back what was folded");
+    tracing::trace!(left = left.map_or(0, |left| left.len()), "read the deltas back after folding");
 }

@@ -66,13 +66,10 @@ async fn round(server: &Server) {
         }
         Ok(Heard::Missed) => {
             let clients = server.subscribers.part() + server.tracking.part();
-            tracing::warn!(
-                clients,
-                "messages were missed: the connections of those who wait for them are closed"
-            );
+            tracing::warn!(clients, "messages were missed: closing the connections that depend on them");
         }
         Err(e) => {
-            tracing::debug!(?e, "listening to messages");
+            tracing::debug!(?e, "cannot read messages");
             tokio::time::sleep(AFTER_ERROR).await;
         }
     }
@@ -96,7 +93,7 @@ async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
         return Some(since);
     }
     if let Err(e) = log.relax(|| wanted(server)).await {
-        tracing::debug!(?e, "to stop listening to messages");
+        tracing::debug!(?e, "cannot stop listening to messages");
     }
     None
 }

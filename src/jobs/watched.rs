@@ -21,7 +21,7 @@ pub(super) async fn run(server: Arc<Server>) {
                 break;
             }
             if let Err(e) = watched::renew(&server.space, &names).await {
-                tracing::debug!(?e, "watched keys that are absent");
+                tracing::debug!(?e, "cannot renew the absent watched keys");
                 break;
             }
             last = names.into_iter().next_back();

@@ -152,8 +152,9 @@ impl Connection {
         let waits = self.decoder.pending() + self.session.queued();
         let limit = self.server.config.get().client_query_buffer_limit;
         if waits > limit {
-            let what =
-                || format!("client-query-buffer-limit: connection closed, {waits} bytes of requests wait");
+            let what = || {
+                format!("client-query-buffer-limit: connection closed with {waits} bytes of requests waiting")
+            };
             self.server.complain(self.socket.handle(), Offence::Requests, what);
         }
         waits <= limit
@@ -189,8 +190,9 @@ impl Connection {
     }
 
     fn too_slow(&self, waiting: usize) -> io::Error {
-        let what =
-            || format!("client-output-buffer-limit: connection closed, {waiting} bytes of replies wait");
+        let what = || {
+            format!("client-output-buffer-limit: connection closed with {waiting} bytes of replies waiting")
+        };
         self.server.complain(self.socket.handle(), Offence::Replies, what);
         io::Error::other("client-output-buffer-limit")
     }

@@ -74,7 +74,10 @@ pub async fn listen(settings: &Settings, port: u16) -> io::Result<Listener> {
         }
     }
     if sockets.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "no address of 'bind' exists here"));
+        return Err(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            "this machine has none of the addresses in 'bind'",
+        ));
     }
     Ok(Listener { sockets, secure: None, room: usize::MAX })
 }
@@ -201,7 +204,7 @@ impl Door<'_> {
             return;
         }
         if let Err(error) = set_up(&stream, server) {
-            tracing::debug!(%error, %peer, "connection closed before it began");
+            tracing::debug!(%error, %peer, "connection closed before it was accepted");
             return;
         }
         server.telemetry.on_connect();
@@ -221,7 +224,7 @@ impl Door<'_> {
         let config = server.config.get();
         let most = self.room.min(config.maxclients as usize);
         if server.clients.len() >= most {
-            return Some(("maxclients, or the limit of open files", FULL));
+            return Some(("maxclients or the limit of open files is reached", FULL));
         }
         (!admits(server, peer)).then_some(("protected mode", DENIED.as_bytes()))
     }

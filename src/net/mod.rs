@@ -45,7 +45,10 @@ pub async fn serve(listener: Listener, executor: Arc<Executor>) {
     }
     let patience = Duration::from_secs(server.config.get().shutdown_timeout.into());
     if tokio::time::timeout(patience, all_gone.recv()).await.is_err() {
-        tracing::warn!(clients = server.clients.len(), "shutdown-timeout is over, clients are cut off");
+        tracing::warn!(
+            clients = server.clients.len(),
+            "shutdown-timeout has passed: closing the remaining connections"
+        );
     }
 }
 
@@ -63,7 +66,7 @@ async fn close_idle(server: &crate::server::Server) {
         if !login.is_zero() && !server.acl.is_open() {
             let strangers = server.clients.all().into_iter().filter(|c| c.stranger_for(now) > login);
             for client in strangers {
-                tracing::debug!(client = client.id, "closed: it has not logged in");
+                tracing::debug!(client = client.id, "connection closed: no login within login-timeout");
                 client.kill();
             }
         }

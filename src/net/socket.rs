@@ -50,7 +50,7 @@ impl Entry {
         match shaken {
             Ok(stream) => Some(Stream::Tls(Box::new(stream))),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                tracing::debug!(client = self.handle.id, "left before the end of the handshake");
+                tracing::debug!(client = self.handle.id, "closed during the TLS handshake");
                 None
             }
             Err(error) => {

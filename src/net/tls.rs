@@ -39,7 +39,7 @@ const MOST_HELD: usize = 16 << 20;
 /// Why the options for TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TlsError {
-    #[error("{0} must be set, because there is a tls-port")]
+    #[error("{0} must be set if tls-port is set")]
     Missing(&'static str),
     #[error("tls-ca-cert-file or tls-ca-cert-dir must be set, unless tls-auth-clients is no")]
     NoAuthority,
@@ -48,12 +48,12 @@ pub(super) enum TlsError {
     #[error("{0} holds no {1} in PEM")]
     Empty(PathBuf, &'static str),
     #[error(
-        "{0} is locked with a password: keep it without one (openssl pkey -in locked -out open), readable by this server only"
+        "{0} is protected by a password, which is not supported: remove it (openssl pkey -in locked -out open) and make the file readable by this server only"
     )]
     Locked(PathBuf),
     #[error("the certificate and the key cannot be used: {0}")]
     Pair(#[source] Error),
-    #[error("the certificates of the authorities cannot be used: {0}")]
+    #[error("the CA certificates cannot be used: {0}")]
     Authorities(#[from] VerifierBuilderError),
     #[error("the protocols cannot be used: {0}")]
     Protocols(#[source] Error),
@@ -140,7 +140,7 @@ fn authorities(settings: &Settings) -> Result<Arc<RootCertStore>, TlsError> {
             let found = certificates(&file).unwrap_or_default();
             held += found.iter().map(|certificate| certificate.len()).sum::<usize>();
             if held > MOST_HELD {
-                let why = format!("its certificates take more than {MOST_HELD} bytes");
+                let why = format!("the certificates take more than {MOST_HELD} bytes");
                 return Err(TlsError::Read(dir.into(), io::Error::other(why)));
             }
             roots.add_parsable_certificates(found);
@@ -153,7 +153,7 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let paths = fs::read_dir(dir)?.take(MOST_FILES + 1).map(|entry| Ok(entry?.path()));
     let paths = paths.collect::<io::Result<Vec<_>>>()?;
     if paths.len() > MOST_FILES {
-        return Err(io::Error::other(format!("it holds more than {MOST_FILES} files")));
+        return Err(io::Error::other(format!("the directory holds more than {MOST_FILES} files")));
     }
     Ok(paths.into_iter().filter(|path| path.is_file()).collect())
 }

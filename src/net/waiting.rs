@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Of arguments, in bytes. Nobody has logged in.
 const LIMITS: Limits = Limits { max_bulk: 16 << 10, authenticated: false };
 
-const LOADING: &[u8] = b"-LOADING Tern is waiting for its store, the log says for what\r\n";
+const LOADING: &[u8] = b"-LOADING Tern is waiting for its store; see the log\r\n";
 
 impl Listener {
     /// What `opening` comes to. Whatever clients ask meanwhile is answered with `-LOADING`.

@@ -88,7 +88,7 @@ impl Server {
             }
             tracing::warn!(
                 id = format!("{:016x}", space.instances.id()),
-                "another server has this id: drawing one anew"
+                "another server has this id: drawing a new one"
             );
         };
         Ok(Server {
@@ -149,8 +149,9 @@ impl Server {
     }
 
     fn exceeded(&self, client: &ClientHandle, bytes: usize) {
-        let what =
-            || format!("client-output-buffer-limit: connection closed, {bytes} bytes of messages wait");
+        let what = || {
+            format!("client-output-buffer-limit: connection closed with {bytes} bytes of messages waiting")
+        };
         self.complain(client, Offence::Replies, what);
     }
 

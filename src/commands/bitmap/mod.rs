@@ -47,7 +47,7 @@ const SETBIT: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_CHANGED)
         .syntax("key offset value")
-        .summary("Changes a bit of a string and returns what it was.")
+        .summary("Sets or clears a bit of a string, and returns the old bit.")
         .types(&[("value", "integer")]),
     handler!(setbit),
 );
@@ -106,7 +106,7 @@ const BITCOUNT: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key [range: start end [unit: BYTE | BIT]]")
-        .summary("Counts the ones in a string."),
+        .summary("Counts the set bits in a string."),
     handler!(bitcount),
 );
 
@@ -135,7 +135,7 @@ const BITPOS: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key bit [range: start [end-unit-block: end [unit: BYTE | BIT]]]")
-        .summary("Finds the first bit that is one, or zero."),
+        .summary("Finds the first set or clear bit in a string."),
     handler!(bitpos),
 );
 
@@ -191,7 +191,7 @@ const BITOP: Command = Command::new(
         .flags(WRITES)
         .keys(COMBINED)
         .syntax("<operation: AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]")
-        .summary("Stores the combination of strings bit by bit.")
+        .summary("Combines strings bit by bit and stores the result.")
         .makes(Makes::Bits),
     handler!(bitop),
 );

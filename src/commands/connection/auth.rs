@@ -26,7 +26,7 @@ const HELLO: Command = Command::new(
     Row::new(Group::Connection, "hello", -1, "6.0.0")
         .flags(FLAGS)
         .syntax("[arguments: protover [AUTH username password] [SETNAME clientname]]")
-        .summary("Greets the server and chooses the protocol.")
+        .summary("Handshakes with the server and selects the protocol.")
         .secrets(Secrets::Login),
     Run::Session(SessionOp::Hello),
 );
@@ -34,7 +34,7 @@ const HELLO: Command = Command::new(
 const RESET: Command = Command::new(
     Row::new(Group::Connection, "reset", 1, "6.2.0")
         .flags(FLAGS.or(Flags::WHILE_SUBSCRIBED))
-        .summary("Makes the connection as new."),
+        .summary("Resets the connection to its initial state."),
     Run::Session(SessionOp::Reset),
 );
 

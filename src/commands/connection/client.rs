@@ -44,15 +44,15 @@ const SUBS: &[Command] = &[
 const CLIENT: Command = Command::container(
     Row::new(Group::Connection, "client", -2, "2.4.0")
         .flags(Flags::KEEPS_CACHING)
-        .summary("Looks at and changes connections."),
+        .summary("Inspects and manages connections."),
     SUBS,
 );
 
 const CLIENT_CACHING: Command = Command::new(
-    Row::new(Group::Connection, "caching", 3, "6.0.0").flags(OPEN).syntax("<mode: YES | NO>").summary(
-        "Says whether what the next command or transaction reads is to be remembered for this \
-             connection's cache.",
-    ),
+    Row::new(Group::Connection, "caching", 3, "6.0.0")
+        .flags(OPEN)
+        .syntax("<mode: YES | NO>")
+        .summary("Sets whether the server tracks the keys that the next command or transaction reads."),
     Run::Session(SessionOp::Caching),
 );
 
@@ -63,14 +63,14 @@ const CLIENT_TRACKING: Command = Command::new(
             "<status: ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
              [OPTIN] [OPTOUT] [NOLOOP]",
         )
-        .summary("Tells this connection, or another, which keys of its cache have changed."),
+        .summary("Turns on invalidation messages about the keys that this connection caches."),
     Run::Session(SessionOp::Tracking),
 );
 
 const CLIENT_ID: Command = Command::new(
     Row::new(Group::Connection, "id", 2, "5.0.0")
         .flags(OPEN)
-        .summary("Returns the number of this connection, which no other has had."),
+        .summary("Returns the id of this connection, which is never reused."),
     handler!(id),
 );
 
@@ -94,7 +94,7 @@ const CLIENT_SETNAME: Command = Command::new(
     Row::new(Group::Connection, "setname", 3, "2.6.9")
         .flags(OPEN)
         .syntax("connection-name")
-        .summary("Names this connection."),
+        .summary("Sets the name of this connection."),
     handler!(setname),
 );
 
@@ -108,7 +108,7 @@ const CLIENT_SETINFO: Command = Command::new(
     Row::new(Group::Connection, "setinfo", 4, "7.2.0")
         .flags(OPEN)
         .syntax("<attr: LIB-NAME libname | LIB-VER libver>")
-        .summary("Tells the name or the version of the client's library.")
+        .summary("Sets the name or version of the client's library.")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(setinfo),
 );
@@ -137,7 +137,7 @@ pub fn printable(raw: &[u8], what: &str) -> ArgResult<Bytes> {
     if raw.len() > LONGEST_NAME {
         let len = raw.len();
         return Err(ReplyError::of(format!(
-            "ERR {what} cannot be longer than {LONGEST_NAME} bytes: this has {len}"
+            "ERR {what} cannot be longer than {LONGEST_NAME} bytes: this one has {len}"
         )));
     }
     if raw.iter().all(u8::is_ascii_graphic) {
@@ -158,7 +158,7 @@ const CLIENT_NO_EVICT: Command = Command::new(
     Row::new(Group::Connection, "no-evict", 3, "7.0.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("<enabled: ON | OFF>")
-        .summary("Protects this connection from being closed for its memory."),
+        .summary("Protects this connection from being evicted for its memory."),
     handler!(no_evict),
 );
 
@@ -172,7 +172,7 @@ const CLIENT_NO_TOUCH: Command = Command::new(
     Row::new(Group::Connection, "no-touch", 3, "7.2.0")
         .flags(OPEN)
         .syntax("<enabled: ON | OFF>")
-        .summary("Keeps this connection's reads from counting as uses of a key."),
+        .summary("Keeps this connection's reads from updating keys' access times."),
     handler!(no_touch),
 );
 
@@ -186,7 +186,7 @@ const CLIENT_REPLY: Command = Command::new(
     Row::new(Group::Connection, "reply", 3, "3.2.0")
         .flags(OPEN)
         .syntax("<action: ON | OFF | SKIP>")
-        .summary("Says whether this connection gets replies.")
+        .summary("Turns replies to this connection on or off.")
         .effect(Effect::Mutes),
     handler!(reply),
 );
@@ -211,7 +211,7 @@ async fn reply(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 const CLIENT_INFO: Command = Command::new(
     Row::new(Group::Connection, "info", 2, "6.2.0")
         .flags(OPEN)
-        .summary("Returns this connection's line of CLIENT LIST.")
+        .summary("Describes this connection, as CLIENT LIST does.")
         .tips(&["nondeterministic_output"]),
     handler!(info),
 );
@@ -234,7 +234,7 @@ const CLIENT_LIST: Command = Command::new(
     Row::new(Group::Connection, "list", -2, "2.4.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("[TYPE <client-type: NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]")
-        .summary("Describes connections, a line each.")
+        .summary("Lists connections, one per line.")
         .categories(&["dangerous"])
         .tips(&["nondeterministic_output"]),
     handler!(list),
@@ -309,7 +309,7 @@ impl Kind {
 
 const CLIENT_GETREDIR: Command = Command::new(
     Row::new(Group::Connection, "getredir", 2, "6.0.0").flags(OPEN).summary(
-        "Returns where invalidations go: the number of a connection, 0 for this one, -1 where \
+        "Returns the id of the connection that gets the invalidations: 0 for this one, -1 if \
              tracking is off.",
     ),
     handler!(getredir),
@@ -322,7 +322,7 @@ async fn getredir(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const CLIENT_TRACKINGINFO: Command = Command::new(
     Row::new(Group::Connection, "trackinginfo", 2, "6.2.0")
         .flags(OPEN)
-        .summary("Returns how this connection tracks keys."),
+        .summary("Returns the tracking settings of this connection."),
     handler!(trackinginfo),
 );
 
@@ -355,7 +355,7 @@ const CLIENT_UNBLOCK: Command = Command::new(
     Row::new(Group::Connection, "unblock", -3, "5.0.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("client-id [unblock-type: TIMEOUT | ERROR]")
-        .summary("Ends a blocking command of another connection. There are none, so it finds none."),
+        .summary("Unblocks a client in a blocking command. No command blocks, so it finds none."),
     handler!(unblock),
 );
 

@@ -37,7 +37,7 @@ const PING: Command = Command::new(
     Row::new(Group::Connection, "ping", -1, "1.0.0")
         .flags(Flags::FAST.or(Flags::WHILE_SUBSCRIBED))
         .syntax("[message]")
-        .summary("Returns PONG, or the message: shows that the server answers.")
+        .summary("Returns PONG, or the message, to show that the server answers.")
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     handler!(ping),
 );

@@ -31,7 +31,7 @@ const DUMP: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key")
-        .summary("Returns a value in the form that RESTORE takes, here and in Redis.")
+        .summary("Returns a value in serialized form, which RESTORE accepts here and in Redis.")
         .tips(&["nondeterministic_output"]),
     handler!(dump),
 );
@@ -88,7 +88,7 @@ const RESTORE: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::DENYOOM))
         .keys(RESTORED)
         .syntax(OPTIONS)
-        .summary("Creates a key from what DUMP has returned, here or in Redis.")
+        .summary("Creates a key from a value that DUMP returned, here or in Redis.")
         .makes(Makes::Restored)
         .categories(&["dangerous"]),
     handler!(restore),
@@ -99,7 +99,7 @@ const RESTORE_ASKING: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::ASKING))
         .keys(RESTORED)
         .syntax(OPTIONS)
-        .summary("RESTORE as tools that move slots of a Redis cluster send it.")
+        .summary("RESTORE, as sent by tools that migrate slots of a Redis cluster.")
         .makes(Makes::Restored)
         .for_systems()
         .categories(&["keyspace", "dangerous"]),
@@ -170,7 +170,7 @@ fn refused(refused: Refused) -> ReplyError {
         Refused::Checksum => ReplyError::new("ERR DUMP payload version or checksum are wrong"),
         Refused::Format => ReplyError::new("ERR Bad data format"),
         Refused::Type(kind) => ReplyError::of(format!(
-            "ERR the payload holds a value of RDB type {kind}: this server has strings and sets only"
+            "ERR the payload holds a value of RDB type {kind}: this server supports only strings and sets"
         )),
     }
 }

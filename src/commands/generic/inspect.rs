@@ -29,7 +29,7 @@ pub const COMMANDS: &[Command] = &[OBJECT];
 const SUBS: &[Command] = &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT];
 
 const OBJECT: Command = Command::container(
-    Row::new(Group::Generic, "object", -2, "2.2.3").summary("Looks at how values are stored."),
+    Row::new(Group::Generic, "object", -2, "2.2.3").summary("Inspects how values are stored."),
     SUBS,
 );
 
@@ -44,7 +44,7 @@ const OBJECT_ENCODING: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(OF_KEY)
         .syntax("key")
-        .summary("Returns how a value is stored, in Redis' words.")
+        .summary("Returns the encoding of a value, in Redis' terms.")
         .tips(&["nondeterministic_output"]),
     handler!(encoding),
 );
@@ -95,7 +95,7 @@ const OBJECT_IDLETIME: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(OF_KEY)
         .syntax("key")
-        .summary("Access times are not kept: always 0.")
+        .summary("Returns a key's idle time: always 0, because access times are not kept.")
         .tips(&["nondeterministic_output"]),
     handler!(idletime),
 );
@@ -109,7 +109,7 @@ const OBJECT_FREQ: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(OF_KEY)
         .syntax("key")
-        .summary("Access frequencies are not kept: an error.")
+        .summary("Returns an error: access frequencies are not kept.")
         .tips(&["nondeterministic_output"]),
     handler!(freq),
 );

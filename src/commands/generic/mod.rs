@@ -82,7 +82,7 @@ const UNLINK: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEYS_RM)
         .syntax("key [key ...]")
-        .summary("Removes keys, as DEL.")
+        .summary("Removes keys, like DEL.")
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
     handler!(del),
 );
@@ -109,7 +109,7 @@ const EXISTS: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::FAST))
         .keys(SEVERAL)
         .syntax("key [key ...]")
-        .summary("Counts how many of the keys exist.")
+        .summary("Counts the keys that exist.")
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
     handler!(exists),
 );
@@ -119,7 +119,7 @@ const TOUCH: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::FAST))
         .keys(SEVERAL)
         .syntax("key [key ...]")
-        .summary("Counts how many of the keys exist, as EXISTS.")
+        .summary("Counts the keys that exist, like EXISTS.")
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
     handler!(exists),
 );

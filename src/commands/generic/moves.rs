@@ -33,7 +33,7 @@ pub(super) const RENAME: Command = Command::new(
         .flags(Flags::WRITE)
         .keys(RENAMED)
         .syntax("key newkey")
-        .summary("Renames a key; what newkey held is gone."),
+        .summary("Renames a key, replacing newkey if it exists."),
     handler!(rename),
 );
 
@@ -122,7 +122,7 @@ pub(super) const COPY: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY))
         .keys(COPIED)
         .syntax("source destination [DB destination-db] [REPLACE]")
-        .summary("Copies a key's value to another key.")
+        .summary("Copies a value to another key.")
         .makes(Makes::Copy),
     handler!(copy),
 );

@@ -115,7 +115,7 @@ const SCAN: Command = Command::new(
     Row::new(Group::Generic, "scan", -2, "2.8.0")
         .flags(Flags::READONLY)
         .syntax("cursor [MATCH pattern] [COUNT count] [TYPE type]")
-        .summary("Walks over the names of the keys, a few a call.")
+        .summary("Iterates over the keys, a few per call.")
         .count(Count::Option)
         .tips(&["nondeterministic_output", "request_policy:special"]),
     handler!(scan),

@@ -29,12 +29,12 @@ const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: Find
 pub const COMMANDS: &[Command] = &[SORT, SORT_RO];
 
 const NO_LISTS: ReplyError =
-    ReplyError::new("ERR SORT with STORE makes a list: this server has strings and sets only");
+    ReplyError::new("ERR SORT with STORE creates a list: this server supports only strings and sets");
 const TOO_MANY: ReplyError = ReplyError::new(
-    "ERR what GET names for all members would take more memory than proto-max-bulk-len: ask for fewer",
+    "ERR the result of GET would take more memory than proto-max-bulk-len: request fewer elements",
 );
 const TOO_MUCH: ReplyError =
-    ReplyError::new("ERR the strings that BY names are longer together than proto-max-bulk-len");
+    ReplyError::new("ERR the strings that BY reads exceed proto-max-bulk-len in total");
 const NO_NUMBER: ReplyError = ReplyError::new("ERR One or more scores can't be converted into double");
 const NO_BY: ReplyError =
     ReplyError::new("ERR BY option of SORT denied due to insufficient ACL permissions.");
@@ -105,7 +105,7 @@ const SORT: Command = Command::new(
             "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
              [order: ASC | DESC] [sorting: ALPHA] [STORE destination]",
         )
-        .summary("Returns the members of a set in order. STORE, which makes a list, is refused.")
+        .summary("Returns the members of a set in order. STORE is refused: it would create a list.")
         .categories(&["set", "sortedset", "list", "dangerous"]),
     handler!(sort),
 );

@@ -78,7 +78,7 @@ const PFADD: Command = Command::new(
         .flags(WRITES.or(Flags::FAST))
         .keys(ADDED)
         .syntax("key [element [element ...]]")
-        .summary("Counts elements in a HyperLogLog, which is created where the key is missing."),
+        .summary("Adds elements to a HyperLogLog; creates it if the key does not exist."),
     handler!(pfadd),
 );
 
@@ -111,7 +111,7 @@ const PFCOUNT: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::KEEPS))
         .keys(COUNTED)
         .syntax("key [key ...]")
-        .summary("Estimates how many different elements HyperLogLogs have counted together."),
+        .summary("Estimates the number of distinct elements in the union of HyperLogLogs."),
     handler!(pfcount),
 );
 
@@ -148,7 +148,7 @@ const PFMERGE: Command = Command::new(
         .flags(WRITES)
         .keys(MERGED)
         .syntax("destkey [sourcekey [sourcekey ...]]")
-        .summary("Adds to a HyperLogLog what others have counted."),
+        .summary("Merges HyperLogLogs into one."),
     handler!(pfmerge),
 );
 
@@ -233,7 +233,7 @@ const TESTED_AT_ONCE: u64 = 1000;
 const PFSELFTEST: Command = Command::new(
     Row::new(Group::HyperLogLog, "pfselftest", 1, "2.8.9")
         .flags(Flags::ADMIN)
-        .summary("Tests the estimates with random elements.")
+        .summary("Tests the accuracy of the estimates with random elements.")
         .for_systems(),
     handler!(pfselftest),
 );

@@ -13,8 +13,7 @@ use crate::spec::{Channels, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::{handler, help};
 use bytes::Bytes;
 
-const TOO_LONG: ReplyError =
-    ReplyError::new("ERR the pattern has more than 262144 wildcards and classes: use fewer");
+const TOO_LONG: ReplyError = ReplyError::new("ERR the pattern has more than 262144 wildcards and classes");
 
 const ASKS: Flags = Flags::PUBSUB.or(Flags::LOADING).or(Flags::STALE);
 const SUBSCRIBES: Flags = ASKS.or(Flags::NOSCRIPT).or(Flags::WHILE_SUBSCRIBED);
@@ -42,13 +41,13 @@ const PSUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "psubscribe", -2, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("pattern [pattern ...]")
-        .summary("Listens to all channels whose names match patterns.")
+        .summary("Subscribes to all channels that match the patterns.")
         .channels(Channels::Patterns),
     Run::Session(SessionOp::Subscribe(Kind::Pattern)),
 );
 
 const PUBSUB: Command = Command::container(
-    Row::new(Group::Pubsub, "pubsub", -2, "2.8.0").summary("Looks at this server's channels."),
+    Row::new(Group::Pubsub, "pubsub", -2, "2.8.0").summary("Inspects this server's Pub/Sub channels."),
     SUBS,
 );
 
@@ -56,7 +55,7 @@ const PUNSUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "punsubscribe", -1, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("[pattern [pattern ...]]")
-        .summary("No longer listens to the channels of patterns, or of any pattern."),
+        .summary("Unsubscribes from the patterns, or from all patterns."),
     Run::Session(SessionOp::Unsubscribe(Kind::Pattern)),
 );
 
@@ -65,7 +64,7 @@ const SSUBSCRIBE: Command = Command::new(
         .flags(SUBSCRIBES)
         .keys(SHARDS)
         .syntax("shardchannel [shardchannel ...]")
-        .summary("Listens to shard channels.")
+        .summary("Subscribes to shard channels.")
         .channels(Channels::All),
     Run::Session(SessionOp::Subscribe(Kind::Shard)),
 );
@@ -74,7 +73,7 @@ const SUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "subscribe", -2, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("channel [channel ...]")
-        .summary("Listens to channels.")
+        .summary("Subscribes to channels.")
         .channels(Channels::All),
     Run::Session(SessionOp::Subscribe(Kind::Channel)),
 );
@@ -84,7 +83,7 @@ const SUNSUBSCRIBE: Command = Command::new(
         .flags(SUBSCRIBES)
         .keys(SHARDS)
         .syntax("[shardchannel [shardchannel ...]]")
-        .summary("No longer listens to shard channels, or to any."),
+        .summary("Unsubscribes from the shard channels, or from all of them."),
     Run::Session(SessionOp::Unsubscribe(Kind::Shard)),
 );
 
@@ -92,7 +91,7 @@ const UNSUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "unsubscribe", -1, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("[channel [channel ...]]")
-        .summary("No longer listens to channels, or to any."),
+        .summary("Unsubscribes from the channels, or from all of them."),
     Run::Session(SessionOp::Unsubscribe(Kind::Channel)),
 );
 
@@ -100,7 +99,7 @@ const PUBLISH: Command = Command::new(
     Row::new(Group::Pubsub, "publish", 3, "2.0.0")
         .flags(PUBLISHES)
         .syntax("channel message")
-        .summary("Sends a message to those who listen to a channel; counts those of this server.")
+        .summary("Publishes a message to a channel; returns the number of receivers on this server.")
         .channels(Channels::First),
     handler!(publish),
 );
@@ -117,7 +116,7 @@ const SPUBLISH: Command = Command::new(
         .flags(PUBLISHES)
         .keys(SHARD)
         .syntax("shardchannel message")
-        .summary("Sends a message to those who listen to a shard channel; counts those of this server.")
+        .summary("Publishes a message to a shard channel; returns the number of receivers on this server.")
         .channels(Channels::First),
     handler!(spublish),
 );
@@ -153,7 +152,7 @@ const PUBSUB_CHANNELS: Command = Command::new(
     Row::new(Group::Pubsub, "channels", -2, "2.8.0")
         .flags(ASKS)
         .syntax("[pattern]")
-        .summary("Lists the channels that somebody listens to on this server."),
+        .summary("Lists the channels with subscribers on this server."),
     handler!(channels),
 );
 
@@ -165,7 +164,7 @@ const PUBSUB_SHARDCHANNELS: Command = Command::new(
     Row::new(Group::Pubsub, "shardchannels", -2, "7.0.0")
         .flags(ASKS)
         .syntax("[pattern]")
-        .summary("Lists the shard channels that somebody listens to on this server."),
+        .summary("Lists the shard channels with subscribers on this server."),
     handler!(shardchannels),
 );
 
@@ -192,7 +191,7 @@ const PUBSUB_NUMSUB: Command = Command::new(
     Row::new(Group::Pubsub, "numsub", -2, "2.8.0")
         .flags(ASKS)
         .syntax("[channel [channel ...]]")
-        .summary("Counts who listens to channels on this server, not by a pattern."),
+        .summary("Counts the subscribers of channels on this server, without patterns."),
     handler!(numsub),
 );
 
@@ -204,7 +203,7 @@ const PUBSUB_SHARDNUMSUB: Command = Command::new(
     Row::new(Group::Pubsub, "shardnumsub", -2, "7.0.0")
         .flags(ASKS)
         .syntax("[shardchannel [shardchannel ...]]")
-        .summary("Counts who listens to shard channels on this server."),
+        .summary("Counts the subscribers of shard channels on this server."),
     handler!(shardnumsub),
 );
 
@@ -225,7 +224,7 @@ async fn counts(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Reply {
 const PUBSUB_NUMPAT: Command = Command::new(
     Row::new(Group::Pubsub, "numpat", 2, "2.8.0")
         .flags(ASKS)
-        .summary("Counts the patterns that somebody listens to on this server."),
+        .summary("Counts the patterns with subscribers on this server."),
     handler!(numpat),
 );
 

@@ -9,7 +9,7 @@ use crate::spec::words::quoted;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 
-const NO_SCRIPTS: Run = Run::Refuse("ERR scripts and functions are not supported by this server");
+const NO_SCRIPTS: Run = Run::Refuse("ERR this server does not support scripts and functions");
 
 /// What Redis answers where nothing runs.
 const NOTHING_RUNS: Run = Run::Refuse("NOTBUSY No scripts in execution right now.");
@@ -21,14 +21,14 @@ const READ: &[KeySpec] =
 
 const RUNS: Flags = Flags::NOSCRIPT.or(Flags::STALE).or(Flags::MOVABLEKEYS);
 const READS: Flags = RUNS.or(Flags::READONLY);
-const NONE_RUNS: &str = "Runs a script. There are none.";
+const NONE_RUNS: &str = "Runs a script. Not supported.";
 
 const ARGS_OF_SCRIPT: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
 const ARGS_OF_DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
 const ARGS_OF_FUNCTION: &str = "function numkeys [key [key ...]] [arg [arg ...]]";
 
-const OF_SCRIPTS: &str = "Manages scripts. There are none.";
-const OF_FUNCTIONS: &str = "Manages functions. There are none.";
+const OF_SCRIPTS: &str = "Manages scripts. Not supported.";
+const OF_FUNCTIONS: &str = "Manages functions. Not supported.";
 
 const KILLS: Flags = Flags::NOSCRIPT.or(Flags::ALLOW_BUSY);
 

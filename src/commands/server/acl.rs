@@ -41,8 +41,10 @@ const SUBS: &[Command] = &[
     ACL_WHOAMI,
 ];
 
-const ACL: Command =
-    Command::container(Row::new(Group::Server, "acl", -2, "6.0.0").summary("Says who may do what."), SUBS);
+const ACL: Command = Command::container(
+    Row::new(Group::Server, "acl", -2, "6.0.0").summary("Manages users and their permissions."),
+    SUBS,
+);
 
 const NO_FILE: ReplyError = ReplyError::new(
     "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
@@ -61,7 +63,7 @@ const ENTRY: usize = 1 << 6;
 const ACL_WHOAMI: Command = Command::new(
     Row::new(Group::Server, "whoami", 2, "6.0.0")
         .flags(OPEN)
-        .summary("Returns the name of this connection's user."),
+        .summary("Returns the name of the user this connection is authenticated as."),
     handler!(whoami),
 );
 
@@ -70,7 +72,7 @@ async fn whoami(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 const ACL_USERS: Command = Command::new(
-    Row::new(Group::Server, "users", 2, "6.0.0").flags(ADMIN).summary("Lists the users' names."),
+    Row::new(Group::Server, "users", 2, "6.0.0").flags(ADMIN).summary("Lists the names of all users."),
     handler!(users),
 );
 
@@ -115,7 +117,7 @@ const ACL_SETUSER: Command = Command::new(
     Row::new(Group::Server, "setuser", -3, "6.0.0")
         .flags(ADMIN)
         .syntax("username [rule [rule ...]]")
-        .summary("Makes or changes a user.")
+        .summary("Creates or changes a user.")
         .secrets(Secrets::From(2)),
     handler!(setuser),
 );
@@ -137,7 +139,7 @@ const ACL_DELUSER: Command = Command::new(
     Row::new(Group::Server, "deluser", -3, "6.0.0")
         .flags(ADMIN)
         .syntax("username [username ...]")
-        .summary("Removes users, and closes their connections."),
+        .summary("Deletes users and closes their connections."),
     handler!(deluser),
 );
 
@@ -224,7 +226,7 @@ async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 }
 
 const ACL_LOAD: Command = Command::new(
-    Row::new(Group::Server, "load", 2, "6.0.0").flags(ADMIN).summary("Reads the users from aclfile."),
+    Row::new(Group::Server, "load", 2, "6.0.0").flags(ADMIN).summary("Reloads the users from aclfile."),
     handler!(load),
 );
 
@@ -242,7 +244,7 @@ async fn load(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 const ACL_SAVE: Command = Command::new(
-    Row::new(Group::Server, "save", 2, "6.0.0").flags(ADMIN).summary("Writes the users into aclfile."),
+    Row::new(Group::Server, "save", 2, "6.0.0").flags(ADMIN).summary("Saves the users to aclfile."),
     handler!(save),
 );
 
@@ -266,7 +268,7 @@ const ACL_LOG: Command = Command::new(
     Row::new(Group::Server, "log", -2, "6.0.0")
         .flags(ADMIN)
         .syntax("[operation: count | RESET]")
-        .summary("Returns what was refused lately."),
+        .summary("Returns recent refusals, or clears them."),
     handler!(log),
 );
 
@@ -310,7 +312,7 @@ const ACL_DRYRUN: Command = Command::new(
     Row::new(Group::Server, "dryrun", -4, "7.0.0")
         .flags(ADMIN)
         .syntax("username command [arg [arg ...]]")
-        .summary("Says whether a user may run a command, without running it.")
+        .summary("Tests whether a user may run a command, without running it.")
         .secrets(Secrets::Line(3)),
     handler!(dryrun),
 );

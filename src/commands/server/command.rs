@@ -30,7 +30,7 @@ const SUBS: &[Command] = &[
 const COMMAND: Command = Command::new(
     Row::new(Group::Server, "command", -1, "2.8.13")
         .flags(Flags::LOADING.or(Flags::STALE))
-        .summary("Returns what is known about all commands.")
+        .summary("Describes all commands.")
         .categories(&["connection"])
         .tips(&["nondeterministic_output_order"]),
     handler!(all),
@@ -49,7 +49,7 @@ async fn all(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const COMMAND_COUNT: Command = Command::new(
     Row::new(Group::Server, "count", 2, "2.8.13")
         .flags(Flags::LOADING.or(Flags::STALE))
-        .summary("Counts the commands.")
+        .summary("Returns the number of commands.")
         .categories(&["connection"]),
     handler!(count),
 );
@@ -69,7 +69,7 @@ fn named<'a>(
     names: &'a [Bytes],
 ) -> Result<impl Iterator<Item = Option<&'static Entry>> + 'a> {
     if names.len() > MOST_NAMES {
-        return Err(ReplyError::of(format!("ERR at most {MOST_NAMES} names can be asked for at once")).into());
+        return Err(ReplyError::of(format!("ERR at most {MOST_NAMES} names are allowed per call")).into());
     }
     Ok(names.iter().map(|name| table.find(name)))
 }
@@ -83,7 +83,7 @@ const COMMAND_INFO: Command = Command::new(
     Row::new(Group::Server, "info", -2, "2.8.13")
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("[command-name [command-name ...]]")
-        .summary("Returns arity, flags, keys and categories of commands.")
+        .summary("Returns the arity, flags, keys and categories of commands.")
         .categories(&["connection"])
         .tips(&["nondeterministic_output_order"]),
     handler!(info),
@@ -109,7 +109,7 @@ const COMMAND_DOCS: Command = Command::new(
     Row::new(Group::Server, "docs", -2, "7.0.0")
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("[command-name [command-name ...]]")
-        .summary("Returns summaries and arguments of commands.")
+        .summary("Returns the summaries and arguments of commands.")
         .categories(&["connection"])
         .tips(&["nondeterministic_output_order"]),
     handler!(docs),
@@ -209,7 +209,7 @@ const COMMAND_GETKEYSANDFLAGS: Command = Command::new(
     Row::new(Group::Server, "getkeysandflags", -3, "7.0.0")
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("command [arg [arg ...]]")
-        .summary("Returns the keys in a command line and what is done with each.")
+        .summary("Returns the keys in a command line, and how the command uses each.")
         .secrets(Secrets::Line(2))
         .categories(&["connection"]),
     handler!(getkeysandflags),

@@ -23,7 +23,7 @@ const SUBS: &[Command] =
     &[CONFIG_GET, help!("config", Group::Server, "5.0.0"), CONFIG_RESETSTAT, CONFIG_REWRITE, CONFIG_SET];
 
 const CONFIG: Command = Command::container(
-    Row::new(Group::Server, "config", -2, "2.0.0").summary("Looks at and changes options."),
+    Row::new(Group::Server, "config", -2, "2.0.0").summary("Reads and changes the configuration."),
     SUBS,
 );
 
@@ -31,7 +31,7 @@ const CONFIG_GET: Command = Command::new(
     Row::new(Group::Server, "get", -3, "2.0.0")
         .flags(ADMIN)
         .syntax("parameter [parameter ...]")
-        .summary("Returns the options whose names match any of the patterns."),
+        .summary("Returns the options that match any of the patterns."),
     handler!(get),
 );
 
@@ -62,7 +62,7 @@ const CONFIG_SET: Command = Command::new(
     Row::new(Group::Server, "set", -4, "2.0.0")
         .flags(ADMIN)
         .syntax("<data: parameter value> [parameter value ...]")
-        .summary("Changes options, all or none.")
+        .summary("Changes options: all of them or none.")
         .secrets(Secrets::Options)
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(set),
@@ -125,9 +125,7 @@ pub fn fsync(option: AppendFsync) -> Fsync {
 }
 
 const CONFIG_RESETSTAT: Command = Command::new(
-    Row::new(Group::Server, "resetstat", 2, "2.0.0")
-        .flags(ADMIN)
-        .summary("Starts all statistics again from zero."),
+    Row::new(Group::Server, "resetstat", 2, "2.0.0").flags(ADMIN).summary("Resets all statistics to zero."),
     handler!(resetstat),
 );
 
@@ -139,7 +137,7 @@ async fn resetstat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const CONFIG_REWRITE: Command = Command::new(
     Row::new(Group::Server, "rewrite", 2, "2.8.0")
         .flags(ADMIN)
-        .summary("Makes the configuration file say what is in force."),
+        .summary("Rewrites the configuration file to match the current configuration."),
     handler!(rewrite),
 );
 

@@ -27,23 +27,23 @@ const MAX_SLEEP: f64 = 3600.0;
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "DICTIONARY-GC",
-    "    Begins a collection of the members that no set holds any more. INFO tern shows how far it is.",
+    "    Starts a collection of the members that are no longer in any set. INFO tern shows its progress.",
     "ERROR <string>",
-    "    Answers this error.",
+    "    Replies with this error.",
     "LOG <message>",
     "    Writes a message to the log.",
     "OBJECT <key>",
     "    Shows how a value is stored.",
     "PANIC [CONNECTION]",
-    "    Panics in this command, or in the task of this connection.",
+    "    Panics in this command, or in this connection's task.",
     "PROTOCOL <type>",
-    "    Answers a value of a type: string, integer, double, null, array, set, map, attrib, push, verbatim, true, false, bignum.",
+    "    Replies with a value of a type: string, integer, double, null, array, set, map, attrib, push, verbatim, true, false, bignum.",
     "RELOAD [option ...]",
-    "    Forgets what this server remembers of the store, so that it is read anew. LOADAOF is the same.",
+    "    Drops this server's caches of the store. LOADAOF does the same.",
     "SET-ACTIVE-EXPIRE <0|1>",
-    "    Switches the job that removes expired keys off or on.",
+    "    Turns the job that removes expired keys off or on.",
     "SLEEP <seconds>",
-    "    Answers after a while.",
+    "    Replies after that time.",
     "HELP",
     "    Prints this help.",
 ];
@@ -61,7 +61,7 @@ const DEBUG: Command = Command::new(
             "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] \
              | PROTOCOL type | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
         )
-        .summary("Helps tests: waits, breaks, looks inside. Allowed by enable-debug-command.")
+        .summary("Commands for testing and debugging, allowed by enable-debug-command.")
         .for_systems(),
     handler!(debug),
 );

@@ -53,7 +53,7 @@ const INFO: Command = Command::new(
     Row::new(Group::Server, "info", -1, "1.0.0")
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("[section [section ...]]")
-        .summary("Returns facts and statistics about the server.")
+        .summary("Returns information and statistics about the server.")
         .categories(&["dangerous"])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     handler!(info),
@@ -158,19 +158,19 @@ fn figures(server: &Server) -> Vec<Figure> {
     let (f, g) = (Figure::counter, Figure::gauge);
     let uptime = server.env.clock.monotonic().saturating_sub(server.telemetry.started);
     let mut figures = vec![
-        g("connected_clients", "Clients connected now.", server.clients.len() as u64),
-        g("instances_alive", "Living servers of the store.", server.space.instances.living() as u64),
-        g("uptime_seconds", "Seconds since the start.", uptime.as_secs()),
+        g("connected_clients", "Connected clients.", server.clients.len() as u64),
+        g("instances_alive", "Live servers on the store.", server.space.instances.living() as u64),
+        g("uptime_seconds", "Seconds since the server started.", uptime.as_secs()),
         g("resident_memory_bytes", "Resident memory of the process.", process.rss),
-        g("tasks", "Tasks of the runtime.", process::tasks()),
-        f("store_commits", "Transactions committed with writes.", store.commits),
-        f("store_conflicts", "Commits refused with a conflict.", store.conflicts),
+        g("tasks", "Tasks of the async runtime.", process::tasks()),
+        f("store_commits", "Transactions with writes that committed.", store.commits),
+        f("store_conflicts", "Commits rejected with a conflict.", store.conflicts),
         f("store_batches", "Batches written by the committer.", store.batches),
         f("store_syncs", "Syncs of the log.", store.syncs),
         Figure::micros("store_write_seconds", "Time spent writing batches.", store.write_micros),
-        Figure::micros("store_sync_seconds", "Time spent in syncs.", store.sync_micros),
+        Figure::micros("store_sync_seconds", "Time spent syncing the log.", store.sync_micros),
         g("store_disk_bytes", "Bytes on disk.", store.disk_bytes),
-        g("store_memory_bytes", "Bytes of memory of the store's tables and caches.", store.memory_bytes),
+        g("store_memory_bytes", "Memory of the store's tables and caches, in bytes.", store.memory_bytes),
         g("store_read_only", "1 while writes are refused.", u64::from(store.refusal.is_some())),
     ];
     if let Some(n) = store.network {
@@ -179,7 +179,7 @@ fn figures(server: &Server) -> Vec<Figure> {
             f("store_keys_read", "Keys fetched by point reads.", n.keys_read),
             f("store_ranges_read", "Pages fetched by range reads.", n.ranges_read),
             f("store_unknown", "Commits whose result is unknown.", n.unknown),
-            f("store_too_old", "Reads and commits refused for their age or for load.", n.too_old),
+            f("store_too_old", "Reads and commits rejected as too old or because of load.", n.too_old),
         ]);
     }
     figures

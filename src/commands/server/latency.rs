@@ -29,7 +29,7 @@ const SUBS: &[Command] = &[
 
 const LATENCY: Command = Command::container(
     Row::new(Group::Server, "latency", -2, "2.8.13")
-        .summary("Shows how long commands take, and what took long."),
+        .summary("Reports the latency of commands and of background work."),
     SUBS,
 );
 
@@ -47,7 +47,7 @@ const LATENCY_HISTOGRAM: Command = Command::new(
     Row::new(Group::Server, "histogram", -2, "7.0.0")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
         .syntax("[command [command ...]]")
-        .summary("Returns how many calls of each command took at most so many microseconds.")
+        .summary("Returns the cumulative distribution of each command's latency, in microseconds.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(histogram),
 );
@@ -82,7 +82,7 @@ fn distribution(stats: &CommandStats) -> Reply {
 const LATENCY_LATEST: Command = Command::new(
     Row::new(Group::Server, "latest", 2, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
-        .summary("Returns of each event the last and the longest time.")
+        .summary("Returns the latest and the longest latency of each event.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(latest),
 );
@@ -104,7 +104,7 @@ const LATENCY_HISTORY: Command = Command::new(
     Row::new(Group::Server, "history", 3, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
         .syntax("event")
-        .summary("Returns the times of an event.")
+        .summary("Returns the latency samples of an event.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(history),
 );
@@ -119,7 +119,7 @@ const LATENCY_RESET: Command = Command::new(
     Row::new(Group::Server, "reset", -2, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
         .syntax("[event [event ...]]")
-        .summary("Forgets the times of all events, or of some. Returns of how many.")
+        .summary("Resets the latency samples of all events, or of those given. Returns the number of events reset.")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(reset),
 );
@@ -132,7 +132,7 @@ const LATENCY_GRAPH: Command = Command::new(
     Row::new(Group::Server, "graph", 3, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
         .syntax("event")
-        .summary("Draws the times of an event.")
+        .summary("Draws a graph of an event's latency.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(graph),
 );
@@ -186,7 +186,7 @@ fn age(seconds: u64) -> String {
 const LATENCY_DOCTOR: Command = Command::new(
     Row::new(Group::Server, "doctor", 2, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
-        .summary("Says in words what took long, and what may help.")
+        .summary("Reports in plain words what was slow, and what may help.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(doctor),
 );
@@ -197,14 +197,14 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     if events.is_empty() {
         let text = match config.latency_monitor_threshold {
             0 => {
-                "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> makes it keep what takes \
+                "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> makes it record whatever takes \
                   longer; LATENCY HISTOGRAM works without it.\n"
             }
-            _ => "Nothing took longer than latency-monitor-threshold says since the last reset.\n",
+            _ => "No event has exceeded latency-monitor-threshold since the last reset.\n",
         };
         return Ok(Reply::Verbatim(Bytes::from_static(text.as_bytes())));
     }
-    let mut out = format!("Longer than {} ms took:\n", config.latency_monitor_threshold);
+    let mut out = format!("Events that took longer than {} ms:\n", config.latency_monitor_threshold);
     for (event, series) in events {
         let n = series.samples.len() as u64;
         let average = series.samples.iter().map(|s| s.took).sum::<u64>() / n.max(1);
@@ -222,14 +222,14 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 fn advice(event: &str) -> &'static str {
     match event {
         "fast-command" => {
-            "Such a command does little itself: look at the store (INFO tern: batch_usec, store_sync_usec) and at the \
+            "These commands do little themselves: look at the store (INFO tern: batch_usec, store_sync_usec) and at the \
              machine's load."
         }
         "command" => {
-            "SLOWLOG GET shows which. Commands on large sets, KEYS and SORT read all that they answer; commits of \
+            "SLOWLOG GET shows which. Commands on large sets, KEYS and SORT read everything they return; commits of \
              large writes take as long as the disk does."
         }
-        _ => "Background work: it shares the store with the commands.",
+        _ => "Background work, which shares the store with commands.",
     }
 }
 

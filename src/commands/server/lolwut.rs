@@ -24,7 +24,7 @@ const LOLWUT: Command = Command::new(
     Row::new(Group::Server, "lolwut", -1, "5.0.0")
         .flags(Flags::READONLY.or(Flags::FAST))
         .syntax("[VERSION version]")
-        .summary("Draws a picture and tells the version."),
+        .summary("Draws a picture and shows the version."),
     handler!(lolwut),
 );
 

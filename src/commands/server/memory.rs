@@ -30,21 +30,19 @@ const SUBS: &[Command] = &[
 ];
 
 const MEMORY: Command =
-    Command::container(Row::new(Group::Server, "memory", -2, "4.0.0").summary("Looks at memory."), SUBS);
+    Command::container(Row::new(Group::Server, "memory", -2, "4.0.0").summary("Reports memory usage."), SUBS);
 
 const MEMORY_DOCTOR: Command = Command::new(
-    Row::new(Group::Server, "doctor", 2, "4.0.0").summary("Says where memory goes.").tips(&[
-        "nondeterministic_output",
-        "request_policy:all_shards",
-        "response_policy:special",
-    ]),
+    Row::new(Group::Server, "doctor", 2, "4.0.0")
+        .summary("Reports in plain words what memory is used for.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     handler!(doctor),
 );
 
 async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (store, process) = (cx.server.store.stats(), process::read());
     let text = format!(
-        "Values are in the store ({} bytes on disk), memory holds caches: {} bytes resident, {} of them the store's.\n",
+        "Values are in the store ({} bytes on disk); memory holds caches: {} bytes resident, {} of them in the store.\n",
         store.disk_bytes, process.rss, store.memory_bytes
     );
     Ok(Reply::Verbatim(text.into()))
@@ -52,7 +50,7 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 const MEMORY_MALLOC_STATS: Command = Command::new(
     Row::new(Group::Server, "malloc-stats", 2, "4.0.0")
-        .summary("Would show the allocator's own report: ours has none.")
+        .summary("Returns the allocator's report: not supported by Tern's allocator.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     handler!(malloc_stats),
 );
@@ -63,7 +61,7 @@ async fn malloc_stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 const MEMORY_PURGE: Command = Command::new(
     Row::new(Group::Server, "purge", 2, "4.0.0")
-        .summary("Asks the allocator to give memory back: ours does so by itself.")
+        .summary("Does nothing: Tern's allocator returns memory to the system on its own.")
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     handler!(purge),
 );
@@ -75,7 +73,7 @@ async fn purge(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 const MEMORY_STATS: Command = Command::new(
     Row::new(Group::Server, "stats", 2, "4.0.0")
-        .summary("Returns what memory is used for, in bytes.")
+        .summary("Returns memory usage by purpose, in bytes.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     handler!(stats),
 );
@@ -104,7 +102,7 @@ const MEMORY_USAGE: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(OF_KEY)
         .syntax("key [SAMPLES count]")
-        .summary("Returns about how many bytes of the store a key and its value take."),
+        .summary("Estimates the bytes that a key and its value take in the store."),
     handler!(usage),
 );
 

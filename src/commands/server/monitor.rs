@@ -14,7 +14,7 @@ pub const COMMANDS: &[Command] = &[MONITOR];
 const MONITOR: Command = Command::new(
     Row::new(Group::Server, "monitor", 1, "1.0.0")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
-        .summary("Makes the server send this connection every command that it runs, until RESET or the end."),
+        .summary("Sends this connection every command that the server runs, until RESET or until it closes."),
     handler!(monitor),
 );
 

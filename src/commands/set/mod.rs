@@ -53,7 +53,7 @@ const SADD: Command = Command::new(
         .flags(WRITES_FAST.or(Flags::DENYOOM))
         .keys(INSERTED)
         .syntax("key member [member ...]")
-        .summary("Adds members to a set, which is created where the key is missing.")
+        .summary("Adds members to a set; creates it if the key does not exist.")
         .names_members()
         .makes(Makes::Added),
     handler!(sadd),
@@ -78,7 +78,7 @@ const SREM: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(DELETED)
         .syntax("key member [member ...]")
-        .summary("Removes members from a set; the key goes with the last one.")
+        .summary("Removes members from a set; removing the last one deletes the key.")
         .names_members()
         .makes(Makes::Removed),
     handler!(srem),
@@ -126,7 +126,7 @@ const SISMEMBER: Command = Command::new(
         .flags(READS_FAST)
         .keys(KEY_META)
         .syntax("key member")
-        .summary("Tells whether a set has a member.")
+        .summary("Returns whether a set has a member.")
         .names_members(),
     handler!(sismember),
 );
@@ -142,7 +142,7 @@ const SMISMEMBER: Command = Command::new(
         .flags(READS_FAST)
         .keys(KEY_RO)
         .syntax("key member [member ...]")
-        .summary("Tells for each of several members whether a set has it.")
+        .summary("Returns, for each of several members, whether a set has it.")
         .names_members(),
     handler!(smismember),
 );
@@ -305,7 +305,7 @@ async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let members = match count.unwrap_or(1) {
         n if n < 0 && n.unsigned_abs() > MAX_REPEATED && rep.is_some() => {
             return Err(ReplyError::of(format!(
-                "ERR SRANDMEMBER repeats at most {MAX_REPEATED} members in one answer"
+                "ERR SRANDMEMBER returns at most {MAX_REPEATED} members with repetitions"
             ))
             .into());
         }
@@ -320,7 +320,7 @@ const SSCAN: Command = Command::new(
         .flags(READS)
         .keys(KEY_RO)
         .syntax("key cursor [MATCH pattern] [COUNT count]")
-        .summary("Walks over the members of a set in pages.")
+        .summary("Iterates over the members of a set, a page per call.")
         .count(Count::Option)
         .tips(&["nondeterministic_output"]),
     handler!(sscan),

@@ -20,7 +20,7 @@ pub(super) const DELEX: Command = Command::new(
         .syntax(
             "key [condition: IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
         )
-        .summary("Removes a key if its value or its digest compares as told.")
+        .summary("Removes a key if its value or digest meets a condition.")
         .variable(Variable::Condition),
     handler!(delex),
 );
@@ -51,7 +51,7 @@ pub(super) const DELIFEQ: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEY_TAKEN)
         .syntax("key value")
-        .summary("Removes a key if it holds this string: Valkey's DELEX with IFEQ."),
+        .summary("Removes a key if it holds the given string: Valkey's name for DELEX with IFEQ."),
     handler!(delifeq),
 );
 

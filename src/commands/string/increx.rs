@@ -185,7 +185,7 @@ pub(super) const INCREX: Command = Command::new(
              [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | \
              PERSIST] [ENX]",
         )
-        .summary("Adds to a number inside bounds, and sets its expiry."),
+        .summary("Adds to a number within bounds, and sets its expiry."),
     handler!(increx),
 );
 

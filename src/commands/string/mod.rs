@@ -179,7 +179,7 @@ const GETRANGE: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key start end")
-        .summary("Returns a part of a string."),
+        .summary("Returns part of a string."),
     handler!(getrange),
 );
 
@@ -188,7 +188,7 @@ const SUBSTR: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key start end")
-        .summary("Returns a part of a string: GETRANGE's old name.")
+        .summary("Returns part of a string: the old name of GETRANGE.")
         .deprecated("2.0.0", "GETRANGE"),
     handler!(getrange),
 );
@@ -217,7 +217,7 @@ const APPEND: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(APPENDED)
         .syntax("key value")
-        .summary("Appends to a string, which is created where the key is missing.")
+        .summary("Appends to a string; creates it if the key does not exist.")
         .makes(Makes::Appended),
     handler!(append),
 );
@@ -245,7 +245,7 @@ const SETRANGE: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_RW)
         .syntax("key offset value")
-        .summary("Overwrites a part of a string.")
+        .summary("Overwrites part of a string.")
         .makes(Makes::Patched),
     handler!(setrange),
 );

@@ -52,7 +52,7 @@ pub(super) const INCRBY: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key increment")
-        .summary("Adds a number to an integer."),
+        .summary("Adds an integer to an integer."),
     handler!(incrby),
 );
 
@@ -66,7 +66,7 @@ pub(super) const DECRBY: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key decrement")
-        .summary("Subtracts a number from an integer."),
+        .summary("Subtracts an integer from an integer."),
     handler!(decrby),
 );
 
@@ -101,7 +101,7 @@ pub(super) const INCRBYFLOAT: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key increment")
-        .summary("Adds a floating point number.")
+        .summary("Adds a floating-point number to a number.")
         .types(&[("increment", "double")]),
     handler!(incrbyfloat),
 );

@@ -203,7 +203,7 @@ pub(super) const SET: Command = Command::new(
              | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
              PXAT unix-time-milliseconds | KEEPTTL]",
         )
-        .summary("Sets a string, on conditions and with an expiry if asked for.")
+        .summary("Sets a string, optionally with conditions and an expiry.")
         .variable(Variable::Conditions),
     handler!(set),
 );
@@ -287,7 +287,7 @@ pub(super) const SETEX: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_OW)
         .syntax("key seconds value")
-        .summary("Sets a string that expires after seconds.")
+        .summary("Sets a string that expires after a number of seconds.")
         .deprecated("2.6.12", "SET with EX"),
     handler!(setex),
 );
@@ -301,7 +301,7 @@ pub(super) const PSETEX: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_OW)
         .syntax("key milliseconds value")
-        .summary("Sets a string that expires after milliseconds.")
+        .summary("Sets a string that expires after a number of milliseconds.")
         .deprecated("2.6.12", "SET with PX"),
     handler!(psetex),
 );
@@ -323,7 +323,7 @@ pub(super) const GETSET: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key value")
-        .summary("Sets a string and returns the one before.")
+        .summary("Sets a string and returns the previous one.")
         .deprecated("6.2.0", "SET with GET"),
     handler!(getset),
 );
@@ -362,7 +362,7 @@ pub(super) const GETEX: Command = Command::new(
             "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT \
              unix-time-milliseconds | PERSIST]",
         )
-        .summary("Returns a string and changes when it expires."),
+        .summary("Returns a string and changes its expiry."),
     handler!(getex),
 );
 
@@ -421,7 +421,7 @@ pub(super) const MSETEX: Command = Command::new(
             "numkeys <data: key value> [key value ...] [NX | XX] [EX seconds | PX milliseconds | \
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         )
-        .summary("Sets strings together with an expiry, all of them or none.")
+        .summary("Sets several strings with one expiry: all of them or none.")
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     handler!(msetex),
 );

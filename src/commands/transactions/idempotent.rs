@@ -38,16 +38,16 @@ use std::ops::RangeInclusive;
 /// Lengths that an id may have, in bytes. Shorter words are subcommands.
 pub const ID_LENGTH: RangeInclusive<usize> = 16..=255;
 
-const BAD_ID: ReplyError = ReplyError::new("ERR an id has 16 to 255 bytes. Try IDEMPOTENT HELP.");
+const BAD_ID: ReplyError = ReplyError::new("ERR an id must have 16 to 255 bytes. Try IDEMPOTENT HELP.");
 const OTHER_COMMAND: ReplyError =
-    ReplyError::new("ERR the id was used for another command, or in another database");
+    ReplyError::new("ERR the id was already used for another command or in another database");
 
 const USER_FULL: ReplyError = ReplyError::new(
-    "ERR no room for another id: the answers kept for this user have reached idempotency-max-size-per-user. Forget ids that are \
+    "ERR no room for another id: the replies kept for this user have reached idempotency-max-size-per-user. Forget ids that are \
      settled (IDEMPOTENT FORGET), or wait until the oldest are idempotency-min-age seconds old",
 );
 const ALL_FULL: ReplyError = ReplyError::new(
-    "ERR no room for another id: the answers kept for all users have reached idempotency-max-size. Forget ids that are settled \
+    "ERR no room for another id: the replies kept for all users have reached idempotency-max-size. Forget ids that are settled \
      (IDEMPOTENT FORGET), or wait until the oldest are idempotency-min-age seconds old",
 );
 
@@ -64,7 +64,7 @@ const IDEMPOTENT: Command = Command::new(
     Row::new(Group::Transactions, "idempotent", -2, "7.4.0")
         .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::NOSCRIPT).or(Flags::MOVABLEKEYS))
         .syntax("id command [arg [arg ...]]")
-        .summary("Runs a command once under an id, and answers again what it answered.")
+        .summary("Runs a command exactly once under an id; a retry gets the first reply.")
         .secrets(Secrets::Line(PREFIX))
         .form(Form::Prefix),
     Run::Nothing,
@@ -199,7 +199,7 @@ const IDEMPOTENT_RESULT: Command = Command::new(
     Row::new(Group::Transactions, "result", 3, "7.4.0")
         .flags(Flags::READONLY)
         .syntax("id")
-        .summary("Says whether the command under an id was committed, and what it answered."),
+        .summary("Returns whether the command under an id was committed, and its reply."),
     handler!(result),
 );
 
@@ -217,7 +217,7 @@ const IDEMPOTENT_FORGET: Command = Command::new(
     Row::new(Group::Transactions, "forget", -3, "7.4.0")
         .flags(Flags::WRITE)
         .syntax("id [id ...]")
-        .summary("Forgets what the commands under ids answered."),
+        .summary("Deletes the replies kept under ids."),
     handler!(forget),
 );
 

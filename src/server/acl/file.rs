@@ -32,10 +32,10 @@ impl Acl {
         let mut new = Users::new();
         for line in &settings.users {
             let words: Vec<Bytes> = line.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-            let (name, rules) = words.split_first().ok_or("a user has a name")?;
+            let (name, rules) = words.split_first().ok_or("a user must have a name")?;
             let user = read_user(self.table, &new, name, rules, settings)?;
             if !user.enabled {
-                tracing::info!("the user '{}' is off: no rule says 'on'", String::from_utf8_lossy(name));
+                tracing::info!("user '{}' is off: no rule turns it on", String::from_utf8_lossy(name));
             }
             new.insert(name.clone(), Arc::new(user));
         }

@@ -86,7 +86,7 @@ impl SetUserError {
                 let first = quoted(first);
                 format!("Unmatched parenthesis in acl selector starting at '{first}'.")
             }
-            SetUserError::TooMany => format!("A user is given at most {MOST_RULES} rules at once"),
+            SetUserError::TooMany => format!("A user can be given at most {MOST_RULES} rules at once"),
         }
     }
 }

@@ -63,10 +63,10 @@ impl RuleError {
             RuleError::NoHash => {
                 "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
             }
-            RuleError::LongPassword => "A password has at most 16384 bytes",
+            RuleError::LongPassword => "A password can have at most 16384 bytes",
             RuleError::FirstArgument => "Allowing first-arg of a subcommand is not supported",
-            RuleError::TooMany => "A user has at most 4096 patterns, rules, passwords or selectors",
-            RuleError::TooLong => "A pattern or name has at most 65536 bytes",
+            RuleError::TooMany => "A user can have at most 4096 patterns, rules, passwords or selectors",
+            RuleError::TooLong => "A pattern or name can have at most 65536 bytes",
         }
     }
 }

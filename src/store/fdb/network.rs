@@ -44,7 +44,7 @@ pub(super) fn boot(options: &FdbOptions) -> StoreResult<()> {
 /// A store has been closed: what the library has made since the last registration goes after the thread has been stopped.
 pub(super) fn store_gone() {
     if until_exit(None).is_err() {
-        tracing::warn!("no room for an exit handler");
+        tracing::warn!("cannot register an exit handler");
     }
 }
 
@@ -54,7 +54,7 @@ fn until_exit(start: Option<NetworkBuilder>) -> StoreResult<Option<NetworkAutoSt
     // handler may be any function that does not unwind; `on_exit` returns or aborts.
     unsafe {
         if libc::atexit(on_exit) != 0 {
-            return Err(StoreError::Unavailable("no room for an exit handler".into()));
+            return Err(StoreError::Unavailable("cannot register an exit handler".into()));
         }
         start.map(|builder| builder.boot().map_err(unavailable)).transpose()
     }

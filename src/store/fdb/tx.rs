@@ -200,7 +200,7 @@ impl FdbTx {
         if let Ok(native) = &self.native
             && let Err(e) = native.set_option(TransactionOption::Timeout(millis))
         {
-            tracing::debug!(?e, "a transaction keeps the time that all have");
+            tracing::debug!(?e, "cannot set a transaction's timeout: the default applies");
         }
     }
     pub(in crate::store) fn is_write(&self) -> bool {

@@ -44,7 +44,7 @@ pub(super) fn mend(dir: &Path) -> StoreResult<Option<String>> {
         return Ok(found.ends);
     }
     let unavailable = |e: std::io::Error| {
-        StoreError::Unavailable(format!("cannot cut off what was torn in {}: {e}", dir.display()))
+        StoreError::Unavailable(format!("cannot truncate the torn write in {}: {e}", dir.display()))
     };
     // RocksDB's lock: as long as it is held nobody writes. Closing it lets go, also where this process has the database open.
     let lock = File::options()
@@ -70,7 +70,7 @@ fn cut(path: &Path, length: u64) -> std::io::Result<()> {
     file.sync_all()?;
     if lost > 0 {
         let path = path.display();
-        tracing::warn!(file = %path, byte = length, lost, "a torn write was cut off: what had not been synced is gone");
+        tracing::warn!(file = %path, byte = length, lost, "truncated a torn write: data that had not been synced is lost");
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn audit(dir: &Path) -> StoreResult<Found> {
     };
     let manifest = dir.join(&name);
     let Some(bytes) = read(&manifest)? else {
-        return Err(refusal(&manifest, 0, "the file CURRENT names it, and it is missing", None));
+        return Err(refusal(&manifest, 0, "the file CURRENT names it, but it is missing", None));
     };
     let synced = synced::read(dir);
     let sure = synced.as_ref().and_then(|synced| synced.manifest(number));
@@ -110,7 +110,12 @@ fn audit(dir: &Path) -> StoreResult<Found> {
     {
         let Some(cuts) = drop_from(&logs, at, synced.as_ref()).filter(|_| at > 0) else {
             let at = damage.map_or(bytes.len(), |damage| damage.at);
-            return Err(refusal(&manifest, at, "something is missing there, for the logs begin later", None));
+            return Err(refusal(
+                &manifest,
+                at,
+                "records are missing there, because the logs begin later",
+                None,
+            ));
         };
         found.cuts.extend(cuts);
         return Ok(found);
@@ -139,10 +144,10 @@ fn audit_manifest(
         None => {}
         Some(Damage { at, end: End::Cut }) if sure.is_some() || length.is_multiple_of(SECTOR) => {
             let name = manifest.file_name().unwrap_or_default().display();
-            found.ends = Some(format!("{name} ends inside of its record at byte {at}"));
+            found.ends = Some(format!("{name} ends inside its record at byte {at}"));
         }
         Some(Damage { at, end: End::Cut }) => {
-            return Err(refusal(manifest, at, "it ends inside of a record", None));
+            return Err(refusal(manifest, at, "it ends inside a record", None));
         }
         Some(Damage { at, end: End::Zeros }) if sure.is_some() => {
             found.cuts.push((manifest.to_path_buf(), at as u64));
@@ -202,7 +207,7 @@ fn audit_logs(logs: &[PathBuf], synced: Option<&Known>) -> StoreResult<Vec<(Path
             };
             let (path, at) =
                 torn.and_then(|(torn, damage)| Some((logs.get(torn)?, damage.at))).unwrap_or((path, at));
-            let what = "what was written there is missing, and later records are not";
+            let what = "the data written there is missing, but later records are present";
             return cuts.ok_or_else(|| refusal(path, at, what, logs.last()));
         }
         // A log that goes on where the whole records before it end shows that nothing is missing.
@@ -218,7 +223,7 @@ fn audit_logs(logs: &[PathBuf], synced: Option<&Known>) -> StoreResult<Vec<(Path
                 if let Some(cuts) = cut(place, at).filter(|_| damage.end == End::Hole) {
                     return Ok(cuts);
                 }
-                "a checksum does not match, and whole records are behind it"
+                "a checksum does not match, but whole records follow"
             }
             Some(damage) if damage.end == End::Wrong => "a checksum does not match",
             damage => {
@@ -232,7 +237,7 @@ fn audit_logs(logs: &[PathBuf], synced: Option<&Known>) -> StoreResult<Vec<(Path
         && let Some(log) = logs.get(log)
     {
         let (log, byte) = (log.display(), damage.at);
-        tracing::warn!(%log, byte, "the log ends in a torn write: what had not been synced is gone");
+        tracing::warn!(%log, byte, "the log ends in a torn write: data that had not been synced is lost");
     }
     Ok(Vec::new())
 }
@@ -262,14 +267,14 @@ fn logs(dir: &Path, first: u64) -> Vec<PathBuf> {
 fn refusal(path: &Path, at: usize, what: &str, cut: Option<&PathBuf>) -> StoreError {
     let file = path.display();
     let advice = match cut {
-        None => "Put a backup in the directory's place.".to_owned(),
+        None => "Replace the directory with a backup.".to_owned(),
         Some(last) if last == path => format!(
-            "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, \
+            "Replace the directory with a backup, or give up everything written after that point: truncate -s {at} {file}, \
              remove the file TERN-SYNCED, then run tern check."
         ),
         Some(_) => format!(
-            "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, \
-             move the logs with higher numbers away, and the files TERN-LOGS and TERN-SYNCED, then run tern check."
+            "Replace the directory with a backup, or give up everything written after that point: truncate -s {at} {file}, \
+             move away the logs with higher numbers and the files TERN-LOGS and TERN-SYNCED, then run tern check."
         ),
     };
     StoreError::Corrupt(format!("{file} is damaged at byte {at}: {what}. {advice}"))
@@ -299,7 +304,7 @@ mod tests {
     }
 
     fn ends(at: usize) -> StoreResult<Found> {
-        let ends = Some(format!("MANIFEST-000001 ends inside of its record at byte {at}"));
+        let ends = Some(format!("MANIFEST-000001 ends inside its record at byte {at}"));
         Ok(Found { ends, ..Found::default() })
     }
 
@@ -312,7 +317,7 @@ mod tests {
         assert_eq!(said(SECTOR), ends(11));
         for length in [12, SECTOR - 1, SECTOR + 1, 11 + HEADER + long.len() - 1] {
             let refused = said(length).unwrap_err().to_string();
-            assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: it ends inside of a record"));
+            assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: it ends inside a record"));
         }
     }
 
@@ -356,7 +361,7 @@ mod tests {
         assert_eq!(said(&[&[2, 3, 4, 9]], 4), sound());
         assert_eq!(said(&[&[2, 3, 4, 9], &[4, 20]], 21), sound());
         let refused = said(&[&[2, 3, 4, 9]], 11).unwrap_err().to_string();
-        assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: something is missing there"));
+        assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: records are missing there"));
         assert_eq!(said(&[&[2, 3, 4, 9], &[77]], 11), sound(), "a field that is not known");
         let most = [&[4][..], &[0xff; 9], &[1]].concat();
         assert_eq!(said(&[&most], u64::MAX), sound());

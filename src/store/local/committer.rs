@@ -332,7 +332,7 @@ impl Committer {
         if !closers.is_empty()
             && let Err(e) = self.engine.flush()
         {
-            tracing::warn!(error = %e, "the memtable was not written at close; the log has it");
+            tracing::warn!(error = %e, "the memtable was not flushed at close; its data is in the log");
         }
         self.engine.note_manifest();
         self.publish(Err(Offline::Closed));

@@ -207,7 +207,7 @@ impl Engine {
 
     /// A log that has begun is missed from now on where it is removed, and so is what the manifest says of tables.
     pub(super) fn list_logs(&self) -> Result<(), String> {
-        if self.logs.note().map_err(|e| format!("cannot list the logs: {e}"))? {
+        if self.logs.note().map_err(|e| format!("cannot update the list of logs: {e}"))? {
             self.synced.note_manifest();
         }
         Ok(())
@@ -250,7 +250,7 @@ impl Engine {
         match self.db.get(FORMAT).map_err(read_error)?.as_deref() {
             Some(FORMAT_VALUE) => Ok(()),
             Some(other) => Err(StoreError::Corrupt(format!(
-                "{} has format \"{}\", this version reads \"{}\"",
+                "{} has format \"{}\"; this version reads \"{}\"",
                 dir.display(),
                 other.escape_ascii(),
                 FORMAT_VALUE.escape_ascii()
@@ -285,7 +285,7 @@ fn refuse_headless(dir: &Path) -> StoreResult<()> {
     if dir.join("CURRENT").exists() || !names(dir).any(is_ours) {
         return Ok(());
     }
-    Err(StoreError::Corrupt(format!("{} holds a database that lost its file CURRENT", dir.display())))
+    Err(StoreError::Corrupt(format!("{} holds a database whose file CURRENT is missing", dir.display())))
 }
 
 pub(super) fn names(dir: &Path) -> impl Iterator<Item = String> {
@@ -311,10 +311,10 @@ fn open_error(dir: &Path, manifest: Option<String>, e: &rocksdb::Error) -> Store
     match e.kind() {
         ErrorKind::Corruption => {
             let what = manifest.map_or_else(|| damage(text), |ends| format!("{ends} ({text})"));
-            StoreError::Corrupt(format!("{} is damaged: {what}. Put a backup in its place.", dir.display()))
+            StoreError::Corrupt(format!("{} is damaged: {what}. Replace it with a backup.", dir.display()))
         }
         _ if text.contains("No space left") => StoreError::Unavailable(format!(
-            "cannot open {}: {text}. What its logs hold is written to tables first: make room for {} MB on that disk",
+            "cannot open {}: {text}. Opening writes the contents of the logs to tables: free {} MB on that disk",
             dir.display(),
             (log_bytes(dir) >> 20) + 1
         )),
@@ -331,7 +331,7 @@ fn damage(text: &str) -> String {
         return text.to_owned();
     }
     format!(
-        "{text}, probably in one of its tables (*.sst): RocksDB names none, and the manifest's checksums match"
+        "{text}, probably in one of its tables (*.sst): RocksDB does not say which, and the manifest's checksums match"
     )
 }
 

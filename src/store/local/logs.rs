@@ -132,15 +132,15 @@ pub(super) fn check(dir: &Path, first: u64) -> StoreResult<()> {
     let file = file.display();
     let Some(listed) = listed else {
         return Err(StoreError::Corrupt(format!(
-            "{file} is damaged: its checksum does not match. It lists the logs that hold commits (*.log): if none of them was removed, remove \
-             {file} and run tern check; else put a backup in the directory's place."
+            "{file} is damaged: its checksum does not match. It lists the logs that hold commits (*.log): if none of them was removed, delete \
+             {file} and run tern check; otherwise replace the directory with a backup."
         )));
     };
     match listed.into_iter().find(|number| *number >= first && !present.contains(number)) {
         None => Ok(()),
         Some(missing) => Err(StoreError::Corrupt(format!(
-            "{} is missing: {file} says that it holds commits, and the manifest that they are not in the tables. Put it back, or a backup in the \
-             directory's place; or go on without these commits: remove {file}, then run tern check.",
+            "{} is missing: according to {file} it holds commits, and according to the manifest they are not in the tables. Put it back, or \
+             replace the directory with a backup; or give up these commits: remove {file}, then run tern check.",
             path(dir, missing).display()
         ))),
     }

@@ -453,7 +453,7 @@ impl Core {
         match e.kind() {
             std::io::ErrorKind::StorageFull => {
                 let (needed, dir) = (bytes.div_ceil(1 << 20), self.dir.display());
-                format!("{e}: {needed} MB of free space are needed in {dir}")
+                format!("{e}: free {needed} MB in {dir}")
             }
             _ => e.to_string(),
         }
@@ -505,7 +505,7 @@ impl Core {
         {
             if age >= STARTS {
                 if self.refusal.load().is_none() {
-                    tracing::warn!(reason = missing, "writes are refused");
+                    tracing::warn!(reason = missing, "the store refuses writes");
                 }
                 self.refuse(missing);
             }

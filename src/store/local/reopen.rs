@@ -69,7 +69,7 @@ impl Committer {
     pub(super) fn reopen(mut self, broken: Broken) -> Option<Committer> {
         tracing::error!(
             reason = broken.reason,
-            "a write to the store failed: it refuses writes until reopened"
+            "a write to the store failed: the store refuses writes until it is reopened"
         );
         let core = self.core.clone();
         let (published, last) = (self.written, broken.last.max(self.version));
@@ -108,7 +108,7 @@ impl Committer {
         };
         let lost = published.saturating_sub(recovered.version);
         if lost > 0 {
-            tracing::error!(lost, "commits that were acknowledged before their sync are gone");
+            tracing::error!(lost, "commits that were acknowledged before their sync are lost");
         }
         let generation = generation + u64::from(lost > 0);
         *core.starting.lock() = None;
@@ -118,10 +118,10 @@ impl Committer {
             return None;
         }
         if let Err(e) = committer.engine.begin_to_compact() {
-            tracing::warn!(error = %e, "tables are not compacted");
+            tracing::warn!(error = %e, "cannot start compaction");
         }
         core.accept();
-        tracing::warn!(version = recovered.version, "the store was reopened and takes writes again");
+        tracing::warn!(version = recovered.version, "the store was reopened and accepts writes again");
         Some(committer)
     }
 }
@@ -169,7 +169,7 @@ impl Pending {
         let now = self.core.now();
         if self.said.is_none_or(|said| now.saturating_sub(said) >= SAID) {
             self.said = Some(now);
-            tracing::warn!(reason, "writes stay refused");
+            tracing::warn!(reason, "the store still refuses writes");
         }
     }
 

@@ -45,7 +45,7 @@ fn advice(dir: &Path, needed: u64, free: u64) -> Option<String> {
     let [needed, free, more] = [needed.div_ceil(MB), free / MB, more.div_ceil(MB)];
     let dir = dir.display();
     Some(format!(
-        "no room for compaction: it needs {needed} MB of free space in {dir}, {free} MB are free. Free {more} MB more"
+        "no room for compaction: it needs {needed} MB of free space in {dir}, but {free} MB are free. Free {more} MB more"
     ))
 }
 
@@ -58,7 +58,10 @@ mod tests {
         let dir = Path::new("/data");
         assert_eq!(advice(dir, 5 * MB, 5 * MB), None);
         let said = advice(dir, 5 * MB + 1, 2 * MB).unwrap();
-        assert!(said.contains("needs 6 MB of free space in /data, 2 MB are free. Free 4 MB more"), "{said}");
+        assert!(
+            said.contains("needs 6 MB of free space in /data, but 2 MB are free. Free 4 MB more"),
+            "{said}"
+        );
     }
 
     #[test]

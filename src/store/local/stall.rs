@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(1);
 /// Looks in vain before a failure of RocksDB's own work counts: it tries again every five seconds.
 const PATIENCE: u32 = 6000;
 
-const MEMORY_FULL: &str = "memory is full of what could not be written to the disk: make room on it; the file LOG in the data directory says more";
+const MEMORY_FULL: &str = "memory is full of data that could not be written to disk: free disk space; see the file LOG in the data directory";
 
 /// Nobody is slowed down inside of RocksDB; it only stops writers.
 pub(super) fn set_options(o: &mut Options) {
