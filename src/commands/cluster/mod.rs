@@ -1,5 +1,6 @@
-//! CLUSTER and its relatives: any server can answer for any key, so there is no cluster mode. The subcommands are rows
-//! because a client that asks in a wrong form must be told so first, as by Redis without cluster mode.
+//! CLUSTER and its relatives. Any server can answer for any key, so Tern has no cluster mode. The subcommands
+//! are rows because a client with a malformed request must be told so first, as by Redis without cluster
+//! mode.
 
 use crate::commands::binding::{Command, Run};
 use crate::spec::{Flags, Group, Row};
@@ -9,7 +10,7 @@ const MANAGES: Flags = Flags::ADMIN.or(Flags::STALE);
 const CHANGES: Flags = MANAGES.or(Flags::NO_ASYNC_LOADING);
 const OPEN: Flags = Flags::LOADING.or(Flags::STALE);
 
-/// Why its commands are refused.
+/// The error of its commands.
 pub(super) const NO_CLUSTER: Run = Run::Refuse("ERR This instance has cluster support disabled");
 /// The commands of this family.
 pub const COMMANDS: &[Command] = &[ASKING, CLUSTER, READONLY, READWRITE];

@@ -1,4 +1,5 @@
-//! Rows of AUTH, HELLO, RESET and QUIT. The session runs them (`session/login.rs`): they decide about what follows them.
+//! Rows of AUTH, HELLO, RESET and QUIT. The session runs them (`session/login.rs`), because they affect the
+//! commands after them.
 
 use crate::commands::binding::{Command, Run, SessionOp};
 use crate::spec::{Flags, Group, Row, Secrets};

@@ -1,4 +1,5 @@
-//! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
+//! CLIENT. Changes of the client's state are published to the registry at once, so that other connections see
+//! them.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::{Command, Run, SessionOp};
@@ -116,7 +117,7 @@ const CLIENT_SETINFO: Command = Command::new(
 async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let option = args.next()?;
     let value = args.next()?;
-    // An error repeats it as it was written.
+    // The error repeats it as it was written.
     let name = quoted(option);
     match option.to_ascii_lowercase().as_slice() {
         b"lib-name" => cx.client.lib_name = printable(value, &name)?,
@@ -129,10 +130,11 @@ async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Ok)
 }
 
-/// Bytes of a client's name, and of its library's. CLIENT LIST shows those of all clients in one answer.
+/// The most bytes of a client's name, and of its library's. CLIENT LIST shows all clients' names in one
+/// reply.
 const LONGEST_NAME: usize = 1024;
 
-/// A name as it is kept. Names are shown in lines of words, so they hold neither spaces nor control characters.
+/// Checks a name. Names are shown in lines of words, so they contain neither spaces nor control characters.
 pub fn printable(raw: &[u8], what: &str) -> ArgResult<Bytes> {
     if raw.len() > LONGEST_NAME {
         let len = raw.len();
@@ -225,9 +227,9 @@ fn line(cx: &Cx<'_>, client: &ClientHandle) -> String {
     client.line(cx.server.env.clock.monotonic(), &cx.server.telemetry) + "\n"
 }
 
-/// Steps of work ([`Pace`]) that a line of CLIENT LIST takes.
+/// Steps of work ([`Pace`]) per line of CLIENT LIST.
 const LINE: usize = 1 << 10;
-/// ... and finding a client by its id.
+/// Steps of work to find a client by its id.
 const FOUND: usize = 1 << 6;
 
 const CLIENT_LIST: Command = Command::new(
@@ -263,7 +265,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(Bytes::from(lines)))
 }
 
-/// One or more ids, to the end. Nobody has one below 1.
+/// One or more ids, to the end. Ids start at 1.
 fn ids(args: &mut Args<'_>) -> Result<Vec<u64>> {
     let mut ids = vec![one_id(args)?];
     while !args.is_empty() {
@@ -280,16 +282,16 @@ fn one_id(args: &mut Args<'_>) -> Result<u64> {
 /// Classes of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Neither of the others.
+    /// None of the others.
     Normal,
     /// Subscribed.
     Pubsub,
-    /// Masters and replicas: there are none.
+    /// Masters and replicas, which Tern does not have.
     Replication,
 }
 
 impl Kind {
-    /// From its name in any case.
+    /// Parses a class name in any case.
     pub(super) fn parse(raw: &[u8]) -> Result<Self> {
         match raw.to_ascii_lowercase().as_slice() {
             b"normal" => Ok(Kind::Normal),
@@ -301,7 +303,7 @@ impl Kind {
             }
         }
     }
-    /// Whether `client` is one.
+    /// Whether `client` is of this class.
     pub(super) fn is(self, client: &ClientHandle) -> bool {
         self == if client.is_subscribed() { Kind::Pubsub } else { Kind::Normal }
     }
@@ -363,7 +365,7 @@ async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if args.len() > 2 {
         return Err(args.no_such_form().into());
     }
-    // The reason is judged first.
+    // The reason is checked first.
     let mut id = args;
     args.next()?;
     if !args.is_empty() && !args.keyword("TIMEOUT") && !args.keyword("ERROR") {

@@ -1,4 +1,4 @@
-//! CLIENT PAUSE and UNPAUSE. Who waits, and for how long, is in [`crate::server::pause`].
+//! CLIENT PAUSE and UNPAUSE. Which commands wait, and for how long, is in [`crate::server::pause`].
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;

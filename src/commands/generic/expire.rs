@@ -17,7 +17,7 @@ use crate::types::object;
 pub const COMMANDS: &[Command] =
     &[EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL];
 
-/// Unit and base of a command's time argument.
+/// The unit and base of a command's time argument.
 #[derive(Clone, Copy)]
 struct Time {
     command: &'static str,
@@ -25,7 +25,7 @@ struct Time {
     absolute: bool,
 }
 
-/// Conditions on the expiry that a key has.
+/// Conditions on a key's current expiry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Only {
     nx: bool,
@@ -66,7 +66,7 @@ impl Only {
         Ok(self)
     }
 
-    /// A key without an expiry counts as one that expires never.
+    /// A key without an expiry counts as one that never expires.
     fn allow(self, now: Option<u64>, to: i64) -> bool {
         let now = now.map(|at| at as i64);
         !(self.nx && now.is_some()
@@ -149,7 +149,7 @@ async fn set(cx: &mut Cx<'_>, mut args: Args<'_>, time: Time) -> Result<Reply> {
     Ok(Reply::Int(1))
 }
 
-/// Milliseconds since the epoch; negative ones are past, only an overflow is refused.
+/// Milliseconds since the epoch; negative values are in the past, only an overflow is rejected.
 fn moment(amount: i64, time: Time, now: u64) -> ArgResult<i64> {
     let ms = if time.seconds { amount.checked_mul(1000) } else { Some(amount) };
     let base = if time.absolute { 0 } else { now as i64 };

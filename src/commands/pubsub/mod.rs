@@ -1,4 +1,5 @@
-//! Publish and subscribe. The session runs what subscribes (`session/subscriptions.rs`); who hears what is in [`crate::server::subscribers`].
+//! Publish and subscribe. The session runs the subscribing commands (`session/subscriptions.rs`);
+//! [`crate::server::subscribers`] delivers messages.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::{Command, Run, SessionOp};
@@ -19,7 +20,7 @@ const ASKS: Flags = Flags::PUBSUB.or(Flags::LOADING).or(Flags::STALE);
 const SUBSCRIBES: Flags = ASKS.or(Flags::NOSCRIPT).or(Flags::WHILE_SUBSCRIBED);
 const PUBLISHES: Flags = ASKS.or(Flags::FAST).or(Flags::TELLS);
 
-/// Redis Cluster finds a shard channel's node as a key's.
+/// Redis Cluster maps a shard channel to a node like a key.
 const SHARD: &[KeySpec] = &[one(&["not_key"])];
 const SHARDS: &[KeySpec] =
     &[KeySpec { flags: &["not_key"], begin: 1, find: FindKeys::Range { last: -1, step: 1 } }];
@@ -128,14 +129,15 @@ async fn spublish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(receivers(cx, Kind::Shard, channel).await)
 }
 
-/// Steps of work ([`Pace`]) that a name costs that is counted.
+/// Steps of work ([`Pace`]) to count one name.
 const NAME: usize = 1 << 6;
 
-/// Bytes that a message may hold of the buffer that its request was read into, beside its own.
+/// The most bytes of its request's buffer that a message may keep alive beyond its own.
 const BUFFER: usize = 64 << 10;
 
-/// A channel and a message that wait for receivers, who may be slow. They are slices of the buffer of a request: short ones are
-/// copied, for they would hold all of it and be counted as little. A long one is most of it.
+/// A channel and a message that wait for receivers, which may be slow. They are slices of a request's buffer.
+/// Short ones are copied, because they would keep all of it alive while counting as little; a long one is
+/// most of the buffer.
 fn own(channel: &Bytes, payload: &Bytes) -> [Bytes; 2] {
     let own = |text: &Bytes, other: &Bytes| {
         let is_most = text.len() > BUFFER && text.len() >= other.len();
@@ -181,7 +183,7 @@ async fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::bulks(cx.server.subscribers.matching(kind, pattern.as_ref()).await))
 }
 
-/// A pattern of channels. Their names may have any length.
+/// Parses a pattern of channels, whose names may have any length.
 pub async fn read_pattern(pattern: &[u8], pace: &mut Pace) -> ArgResult<Glob> {
     let glob = Glob::read(pattern, Case::Exact, usize::MAX, pace).await;
     if glob.is_whole() { Ok(glob) } else { Err(TOO_LONG) }

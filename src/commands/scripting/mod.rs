@@ -1,4 +1,5 @@
-//! Scripts and functions. There are none, and what would bring one or run it is refused; what asks about them is answered.
+//! Scripts and functions. Tern has none: commands that would load or run one are refused, queries about them
+//! are answered.
 
 use crate::commands::args::Args;
 use crate::commands::binding::{Command, Run};
@@ -11,7 +12,7 @@ use crate::{handler, help};
 
 const NO_SCRIPTS: Run = Run::Refuse("ERR this server does not support scripts and functions");
 
-/// What Redis answers where nothing runs.
+/// Redis' reply if no script is running.
 const NOTHING_RUNS: Run = Run::Refuse("NOTBUSY No scripts in execution right now.");
 
 const WRITTEN: &[KeySpec] =
@@ -267,7 +268,7 @@ const FUNCTION_STATS: Command = Command::new(
     handler!(stats),
 );
 
-/// No function runs, and there is no engine that could run one.
+/// No function is running, and no engine could run one.
 async fn stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let none = (Reply::bulk_static("running_script"), Reply::Nil);
     Ok(Reply::Map(vec![none, (Reply::bulk_static("engines"), Reply::Map(Vec::new()))]))

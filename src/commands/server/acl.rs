@@ -1,4 +1,5 @@
-//! ACL's subcommands. None shares its window with others: what follows one is asked under the rules that it made.
+//! ACL's subcommands. None shares its window with others: the commands after it are checked under the rules
+//! that it set.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -55,9 +56,9 @@ const NOT_SAVED: ReplyError = ReplyError::new(
 const BAD_BITS: ReplyError = ReplyError::new(
     "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
 );
-/// What LOG shows unless it is told how much.
+/// The default number of entries that LOG shows.
 const SHOWN: i64 = 10;
-/// Steps of work ([`Pace`]) that an entry of the log costs.
+/// Steps of work ([`Pace`]) per entry of the log.
 const ENTRY: usize = 1 << 6;
 
 const ACL_WHOAMI: Command = Command::new(
@@ -152,7 +153,7 @@ async fn deluser(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(removed.len() as i64))
 }
 
-/// Closes the connections of users that are no more; the client's own after its reply.
+/// Closes the connections of users that no longer exist; the client's own after its reply.
 fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
     for client in cx.server.clients.all() {
         if users.contains(&client.identity().user) && client.id != cx.client.id {
@@ -164,7 +165,7 @@ fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
     }
 }
 
-/// Closes the connections that are subscribed to what their user may no longer use.
+/// Closes the connections with subscriptions that their user may no longer have.
 fn close_subscribers(cx: &Cx<'_>) {
     let acl = &cx.server.acl;
     cx.server.subscribers.part_from(|client, kind, name| {
@@ -330,7 +331,7 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         _ => (None, args.rest()),
     };
     let found = match (cx.server.table.resolve(argv), argv) {
-        // A container alone has too few arguments.
+        // A container without a subcommand has too few arguments.
         (Some(Err(container)), [_]) => Some((container, 1)),
         (found, _) => found.and_then(|found| found.ok()),
     };

@@ -1,4 +1,4 @@
-//! COMMAND: what the table says about commands. HELP of every container is derived from its rows, too.
+//! COMMAND: describes the commands in the table. HELP of every container is also derived from its rows.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -14,7 +14,7 @@ use crate::spec::{Entry, Flags, Form, Group, PREFIX, Row, Secrets, Table, catego
 use crate::{handler, help};
 use bytes::Bytes;
 
-/// The container; without a subcommand it runs itself.
+/// The container, which also runs without a subcommand.
 pub const COMMANDS: &[Command] = &[COMMAND];
 
 const SUBS: &[Command] = &[
@@ -58,12 +58,13 @@ async fn count(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.server.table.commands().count() as i64))
 }
 
-/// Names that INFO and DOCS take: some times as many as there are. What is said of each is a hundred times as long as its name.
+/// The most names that INFO and DOCS accept: several times the number of commands. A description is a hundred
+/// times as long as its name.
 const MOST_NAMES: usize = 1024;
-/// Steps of work ([`Pace`]) that the description of a row takes, with each of its subcommands.
+/// Steps of work ([`Pace`]) to describe a row with its subcommands.
 const DESCRIPTION: usize = 1 << 9;
 
-/// The rows of these names, in their order.
+/// The rows with these names, in order.
 fn named<'a>(
     table: &'a Table,
     names: &'a [Bytes],
@@ -74,7 +75,7 @@ fn named<'a>(
     Ok(names.iter().map(|name| table.find(name)))
 }
 
-/// Lets others come first while rows are described.
+/// Yields to other tasks while rows are described.
 async fn described(pace: &mut Pace, row: &Entry) {
     pace.spend(DESCRIPTION * (1 + row.subs.len())).await;
 }
@@ -166,7 +167,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
 }
 
-/// The keys of a command line and what is done with each, or the error that COMMAND GETKEYS answers.
+/// The keys of a command line and how they are used, or the error of COMMAND GETKEYS.
 fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static [&'static str])>> {
     let row = match table.resolve(argv) {
         Some(Ok((row, _))) if row.form == Form::Prefix => {
@@ -186,7 +187,7 @@ fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static
     for spec in row.keys {
         found.extend(keys_at(spec, argv).ok_or(invalid.clone())?.map(|key| (key, row.key_flags(spec, argv))));
     }
-    // A script may do without keys.
+    // A script may have no keys.
     if found.is_empty() && row.group != Group::Scripting { Err(invalid.into()) } else { Ok(found) }
 }
 
@@ -223,7 +224,8 @@ async fn getkeysandflags(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(keys.into_iter().map(one).collect()))
 }
 
-/// HELP of a container: its name, its group, which version of Redis has its HELP first, and its categories beyond those that follow.
+/// HELP of a container: its name, its group, the Redis version that introduced its HELP, and additional
+/// categories.
 #[macro_export]
 macro_rules! help {
     ($container:literal, $group:expr, $since:literal) => {

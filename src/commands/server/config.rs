@@ -1,4 +1,4 @@
-//! CONFIG: the options while the server runs, and who must hear of a change.
+//! CONFIG: reads and changes the options at runtime, and notifies the code that depends on them.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -78,7 +78,7 @@ async fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         let [name, value] = pair else { continue };
         pairs.push((text(name)?, text(value)?));
     }
-    // Files that options name are read.
+    // Reads the files that options name.
     let config = cx.server.config.clone();
     let changed = beside(move || config.set(&pairs)).await?.map_err(refused)?;
     for opt in changed {
@@ -104,7 +104,7 @@ fn refused(e: SetError) -> ReplyError {
     })
 }
 
-/// Tells those who keep a copy of an option. All others read it when they need it.
+/// Notifies code that keeps a copy of an option. All other code reads the option when it needs it.
 fn apply(server: &Server, option: &str) {
     let settings = server.config.get();
     match option {
@@ -115,7 +115,7 @@ fn apply(server: &Server, option: &str) {
     }
 }
 
-/// The store's word for `appendfsync`.
+/// The store's form of `appendfsync`.
 pub fn fsync(option: AppendFsync) -> Fsync {
     match option {
         AppendFsync::Always => Fsync::Always,

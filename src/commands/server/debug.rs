@@ -1,5 +1,5 @@
-//! DEBUG: what tests need. Only where `enable-debug-command` allows it, because it can do harm on purpose: see
-//! `session::gate`.
+//! DEBUG: for tests. Only if `enable-debug-command` allows it, because it can do harm on purpose: see
+//! `dispatch::gate`.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -18,10 +18,10 @@ use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The command. As in Redis no container: the command itself says what is wrong with a subcommand.
+/// The command. As in Redis it is not a container: the command itself rejects wrong subcommands.
 pub const COMMANDS: &[Command] = &[DEBUG];
 
-/// Longest DEBUG SLEEP: a typing error must not hold a connection for years.
+/// The longest DEBUG SLEEP: a typo must not block a connection for years.
 const MAX_SLEEP: f64 = 3600.0;
 
 const HELP: &[&str] = &[
@@ -48,7 +48,7 @@ const HELP: &[&str] = &[
     "    Prints this help.",
 ];
 
-/// Panics, because a client that is allowed to has asked for it.
+/// Panics, because a client with permission asked for it.
 #[expect(clippy::panic, reason = "tests see that a panic harms nobody else")]
 pub fn fail(why: &'static str) -> ! {
     std::panic::panic_any(why)
@@ -143,7 +143,7 @@ fn sample(kind: &[u8], protocol: Protocol) -> Result<Reply> {
     })
 }
 
-/// In Redis' form, which tests take apart. There is no address, no reference count and no LRU clock.
+/// In Redis' format, which tests parse. Tern has no address, reference count or LRU clock to report.
 async fn object(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     cx.only_read = true;
     let s = cx.scope()?;

@@ -1,4 +1,4 @@
-//! INFO: which sections are asked for. `info_sections.rs` writes them.
+//! INFO: selects the sections. `info_sections.rs` writes them.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -22,7 +22,7 @@ use bytes::Bytes;
 /// The command.
 pub const COMMANDS: &[Command] = &[INFO];
 
-/// Sections in the order in which they are printed, and whether a bare INFO has them.
+/// Sections in display order, and whether INFO without arguments includes them.
 const SECTIONS: &[(&str, bool)] = &[
     ("server", true),
     ("clients", true),
@@ -40,7 +40,7 @@ const SECTIONS: &[(&str, bool)] = &[
     ("tern", true),
 ];
 
-/// Whether `section` is among those asked for.
+/// Whether `section` was requested.
 fn wanted(asked: &[Bytes], section: &str, by_default: bool) -> bool {
     let is = |word: &Bytes, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
     asked.is_empty() && by_default
@@ -93,7 +93,7 @@ async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(out.into()))
 }
 
-/// Takes a sample for the rates. Called once a second by a job, and by INFO itself.
+/// Takes a sample for the rates. Called several times a second by the server, and by INFO itself.
 pub fn sample(server: &Server) {
     let t = &server.telemetry;
     t.rates.lock().sample(Sample {
@@ -104,7 +104,7 @@ pub fn sample(server: &Server) {
     });
 }
 
-/// Databases that hold keys. Empty where the store cannot be read, because INFO is what an operator asks then.
+/// Databases that hold keys. Empty if the store cannot be read, because that is when an operator needs INFO.
 async fn keyspace(cx: &Cx<'_>) -> Result<Vec<KeyspaceRow>> {
     let mut rows = Vec::new();
     for (db, prefix) in cx.catalog.prefixes() {
@@ -117,7 +117,7 @@ async fn keyspace(cx: &Cx<'_>) -> Result<Vec<KeyspaceRow>> {
     Ok(rows)
 }
 
-/// Ids leased, and where the collection of the dictionary stands; None where the store cannot be read.
+/// The number of leased ids, and the state of the dictionary's collection; None if the store cannot be read.
 async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
     let read = async {
         let leased = ids::leased(cx.tx).await?;
@@ -130,7 +130,7 @@ async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
     }
 }
 
-/// Rows of the expiry index that are read at most to count them: INFO says no larger number.
+/// The most rows of the expiry index that are read to count them: INFO reports no larger number.
 const MAX_EXPIRY_ROWS: usize = 10_000;
 
 async fn keyspace_row(tx: &Tx, db: u8, prefix: Prefix) -> Result<Option<KeyspaceRow>> {

@@ -1,4 +1,4 @@
-//! LATENCY: distributions of all commands' times, and what the latency monitor kept (`telemetry::spikes`).
+//! LATENCY: latency distributions of all commands, and the latency monitor's events (`telemetry::spikes`).
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -33,7 +33,7 @@ const LATENCY: Command = Command::container(
     SUBS,
 );
 
-/// Powers of two of nanoseconds that a histogram's steps are: 1 microsecond to 18 minutes.
+/// The steps of a histogram, as powers of two of nanoseconds: 1 microsecond to 18 minutes.
 const STEPS: std::ops::RangeInclusive<u32> = 10..=40;
 /// Columns and rows of a graph.
 const WIDTH: usize = 80;
@@ -52,7 +52,8 @@ const LATENCY_HISTOGRAM: Command = Command::new(
     handler!(histogram),
 );
 
-/// A container's name means its subcommands. What was measured before `latency-tracking no` is shown on, as in Redis.
+/// A container's name includes its subcommands. As in Redis, values measured before `latency-tracking no` are
+/// still shown.
 async fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let names: HashSet<Vec<u8>> = args.rest().iter().map(|name| name.to_ascii_lowercase()).collect();
     let meant = |label: &str| {
@@ -64,7 +65,7 @@ async fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Map(ran.map(|stats| (Reply::text(stats.label.clone()), distribution(stats))).collect()))
 }
 
-/// Calls at or below each step at which there are more than at the one before.
+/// Cumulative calls at each step, omitting steps without additional calls.
 fn distribution(stats: &CommandStats) -> Reply {
     let (steps, rest) = stats.latency.by_powers(STEPS);
     let (mut sum, mut reached) = (0, Vec::new());
@@ -146,7 +147,7 @@ async fn graph(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(draw(name, &series, cx.now / 1000).into()))
 }
 
-/// A column a sample, the latest on the right; below it how long ago it was, read downwards.
+/// One column per sample, the latest on the right; below it, read downwards, how long ago it was.
 fn draw(event: &str, series: &Series, now: u64) -> String {
     let skip = series.samples.len().saturating_sub(WIDTH);
     let shown: Vec<Sample> = series.samples.iter().skip(skip).copied().collect();

@@ -1,4 +1,4 @@
-//! MEMORY: what can be said truly of a server whose values are not in memory.
+//! MEMORY: what can truthfully be reported by a server whose values are not in memory.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -66,7 +66,7 @@ const MEMORY_PURGE: Command = Command::new(
     handler!(purge),
 );
 
-/// As Redis does with an allocator that it cannot ask.
+/// OK, as in Redis with an allocator that has no such function.
 async fn purge(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Ok)
 }
@@ -78,7 +78,7 @@ const MEMORY_STATS: Command = Command::new(
     handler!(stats),
 );
 
-/// Redis' names where the meaning is the same. `total.allocated` is the resident memory: see INFO.
+/// Redis' names for equal meanings. `total.allocated` is the resident memory: see INFO.
 async fn stats(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (store, process) = (cx.server.store.stats(), process::read());
     let clients = cx.server.clients.all().iter().map(|c| c.memory()).sum::<u64>();
@@ -92,9 +92,10 @@ async fn stats(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Map(figures.map(|(name, n)| (Reply::bulk_static(name), Reply::Int(n as i64))).into()))
 }
 
-/// Bytes of a record beside its key and value: version, tag, flags, revision, expiry, and the key's prefix and hash.
+/// Bytes of a record in addition to its key and value: version, tag, flags, revision, expiry, and the key's
+/// prefix and hash.
 const RECORD: u64 = 30;
-/// Bytes that a member of a chunked set takes: its share of a bitmap, of both dictionary rows and their keys.
+/// Bytes per member of a chunked set: its share of a bitmap, of both dictionary rows and their keys.
 const MEMBER: u64 = 48;
 
 const MEMORY_USAGE: Command = Command::new(
@@ -106,7 +107,7 @@ const MEMORY_USAGE: Command = Command::new(
     handler!(usage),
 );
 
-/// An estimate from what the record and the cardinality say: nothing is sampled, so SAMPLES changes nothing.
+/// An estimate from the record and the cardinality: nothing is sampled, so SAMPLES has no effect.
 async fn usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
     while args.keyword("SAMPLES") {
@@ -122,7 +123,7 @@ async fn usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int((RECORD + key.len() as u64 + value) as i64))
 }
 
-/// About how many bytes of the store a value takes.
+/// Approximate bytes that a value takes in the store.
 pub(super) async fn value_bytes(s: &Scope<'_>, value: &Value) -> Result<u64> {
     Ok(match value {
         Value::Str(value) => string::len(value),

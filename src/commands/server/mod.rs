@@ -1,4 +1,5 @@
-//! Commands about the server: time, role, shutdown, and what other servers have and this one says about itself.
+//! Commands about the server: time, role, shutdown, and commands about replication and snapshots, which Tern
+//! does not have.
 
 pub(super) mod acl;
 pub mod command;
@@ -143,7 +144,7 @@ const WAIT: Command = Command::new(
     handler!(wait),
 );
 
-/// Redis would wait until the timeout; no replica will ever come, so nothing is gained by it.
+/// Redis would wait until the timeout; no replica can ever come, so waiting is pointless.
 async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     args.int()?;
     let timeout = args.int().map_err(|_| ReplyError::new("ERR timeout is not an integer or out of range"))?;
@@ -166,8 +167,8 @@ const WAITAOF: Command = Command::new(
     handler!(waitaof),
 );
 
-/// A write is acknowledged when it is durable, but for what `appendfsync` allows the embedded engine. Nothing is waited
-/// for: what is not durable then becomes so by itself.
+/// An acknowledged write is durable, except as `appendfsync` allows on the local engine. It does not wait:
+/// any remaining writes become durable on their own.
 async fn waitaof(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let local = args.int()?;
     if !(0..=1).contains(&local) {
@@ -190,7 +191,7 @@ const SHUTDOWN: Command = Command::new(
     handler!(shutdown),
 );
 
-/// The words only matter where there is a file to save; here they may not contradict each other.
+/// The options only matter with a snapshot file to save; here they just must not contradict each other.
 async fn shutdown(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (mut save, mut nosave, mut abort, mut others) = (false, false, false, false);
     while !args.is_empty() {

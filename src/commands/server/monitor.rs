@@ -1,4 +1,4 @@
-//! MONITOR. What its clients are sent is in [`crate::server::monitor`].
+//! MONITOR. The lines sent to its clients are in [`crate::server::monitor`].
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;

@@ -1,5 +1,5 @@
-//! Commands that are refused by design, so that who sends one learns why: what moves data from server to server has nothing to do
-//! where the store does that, and what the store does for a backup or a cluster is not done again.
+//! Commands that are refused by design, with an error that says why: the store replicates and moves data, so
+//! servers do not; and the store's own tools for backups and clusters are not duplicated.
 
 use crate::commands::args::Args;
 use crate::commands::binding::{Command, Run};
@@ -36,7 +36,7 @@ const NO_HOTKEYS: Run = Run::Refuse(
 const MODULE_SUBS: &[Command] =
     &[help!("module", Group::Server, "5.0.0"), MODULE_LIST, MODULE_LOAD, MODULE_LOADEX, MODULE_UNLOAD];
 const LOADS: Flags = ADMIN.or(Flags::NO_ASYNC_LOADING);
-/// Of what reads a backup's state.
+/// Flags of commands that read a backup's state.
 const TELLS: Flags = Flags::ADMIN.or(Flags::STALE);
 
 const BACKUP_SUBS: &[Command] = &[

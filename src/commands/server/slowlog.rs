@@ -1,4 +1,4 @@
-//! SLOWLOG: the commands that took long, see `telemetry::slowlog`.
+//! SLOWLOG: slow commands, see `telemetry::slowlog`.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -21,11 +21,11 @@ const SLOWLOG: Command = Command::container(
     SUBS,
 );
 
-/// What GET shows unless it is told how many.
+/// The default number of entries that GET shows.
 const SHOWN: usize = 10;
-/// Entries that are looked at together.
+/// Entries that are visited together.
 const PAGE: usize = 64;
-/// Steps of work ([`Pace`]) that an entry costs.
+/// Steps of work ([`Pace`]) per entry.
 const ENTRY: usize = 1 << 7;
 
 const SLOWLOG_GET: Command = Command::new(

@@ -91,7 +91,7 @@ async fn add(cx: &Cx<'_>, key: &Bytes, by: i64) -> Result<Reply> {
     Ok(Reply::Int(new))
 }
 
-/// The bytes of a string that may be a number: `Some(None)` where it is longer than any.
+/// The bytes of a string that may be a number: `Some(None)` if it is longer than any number.
 fn short(slot: &Slot) -> Result<Option<Option<&Bytes>>> {
     Ok(slot.string()?.map(string::inline))
 }

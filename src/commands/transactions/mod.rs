@@ -1,4 +1,5 @@
-//! Rows of MULTI and its family. The session runs them (`session/transaction.rs`): they decide about what follows them.
+//! Rows of MULTI and its family. The session runs them (`session/transaction.rs`), because they affect the
+//! commands after them.
 
 pub mod idempotent;
 
