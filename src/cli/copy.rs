@@ -1,5 +1,5 @@
-//! `tern copy --from <store> --to <store> [--directive value ...]`: the command line around `keyspace::transfer`. Progress on stderr, the result on
-//! stdout, the exit status says whether the target is whole.
+//! `tern copy --from <store> --to <store> [--directive value ...]`: the command line of `keyspace::transfer`.
+//! Progress goes to stderr, the result to stdout; the exit status says whether the target is complete.
 
 use super::open::{Away, open_store};
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,17 +11,17 @@ use tern::keyspace::transfer::{Stage, Tally, copy};
 use tern::store::Store;
 use tern::store::local::Local;
 
-/// Between two lines of progress.
+/// Interval between progress lines.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Runs with the arguments behind `copy`.
+/// Runs with the arguments after `copy`.
 pub fn start(args: &[String]) -> Result<()> {
     let (from, to, settings) = arguments(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("cannot start the worker threads")?.block_on(run(&from, &to, &settings))
 }
 
-/// Both stores, and the settings with which they are opened.
+/// Both stores, and the settings to open them with.
 fn arguments(args: &[String]) -> Result<(String, String, Settings)> {
     let (mut from, mut to, mut rest) = (None, None, Vec::new());
     let mut words = args.iter().cloned();
@@ -60,7 +60,7 @@ async fn run(from: &str, to: &str, settings: &Settings) -> Result<()> {
 }
 
 async fn open(name: &str, settings: &Settings, env: &Env) -> Result<Store> {
-    // Synced once, when it is closed.
+    // Synced once, when the store is closed.
     let settings = Settings { store: name.to_owned(), appendfsync: AppendFsync::No, ..settings.clone() };
     Ok(open_store(&settings, env, Away::Fail).await?.0)
 }

@@ -1,4 +1,4 @@
-//! The command line: a file a subcommand, and [`serve`] where there is none.
+//! The command line: one file per subcommand, and [`serve`] without one.
 
 mod check;
 mod copy;
@@ -34,7 +34,7 @@ it is damaged and 2 if it could not be read. A local store must not be in use; a
 ping checks that the server with this configuration answers: the exit status is 0 if it does.
 ";
 
-/// Runs the command line: the arguments without the program's name.
+/// Runs the command line; `args` excludes the program's name.
 pub fn run(args: &[String]) -> ExitCode {
     directory::keep_files_private();
     match args.first().map(String::as_str) {

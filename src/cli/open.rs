@@ -9,16 +9,16 @@ use tern::env::Env;
 use tern::store::Store;
 use tern::store::local::{Local, LocalOptions};
 
-/// What is done where a cluster does not answer.
+/// What to do if a cluster does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Away {
-    /// It is waited for.
+    /// Wait for it.
     Wait,
-    /// It is an error.
+    /// Fail.
     Fail,
 }
 
-/// Opens what `store` names: `local` in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>`.
+/// Opens the store that `store` names: `local` in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>`.
 pub async fn open_store(settings: &Settings, env: &Env, away: Away) -> Result<(Store, PathBuf)> {
     match settings.store.split_once(':') {
         None if settings.store == "local" => open_local(settings, env, Path::new(&settings.dir)).await,

@@ -1,4 +1,4 @@
-//! Keeps the ghosts of absent keys that this server's clients WATCH: see `types::watched`.
+//! Renews the ghosts of absent keys that this server's clients WATCH: see `types::watched`.
 
 use super::pause;
 use crate::server::Server;
@@ -6,9 +6,9 @@ use crate::types::watched;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two rounds: two may fail before a ghost's life ends.
+/// Interval between rounds: two may fail before a ghost expires.
 const ROUND: Duration = Duration::from_secs(15);
-/// Names that are taken from the list at once.
+/// Names taken from the list at once.
 const PIECE: usize = 1024;
 
 /// Runs until the server stops.

@@ -1,4 +1,4 @@
-//! CLIENT PAUSE and UNPAUSE: whether commands wait (`commands/client_pause.rs`). This server only: other
+//! CLIENT PAUSE and UNPAUSE: whether commands wait (`commands/connection/client_pause.rs`). This server only: other
 //! servers on its store go on.
 //!
 //! The session checks before each window (`session::pause`), so a transaction in which a pause begins runs to

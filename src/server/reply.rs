@@ -1,4 +1,4 @@
-//! A command's reply: its meaning, not its encoding. `net/resp.rs` encodes it for RESP2 and RESP3.
+//! A command's reply: its meaning, not its encoding. `net/encode.rs` encodes it for RESP2 and RESP3.
 
 use crate::error::ReplyError;
 use crate::keyspace::packed::Packed;

@@ -1,4 +1,4 @@
-//! The metrics in the OpenMetrics text format, made from the counters when somebody asks.
+//! The metrics in the OpenMetrics text format, built from the counters on request.
 
 use super::Telemetry;
 use super::latency::Histogram;
@@ -15,11 +15,11 @@ const TIME_BITS: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34
 /// Bounds of the exposed buckets of batch sizes: below 2 to below 4096 units.
 const SIZE_BITS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
 const NANOS: f64 = 1e9;
-/// Tern's version, and whether it speaks to FoundationDB.
+/// Tern's version, and whether it supports FoundationDB.
 const BUILD: [(&str, &str); 2] =
     [("version", env!("CARGO_PKG_VERSION")), ("fdb", if cfg!(feature = "fdb") { "1" } else { "0" })];
 
-/// A number with its name and one sentence about it.
+/// A number with its name and a one-sentence description.
 #[derive(Debug, Clone)]
 pub struct Figure {
     /// Without the prefix `tern_` and without `_total`.
@@ -30,7 +30,7 @@ pub struct Figure {
     pub value: Value,
 }
 
-/// What kind of number.
+/// The kind of a number.
 #[derive(Debug, Clone, Copy)]
 pub enum Value {
     /// Only grows.
@@ -86,7 +86,7 @@ struct CommandFigures {
     rejected: u64,
 }
 
-/// Everything at one moment.
+/// A snapshot of all metrics.
 #[derive(Debug)]
 struct Exposition {
     figures: Vec<Figure>,
@@ -98,7 +98,7 @@ struct Exposition {
     batch_sizes: Distribution,
 }
 
-/// The text of all metrics: `telemetry`'s and the figures of others (store, clients, process).
+/// The text of all metrics: `telemetry`'s and the figures of other modules (store, clients, process).
 pub fn text(telemetry: &Telemetry, others: Vec<Figure>) -> String {
     let mut registry = Registry::with_prefix("tern");
     registry.register_collector(Box::new(Exposition::of(telemetry, others)));
