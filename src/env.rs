@@ -1,4 +1,4 @@
-//! The only file that reads clocks and randomness. Everything else gets them as arguments.
+//! The only file that reads clocks and randomness. All other code gets them as arguments.
 
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -16,21 +16,21 @@ use tokio::sync::Notify;
 pub enum Clock {
     /// The machine's clocks.
     System,
-    /// Moved by the test.
+    /// Moved by a test.
     Manual(Arc<Hands>),
 }
 
-/// What a manual clock shows.
+/// The state of a manual clock.
 #[derive(Debug, Default)]
 pub struct Hands {
     /// Milliseconds of the monotonic clock.
     ms: AtomicU64,
-    /// Milliseconds by which the wall clock is ahead of it.
+    /// Milliseconds by which the wall clock is ahead of the monotonic one.
     ahead: AtomicI64,
 }
 
 impl Clock {
-    /// A manual clock that stands at `ms` since the Unix epoch; so does its monotonic one.
+    /// A manual clock at `ms` since the Unix epoch; its monotonic clock shows the same.
     pub fn manual(ms: u64) -> Self {
         Clock::Manual(Arc::new(Hands { ms: AtomicU64::new(ms), ahead: AtomicI64::new(0) }))
     }
@@ -61,13 +61,14 @@ impl Clock {
             Clock::Manual(hands) => Duration::from_millis(hands.ms.load(Ordering::Acquire)),
         }
     }
-    /// Moves a manual clock forward. Does nothing on the system's.
+    /// Moves a manual clock forward. No effect on the system's clock.
     pub fn advance(&self, by: Duration) {
         if let Clock::Manual(hands) = self {
             hands.ms.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::AcqRel);
         }
     }
-    /// Sets the wall clock of a manual clock forward or back, by milliseconds; the monotonic one goes on as it was.
+    /// Moves the wall clock of a manual clock forward or back, in milliseconds; its monotonic clock is
+    /// unchanged.
     pub fn jump(&self, ms: i64) {
         if let Clock::Manual(hands) = self {
             hands.ahead.fetch_add(ms, Ordering::AcqRel);
@@ -75,33 +76,34 @@ impl Clock {
     }
 }
 
-/// The time that transactions see: the wall clock, as far as that respects what has been promised.
+/// The time that transactions see: the wall clock, as far as promises allow.
 ///
-/// A reader who is told that a key has expired must not be contradicted by a transaction that found the key alive a moment before and
-/// commits a moment later (PERSIST, EXPIRE, GETEX ...). So this time does not run backwards, and stands still in front of the
-/// earliest expiry that a transaction relies on while that is being committed ([`Timeline::claim`]). One timeline serves all servers of a
-/// process; between processes the clocks' difference counts.
+/// A reader that is told that a key has expired must not be contradicted by a transaction that found the key
+/// alive a moment earlier and commits a moment later (PERSIST, EXPIRE, GETEX ...). So this time never runs
+/// backwards, and stops before the earliest expiry that a committing transaction relies on
+/// ([`Timeline::claim`]). All servers of a process share one timeline; between processes, clock skew matters.
 #[derive(Debug)]
 pub struct Timeline {
     clock: Clock,
     state: Mutex<Times>,
-    /// One holds the time.
+    /// Held by the holder of the time.
     holder: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
 struct Times {
-    /// The latest time that was given out.
+    /// The latest time given out.
     shown: u64,
-    /// How many claims there are of each time.
+    /// The number of claims on each time.
     claims: BTreeMap<u64, usize>,
 }
 
-/// A wall clock that was set back by more than this is followed, ms: keys would else live on until it has caught up.
+/// If the wall clock is set back by more than this (in ms), the timeline follows it: otherwise keys would
+/// live on until the clock has caught up.
 const FOLLOWED: u64 = 1000;
 
 impl Timeline {
-    /// Of `clock`.
+    /// A timeline on `clock`.
     pub fn new(clock: Clock) -> Self {
         Timeline { clock, state: Mutex::default(), holder: Arc::default() }
     }
@@ -122,15 +124,15 @@ impl Timeline {
         times.shown
     }
 
-    /// Keeps the time below `until` as long as the claim lives. None where that time has come: whoever relied on it being ahead must
-    /// look again.
+    /// Keeps the time below `until` while the claim lives. None if that time has already come: a caller that
+    /// relied on it must check again.
     pub fn claim(self: &Arc<Self>, until: u64) -> Option<Claim> {
-        // The wall clock too: claims that follow each other would else hold the time for ever.
+        // Checks the wall clock too: otherwise successive claims could hold the time forever.
         if until <= self.clock.now_ms() { None } else { self.claim_again(until) }
     }
 
-    /// As [`Timeline::claim`], for whoever holds a claim that keeps the time below `until`, and would wait for itself: it does not ask the
-    /// wall clock.
+    /// Like [`Timeline::claim`], for a caller whose own claim keeps the time below `until` and which would
+    /// otherwise wait for itself: does not check the wall clock.
     pub fn claim_again(self: &Arc<Self>, until: u64) -> Option<Claim> {
         let mut times = self.state.lock();
         (until > times.shown).then(|| self.keep_below(until, &mut times))
@@ -141,8 +143,9 @@ impl Timeline {
         Claim { timeline: self.clone(), until }
     }
 
-    /// Has the time stand still, for a transaction that found again and again that something had expired before it could commit. One at a
-    /// time, and each begins at the time of the clock: so it is never further behind than one transaction takes.
+    /// Stops the time, for a transaction that repeatedly found that something expired before it could commit.
+    /// Only one at a time, and each begins at the clock's time: so the timeline never lags by more than one
+    /// transaction takes.
     pub async fn hold(self: &Arc<Self>) -> Hold {
         let turn = self.holder.clone().lock_owned().await;
         let mut times = self.state.lock();
@@ -178,7 +181,8 @@ impl Drop for Claim {
 }
 
 thread_local! {
-    /// What a thread's generators are seeded from. The system is asked once a thread, because that costs as much as a short read.
+    /// Seeds a thread's generators. The system's generator is read once per thread, because that costs as
+    /// much as a short read.
     static ROOT: RefCell<fastrand::Rng> = RefCell::new(seeded_by_the_system());
 }
 
@@ -186,12 +190,13 @@ fn seeded_by_the_system() -> fastrand::Rng {
     let mut seed = [0; 8];
     match SystemRandom::new().fill(&mut seed) {
         Ok(()) => fastrand::Rng::with_seed(u64::from_le_bytes(seed)),
-        // By the clock and the thread: two machines may draw the same. Whoever must not asks for `Env::secret`.
+        // Seeded by the clock and the thread, so two machines may draw the same numbers. Code that must avoid
+        // that uses `Env::secret`.
         Err(_) => fastrand::Rng::new(),
     }
 }
 
-/// A seedable generator. Not for secrets.
+/// A seedable random number generator. Not for secrets.
 #[derive(Debug, Clone)]
 pub struct Rng(fastrand::Rng);
 
@@ -200,7 +205,7 @@ impl Rng {
     pub fn from_entropy() -> Self {
         Rng(ROOT.try_with(|root| root.borrow_mut().fork()).unwrap_or_else(|_| seeded_by_the_system()))
     }
-    /// Repeats itself: the same seed, the same numbers.
+    /// A repeatable generator: the same seed gives the same numbers.
     pub fn seeded(seed: u64) -> Self {
         Rng(fastrand::Rng::with_seed(seed))
     }
@@ -220,7 +225,7 @@ impl Rng {
     pub fn f64(&mut self) -> f64 {
         self.0.f64()
     }
-    /// A generator of its own, seeded from this one.
+    /// An independent generator, seeded from this one.
     pub fn fork(&mut self) -> Self {
         Rng(self.0.fork())
     }
@@ -253,7 +258,8 @@ impl Env {
         let timeline = Arc::new(Timeline::new(clock.clone()));
         Env { clock, timeline, seed: Some(Arc::new(AtomicU64::new(seed))) }
     }
-    /// Bytes that nobody can guess nor draw again, for passwords and names; a seeded environment repeats them. None where the system has none.
+    /// Bytes that cannot be guessed or drawn again, for passwords and names; a seeded environment repeats
+    /// them. None if the system's generator fails.
     pub fn secret(&self, bytes: usize) -> Option<Vec<u8>> {
         let mut secret = vec![0; bytes];
         match &self.seed {
@@ -265,7 +271,7 @@ impl Env {
         }
         Some(secret)
     }
-    /// A fresh generator.
+    /// A new generator.
     pub fn rng(&self) -> Rng {
         match &self.seed {
             None => Rng::from_entropy(),
@@ -274,23 +280,23 @@ impl Env {
     }
 }
 
-/// Computes something that takes milliseconds, in one piece. The other tasks of this worker thread go on on another thread, where the runtime has
-/// several.
+/// Runs a computation that takes milliseconds in one piece. On a runtime with several threads, the other
+/// tasks of this worker move to another thread.
 pub fn aside<T>(compute: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     let several = Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
     if several { tokio::task::block_in_place(compute) } else { compute() }
 }
 
-/// Parts of what is freed aside.
+/// The number of parts from which on freeing runs aside.
 const MANY: usize = 1000;
 
-/// Frees what has so many parts.
+/// Frees a value of this number of parts.
 pub fn free<T>(parts: usize, old: T) {
     if parts > MANY { aside(|| drop(old)) } else { drop(old) }
 }
 
-/// Waits until `is_true`, which is asked at once and whenever `changed` tells all who wait.
+/// Waits until `is_true`, which is checked at once and after each notification of `changed`.
 pub async fn until(changed: &Notify, is_true: impl Fn() -> bool) {
     loop {
         let mut change = pin!(changed.notified());
@@ -302,8 +308,8 @@ pub async fn until(changed: &Notify, is_true: impl Fn() -> bool) {
     }
 }
 
-/// Runs what may compute for long between two waits, each stretch of it [`aside`]. A stretch ends where `work` waits for something: other
-/// tasks do not ask it to pause.
+/// Runs a future that may compute for long between two waits; each such stretch runs [`aside`]. A stretch
+/// ends only when `work` waits for something: it does not yield to other tasks.
 pub async fn each_aside<F: Future>(work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|cx| aside(|| work.as_mut().poll(cx))).await
@@ -354,11 +360,12 @@ mod tests {
         assert_eq!(timeline.now(), 3999);
     }
 
-    /// Hazard: generators are seeded by the clock and the thread, so two machines that are started alike draw the same.
+    /// Hazard: generators are seeded by the clock and the thread, so two machines started alike draw the same
+    /// numbers.
     #[test]
     fn generators_are_seeded_by_the_system_alone() {
         let drawn = || {
-            // What the library seeds its own generators from.
+            // The source from which the library seeds its own generators.
             fastrand::seed(7);
             (Rng::from_entropy().u64(), Env::system().rng().u64(), std::thread::spawn(first).join().unwrap())
         };

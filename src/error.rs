@@ -1,40 +1,40 @@
-//! Errors as values with a decision inside: what happened, whether to retry, whose fault.
+//! Errors as values that carry a decision: what happened, whether to retry, whose fault it is.
 //!
-//! A [`StoreError`] keeps its identity from the engine up to the reply; it becomes text only in
-//! [`Error::into_reply`]. A [`ReplyError`] is an answer to the client: it never aborts a transaction.
+//! A [`StoreError`] keeps its identity from the engine to the reply; it becomes text only in
+//! [`Error::into_reply`]. A [`ReplyError`] is a reply to the client: it never aborts a transaction.
 
 use std::borrow::Cow;
 
-/// What a storage engine can answer instead of a result.
+/// An error of a storage engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Another transaction wrote what this one read. Run it again.
+    /// Another transaction wrote what this one read. Retry.
     #[error("conflict with another transaction")]
     Conflict,
-    /// The transaction is older than 5 s, or its read version is no longer held. Run it again.
+    /// The transaction is older than 5 s, or its read version is no longer available. Retry.
     #[error(
-        "transaction too old: the command takes longer than one may last, or the store is overloaded (limit 5 s)"
+        "transaction too old: the command takes longer than a transaction may last (limit 5 s), or the store is overloaded"
     )]
     TooOld,
     /// The transaction's writes and conflict ranges exceed 10 MB.
-    #[error("the command writes more than a transaction of the store can hold (limit 10 MB)")]
+    #[error("the command writes more than a transaction can hold (limit 10 MB)")]
     TooLarge,
-    /// A key longer than 9.9 kB (bytes given).
+    /// A key longer than 9.9 kB (its length).
     #[error("key of {0} bytes exceeds the store's limit of 9900")]
     KeyTooLarge(usize),
-    /// A value longer than 100 kB (bytes given).
+    /// A value longer than 100 kB (its length).
     #[error("value of {0} bytes exceeds the store's limit of 100000")]
     ValueTooLarge(usize),
-    /// A reply that is too long to be kept under a client's id (bytes given).
-    #[error("reply of {0} bytes is too long to be kept under an id (limit 8000000), so nothing was done")]
+    /// A reply too long to be kept under a client's id (its length).
+    #[error("reply of {0} bytes is too long to be kept under an id (limit 8000000): nothing was written")]
     ReplyTooLarge(usize),
-    /// The commit may or may not have happened.
+    /// The commit may or may not have been applied.
     #[error("commit result unknown")]
     Unknown,
-    /// The engine refuses writes after a failed write or sync; reads go on.
+    /// The engine refuses writes after a failed write or sync; reads still work.
     #[error("the store refuses writes: {0}")]
     ReadOnly(String),
-    /// The engine cannot be reached, or failed while reading.
+    /// The engine is unreachable, or a read failed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// Stored bytes do not decode.
@@ -43,7 +43,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// True where running the same transaction again can succeed and nothing was committed.
+    /// Whether running the same transaction again can succeed and nothing was committed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, StoreError::Conflict | StoreError::TooOld)
     }
@@ -66,7 +66,7 @@ impl ReplyError {
     pub const fn new(line: &'static str) -> Self {
         ReplyError(Cow::Borrowed(line))
     }
-    /// An error line with details; line breaks at its ends go, others become spaces, as Redis does.
+    /// An error line with details. As in Redis, line breaks at its ends are removed and others become spaces.
     pub fn of(line: impl Into<String>) -> Self {
         let mut line: String = line.into();
         if line.contains(['\r', '\n']) {
@@ -74,7 +74,7 @@ impl ReplyError {
         }
         ReplyError(Cow::Owned(line))
     }
-    /// The code: what stands before the first space.
+    /// The code: the text before the first space.
     pub fn code(&self) -> &str {
         self.0.split(' ').next().unwrap_or_default()
     }
@@ -83,7 +83,7 @@ impl ReplyError {
 /// `WRONGTYPE`: the key holds another type.
 pub const WRONGTYPE: ReplyError =
     ReplyError::new("WRONGTYPE Operation against a key holding the wrong kind of value");
-/// An option or its place is wrong.
+/// An option is wrong or misplaced.
 pub const SYNTAX: ReplyError = ReplyError::new("ERR syntax error");
 /// An argument or a stored value is not a signed 64-bit decimal integer.
 pub const NOT_INTEGER: ReplyError = ReplyError::new("ERR value is not an integer or out of range");
@@ -91,18 +91,19 @@ pub const NOT_INTEGER: ReplyError = ReplyError::new("ERR value is not an integer
 pub const NOT_FLOAT: ReplyError = ReplyError::new("ERR value is not a valid float");
 /// RENAME and friends on a missing key.
 pub const NO_SUCH_KEY: ReplyError = ReplyError::new("ERR no such key");
-/// A write to a key that the store cannot hold.
+/// The key is too long for the store.
 pub const KEY_TOO_LONG: ReplyError = ReplyError::new("ERR key is longer than 8192 bytes");
 
-/// What a command can fail with: the store's error (decides about the transaction) or a reply.
+/// An error of a command: the store's, which decides about the transaction, or a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// From the store: the attempt loop decides.
+    /// An error of the store: the attempt loop decides.
     Store(StoreError),
-    /// An answer to the client.
+    /// A reply to the client.
     Reply(ReplyError),
-    /// What is stored makes the call too much work for a lane, and it has written nothing yet: the executor runs it where nobody
-    /// queues behind it. Only where the call's context says that it runs in a lane.
+    /// The stored data makes the call too much work for a lane; it has not written anything yet. The executor
+    /// runs it where nothing queues behind it. Only returned if the call's context says that it runs in a
+    /// lane.
     TooHeavy,
 }
 
@@ -119,7 +120,7 @@ impl From<ReplyError> for Error {
 }
 
 impl Error {
-    /// The line a client reads. Called where retries are over.
+    /// The error line for the client. Called once no retry is left.
     pub fn into_reply(self) -> ReplyError {
         match self {
             Error::Reply(e) => e,
@@ -127,10 +128,10 @@ impl Error {
                 ReplyError::new("ERR internal error: a heavy command was not moved out of its lane")
             }
             Error::Store(StoreError::ReadOnly(why)) => ReplyError::of(format!(
-                "MISCONF Errors writing to the store: {why}. Writes are refused until the server can write again, which it tries by itself; reads go on."
+                "MISCONF Errors writing to the store: {why}. Writes are refused until the server can write again, which it retries on its own; reads still work."
             )),
             Error::Store(StoreError::Unknown) => ReplyError::new(
-                "ERR commit result unknown: the store did not answer, the write may or may not have happened",
+                "ERR commit result unknown: the store did not answer, so the write may or may not have happened",
             ),
             Error::Store(e) => ReplyError::of(format!("ERR {e}")),
         }

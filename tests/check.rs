@@ -561,7 +561,7 @@ fn the_exit_status_tells() {
         )
     };
     let (code, said) = run();
-    assert_eq!((code, said.contains("there is no store in")), (Some(2), true), "{said}");
+    assert_eq!((code, said.contains("holds no store")), (Some(2), true), "{said}");
     std::fs::create_dir(&dir).unwrap();
     let open = || {
         let options = tern::store::local::LocalOptions::new(tern::env::Clock::System);

@@ -43,7 +43,7 @@ fn a_wrong_line_is_refused_with_file_number_and_text() {
         ("protected-mode maybe", "argument must be 'yes' or 'no'"),
         ("appendfsync x", "argument(s) must be one of the following: everysec, always, no"),
         ("requirepass \"abc", "Unbalanced quotes in configuration line"),
-        ("appendonly no", "this server has no other value than 'yes'"),
+        ("appendonly no", "the only value that this server supports is 'yes'"),
     ] {
         let error = text(&format!("# first\n{line}\n")).unwrap_err();
         assert_eq!(error, format!("Reading test.conf, at line 2\n>>> '{line}'\n{why}"));
@@ -111,7 +111,7 @@ fn config_set_changes_all_or_none() {
     assert_eq!((config.get().timeout, config.get().tcp_keepalive), (5, 60));
 
     assert_eq!(set(&[("appendonly", "yes"), ("save", "")]), Ok(vec!["appendonly", "save"]));
-    assert_eq!(set(&[("save", "900 1")]), invalid("save", "this server has no other value than ''"));
+    assert_eq!(set(&[("save", "900 1")]), invalid("save", "the only value that this server supports is ''"));
 }
 
 #[test]

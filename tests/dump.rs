@@ -146,7 +146,7 @@ async fn refused() {
             "0",
             LIST,
             &[],
-            "ERR the payload holds a value of RDB type 18: this server has strings and sets only",
+            "ERR the payload holds a value of RDB type 18: this server supports only strings and sets",
         ),
     ] {
         assert_eq!(error(&restore(&mut rig, "k", ttl, payload, options).await), want, "{ttl} {options:?}");

@@ -248,7 +248,7 @@ fn nobody_is_summed_up_as_often_as_anybody() {
     assert!(User::accepts(Some(&known), &long));
     assert!(!User::accepts(Some(&known), &[&long[..], b"x"].concat()));
     let refused = known.apply(&[&right[..], b"x"].concat(), false).unwrap_err();
-    assert_eq!(refused.text(), "A password has at most 16384 bytes");
+    assert_eq!(refused.text(), "A password can have at most 16384 bytes");
 }
 
 #[test]
@@ -359,5 +359,5 @@ fn what_is_stored_is_nobody_elses_to_read() {
         assert_eq!(mode, if name == "." { 0o755 } else { 0o600 }, "{name}");
     }
     let log = std::fs::read_to_string(home.path().join("tern.log")).unwrap();
-    assert!(log.contains("other users may read the data directory"), "{log}");
+    assert!(log.contains("other users can read the data directory"), "{log}");
 }

@@ -94,7 +94,7 @@ fn names_are_one_word() {
     assert_eq!(c.run(&["CLIENT", "SETNAME", &long]).value, Value::Simple(b"OK".to_vec()));
     assert_eq!(
         string(&c.run(&["CLIENT", "SETNAME", &longer]).value),
-        "ERR Client names cannot be longer than 1024 bytes: this has 1025"
+        "ERR Client names cannot be longer than 1024 bytes: this one has 1025"
     );
     assert_eq!(string(&c.line("CLIENT GETNAME")), long, "the name before stays");
 }

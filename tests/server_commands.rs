@@ -212,8 +212,8 @@ fn a_changed_log_level_is_in_force_at_once() {
         assert!(c.drain().1);
         server.log()
     };
-    assert!(log_after("notice").contains("shutdown was asked for"));
-    assert!(!log_after("warning").contains("shutdown was asked for"));
+    assert!(log_after("notice").contains("shutdown requested"));
+    assert!(!log_after("warning").contains("shutdown requested"));
 }
 
 #[test]

@@ -381,7 +381,7 @@ fn names_of_clients_are_short() {
     let (longest, longer, long) = ("n".repeat(1024), "n".repeat(1025), "n".repeat(10 << 20));
     assert_eq!(c.run(&["CLIENT", "SETNAME", &longest]).value, ok());
     for name in [&longer, &long] {
-        let why = format!("cannot be longer than 1024 bytes: this has {}", name.len());
+        let why = format!("cannot be longer than 1024 bytes: this one has {}", name.len());
         let said = c.run(&["CLIENT", "SETNAME", name]).value;
         assert_eq!(said, error(&format!("ERR Client names {why}")));
         let said = c.run(&["HELLO", "2", "SETNAME", name]).value;

@@ -1,5 +1,5 @@
-//! `tern check [file.conf] [--store <store>] [--dir <path>] [--directive value ...]`: the command line around `lifecycle::check`.
-//! Progress on stderr, the report on stdout, the exit status says which of three.
+//! `tern check [file.conf] [--store <store>] [--dir <path>] [--directive value ...]`: the command line of
+//! `lifecycle::check`. Progress goes to stderr, the report to stdout; the exit status gives the result.
 
 use super::open::{Away, open_store};
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,12 +11,12 @@ use tern::env::Env;
 use tern::lifecycle::check::{Report, check};
 use tern::store::local::Local;
 
-/// Between two lines of progress.
+/// Interval between progress lines.
 const EVERY: Duration = Duration::from_secs(1);
 const DAMAGED: u8 = 1;
 const UNREADABLE: u8 = 2;
 
-/// Runs with the arguments behind `check`.
+/// Runs with the arguments after `check`.
 pub fn start(args: &[String]) -> ExitCode {
     let result = run(args);
     #[cfg(feature = "fdb")]
@@ -47,7 +47,7 @@ async fn read(settings: Settings) -> Result<Report> {
     if let Some(dir) = dir
         && !Local::exists(Path::new(dir))
     {
-        bail!("there is no store in {dir}");
+        bail!("{dir} holds no store");
     }
     let env = Env::system();
     let settings = Settings { appendfsync: AppendFsync::No, ..settings };

@@ -1,5 +1,5 @@
-//! `tern copy --from <store> --to <store> [--directive value ...]`: the command line around `keyspace::cluster::transfer`. Progress on stderr, the result on
-//! stdout, the exit status says whether the target is whole.
+//! `tern copy --from <store> --to <store> [--directive value ...]`: the command line of `keyspace::cluster::transfer`.
+//! Progress goes to stderr, the result to stdout; the exit status says whether the target is complete.
 
 use super::open::{Away, open_store};
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,17 +11,17 @@ use tern::keyspace::cluster::transfer::{Stage, Tally, copy};
 use tern::store::Store;
 use tern::store::local::Local;
 
-/// Between two lines of progress.
+/// Interval between progress lines.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Runs with the arguments behind `copy`.
+/// Runs with the arguments after `copy`.
 pub fn start(args: &[String]) -> Result<()> {
     let (from, to, settings) = arguments(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("cannot start the worker threads")?.block_on(run(&from, &to, &settings))
 }
 
-/// Both stores, and the settings with which they are opened.
+/// Both stores, and the settings to open them with.
 fn arguments(args: &[String]) -> Result<(String, String, Settings)> {
     let (mut from, mut to, mut rest) = (None, None, Vec::new());
     let mut words = args.iter().cloned();
@@ -34,7 +34,7 @@ fn arguments(args: &[String]) -> Result<(String, String, Settings)> {
     }
     let (Some(from), Some(to)) = (from, to) else { bail!("copy needs --from <store> and --to <store>") };
     if from == to {
-        bail!("--from and --to name one store");
+        bail!("--from and --to name the same store");
     }
     let (settings, _) = from_args(&rest).context("bad configuration")?;
     Ok((from, to, settings))
@@ -44,7 +44,7 @@ async fn run(from: &str, to: &str, settings: &Settings) -> Result<()> {
     if let Some(dir) = from.strip_prefix("local:")
         && !Local::exists(Path::new(dir))
     {
-        bail!("there is no store in {dir}");
+        bail!("{dir} holds no store");
     }
     let env = Env::system();
     let source = open(from, settings, &env).await.context("the source")?;
@@ -54,13 +54,13 @@ async fn run(from: &str, to: &str, settings: &Settings) -> Result<()> {
     let closed = target.close().await;
     source.close().await.context("the source did not close cleanly")?;
     let copied = result.map_err(|e| anyhow!(e))?;
-    closed.context("the target did not close cleanly, copy anew")?;
-    println!("copied {copied}: equal on both sides");
+    closed.context("the target did not close cleanly: run the copy again")?;
+    println!("copied {copied}: source and target are equal");
     Ok(())
 }
 
 async fn open(name: &str, settings: &Settings, env: &Env) -> Result<Store> {
-    // Synced once, when it is closed.
+    // Synced once, when the store is closed.
     let settings = Settings { store: name.to_owned(), appendfsync: AppendFsync::No, ..settings.clone() };
     Ok(open_store(&settings, env, Away::Fail).await?.0)
 }
@@ -79,8 +79,8 @@ impl Progress {
         self.last = now;
         let what = match stage {
             Stage::Copying => "copied",
-            Stage::ReadingSource => "read again from the source",
-            Stage::ReadingTarget => "read from the target",
+            Stage::ReadingSource => "read back from the source",
+            Stage::ReadingTarget => "read back from the target",
         };
         eprintln!("{what}: {} rows, {:.1} MB", done.rows, done.bytes as f64 / 1e6);
     }

@@ -1,17 +1,18 @@
-//! Open files: the limit is raised as far as this process may, and clients never get the last ones.
+//! Open files: raises the limit as far as this process may, and reserves descriptors that clients never get.
 //!
-//! Why: the usual soft limit is 1024, and 10 000 clients may connect. Without descriptors the store cannot open its tables, and
-//! accepting fails in a loop; so what goes beyond the limit is refused like a client beyond `maxclients`.
+//! Why: the usual soft limit is 1024, and 10 000 clients may connect. Without descriptors the store cannot
+//! open its tables, and accepting fails in a loop; so a client beyond the limit is refused like one beyond
+//! `maxclients`.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors for all but clients: the store's tables (at most 512), its log, sockets that listen, a cluster's connections, and those
-/// of `metrics-port`, which has a cap of its own.
+/// Descriptors for everything except clients: the store's tables (at most 512), its log, listening sockets, a
+/// cluster's connections, and those of `metrics-port`, which has a limit of its own.
 const RESERVED: u64 = 640;
-/// Clients that are let in however low the limit is.
+/// The number of clients that are admitted however low the limit is.
 const FEWEST: u64 = 32;
 
-/// Raises the limit for `maxclients` and returns how many clients fit below it.
+/// Raises the limit for `maxclients`, and returns the number of clients that fit below it.
 pub fn room_for(maxclients: u32) -> usize {
     let wanted = u64::from(maxclients) + RESERVED;
     let limit = getrlimit(Resource::Nofile);

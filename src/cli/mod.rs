@@ -1,4 +1,4 @@
-//! The command line: a file a subcommand, and [`serve`] where there is none.
+//! The command line: one file per subcommand, and [`serve`] without one.
 
 mod check;
 mod copy;
@@ -20,21 +20,21 @@ Usage: tern [file.conf] [--directive value ...]
        tern ping [file.conf] [--port n]
        tern --version | --help
 
-A Redis server whose data lives in an ordered transactional key-value store.
-Directives have redis.conf's names and syntax; arguments win over the file:
+A Redis server that keeps its data in an ordered transactional key-value store.
+Directives have the names and syntax of redis.conf; arguments override the file:
 
        tern --port 7000 --dir /var/lib/tern
        tern /etc/tern.conf --loglevel verbose
        tern --store local:/fast/disk --appendfsync everysec
 
 copy moves a whole store to another engine or place: it refuses a source that is in use and a target that is not
-empty, and compares both sides at the end. Broken off, it is started again to go on. A store is written as for --store.
-check reads a whole store and verifies that all of its rows fit together: exit status 0 sound, 1 damaged, 2 it could
-not be read. An embedded store must not be in use; a cluster may be.
-ping asks the server of this configuration whether it answers: exit status 0 if so.
+empty, and compares both at the end. If interrupted, run it again: it resumes. A store is named as for --store.
+check reads a whole store and verifies that its rows are consistent. The exit status is 0 if the store is sound, 1 if
+it is damaged and 2 if it could not be read. A local store must not be in use; a cluster may be.
+ping checks that the server with this configuration answers: the exit status is 0 if it does.
 ";
 
-/// Runs the command line: the arguments without the program's name.
+/// Runs the command line; `args` excludes the program's name.
 pub fn run(args: &[String]) -> ExitCode {
     directory::keep_files_private();
     match args.first().map(String::as_str) {

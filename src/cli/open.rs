@@ -9,23 +9,23 @@ use tern::env::Env;
 use tern::store::Store;
 use tern::store::local::{Local, LocalOptions};
 
-/// What is done where a cluster does not answer.
+/// What to do if a cluster does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Away {
-    /// It is waited for.
+    /// Wait for it.
     Wait,
-    /// It is an error.
+    /// Fail.
     Fail,
 }
 
-/// Opens what `store` names: `local` in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>`.
+/// Opens the store that `store` names: `local` in `dir`, `local:<path>` elsewhere, `fdb:<cluster file>`.
 pub async fn open_store(settings: &Settings, env: &Env, away: Away) -> Result<(Store, PathBuf)> {
     match settings.store.split_once(':') {
         None if settings.store == "local" => open_local(settings, env, Path::new(&settings.dir)).await,
         Some(("local", path)) if !path.is_empty() => open_local(settings, env, Path::new(path)).await,
         Some(("fdb", file)) if !file.is_empty() => open_fdb(settings, env, Path::new(file), away).await,
         _ => {
-            bail!("unknown store '{}': there are local, local:<path> and fdb:<cluster file>", settings.store)
+            bail!("unknown store '{}': use local, local:<path> or fdb:<cluster file>", settings.store)
         }
     }
 }
@@ -59,7 +59,7 @@ async fn open_fdb(settings: &Settings, env: &Env, file: &Path, away: Away) -> Re
 
 #[cfg(not(feature = "fdb"))]
 async fn open_fdb(_: &Settings, _: &Env, _: &Path, _: Away) -> Result<(Store, PathBuf)> {
-    bail!("this build is without FoundationDB: build it with --features fdb")
+    bail!("this build does not include FoundationDB: build with --features fdb")
 }
 
 async fn open_local(settings: &Settings, env: &Env, path: &Path) -> Result<(Store, PathBuf)> {

@@ -1,5 +1,5 @@
-//! `tern ping [file.conf] [--directive value ...]`: whether the server of that configuration answers. For health checks,
-//! which then need no client in the image.
+//! `tern ping [file.conf] [--directive value ...]`: checks whether the server with that configuration
+//! answers. For health checks, which then need no client in the image.
 
 use anyhow::{Context, Result, bail};
 use std::io::{Read, Write};
@@ -7,10 +7,10 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use tern::config::from_args;
 
-/// For connecting, and for the answer.
+/// The time limit for connecting, and for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs with the arguments behind `ping`.
+/// Runs with the arguments after `ping`.
 pub fn start(args: &[String]) -> Result<()> {
     let (settings, _) = from_args(args).context("bad configuration")?;
     let word = settings.bind.first().map_or("127.0.0.1", String::as_str);
@@ -27,7 +27,8 @@ pub fn start(args: &[String]) -> Result<()> {
         false => ask(stream),
     });
     let answer = answer.with_context(|| format!("no answer from {place}"))?;
-    // Where a password is set, being asked for it is a sign of life; so is being asked for another certificate.
+    // With a password set, a request to authenticate is a sign of life; so is a request for another
+    // certificate.
     if !["+PONG", "-NOAUTH", "alert"].iter().any(|sign| answer.starts_with(sign)) {
         bail!("{place} answers {}", answer.trim_end());
     }

@@ -1,4 +1,4 @@
-//! `tern [file.conf] [--directive value ...]`: the server, from its configuration to the last client.
+//! `tern [file.conf] [--directive value ...]`: runs the server, from its configuration to the last client.
 
 use super::open::{Away, open_store};
 use super::{descriptors, version, waiting};
@@ -16,12 +16,12 @@ use tern::server::Server;
 use tern::telemetry::{http, log};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Pause between two samples for the rates in INFO.
+/// Interval between samples for the rates in INFO.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// Of a thread that large work was done beside. An idle one keeps what it has allocated, also what others have freed since: with tokio's
-/// ten seconds that came to a gigabyte.
+/// Keep-alive of blocking threads, which do large work. An idle thread retains memory that it allocated, even
+/// after others have freed it: with tokio's ten seconds this amounted to a gigabyte.
 const KEEP_ALIVE: Duration = Duration::from_millis(200);
-/// How long the goodbye to the other servers may take.
+/// How long deregistering from the store may take.
 const LEAVE: Duration = Duration::from_secs(2);
 
 /// Runs a server until it is stopped.
@@ -32,13 +32,14 @@ pub fn start(args: &[String]) -> Result<()> {
     runtime.thread_keep_alive(KEEP_ALIVE);
     let runtime = runtime.enable_all().build().context("cannot start the worker threads")?;
     let result = runtime.block_on(run(settings, file));
-    // What still hangs in a blocking call must not keep the process.
+    // A blocking call that hangs must not keep the process alive.
     runtime.shutdown_background();
     result
 }
 
-/// For `io-threads`. By itself one core is left to what else works for the clients: the committer and RocksDB's threads, or
-/// FoundationDB's network thread. A worker too many costs more than it brings, for each wakes the others.
+/// The number of worker threads for `io-threads`. The default leaves one core to other work for the clients:
+/// the committer and RocksDB's threads, or FoundationDB's network thread. One worker too many costs more than
+/// it helps, because workers wake each other.
 fn worker_threads(wanted: usize) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     if wanted > 0 { wanted } else { cores().saturating_sub(1).max(1) }
@@ -67,7 +68,7 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     drop(executor);
     if tokio::time::timeout(LEAVE, server.space.instances.leave()).await.is_err() {
         tracing::warn!(
-            "the store does not answer: other servers will notice by themselves that this one has gone"
+            "the store does not answer: other servers will find out on their own that this one has stopped"
         );
     }
     store.close().await.context("the store did not close cleanly")?;
@@ -75,7 +76,7 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Opens the store, and reads what a server must know of it. Waits for a cluster that does not answer.
+/// Opens the store, and reads from it what a server must know. Waits for a cluster that does not answer.
 async fn open_server(settings: Settings, file: Option<PathBuf>, env: &Env) -> Result<(Server, PathBuf)> {
     let (store, place) = open_store(&settings, env, Away::Wait).await?;
     let open = async || {
@@ -91,7 +92,7 @@ async fn open_server(settings: Settings, file: Option<PathBuf>, env: &Env) -> Re
     Ok((server, place))
 }
 
-/// Serves the metrics where they are wanted, and samples what INFO shows as rates.
+/// Serves the metrics if configured, and samples the rates that INFO shows.
 async fn observe(server: &Arc<Server>) -> Result<()> {
     let settings = Settings::clone(&server.config.get());
     if settings.metrics_port != 0 {
@@ -115,7 +116,7 @@ async fn observe(server: &Arc<Server>) -> Result<()> {
     Ok(())
 }
 
-/// The first SIGTERM or SIGINT asks for a graceful stop, the second ends the process.
+/// The first SIGTERM or SIGINT requests a graceful stop, the second ends the process.
 fn stop_on_signals(server: &Arc<Server>) -> Result<()> {
     let mut term = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut int = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

@@ -1,16 +1,16 @@
-//! A cluster may start after its servers do, or be away for a while: a server waits for it.
+//! Waits for a cluster, which may start after its servers or be unavailable for a while.
 
 use std::path::Path;
 use std::time::Duration;
 use tern::env::Clock;
 use tern::error::{Error, StoreError};
 
-/// Between two tries.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Between two lines in the log.
+/// Interval between log lines.
 const REMIND: Duration = Duration::from_secs(60);
 
-/// Tries until what serves the data at `place` answers, whatever it says.
+/// Retries until the store at `place` answers, with whatever result.
 pub async fn until_it_answers<T, E: Clone + Into<Error>>(
     clock: &Clock,
     place: &Path,

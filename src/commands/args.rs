@@ -1,6 +1,7 @@
 //! A cursor over a command's arguments.
 //!
-//! The row's arity has been checked before a handler runs, so a missing argument here is a syntax error of an option.
+//! The row's arity has been checked before a handler runs, so a missing argument here is a syntax error of an
+//! option.
 
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, SYNTAX};
 use crate::spec::words::{MAX_QUOTED, parse_i64, quoted_up_to};
@@ -9,7 +10,7 @@ use bytes::Bytes;
 /// The arguments after the command's name (after the subcommand's, for a container).
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'a> {
-    /// With the names in front.
+    /// All arguments, names included.
     argv: &'a [Bytes],
     rest: &'a [Bytes],
 }
@@ -22,11 +23,12 @@ impl<'a> Args<'a> {
     pub fn new(rest: &'a [Bytes]) -> Self {
         Args { argv: rest, rest }
     }
-    /// A cursor behind the first `names` of `argv`.
+    /// A cursor after the first `names` of `argv`.
     pub fn behind(names: usize, argv: &'a [Bytes]) -> Self {
         Args { argv, rest: argv.get(names..).unwrap_or_default() }
     }
-    /// The error of a container's subcommand that has no form with these arguments: with its name as the client wrote it.
+    /// The error for a container's subcommand that has no form with these arguments; shows its name as the
+    /// client wrote it.
     pub fn no_such_form(&self) -> ReplyError {
         let [container, sub, ..] = self.argv else { return SYNTAX };
         let (container, sub) =
@@ -35,7 +37,7 @@ impl<'a> Args<'a> {
             "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP."
         ))
     }
-    /// How many are left.
+    /// The number of arguments left.
     pub fn len(&self) -> usize {
         self.rest.len()
     }
@@ -43,28 +45,28 @@ impl<'a> Args<'a> {
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
-    /// All that are left, without moving.
+    /// All arguments left, without advancing.
     pub fn rest(&self) -> &'a [Bytes] {
         self.rest
     }
-    /// The next one, without moving.
+    /// The next argument, without advancing.
     pub fn peek(&self) -> Option<&'a Bytes> {
         self.rest.first()
     }
-    /// The next one, or a syntax error.
+    /// The next argument, or a syntax error.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> ArgResult<&'a Bytes> {
         let (first, rest) = self.rest.split_first().ok_or(SYNTAX)?;
         self.rest = rest;
         Ok(first)
     }
-    /// The next `n`, or a syntax error.
+    /// The next `n` arguments, or a syntax error.
     pub fn take(&mut self, n: usize) -> ArgResult<&'a [Bytes]> {
         let (head, rest) = self.rest.split_at_checked(n).ok_or(SYNTAX)?;
         self.rest = rest;
         Ok(head)
     }
-    /// Moves past the next one if it is `word` (upper case given, any case matched).
+    /// Skips the next argument if it is `word` (given in upper case, matched in any case).
     pub fn keyword(&mut self, word: &str) -> bool {
         match self.rest.split_first() {
             Some((first, rest)) if first.eq_ignore_ascii_case(word.as_bytes()) => {
@@ -74,11 +76,11 @@ impl<'a> Args<'a> {
             _ => false,
         }
     }
-    /// The next one as a signed 64-bit decimal integer, strictly as Redis' `string2ll`.
+    /// The next argument as a signed 64-bit decimal integer, as strict as Redis' `string2ll`.
     pub fn int(&mut self) -> ArgResult<i64> {
         parse_i64(self.next()?).ok_or(NOT_INTEGER)
     }
-    /// The next one as a float.
+    /// The next argument as a float.
     pub fn float(&mut self) -> ArgResult<f64> {
         let raw = std::str::from_utf8(self.next()?).map_err(|_| NOT_FLOAT)?;
         raw.parse::<f64>().ok().filter(|f| !f.is_nan()).ok_or(NOT_FLOAT)

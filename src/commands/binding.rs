@@ -1,4 +1,4 @@
-//! What runs a command: its row, which is data ([`crate::spec`]), and the function behind it.
+//! Binds a command's row, which is data ([`crate::spec`]), to the function that runs it.
 
 use crate::commands::args::Args;
 use crate::commands::cx::Cx;
@@ -9,12 +9,12 @@ use crate::spec::{Form, Row};
 use std::future::Future;
 use std::pin::Pin;
 
-/// A handler's future: one box a command, none a read.
+/// A handler's future: one box per command, none per read.
 pub type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>;
 /// A handler.
 pub type Handler = for<'a> fn(&'a mut Cx<'_>, Args<'a>) -> CommandFuture<'a>;
 
-/// Makes an `async fn(&mut Cx<'_>, Args<'_>) -> Result<Reply>` a [`Run::Handler`].
+/// Turns an `async fn(&mut Cx<'_>, Args<'_>) -> Result<Reply>` into a [`Run::Handler`].
 #[macro_export]
 macro_rules! handler {
     ($f:path) => {{
@@ -28,7 +28,7 @@ macro_rules! handler {
     }};
 }
 
-/// Commands that the session runs itself, because they decide about what follows them.
+/// Commands that the session runs itself, because they affect the commands after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionOp {
     /// MULTI.
@@ -66,16 +66,16 @@ pub enum Run {
     Handler(Handler),
     /// The session.
     Session(SessionOp),
-    /// Refused by design, with this error line.
+    /// Refused by design, with this error.
     Refuse(&'static str),
-    /// Only its subcommands run, or the command line behind it.
+    /// It does not run itself; its subcommands do, or the command line behind it.
     Nothing,
 }
 
-/// A row, and what runs it.
+/// A row and what runs it.
 #[derive(Clone, Copy)]
 pub struct Command {
-    /// What is known of it.
+    /// The row.
     pub row: Row,
     /// What runs it.
     pub run: Run,
@@ -84,15 +84,15 @@ pub struct Command {
 }
 
 impl Command {
-    /// Without subcommands.
+    /// A command without subcommands.
     pub const fn new(row: Row, run: Run) -> Command {
         Command { row, run, subs: &[] }
     }
-    /// Only these subcommands run.
+    /// A container: only its subcommands run.
     pub const fn container(row: Row, subs: &'static [Command]) -> Command {
         Command { row: row.form(Form::Container), run: Run::Nothing, subs }
     }
-    /// With subcommands, where it runs without one too.
+    /// A command that has subcommands and also runs without one.
     pub const fn with(self, subs: &'static [Command]) -> Command {
         Command { subs, ..self }
     }

@@ -1,4 +1,4 @@
-//! Strings as replies: short ones are read by their command, long ones while they are sent.
+//! Strings as replies: a command reads short ones itself; long ones are read while they are sent.
 
 use crate::commands::cx::Cx;
 use crate::error::{Result, StoreError};
@@ -20,7 +20,7 @@ impl Cx<'_> {
         }
     }
 
-    /// The bytes `start..end` of `value`, which `slot` holds.
+    /// The bytes `start..end` of `value`, the value of `slot`.
     pub(super) async fn bulk_range(
         &self,
         s: &Scope<'_>,
@@ -34,7 +34,7 @@ impl Cx<'_> {
         })
     }
 
-    /// What DUMP makes of `value`, which `slot` holds.
+    /// DUMP's reply for `value`, the value of `slot`.
     pub(super) async fn dumped(&self, s: &Scope<'_>, slot: &Slot, value: &Str) -> Result<Reply> {
         Ok(match self.long(s, slot, value, (0, string::len(value))).await? {
             Some(long) => Reply::Dumped(Payload::new(long)),
@@ -42,7 +42,7 @@ impl Cx<'_> {
         })
     }
 
-    /// None where it is to be read now. What is kept under a client's id has to fit there.
+    /// None if it must be read now: a reply kept under a client's id has to fit there.
     async fn long(
         &self,
         s: &Scope<'_>,

@@ -1,8 +1,8 @@
-//! What a command gets: a transaction, the client's state, the server.
+//! The context of a command: a transaction, the client's state, the server.
 //!
-//! A handler is a pure function of (arguments, transaction, client state, now, rng): it may run again after a
-//! conflict, on a fresh copy of the client's state. So it changes nothing outside `tx` and `client`, except through
-//! `server`, and there only what may happen twice.
+//! A handler is a pure function of (arguments, transaction, client state, now, rng): after a conflict it may
+//! run again, on a fresh copy of the client's state. So it changes nothing outside `tx` and `client`, except
+//! through `server`, and there only what may safely happen twice.
 
 use crate::config::Events;
 use crate::env::Rng;
@@ -21,39 +21,41 @@ use crate::types::staged::Staged;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Stored bytes that a call in a lane may work through: about a millisecond.
+/// Stored bytes that a call in a lane may process: about a millisecond of work.
 const MAX_LIGHT: u64 = 1 << 20;
 
-/// One command's world.
+/// The context of one command.
 pub struct Cx<'a> {
-    /// The transaction. Read-only units have one that is never committed.
+    /// The transaction. The transaction of a read-only unit is never committed.
     pub tx: &'a Tx,
-    /// The prefixes of all databases, as `tx` sees them (FLUSHDB and SWAPDB change this copy too).
+    /// The prefixes of all databases as `tx` sees them (FLUSHDB and SWAPDB change this copy too).
     pub catalog: Arc<Catalog>,
-    /// The client's state, this attempt's copy.
+    /// This attempt's copy of the client's state.
     pub client: &'a mut ClientState,
-    /// What all share.
+    /// The state that all connections share.
     pub server: &'a Server,
     /// Milliseconds since the Unix epoch, the same for all commands of an attempt.
     pub now: u64,
-    /// What this attempt takes for alive.
+    /// What this attempt has seen alive.
     pub lives: &'a Lives,
-    /// This attempt's generator.
+    /// This attempt's random number generator.
     pub rng: &'a mut Rng,
-    /// What was prepared for this command because it exceeds a transaction (`exec::staging`). Where an attempt ends with a
-    /// conflict, it may have become stale.
+    /// What was prepared for this command because it exceeds a transaction (`exec::staging`). After an
+    /// attempt ends with a conflict it may be stale.
     pub staged: &'a [Staged],
-    /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not where it is kept under a client's id.
+    /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not if it is kept
+    /// under a client's id.
     pub may_stream: bool,
-    /// Set by a command whose row says that it acts on the server, where it has only read the data: its answer is of this attempt.
+    /// Set by a command whose row says that it acts on the server, if it only read data: its reply belongs to
+    /// this attempt.
     pub only_read: bool,
     /// Whether other clients' units queue behind this one: see [`Cx::light`].
     pub in_lane: bool,
     /// Keys that this attempt looked up.
     pub lookups: &'a LookupTally,
-    /// What this attempt has read and may answer again.
+    /// Values that this attempt has read and may return again.
     pub memo: &'a Memo,
-    /// What this attempt tells.
+    /// The messages that this attempt publishes.
     pub outbox: &'a Outbox,
 }
 
@@ -68,18 +70,18 @@ impl Cx<'_> {
         let (tx, now, space, outbox) = (self.tx, self.now, &self.server.space, Some(self.outbox));
         Ok(Scope { tx, db: db_prefix, number: db, now, round, space, outbox, life: self.lives.life() })
     }
-    /// Opens a key for a command that reads it, and counts it: Redis' `lookupKeyRead`. A command that only writes opens
-    /// it without counting.
+    /// Opens a key for a command that reads it, and counts the lookup: Redis' `lookupKeyRead`. A command that
+    /// only writes opens the key without counting.
     pub async fn look_up(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         Ok(self.counted(s, object::open(s, key, Read::Serializable).await?))
     }
-    /// As [`Cx::look_up`], for OBJECT: nobody is told where there is no key.
+    /// Like [`Cx::look_up`], for OBJECT: a missing key publishes no event.
     pub async fn look_at(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         let slot = object::open(s, key, Read::Serializable).await?;
         self.lookups.count(slot.exists());
         Ok(slot)
     }
-    /// As [`Cx::look_up`], for a command whose answer is about members of a set: see [`object::open_members`].
+    /// Like [`Cx::look_up`], for a command that returns members of a set: see [`object::open_members`].
     pub async fn look_up_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         Ok(self.counted(s, self.memo.open_members(s, key).await?))
     }
@@ -90,8 +92,8 @@ impl Cx<'_> {
         }
         slot
     }
-    /// To be called before the first write by whatever works through `bytes` stored bytes: [`Error::TooHeavy`] where that would keep
-    /// others waiting.
+    /// Call this before the first write of work on `bytes` stored bytes. [`Error::TooHeavy`] if the work
+    /// would keep other units waiting.
     pub fn light(&self, bytes: u64) -> Result<()> {
         if self.in_lane && bytes > MAX_LIGHT { Err(Error::TooHeavy) } else { Ok(()) }
     }
@@ -99,12 +101,12 @@ impl Cx<'_> {
     pub fn prefix(&self, db: u8) -> Result<Prefix> {
         Ok(self.place(db)?.prefix)
     }
-    /// Where database `db` is.
+    /// The place of database `db`.
     pub fn place(&self, db: u8) -> Result<Place> {
         match self.catalog.place(db) {
             Some(place) => Ok(place),
             None if self.catalog.places.is_empty() => {
-                Err(StoreError::Unavailable("nobody knows its databases".into()).into())
+                Err(StoreError::Unavailable("the database catalog has not been read yet".into()).into())
             }
             None => Err(ReplyError::new("ERR DB index is out of range").into()),
         }

@@ -1,19 +1,21 @@
-//! The numbers of INCRBYFLOAT: C's `long double` on x86-64 (80 bits), read and printed as Redis does it, to the byte.
+//! The numbers of INCRBYFLOAT: C's `long double` on x86-64 (80 bits), parsed and printed exactly as Redis
+//! does.
 //!
-//! Redis reads with `strtold`, adds with the x87 unit and prints `%.17Lf` without trailing zeros. Reading and adding are
-//! `rustc_apfloat`'s (correctly rounded, as glibc's); printing is exact integer arithmetic, rounded half to even.
-//! Limits that the sources name: input below 5 KiB, no leading space, no NaN, no underflow to zero.
+//! Redis parses with `strtold`, adds with the x87 unit and prints `%.17Lf` without trailing zeros. Parsing
+//! and adding are `rustc_apfloat`'s (correctly rounded, as glibc's); printing is exact integer arithmetic,
+//! rounded half to even. Limits that Redis' sources set: input below 5 KiB, no leading space, no NaN, no
+//! underflow to zero.
 
 use num_bigint::BigUint;
 use rustc_apfloat::ieee::{Double, X87DoubleExtended};
 use rustc_apfloat::{Float, Round};
 
-/// Longest input: Redis copies into a buffer of 5 KiB.
+/// The longest input: Redis copies it into a buffer of 5 KiB.
 const MAX_INPUT: usize = 5 * 1024 - 1;
-/// Digits behind the point.
+/// Digits after the decimal point.
 const DIGITS: usize = 17;
 
-/// An 80-bit number, perhaps infinite, never NaN.
+/// An 80-bit number, possibly infinite, never NaN.
 #[derive(Debug, Clone, Copy)]
 pub struct LongDouble(X87DoubleExtended);
 
@@ -37,14 +39,14 @@ pub fn parse(raw: &[u8]) -> Option<LongDouble> {
     Some(LongDouble(if negative { -number } else { number }))
 }
 
-/// What C's `strtod` makes of a hexadecimal number's text, whose sign and `0x` have been read.
+/// The result of C's `strtod` for a hexadecimal number, after its sign and `0x`.
 pub fn parse_hex_double(raw: &[u8]) -> Option<f64> {
     let number: Double = parse_hex(raw)?;
     u64::try_from(number.to_bits()).ok().map(f64::from_bits)
 }
 
-/// Splits `mantissa[e|p exponent]`; None where the mantissa has no digit, two points or foreign bytes, or the exponent
-/// has no digit.
+/// Splits `mantissa[e|p exponent]`; None if the mantissa has no digit, two points or other bytes, or the
+/// exponent has no digit.
 fn scan(raw: &[u8], digit: fn(&u8) -> bool, mark: u8) -> Option<(&str, Option<&str>)> {
     let text = std::str::from_utf8(raw).ok()?;
     let (mantissa, exponent) = match text.find([mark as char, mark.to_ascii_uppercase() as char]) {
@@ -66,13 +68,13 @@ fn parse_decimal(raw: &[u8]) -> Option<X87DoubleExtended> {
     rounded(&format!("{mantissa}e{}", bounded(exponent)), mantissa)
 }
 
-/// What follows `0x`.
+/// Parses the text after `0x`.
 fn parse_hex<F: Float>(raw: &[u8]) -> Option<F> {
     let (mantissa, exponent) = scan(raw, u8::is_ascii_hexdigit, b'p')?;
     rounded(&format!("0x{mantissa}p{}", bounded(exponent)), mantissa)
 }
 
-/// The exponent, cut to a size that no input of [`MAX_INPUT`] digits can bring back into range.
+/// The exponent, limited to a size that no input of [`MAX_INPUT`] digits can bring back into range.
 fn bounded(exponent: Option<&str>) -> i64 {
     let Some(text) = exponent else { return 0 };
     let (sign, digits) = match text.strip_prefix('-') {
@@ -83,7 +85,7 @@ fn bounded(exponent: Option<&str>) -> i64 {
     sign * if digits.len() > 6 { 999_999 } else { digits.parse().unwrap_or(0) }
 }
 
-/// Reads, and refuses what `strtold` calls out of range: overflow, and underflow to zero.
+/// Parses, and rejects what `strtold` reports as out of range: overflow, and underflow to zero.
 fn rounded<F: Float>(text: &str, mantissa: &str) -> Option<F> {
     let zero = mantissa.bytes().all(|b| matches!(b, b'0' | b'.'));
     if zero {
@@ -117,23 +119,23 @@ impl LongDouble {
         LongDouble::highest().negated()
     }
 
-    /// True for a number that is not infinite.
+    /// True if the number is not infinite.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()
     }
 
-    /// The number with the other sign.
+    /// The number with its sign inverted.
     pub fn negated(self) -> LongDouble {
         LongDouble(-self.0)
     }
 
-    /// The sum; None where it is infinite or no number.
+    /// The sum; None if it is infinite or not a number.
     pub fn plus(self, other: LongDouble) -> Option<LongDouble> {
         let sum = (self.0 + other.0).value;
         sum.is_finite().then_some(LongDouble(sum))
     }
 
-    /// `%.17Lf` without trailing zeros and point; minus zero is `0`. For finite numbers.
+    /// `%.17Lf` without trailing zeros or point; minus zero is `0`. For finite numbers.
     pub fn to_fixed(self) -> String {
         let bits = self.0.to_bits();
         let mantissa = BigUint::from(bits as u64);

@@ -1,4 +1,5 @@
-//! What of a call may exceed a transaction: for exec, which prepares it before the call runs (`types::staged`).
+//! Which part of a call may exceed a transaction: for exec, which prepares it before the call runs
+//! (`types::staged`).
 
 use crate::commands::bitmap;
 use crate::commands::generic::moves;
@@ -9,27 +10,27 @@ use crate::types::set::algebra::Op;
 use crate::types::string::combine::BitOp;
 use bytes::Bytes;
 
-/// Members that are drawn, or keys that are listed, in about a millisecond.
+/// Members drawn, or keys listed, in about a millisecond.
 const MANY: u64 = 1000;
 
-/// What a call leaves under a key, and what that is made of.
+/// The value that a call leaves under a key, and its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// These sets, combined.
+    /// These sets, combined by a set operation.
     Combined(Op, &'a [Bytes]),
-    /// These strings, combined.
+    /// These strings, combined by a bit operation.
     Bits(BitOp, &'a [Bytes]),
-    /// This set, with the call's [`members`].
+    /// This set, plus the call's [`members`].
     Added(&'a Bytes),
-    /// This set, without the call's [`members`].
+    /// This set, minus the call's [`members`].
     Removed(&'a Bytes),
-    /// This key's value, in another database where one is named.
+    /// This key's value, in another database if one is named.
     Copied(&'a Bytes, Option<u8>),
-    /// What DUMP has made this of.
+    /// The value serialized in this payload.
     Restored(&'a Bytes),
 }
 
-/// What a call leaves. None where that is never large, or the arguments are wrong.
+/// The outcome of a call. None if it is never large, or if the arguments are wrong.
 pub fn outcome<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
     let key = argv.get(1)?;
     let sources = argv.get(2..)?;
@@ -56,7 +57,7 @@ pub fn members<'a>(row: &Row, argv: &'a [Bytes]) -> &'a [Bytes] {
     if matches!(row.makes, Makes::Added | Makes::Removed) { row.members(argv) } else { &[] }
 }
 
-/// Whether a call asks for so many members, or keys, that nothing should queue behind it.
+/// Whether a call asks for so many members or keys that nothing should queue behind it.
 pub fn asks_for_many(row: &Row, argv: &[Bytes]) -> bool {
     row.count.of(argv).and_then(|raw| parse_i64(raw)).is_some_and(|n| n.unsigned_abs() > MANY)
 }

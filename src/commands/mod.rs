@@ -1,4 +1,5 @@
-//! Commands: one row and one short function each. A folder a family, with what is larger in files of its own; what all of them use beside.
+//! Commands: one row and one short function each. Each family has a folder; larger commands have files of
+//! their own, and code that all families share is beside the folders.
 
 pub mod args;
 pub mod binding;
@@ -20,5 +21,5 @@ mod set;
 mod string;
 pub mod transactions;
 
-/// The version of Redis whose behaviour clients may expect: HELLO, INFO.
+/// The version of Redis whose behaviour clients can expect, as reported by HELLO and INFO.
 pub const REDIS_VERSION: &str = "7.4.0";

@@ -73,7 +73,7 @@ pub fn table() -> &'static Table {
     &TABLE
 }
 
-/// What runs a row of [`table`].
+/// The code that runs a row of [`table`].
 pub fn run_of(row: &Entry) -> Run {
     RUNS.get(row.index).copied().unwrap_or(Run::Nothing)
 }

@@ -1,12 +1,13 @@
-//! How the values of options are read and shown. The texts of the errors are Redis'.
+//! How the values of options are parsed and shown. The error texts are Redis'.
 
 use tracing::level_filters::LevelFilter;
 
-/// Reads and shows the values of one kind of option.
+/// Parses and shows the values of one kind of option.
 pub(super) trait Codec<T> {
-    /// From the arguments of a directive. `old` is the value so far, of which a directive may change a part.
+    /// Parses the arguments of a directive. `old` is the current value, of which a directive may change a
+    /// part.
     fn read(&self, args: &[&str], old: &T) -> Result<T, String>;
-    /// As CONFIG GET shows it and the file holds it.
+    /// The value as in CONFIG GET and in the file.
     fn show(&self, value: &T) -> String;
     /// Whether a directive may have more than one argument.
     fn is_list(&self) -> bool {
@@ -14,7 +15,7 @@ pub(super) trait Codec<T> {
     }
 }
 
-/// `appendfsync`: when OK means on disk.
+/// `appendfsync`: when an OK means that a write is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AppendFsync {
     /// Every acknowledged write is on disk.
@@ -26,7 +27,7 @@ pub enum AppendFsync {
     No,
 }
 
-/// `loglevel`, from chatty to quiet.
+/// `loglevel`, most verbose first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogLevel {
     /// Everything.
@@ -36,13 +37,13 @@ pub enum LogLevel {
     /// What an operator wants to know.
     #[default]
     Notice,
-    /// Only what is wrong.
+    /// Only problems.
     Warning,
     /// Nothing.
     Nothing,
 }
 
-/// Who may do what can do harm.
+/// Who may use a harmful command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Allowed {
     /// Nobody.
@@ -54,15 +55,15 @@ pub enum Allowed {
     Local,
 }
 
-/// Whether a client must show a certificate.
+/// Whether a client must present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientAuth {
-    /// It must.
+    /// Required.
     #[default]
     Yes,
-    /// It is not asked.
+    /// Not requested.
     No,
-    /// It need not, but one that it shows must be good.
+    /// Not required, but a certificate that is presented must be valid.
     Optional,
 }
 
@@ -79,12 +80,12 @@ impl LogLevel {
     }
 }
 
-/// Limits of one class of clients in `client-output-buffer-limit`. 0 means none.
+/// The limits of one class of clients in `client-output-buffer-limit`. 0 means none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimit {
     /// Bytes waiting that close the connection at once.
     pub hard: usize,
-    /// Bytes waiting that close it when they stay for `seconds`.
+    /// Bytes waiting that close it after `seconds`.
     pub soft: usize,
     /// Seconds.
     pub seconds: u32,
@@ -95,17 +96,17 @@ pub struct OutputLimit {
 pub struct OutputLimits {
     /// Normal clients.
     pub normal: OutputLimit,
-    /// Replicas: accepted for compatibility, there are none.
+    /// Replicas: accepted for compatibility; Tern has none.
     pub replica: OutputLimit,
-    /// Clients that are subscribed.
+    /// Subscribed clients.
     pub pubsub: OutputLimit,
 }
 
-/// An integer between both bounds.
+/// An integer between the bounds, inclusive.
 pub(super) struct Int(pub i64, pub i64);
-/// Bytes between both bounds, with an optional unit: `64mb`.
+/// Bytes between the bounds, with an optional unit: `64mb`.
 pub(super) struct Memory(pub u64, pub u64);
-/// Longest password, in bytes: each login sums up the one that it is given, whoever it is for.
+/// The longest password in bytes, because each login hashes the given password, whoever the user is.
 pub const MAX_PASSWORD: usize = 16 << 10;
 /// Any text.
 pub(super) struct Text;
@@ -113,7 +114,7 @@ pub(super) struct Text;
 pub(super) struct Password;
 /// Several words.
 pub(super) struct Words;
-/// Names of TLS' versions.
+/// Names of TLS versions.
 pub(super) struct TlsVersions;
 /// `yes` or `no`.
 pub(super) struct YesNo;
@@ -132,7 +133,7 @@ fn one<'a>(args: &[&'a str]) -> Result<&'a str, String> {
 impl<T: TryFrom<i64> + Copy + ToString> Codec<T> for Int {
     fn read(&self, args: &[&str], _: &T) -> Result<T, String> {
         let text = one(args)?;
-        // As everywhere in Redis: no plus, no zeros in front.
+        // As everywhere in Redis: no plus, no leading zeros.
         let n = text.parse::<i64>().ok().filter(|n| n.to_string() == text);
         let n = n.ok_or("argument couldn't be parsed into an integer")?;
         let outside = || format!("argument must be between {} and {} inclusive", self.0, self.1);
@@ -188,7 +189,7 @@ impl Codec<String> for Password {
     fn read(&self, args: &[&str], _: &String) -> Result<String, String> {
         let text = one(args)?;
         if text.len() > MAX_PASSWORD {
-            return Err(format!("a password has at most {MAX_PASSWORD} bytes"));
+            return Err(format!("a password can have at most {MAX_PASSWORD} bytes"));
         }
         Ok(text.to_owned())
     }

@@ -1,8 +1,9 @@
-//! `notify-keyspace-events`: which changes of keys are told to whom.
+//! `notify-keyspace-events`: which changes of keys are published, and on which channels.
 
 use super::codec::Codec;
 
-/// Classes of events, and the two kinds of channels that they are told on. Nothing is told where there is no kind or no class.
+/// Classes of events, and the two kinds of channels. Nothing is published without at least one kind and one
+/// class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Events(u32);
 
@@ -11,19 +12,19 @@ impl Events {
     pub const KEYSPACE: Events = Events(1);
     /// `__keyevent@<db>__:<event>`, with the key as the message.
     pub const KEYEVENT: Events = Events(1 << 1);
-    /// DEL, EXPIRE, RENAME and what else is done to keys of any type.
+    /// DEL, EXPIRE, RENAME and other commands for keys of any type.
     pub const GENERIC: Events = Events(1 << 2);
     /// Strings.
     pub const STRING: Events = Events(1 << 3);
     /// Sets.
     pub const SET: Events = Events(1 << 5);
-    /// A key went because its time had come.
+    /// A key was removed because it had expired.
     pub const EXPIRED: Events = Events(1 << 8);
-    /// A command that reads found no key.
+    /// A command that reads did not find its key.
     pub const MISS: Events = Events(1 << 11);
-    /// A key came into being.
+    /// A key was created.
     pub const NEW: Events = Events(1 << 14);
-    /// What `A` stands for.
+    /// The classes that `A` includes.
     const ALL: Events = Events(0b10_0111_1111_1100);
 
     /// Whether any bit of `other` is set.
@@ -33,13 +34,14 @@ impl Events {
     const fn or(self, other: Events) -> Events {
         Events(self.0 | other.0)
     }
-    /// Whether events of `class` are told at all.
+    /// Whether events of `class` are published at all.
     pub const fn tell(self, class: Events) -> bool {
         self.has(class) && self.has(Events::KEYSPACE.or(Events::KEYEVENT))
     }
 }
 
-/// Letters in the order that Redis shows them. Those of types that Tern does not have, and of evictions, are kept and shown.
+/// Letters in Redis' display order. Those of types that Tern does not have, and of evictions, are kept and
+/// shown.
 const LETTERS: [(char, Events); 14] = [
     ('g', Events::GENERIC),
     ('$', Events::STRING),
@@ -57,7 +59,7 @@ const LETTERS: [(char, Events); 14] = [
     ('m', Events::MISS),
 ];
 
-/// Reads and shows letters.
+/// Parses and shows the letters.
 pub(super) struct Letters;
 
 impl Codec<Events> for Letters {
@@ -74,7 +76,7 @@ impl Codec<Events> for Letters {
     }
     fn show(&self, value: &Events) -> String {
         let all = value.0 & Events::ALL.0 == Events::ALL.0;
-        // As Redis: `n` is not in `A`, and is not shown beside it.
+        // As in Redis: `n` is not part of `A`, and is not shown beside it.
         let hidden = |class: Events| all && (Events::ALL.has(class) || class == Events::NEW);
         let shown = LETTERS.iter().filter(|(_, class)| value.has(*class) && !hidden(*class));
         let letters: String = shown.map(|(letter, _)| *letter).collect();

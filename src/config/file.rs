@@ -1,25 +1,27 @@
-//! Files that options name: only regular ones, of a bounded size; and how one is replaced.
+//! Reads files that options name: only regular ones, of bounded size. Also replaces a file.
 //!
-//! Who may set options may name any path. A FIFO would keep the reader waiting for ever, a device would never end or act on being
-//! opened, and either would be read while others wait. So what is no regular file is refused before it is opened, and once more after,
-//! for it may have been exchanged; opening waits for nobody.
+//! A client that may set options may name any path. A FIFO would block the reader forever, a device would
+//! never end or react to being opened, and either would be read while others wait. So anything but a regular
+//! file is rejected before it is opened, and again afterwards, in case it was exchanged; opening does not
+//! block.
 //!
-//! Even so a file may be slow, on a network's disk. While clients are served it is read where that holds no worker.
+//! A regular file may still be slow, on a network disk. While clients are served, it is read where that
+//! blocks no worker.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Bytes of a file that holds text for people: options, users.
+/// The most bytes of a text file: options, users.
 pub const TEXT: u64 = 16 << 20;
-/// Bytes of a file of certificates or keys. All authorities of a system take a quarter of it.
+/// The most bytes of a file of certificates or keys. All authorities of a system take a quarter of it.
 pub const PEM: u64 = 1 << 20;
 
 /// Linux: do not wait for the other end of a FIFO.
 const O_NONBLOCK: i32 = 0o4000;
 
-/// The bytes of a regular file of `most` bytes at most. Fails with the reason in the error's text.
+/// Reads a regular file of at most `most` bytes. Fails with the reason in the error's text.
 pub fn read(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     check(&fs::metadata(file)?, most)?;
     let opened = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(file)?;
@@ -29,13 +31,13 @@ pub fn read(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > most { Err(too_long(most)) } else { Ok(bytes) }
 }
 
-/// As [`read`], of UTF-8.
+/// Like [`read`], for UTF-8.
 pub fn read_text(file: &Path) -> io::Result<String> {
-    String::from_utf8(read(file, TEXT)?).map_err(|_| io::Error::other("it is not UTF-8"))
+    String::from_utf8(read(file, TEXT)?).map_err(|_| io::Error::other("not UTF-8"))
 }
 
-/// Makes `file` hold `bytes`: a crash leaves the old ones or these. A file that was not there is its owner's alone, for it may hold secrets.
-/// Not to be called for one file twice at once.
+/// Replaces the contents of `file`: after a crash it holds either the old or the new bytes. A new file is
+/// private, because it may hold secrets. Do not call it concurrently for one file.
 pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".rewrite");
@@ -51,13 +53,13 @@ pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
 
 fn check(found: &Metadata, most: u64) -> io::Result<()> {
     if !found.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     if found.len() > most { Err(too_long(most)) } else { Ok(()) }
 }
 
 fn too_long(most: u64) -> io::Error {
-    io::Error::other(format!("it is longer than {most} bytes"))
+    io::Error::other(format!("longer than {most} bytes"))
 }
 
 #[cfg(test)]
@@ -71,16 +73,13 @@ mod tests {
         let (fifo, file) = (dir.path().join("fifo"), dir.path().join("file"));
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         for odd in [fifo.as_path(), dir.path(), Path::new("/dev/zero")] {
-            assert_eq!(read(odd, PEM).unwrap_err().to_string(), "it is not a regular file", "{odd:?}");
+            assert_eq!(read(odd, PEM).unwrap_err().to_string(), "not a regular file", "{odd:?}");
         }
         fs::write(&file, b"12345678").unwrap();
         assert_eq!(read(&file, 8).unwrap(), b"12345678");
-        assert_eq!(read(&file, 7).unwrap_err().to_string(), "it is longer than 7 bytes");
-        // Such files say that they are empty.
-        assert_eq!(
-            read(Path::new("/proc/self/maps"), 7).unwrap_err().to_string(),
-            "it is longer than 7 bytes"
-        );
+        assert_eq!(read(&file, 7).unwrap_err().to_string(), "longer than 7 bytes");
+        // The size of such files is reported as 0.
+        assert_eq!(read(Path::new("/proc/self/maps"), 7).unwrap_err().to_string(), "longer than 7 bytes");
         assert_eq!(read(&dir.path().join("none"), PEM).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -1,8 +1,8 @@
-//! Options: one table, read like redis.conf, from the file, then the arguments, then CONFIG SET.
+//! Options: one table, parsed like redis.conf: from the file, then the arguments, then CONFIG SET.
 //!
-//! The values in force are one immutable [`Settings`] behind an atomic pointer: a request reads them without a lock and sees
-//! either all or nothing of a CONFIG SET. What must react to a change (the store's sync policy, the log's level) is told
-//! by the command that made it, because this module imports nothing.
+//! The current values are one immutable [`Settings`] behind an atomic pointer: a request reads them without a
+//! lock and sees all or nothing of a CONFIG SET. The command that changes an option notifies the code that
+//! must react (the store's sync policy, the log level), because this module imports nothing.
 
 mod codec;
 mod events;
@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Settings {
-    /// How long a command is tried before its client hears that the store does not answer, or that others are always in
-    /// its way.
+    /// How long a command is retried before its client is told that the store does not answer, or that
+    /// conflicts persist.
     pub fn store_timeout(&self) -> Duration {
         Duration::from_millis(self.store_timeout.into())
     }
-    /// Number of lanes: what `lanes` says, or what suits the machine.
+    /// The number of lanes: `lanes`, or a default for this machine.
     pub fn lane_count(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         if self.lanes > 0 { self.lanes } else { cores().div_ceil(2) }
@@ -45,7 +45,7 @@ pub struct ConfigStore {
 
 type Prepare = Box<dyn Fn(&Settings) -> Result<(), String> + Send>;
 
-/// Asked before options of its family change: it makes what they name ready, or says why it cannot.
+/// Called before options of its family change: prepares what they name, or returns why it cannot.
 struct Guardian {
     family: &'static str,
     prepare: Prepare,
@@ -62,25 +62,25 @@ impl std::fmt::Debug for Guardian {
 pub enum SetError {
     /// No option has this name.
     Unknown(String),
-    /// The option of this name, and what is wrong with it or its value.
+    /// The option's name, and what is wrong with it or its value.
     Invalid(String, String),
 }
 
 impl ConfigStore {
-    /// Starts with `settings`, read from no file.
+    /// Starts with `settings` that were not read from a file.
     pub fn new(settings: Settings) -> Self {
         ConfigStore { settings: ArcSwap::from_pointee(settings), file: None, writers: Mutex::default() }
     }
-    /// Starts with `settings` that were read from `file`, which CONFIG REWRITE rewrites.
+    /// Starts with `settings` read from `file`, which CONFIG REWRITE rewrites.
     pub fn from_file(settings: Settings, file: Option<PathBuf>) -> Self {
         ConfigStore { file, ..ConfigStore::new(settings) }
     }
-    /// The values in force now.
+    /// The current values.
     pub fn get(&self) -> Guard<Arc<Settings>> {
         self.settings.load()
     }
-    /// From now on a CONFIG SET of options whose names begin with `family` takes place only where `prepare` can make what the
-    /// new values name ready. They are in force right after it has. There is one guardian at most.
+    /// From now on a CONFIG SET of options whose names begin with `family` succeeds only if `prepare` can
+    /// prepare what the new values name. They take effect right after it. At most one guardian is possible.
     pub fn guard(
         &self,
         family: &'static str,
@@ -88,11 +88,11 @@ impl ConfigStore {
     ) {
         *self.writers.lock() = Some(Guardian { family, prepare: Box::new(prepare) });
     }
-    /// The file that the server was started with.
+    /// The file with which the server was started.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
-    /// Sets all of `pairs` or, on an error, none. Names match in any case. Returns the options that were named.
+    /// Sets all of `pairs` or, on an error, none. Names match in any case. Returns the options that were set.
     pub fn set(&self, pairs: &[(String, String)]) -> Result<Vec<&'static Opt>, SetError> {
         let guardian = self.writers.lock();
         let mut next = Settings::clone(&self.get());
@@ -128,8 +128,8 @@ impl ConfigStore {
         let settings = self.get();
         options().filter(|o| matches(o.name)).map(|o| (o.name, o.show(&settings))).collect()
     }
-    /// Writes the values in force into the file: comments, order and what did not change stay. `users`: the `user` lines that are
-    /// to be in it, where they are not to stay either; one that is no text is refused.
+    /// Writes the current values into the file, keeping comments, order and unchanged lines. `users`: the
+    /// `user` lines to write, None to keep those in the file; fails for a line that is not text.
     pub fn rewrite(&self, users: Option<&[Vec<u8>]>) -> Result<(), String> {
         let file = self.file().ok_or("The server is running without a config file")?;
         rewrite::rewrite(file, &self.get(), users)

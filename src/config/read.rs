@@ -1,26 +1,27 @@
-//! Reads redis.conf's syntax: a directive a line, quotes, comments, `include`; and the same as arguments. Later ones win.
+//! Parses redis.conf's syntax: one directive per line, quotes, comments, `include`; and the same as
+//! arguments. Later directives win.
 
 use super::file;
 use super::table::{Settings, lookup};
 use std::path::{Path, PathBuf};
 
-/// Files that include each other stop here.
+/// The deepest nesting of included files.
 const MAX_INCLUDES: usize = 16;
 
-/// A directive that was refused.
+/// A rejected directive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Reading {place}\n>>> '{text}'\n{why}")]
 pub struct ConfigError {
-    /// Where: a file with its line, or the arguments.
+    /// The file and line, or the arguments.
     pub place: String,
-    /// The directive as it was written.
+    /// The directive as written.
     pub text: String,
     /// What is wrong with it.
     pub why: String,
 }
 
-/// Settings from the program's arguments (without its name): `[file] [--name value ...]...`, also `--name=value`.
-/// Returns them with the file's path.
+/// Parses the program's arguments (without its name): `[file] [--name value ...]...`, also `--name=value`.
+/// Returns the settings with the file's path.
 pub fn from_args(args: &[String]) -> Result<(Settings, Option<PathBuf>), ConfigError> {
     let mut settings = Settings::default();
     let (file, args) = match args.split_first() {
@@ -42,12 +43,13 @@ pub fn from_args(args: &[String]) -> Result<(Settings, Option<PathBuf>), ConfigE
     Ok((settings, file))
 }
 
-/// Reads directives from `text` over `settings`. `name` stands in errors; `include` is relative to the working directory.
+/// Applies the directives of `text` to `settings`. `name` appears in errors; `include` is relative to the
+/// working directory.
 pub fn from_text(settings: &mut Settings, name: &str, text: &str) -> Result<(), ConfigError> {
     read_text(settings, name, text, 0)
 }
 
-/// `--name=value more` and `--name value more` as words.
+/// Splits `--name=value more` and `--name value more` into words.
 fn argument(words: &[String]) -> Vec<String> {
     let mut out = Vec::with_capacity(words.len() + 1);
     for (n, word) in words.iter().enumerate() {
@@ -101,12 +103,12 @@ fn refuse(place: &str, text: &str, why: &str) -> ConfigError {
     ConfigError { place: place.into(), text: text.into(), why: why.into() }
 }
 
-/// The words of a line; none for a comment. None where quotes are not closed.
+/// The words of a line; empty for a comment. None if quotes are not closed.
 pub(super) fn directive(line: &str) -> Option<Vec<String>> {
     if line.trim_start().starts_with('#') { Some(Vec::new()) } else { split(line) }
 }
 
-/// Words as a shell would split them: `"..."` with escapes, `'...'` with only `\'`.
+/// Splits words like a shell: `"..."` with escapes, `'...'` with only `\'`.
 fn split(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -128,7 +130,7 @@ fn split(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// What stands before the closing quote, and what follows it.
+/// The text before the closing quote, and the text after it.
 fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut word = String::new();
     let mut chars = text.chars();

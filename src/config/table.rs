@@ -1,5 +1,5 @@
-//! The table of options: each is one entry, from which the typed field, its default, CONFIG GET, SET and REWRITE, the
-//! reading of files and arguments, and `conf/tern.conf` (`tests/config_table.rs`) are derived.
+//! The table of options. From each entry follow the typed field, its default, CONFIG GET, SET and REWRITE,
+//! the parsing of files and arguments, and its text in `conf/tern.conf` (`tests/config_table.rs`).
 
 use super::codec::{
     Allowed, AppendFsync, Choice, ClientAuth, Codec, Int, Limits, LogLevel, Memory, OutputLimits, Password,
@@ -14,24 +14,24 @@ pub enum Change {
     Runtime,
     /// In the file and as an argument.
     Start,
-    /// As `Start`, of what Redis can change while it runs, or has not: CONFIG SET may state the value in force, as tools do that set
-    /// all they got.
+    /// Like `Start`, for an option that Redis can change at runtime, or does not have: CONFIG SET may state
+    /// the current value, because some tools set everything that they read.
     Restart,
-    /// Never: a fact that clients ask for. A file or a client may state it, but not contradict it.
+    /// Never: a fact that clients ask for. A file or a client may state it, but not another value.
     Fixed,
-    /// As `Fixed`, but not for CONFIG SET, as in Redis.
+    /// Like `Fixed`, but CONFIG SET fails, as in Redis.
     Given,
 }
 
 /// One option.
 pub struct Opt {
-    /// Its name, lower case.
+    /// Its name in lower case.
     pub name: &'static str,
-    /// The value where nothing is said.
+    /// The default value.
     pub default: &'static str,
     /// When it can be changed.
     pub change: Change,
-    /// What it does.
+    /// Its description.
     pub doc: &'static str,
     read: fn(&mut Settings, &[&str]) -> Result<(), String>,
     show: fn(&Settings) -> String,
@@ -50,27 +50,27 @@ impl Opt {
         }
         (self.read)(settings, args)?;
         if matches!(self.change, Change::Fixed | Change::Given) && self.show(settings) != self.default {
-            return Err(format!("this server has no other value than '{}'", self.default));
+            return Err(format!("the only value that this server supports is '{}'", self.default));
         }
         Ok(())
     }
-    /// Sets the value from one text, as CONFIG SET gets it.
+    /// Sets the value from a single text, as CONFIG SET receives it.
     pub(super) fn set_text(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
         self.set(settings, &[text])
     }
-    /// Whether several words are its value.
+    /// Whether its value consists of several words.
     pub fn is_list(&self) -> bool {
         (self.is_list)()
     }
 }
 
-/// The option of a name in any case.
+/// The option with this name, in any case.
 pub fn lookup(name: &str) -> Option<&'static Opt> {
     options().find(|o| o.name.eq_ignore_ascii_case(name))
 }
 
-/// Whether the value of the option of this name, in any case, is a secret. Also of names that there are not: who mistypes one has
-/// written a password all the same.
+/// Whether the option with this name, in any case, holds a secret. Unknown names count too, because a
+/// mistyped option may still come with a password.
 pub fn is_secret(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     name.ends_with(b"pass") || [&b"masterauth"[..], b"masteruser"].contains(&name.as_slice())
@@ -80,7 +80,7 @@ pub fn is_secret(name: &[u8]) -> bool {
 pub struct Section {
     /// The heading.
     pub title: &'static str,
-    /// What holds for all of its options; may be empty.
+    /// What applies to all of its options; may be empty.
     pub about: &'static str,
     /// The options, in the order of the file.
     pub options: &'static [Opt],
@@ -89,11 +89,12 @@ pub struct Section {
 macro_rules! options {
     ($(section $title:literal $about:literal;
        $($(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $default:literal $change:ident $codec:expr;)+)+) => {
-        /// The values in force.
+        /// The current values.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Settings {
             $($($(#[doc = $doc])+ pub $field: $type,)+)+
-            /// What the file says about users: `user` directives, the name and the rules. Commands change and show them (ACL).
+            /// Users in the file: `user` directives, each with the name and the rules. The ACL commands
+            /// change and show them.
             pub users: Vec<Vec<String>>,
         }
 
@@ -113,7 +114,7 @@ macro_rules! options {
         },)+];
 
         impl Default for Settings {
-            /// The table's defaults. `tests/config_table.rs` shows that every one of them is a valid value.
+            /// The table's defaults. `tests/config_table.rs` checks that each of them is a valid value.
             fn default() -> Self {
                 Settings {
                     $($($field: Codec::<$type>::read(&$codec, &[$default], &Default::default()).unwrap_or_default(),)+)+
@@ -143,10 +144,10 @@ const ALLOWED: Choice<Allowed> =
 const CHANNELS: Choice<bool> = Choice(&[("allchannels", true), ("resetchannels", false)]);
 const CLIENT_AUTH: Choice<ClientAuth> =
     Choice(&[("yes", ClientAuth::Yes), ("no", ClientAuth::No), ("optional", ClientAuth::Optional)]);
-/// Redis' largest signed int.
+/// The largest signed int of Redis.
 const INT: i64 = i32::MAX as i64;
 const MIB: u64 = 1 << 20;
-/// Largest bulk string: design's limit of a string.
+/// The longest bulk string: Tern's limit for a string.
 const MAX_BULK: u64 = 512 * MIB;
 
 options! {

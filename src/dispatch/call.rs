@@ -4,10 +4,10 @@ use crate::commands::large;
 use crate::spec::{Entry, Flags};
 use bytes::Bytes;
 
-/// Weight of a call beyond which it does not ride in a lane. Less than what makes it write more than a transaction can: interning a
-/// member writes up to six times its bytes.
+/// Weight of a call beyond which it does not run in a lane. Lower than the weight at which it could write
+/// more than a transaction can hold: interning a member writes up to six times its bytes.
 const HEAVY: usize = 1 << 19;
-/// What an argument weighs beside its bytes.
+/// Weight of an argument in addition to its bytes.
 const ARGUMENT: usize = 128;
 
 /// One command that passed the gates.
@@ -17,9 +17,9 @@ pub struct Call {
     pub row: &'static Entry,
     /// All arguments, the name first.
     pub argv: Vec<Bytes>,
-    /// How many of them are names (2 for a subcommand).
+    /// The number of arguments that are names (2 for a subcommand).
     pub names: usize,
-    /// The client's id, under which it runs once (IDEMPOTENT). On EXEC's own call it is the unit's.
+    /// The client's id, under which it runs once (IDEMPOTENT). On EXEC's own call this is the unit's id.
     pub id: Option<Bytes>,
 }
 
@@ -29,17 +29,17 @@ impl Call {
         self.argv.iter().map(Bytes::len).sum()
     }
 
-    /// How much work it is to take its arguments into the store, as bytes.
+    /// The work of storing its arguments, expressed in bytes.
     pub fn weight(&self) -> usize {
         self.bytes() + self.argv.len() * ARGUMENT
     }
 
-    /// Whether what it makes can be built outside of a transaction.
+    /// Whether its outcome can be built outside a transaction.
     pub fn can_be_built(&self) -> bool {
         large::outcome(self.row, &self.argv).is_some()
     }
 
-    /// Whether nothing should queue behind it.
+    /// Whether it is too heavy for anything to queue behind it.
     pub fn is_heavy(&self) -> bool {
         self.row.flags.has(Flags::HEAVY)
             || self.weight() > HEAVY

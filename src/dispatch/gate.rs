@@ -1,8 +1,10 @@
-//! Every check between a request and what runs it: one ordered list, driven by the row. What passes is trusted later.
+//! Every check between a request and the code that runs it: one ordered list, driven by the row. Later code
+//! trusts what has passed.
 //!
-//! The order and the texts are Redis' (`processCommand`): a command that does not exist or has the wrong number of
-//! arguments is told so before it is asked for a password. A command under an id (IDEMPOTENT) passes the same gates as
-//! without, and then those of [`under_id`]: among them the user's permission to use one.
+//! The order and the texts are Redis' (`processCommand`): a client hears that a command does not exist, or
+//! has the wrong number of arguments, before it is asked for a password. A command under an id (IDEMPOTENT)
+//! passes the same gates as without one, and then those of [`under_id`], among them the user's permission to
+//! use an id.
 
 use crate::commands::binding::{Run, SessionOp};
 use crate::commands::registry::{run_of, table};
@@ -14,55 +16,55 @@ use crate::spec::words::{MAX_QUOTED, quoted_up_to};
 use crate::spec::{Entry, Flags, Form, PREFIX};
 use bytes::Bytes;
 
-/// A command that is not allowed before AUTH.
+/// The error for a command that is not allowed before AUTH.
 const NOAUTH: ReplyError = ReplyError::new("NOAUTH Authentication required.");
-/// DEBUG where it is not allowed.
+/// The error for DEBUG if it is not allowed.
 const NO_DEBUG: ReplyError = ReplyError::new(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
      local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
 );
-/// A command that is not allowed inside MULTI.
+/// The error for a command that is not allowed inside MULTI.
 const NO_MULTI: ReplyError = ReplyError::new("ERR Command not allowed inside a transaction");
-/// A command under an id inside MULTI.
+/// The error for a command under an id inside MULTI.
 const ID_IN_MULTI: ReplyError =
-    ReplyError::new("ERR inside a transaction only EXEC has an id: IDEMPOTENT <id> EXEC");
-/// Why a subscriber's command is refused.
+    ReplyError::new("ERR inside a transaction only EXEC can have an id: IDEMPOTENT <id> EXEC");
+/// The end of the error for a command that a subscriber may not send.
 const ONLY_LISTENS: &str =
     "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 
-/// What the client may do now.
+/// What the client may do at the moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing<'a> {
-    /// Has authenticated, or need not.
+    /// It has authenticated, or need not.
     pub authenticated: bool,
-    /// Between MULTI and EXEC.
+    /// It is between MULTI and EXEC.
     pub in_multi: bool,
-    /// What `enable-debug-command` says to its address.
+    /// Whether `enable-debug-command` allows DEBUG from its address.
     pub may_debug: bool,
-    /// Whose rights are to be looked at; None: all is allowed.
+    /// The user whose rights to check; None: everything is allowed.
     pub rights: Option<&'a User>,
-    /// It is subscribed, and in RESP2 nothing could tell a reply from a message.
+    /// It is subscribed in RESP2, where a reply could not be told from a message.
     pub only_listens: bool,
 }
 
-/// What the gates say.
+/// The result of the gates.
 pub(crate) enum Verdict {
     /// Run this row.
     Pass {
         /// The row.
         row: &'static Entry,
-        /// So many leading arguments are names.
+        /// The number of leading arguments that are names.
         names: usize,
-        /// An id and its command stand in front of them ([`PREFIX`]).
+        /// Whether an id and its command precede them ([`PREFIX`]).
         under_id: bool,
     },
-    /// The user may not do this with this row.
+    /// The user lacks this permission for this row.
     Deny(&'static Entry, Denied),
-    /// Redis has this command, and this server does not.
+    /// Redis has this command, but this server does not.
     Missing(&'static str, ReplyError),
-    /// Refused, where the command exists with its row.
+    /// Refused; with the row if the command exists.
     Refuse(Option<&'static Entry>, ReplyError),
-    /// A browser was made to talk to us: close without a word.
+    /// A browser was tricked into talking to the server: close without a reply.
     Attack,
 }
 
@@ -75,10 +77,10 @@ struct Request<'a> {
 
 type Gate = fn(&Request<'_>) -> Result<(), ReplyError>;
 
-/// In this order. A further check is a function and an entry.
+/// In this order. To add a check, write a function and list it here.
 const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi, while_subscribed];
 
-/// Finds the row of `argv` (not empty) and asks all gates.
+/// Finds the row of `argv` (not empty) and runs all gates.
 pub(crate) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     let (row, names) = match table().resolve(argv) {
         None => return unknown(argv, standing),
@@ -98,7 +100,7 @@ pub(crate) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     }
 }
 
-/// What the gates say of the command behind an id. It is refused where no retry could be answered for it.
+/// Checks a command behind an id. Refuses commands for which a retry could not be answered.
 fn under_id(prefix: &'static Entry, argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     let (id, inner) = match argv.split_at_checked(PREFIX) {
         Some(([_, id], inner)) if !inner.is_empty() => (id, inner),
@@ -129,7 +131,7 @@ fn under_id(prefix: &'static Entry, argv: &[Bytes], standing: Standing<'_>) -> V
     }
 }
 
-/// The refusal of a command that cannot have an id.
+/// The error for a command that cannot run under an id.
 pub(crate) fn not_under_id(label: &str) -> ReplyError {
     ReplyError::of(format!("ERR '{label}' cannot run under an id: it changes more than data"))
 }
@@ -168,7 +170,7 @@ fn wrong_arity(label: &str) -> ReplyError {
     ReplyError::of(format!("ERR wrong number of arguments for '{label}' command"))
 }
 
-/// A container without a subcommand, or with one that it does not have.
+/// The error for a container without a subcommand, or with an unknown one.
 fn subcommand(container: &Entry, argv: &[Bytes]) -> ReplyError {
     let Some(sub) = argv.get(1) else { return wrong_arity(container.name) };
     let name = container.name.to_ascii_uppercase();
@@ -182,7 +184,7 @@ fn unknown(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     }
     if let Some(name) = elsewhere::find(name).filter(|name| !name.contains('|')) {
         return match standing {
-            // As a command that is here.
+            // As for a command that exists.
             Standing { authenticated: false, .. } => Verdict::Refuse(None, NOAUTH),
             Standing { only_listens: true, .. } => Verdict::Refuse(None, cannot_execute(name)),
             _ => Verdict::Missing(name, missing(name)),
@@ -202,7 +204,7 @@ fn unknown(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     )
 }
 
-/// It begins as Redis' answer to a name that is a mistake: clients look for that.
+/// Begins like Redis' error for an unknown command, because clients look for that text.
 fn missing(name: &str) -> ReplyError {
     let name = name.to_ascii_uppercase();
     ReplyError::of(format!("ERR unknown command '{name}': Redis has it, this server does not have it yet"))
@@ -215,7 +217,7 @@ mod tests {
     const OPEN: Standing<'_> =
         Standing { authenticated: true, in_multi: false, may_debug: true, rights: None, only_listens: false };
 
-    /// The name of the row that passes, with `+` where it is under an id, or the first words of the refusal.
+    /// The name of the row that passes, with `+` if it is under an id, or the first words of the error.
     fn said(line: &str, standing: Standing<'_>) -> String {
         let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         match check(&argv, standing) {

@@ -1,7 +1,8 @@
-//! One call: [`gate`] decides whether it may run, a [`Runner`] runs it inside a transaction.
+//! Runs one call: [`gate`] decides whether it may run, and a [`Runner`] runs it inside a transaction.
 //!
-//! A session gates what its client sends, and [`crate::exec`] runs it in a unit's transaction. A script gates and runs what its code
-//! calls in the transaction of its own unit: nothing here knows of connections, units, lanes or retries.
+//! A session gates the calls that its client sends, and [`crate::exec`] runs them in a unit's transaction. A
+//! script gates and runs its calls in the transaction of its own unit: this module knows nothing of
+//! connections, units, lanes or retries.
 
 mod call;
 pub(crate) mod gate;

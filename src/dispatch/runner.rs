@@ -22,36 +22,36 @@ use futures_util::future::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// The answer of a handler that panicked. The panic hook has logged it.
+/// The reply of a handler that panicked. The panic hook has logged the panic.
 pub(crate) const PANICKED: ReplyError =
     ReplyError::new("ERR internal error: the command failed, see the server's log");
 
-/// A transaction, and what its calls share.
+/// A transaction, and the state that its calls share.
 pub(crate) struct Runner<'a> {
-    /// What all connections share.
+    /// The state that all connections share.
     pub server: &'a Server,
     /// The transaction.
     pub tx: &'a Tx,
-    /// The databases, as the transaction sees them after the calls that ran.
+    /// The databases, as the transaction sees them after the calls that have run.
     pub catalog: Arc<Catalog>,
-    /// What the calls took for alive.
+    /// What the calls have seen alive.
     pub lives: Lives,
     rng: Rng,
     /// Keys that the calls looked up.
     pub lookups: LookupTally,
     memo: Memo,
-    /// What the calls publish, once the transaction is committed.
+    /// Messages to publish once the transaction has committed.
     pub outbox: Outbox,
-    /// False while a unit runs whose answers are kept under its id.
+    /// False while a unit runs whose replies are kept under an id.
     pub may_stream: bool,
-    /// The last call has only read, whatever its row says.
+    /// Whether the last call only read data, whatever its row says.
     pub only_read: bool,
-    /// Whether a call that turns out to be heavy is refused, for others queue behind it.
+    /// Whether a call that turns out to be heavy is refused, because others queue behind it.
     pub in_lane: bool,
 }
 
 impl<'a> Runner<'a> {
-    /// On a transaction that has just begun, after the timeline said `now`.
+    /// Creates a runner for a new transaction that began after the timeline said `now`.
     pub async fn new(server: &'a Server, tx: &'a Tx, now: u64, rng: Rng) -> Result<Self> {
         let catalog = server.space.catalog.load(tx).await?;
         let sure = server.env.timeline.now();
@@ -59,7 +59,8 @@ impl<'a> Runner<'a> {
         Ok(Runner { lives: Lives::new(now, sure), ..Runner::with(server, tx, rng, catalog) })
     }
 
-    /// With a catalog that the transaction has not read: for what is about the server, while the store is away.
+    /// Creates a runner with a catalog that the transaction has not read: for calls about the server while
+    /// the store is unavailable.
     pub fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
         let outbox = server.outbox(&catalog);
         Runner {
@@ -77,12 +78,12 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Another one on the same transaction, whose calls run beside these.
+    /// Another runner on the same transaction, whose calls run concurrently with these.
     pub fn sibling(&self, rng: Rng) -> Self {
         Runner { lives: self.lives.again(), ..Runner::with(self.server, self.tx, rng, self.catalog.clone()) }
     }
 
-    /// Database `number`, where there is one.
+    /// Database `number`, if it exists.
     pub fn scope(&self, number: u8) -> Option<Scope<'_>> {
         Some(self.scope_at(self.catalog.prefix(number)?, number))
     }
@@ -93,7 +94,7 @@ impl<'a> Runner<'a> {
         Scope { tx, db, number, now, round, space, outbox: None, life: self.lives.life() }
     }
 
-    /// Runs a call, whatever its id. None where the handler panicked.
+    /// Runs a call, ignoring its id. None if the handler panicked.
     pub(crate) async fn call(
         &mut self,
         call: &Call,

@@ -1,24 +1,31 @@
-//! The attempt loop: a batch is run until it is committed, exactly once, or answered with an error.
+//! The attempt loop: retries a batch until it commits, exactly once, or fails with an error.
 //!
-//! **Exactly once.** A slot (a lane's, or a heavy unit's) has one transaction in flight. Every attempt has a number that
-//! the slot never used before, writes it to the slot's key `l` and takes a read conflict on that key. After an unknown
-//! commit the next attempt reads the key serializably in its own transaction:
-//! * it holds the number of an attempt whose result was unknown: that attempt was committed, its replies stand;
-//! * this server's registration is not the one under which that attempt began: others took it for dead and cleared its rows
-//!   (`keyspace::cluster::instances`). Then nobody can know, and the clients hear that the result is unknown;
-//! * it holds another number, or none: run again. The unknown attempt may still be in flight, but it and this one conflict on the key, so at
-//!   most one of them is ever applied. (So a retry after an unknown commit writes the key even where its commands wrote
-//!   nothing: otherwise the old attempt could still come after the answer.)
+//! **Exactly once.** A slot (a lane's, or a heavy unit's) has one transaction in flight. Every attempt takes
+//! a number that the slot has never used, writes it to the slot's key `l`, and takes a read conflict on that
+//! key. After an unknown commit, the next attempt reads the key serializably in its own transaction:
 //!
-//! **Time.** What a batch took for alive must still be alive, for everybody, until it is committed: [`crate::keyspace::life`]. An open
-//! attempt keeps its claim, for it may have been applied.
+//! * The key holds the number of an attempt whose result was unknown: that attempt was committed, and its
+//!   replies stand.
+//! * This server's registration is no longer the one under which that attempt began: other servers took this
+//!   one for dead and cleared its rows (`keyspace::cluster::instances`). The outcome can no longer be known, and the
+//!   clients are told that the result is unknown.
+//! * The key holds another number, or none: run again. The unknown attempt may still be in flight, but it
+//!   conflicts with this one on the key, so at most one of them is ever applied. For the same reason, a retry
+//!   after an unknown commit writes the key even if its commands write nothing: otherwise the old attempt
+//!   could still be applied after the answer.
 //!
-//! **Conflicts.** The first conflict runs the batch again, the second one splits it, so that one contended unit does not hold
-//! the others. After some more it fences its keys: those who write them wait for it ([`crate::keyspace::cluster::fences`]).
+//! **Expiry.** A key that a batch has seen alive must still be alive, for everybody, until the batch commits:
+//! [`crate::keyspace::life`]. An open attempt keeps its claim, because it may have been applied.
 //!
-//! **A store that cannot be reached** is tried again until `store-timeout` is over for a client ([`super::deadline`]); then it gets
-//! the error, and what comes later finds the store or does not: nothing has to be switched back. An attempt that may have been applied by then is
-//! answered as unknown. A batch that grows beyond 1 MB or 100 ms is cut; what is left runs next.
+//! **Conflicts.** After the first conflict the batch is retried; after the second it is split, so that one
+//! contended unit does not hold up the others. After more conflicts, a unit fences its keys, and other
+//! writers of those keys wait for it ([`crate::keyspace::cluster::fences`]).
+//!
+//! **An unreachable store** is retried until a client's `store-timeout` has passed ([`super::deadline`]).
+//! That client then gets the error; later units try the store again, so nothing has to be switched back. An
+//! attempt that may have been applied by then is answered as unknown.
+//!
+//! **Size.** A batch that grows beyond 1 MB or 100 ms is cut; the rest runs next.
 
 use super::batch::{Batch, Halt};
 use super::deadline::Deadline;
@@ -39,19 +46,20 @@ use std::time::Duration;
 use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Bytes written by one batch, beyond which no further unit joins.
+/// Bytes that a batch may write before no further unit joins it.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 /// Conflicts of a unit before it fences its keys.
 const FENCED_AFTER: u32 = 1;
-/// ... where its attempts take less than [`SHORT`]: one of them soon finds a gap between two writers.
+/// The same for attempts shorter than [`SHORT`]: one of them soon finds a gap between two writers.
 const SHORT_FENCED_AFTER: u32 = 6;
 const SHORT: Duration = Duration::from_millis(5);
-/// ... where they take [`LONG`] or more, so that writers would notice the fence.
+/// The same for attempts of [`LONG`] or more, where writers would notice the fence.
 const LONG_FENCED_AFTER: u32 = 2;
 const LONG: Duration = Duration::from_millis(100);
-/// After a fence was put up, before the next attempt: as long as the last attempt took, at most so long.
+/// The longest pause between putting up a fence and the next attempt; otherwise the pause is as long as the
+/// last attempt took.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Age of a batch, beyond which no further unit joins.
+/// Age of a batch after which no further unit joins it.
 const MAX_BATCH_AGE: Duration = Duration::from_millis(100);
 
 /// The key that makes unknown commits exactly-once, and the last number used.
@@ -91,24 +99,24 @@ pub(super) struct Attempts {
     server: Arc<Server>,
     slot: Slot,
     rng: Rng,
-    /// Of a lane: where it passes on what turns out to be heavy.
+    /// The queue for units that turn out to be heavy; only a lane has one.
     heavy: Option<UnboundedSender<Job>>,
-    /// What was prepared for the heavy job under way.
+    /// What was prepared for the current heavy job.
     staged: Prepared,
-    /// Its outcomes too.
+    /// Whether `staged` includes outcomes.
     outcomes: bool,
-    /// Members that got an id for that.
+    /// The number of members that got an id while preparing.
     made: u64,
-    /// Keeps others off the keys of the job in front.
+    /// Keeps other writers off the keys of the front job.
     fence: Option<Fence>,
-    /// The last attempt took something for alive that expired before it could be committed.
+    /// The last attempt saw something alive that expired before the attempt could commit.
     too_late: bool,
-    /// How long the last commit took; zero where nothing was to be committed.
+    /// Duration of the last commit; zero if nothing had to be committed.
     pub(super) commit_took: Duration,
 }
 
 impl Attempts {
-    /// In `slot`.
+    /// Creates the loop of one slot.
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
         let (staged, commit_took) = (Prepared::new(), Duration::ZERO);
@@ -126,7 +134,7 @@ impl Attempts {
         }
     }
 
-    /// Of a lane that leaves heavy jobs in `queue`.
+    /// Makes this the loop of a lane, which passes heavy jobs on to `queue`.
     pub(super) fn passing_on(self, queue: UnboundedSender<Job>) -> Self {
         Attempts { heavy: Some(queue), ..self }
     }
@@ -143,12 +151,12 @@ impl Attempts {
         }
     }
 
-    /// Runs one job that may be too large for a transaction: prepares what it needs.
+    /// Runs one job that may be too large for a transaction, after preparing what it needs.
     pub(super) async fn drain_heavy(&mut self, jobs: &mut VecDeque<Job>) {
         (self.outcomes, self.made) = (false, 0);
         for job in jobs.iter_mut() {
             job.forced.may_build = true;
-            // What was fenced while it queued.
+            // Wait for fences that were put up while the job was queued.
             self.server.space.fences.pass(|| job.unit.written()).await;
         }
         match self.stage(jobs).await {
@@ -163,7 +171,7 @@ impl Attempts {
         self.staged.clear();
     }
 
-    /// Prepares what the job in front needs; behind a fence where others change too often what that is made of.
+    /// Prepares what the front job needs, behind a fence if its inputs change too often.
     async fn stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
         match self.try_stage(jobs).await {
             Err(Error::Store(StoreError::Conflict)) if self.fence.is_none() => {
@@ -177,7 +185,7 @@ impl Attempts {
     async fn try_stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
         staging::give_up(&self.server, &mut self.staged).await;
         if let Some(job) = jobs.front() {
-            // Of a pipeline that a lane has passed on, only the first call runs here.
+            // Only the first call of a pipeline that a lane has passed on runs here.
             let alone = job.forced.is_heavy && !job.unit.exec;
             let calls = if alone { job.unit.calls.get(..1) } else { None };
             let calls = calls.unwrap_or(&job.unit.calls);
@@ -190,7 +198,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// Builds the outcomes of the job in front, which exceeds a transaction; once.
+    /// Builds, once, the outcomes of the front job, which exceeds a transaction.
     async fn build(&mut self, jobs: &mut VecDeque<Job>) -> Result<(), Error> {
         if let Some(job) = jobs.front_mut() {
             job.forced.may_build = false;
@@ -201,7 +209,8 @@ impl Attempts {
         Ok(())
     }
 
-    /// Fences the keys of the job in front. False where other fences are in the way and others queue here, which must not wait for those.
+    /// Fences the keys of the front job. False if other fences are in the way and other jobs queue here,
+    /// because those must not wait for the fences.
     async fn keep_others_off(&mut self, jobs: &VecDeque<Job>) -> bool {
         let Some(job) = jobs.front() else { return true };
         let hashes = || (job.unit.touched().into_iter().collect(), job.unit.written().into_iter().collect());
@@ -223,7 +232,7 @@ impl Attempts {
         }
     }
 
-    /// What it took to build is not time in which the store was silent.
+    /// Restarts the retry deadline: the store was not silent while building.
     fn restart(&self, jobs: &mut VecDeque<Job>) {
         let now = self.server.env.clock.monotonic();
         jobs.iter_mut().for_each(|job| job.since = now);
@@ -248,7 +257,7 @@ impl Attempts {
                 }
                 Err(Halt::Forgotten) => return self.give_up(jobs, &open, width, StoreError::Unknown.into()),
                 Err(Halt::Store(e)) if width == 1 && outgrows(jobs, &e) => match self.build(jobs).await {
-                    // Tried anew, with all its time.
+                    // Retried with a full deadline.
                     Ok(()) if open.is_empty() => return,
                     Ok(()) => {}
                     Err(e) => return self.give_up(jobs, &open, 1, e),
@@ -269,17 +278,18 @@ impl Attempts {
                         && self.is_to_fence(tries, took)
                     {
                         let waits = self.server.env.clock.monotonic();
-                        // What may have been applied already is run to its end here.
+                        // An attempt that may have been applied is resolved here.
                         if !self.keep_others_off(jobs).await && open.is_empty() {
                             return self.pass_on_front(jobs);
                         }
-                        // Others were let through: the store was not silent meanwhile.
+                        // Waiting for other units is not time in which the store was silent.
                         deadline.extend(self.server.env.clock.monotonic().saturating_sub(waits));
-                        // Those who are under way end meanwhile.
+                        // Gives units in flight time to end.
                         tokio::time::sleep(took.min(SETTLE)).await;
                     }
                     self.back_off(tries).await;
-                    // After an unknown commit the next attempt looks first whether it was applied; where not, what was built still holds.
+                    // After an unknown commit, the next attempt first checks whether it was applied; if not,
+                    // the staged data is still valid.
                     if !self.staged.is_empty()
                         && e != StoreError::Unknown
                         && let Err(e) = self.stage(jobs).await
@@ -299,7 +309,7 @@ impl Attempts {
         }
     }
 
-    /// Leaves the job in front to others, where it can wait for fences.
+    /// Passes the front job on to the heavy lane, where it can wait for fences.
     fn pass_on_front(&self, jobs: &mut VecDeque<Job>) {
         if let Some(job) = jobs.front_mut() {
             job.forced.is_heavy = true;
@@ -307,8 +317,8 @@ impl Attempts {
         self.pass_on(jobs);
     }
 
-    /// Leaves the job that turned out to be heavy to others. How many jobs run next: those that have run before it in vain, so that
-    /// none runs in vain more than once.
+    /// Passes the heavy job on to the heavy lane. Returns the number of jobs to run next: those that ran
+    /// before it in vain, so that no job runs in vain more than once.
     fn pass_on(&self, jobs: &mut VecDeque<Job>) -> usize {
         let at = jobs.iter().position(|job| job.forced.is_heavy);
         if let (Some(heavy), Some(job)) = (&self.heavy, at.and_then(|at| jobs.remove(at))) {
@@ -317,8 +327,9 @@ impl Attempts {
         at.filter(|at| *at > 0).unwrap_or(jobs.len())
     }
 
-    /// Refuses the first `n` jobs with `e`. Those that an attempt with an unknown result may have applied must not hear that they were
-    /// not, and who has what it changed in a cache must hear that it may be stale.
+    /// Refuses the first `n` jobs with `e`. Jobs that an attempt with an unknown result may have applied must
+    /// not be told that they failed, and clients that cache what it may have changed must be told that it may
+    /// be stale.
     fn give_up(&self, jobs: &mut VecDeque<Job>, open: &[Open], n: usize, e: Error) {
         match open {
             [] => refuse(jobs, n, e),
@@ -329,7 +340,8 @@ impl Attempts {
         }
     }
 
-    /// One transaction over the first jobs, at most `width`: the answers of those that it held, and when they may have them.
+    /// Runs one transaction over the first jobs, at most `width`. Returns the replies of those it held, and
+    /// when they may be sent.
     async fn attempt(
         &mut self,
         jobs: &mut VecDeque<Job>,
@@ -340,7 +352,7 @@ impl Attempts {
         let clock = &self.server.env.clock;
         let (start, epoch) = (clock.monotonic(), self.server.space.instances.epoch());
         let timeline = &self.server.env.timeline;
-        // Of many keys that expire soon one always does in time: then time waits for them.
+        // With many keys that expire soon, one always expires during an attempt: time is held for them.
         let hold = if std::mem::take(&mut self.too_late) { Some(timeline.hold().await) } else { None };
         let now = timeline.now();
         let tx = self.server.store.begin();
@@ -350,7 +362,7 @@ impl Attempts {
             return Ok((done, self.server.told(told, turn).await));
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
-        // What may have been applied already is run to its end here.
+        // An attempt that may have been applied is resolved here, not passed on.
         batch.runner.in_lane = self.heavy.is_some() && open.is_empty();
         if self.server.store.prefers_prefetch() && self.staged.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
@@ -398,7 +410,8 @@ impl Attempts {
         Ok((done, server.told(told, turn).await))
     }
 
-    /// The answers of the open attempt that was committed, and what it tells. No claim is kept for it any more.
+    /// Returns the replies and messages of the open attempt that was committed, and drops the claims of all
+    /// open attempts.
     async fn resolved(&self, tx: &Tx, open: &mut Vec<Open>) -> Result<Option<(Vec<Done>, Tale)>, Halt> {
         let Some(oldest) = open.first() else { return Ok(None) };
         if !self.server.space.instances.is_current(tx, oldest.epoch).await? {
@@ -412,8 +425,9 @@ impl Attempts {
         Ok(Some((done, told)))
     }
 
-    /// Whether the job in front fences its keys: its attempt number `tries` met a conflict, and `took` so long. At once where what it
-    /// stores was built before, for that took longer than any attempt.
+    /// Whether the front job should fence its keys after attempt `tries`, which lasted `took`, met a
+    /// conflict. It does so at once if its outcomes were built beforehand, because building takes longer than
+    /// any attempt.
     fn is_to_fence(&self, tries: u32, took: Duration) -> bool {
         let after = match took {
             _ if took < SHORT => SHORT_FENCED_AFTER,
@@ -423,7 +437,7 @@ impl Attempts {
         self.fence.is_none() && (self.outcomes || tries >= after)
     }
 
-    /// Waits a random moment that grows with the tries; not at all after the first.
+    /// Sleeps for a random time that grows with the number of tries; not after the first.
     async fn back_off(&mut self, tries: u32) {
         if tries > 1 {
             let micros = self.rng.below(100 << tries.min(9));
@@ -432,8 +446,8 @@ impl Attempts {
     }
 }
 
-/// Before the commit of a transaction that tells something: on a store of several servers that is written, else it waits for
-/// its turn, which lasts until it has handed that over.
+/// Prepares to publish before a commit: on a shared store the messages are written in the transaction; on a
+/// local store the transaction waits for its turn, which it holds until it has handed them over.
 pub(super) async fn speak<'a>(
     server: &'a Server,
     tx: &Tx,
@@ -450,14 +464,14 @@ fn may_succeed(e: &StoreError) -> bool {
     e.is_retryable() || e.may_have_committed() || e.is_away() || *e == StoreError::TooLarge
 }
 
-/// Whether the job in front, which failed with `e`, needs more bytes or more time than a transaction has, and what it makes can
-/// be built outside of one.
+/// Whether the front job, which failed with `e`, exceeds the size or time of a transaction and can be built
+/// outside one.
 fn outgrows(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
     let may_build = |job: &Job| job.forced.may_build && job.unit.calls.iter().any(Call::can_be_built);
     matches!(e, StoreError::TooLarge | StoreError::TooOld) && jobs.front().is_some_and(may_build)
 }
 
-/// Whether the units of a batch do better one by one after its attempt number `tries` failed.
+/// Whether to run the units of a batch one by one after attempt `tries` failed with `e`.
 fn splits(e: &StoreError, tries: u32) -> bool {
     match e {
         StoreError::TooLarge => true,
@@ -466,12 +480,13 @@ fn splits(e: &StoreError, tries: u32) -> bool {
     }
 }
 
-/// How many of the first jobs an attempt with an unknown result may have applied, or are refused with it: `width` or more.
+/// The number of first jobs to answer as unknown: those that an open attempt may have applied, at least
+/// `width`.
 fn doubtful(open: &[Open], width: usize) -> usize {
     open.iter().map(|o| o.done.len()).fold(width, usize::max)
 }
 
-/// Answers the first jobs. A client that is gone needs none.
+/// Answers the first jobs. The client may have gone.
 fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
     let answered = done.len();
     for (job, done) in jobs.drain(..answered.min(jobs.len())).zip(done) {
@@ -479,8 +494,8 @@ fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
     }
 }
 
-/// As [`answer`], once what they tell has been delivered: those that tell little do not wait for what the others tell, and what comes
-/// behind them for nothing.
+/// Like [`answer`], once the jobs' messages have been delivered. Jobs with few messages do not wait for those
+/// with many, and later batches wait for neither.
 fn answer_after(mut delivery: Delivery, jobs: &mut VecDeque<Job>, done: Vec<Done>) {
     if delivery.is_over() {
         return answer(jobs, done);

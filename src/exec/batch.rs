@@ -24,24 +24,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of replies after which a pipeline's unit ends: they are held until it has committed. Without this bound a client that
-/// asks for one large value a hundred times makes the server hold a hundred of them.
+/// Bytes of replies after which a pipeline's unit ends. Replies are held until their unit has committed:
+/// without this bound, a client that asks for one large value a hundred times would make the server hold a
+/// hundred copies.
 const MAX_HELD: usize = 1 << 20;
-/// How long a unit may hold its lane, where others wait.
+/// How long a unit may hold its lane while others wait.
 const LONG: Duration = Duration::from_millis(50);
-/// Calls of one EXEC that are refused alone, at most.
+/// The most calls of one EXEC that are refused on their own.
 const MOST_REFUSED: usize = 16;
 
-/// Why a transaction is given up.
+/// Why a transaction is abandoned.
 #[derive(Debug, Clone)]
 pub(super) enum Halt {
-    /// The store said so.
+    /// The store failed with this error.
     Store(StoreError),
-    /// A call failed in the store after it may have written: its answer is fixed now, run the others again.
+    /// A call failed in the store after it may have written: its reply is now fixed; run the others again.
     Rerun,
-    /// A call is too heavy for the lane: its unit runs elsewhere.
+    /// A call is too heavy for the lane: its unit must run elsewhere.
     TooHeavy,
-    /// This server's rows were cleared by others: whether an attempt was applied cannot be known any more.
+    /// Other servers cleared this server's rows, so the outcome of an open attempt can no longer be known.
     Forgotten,
 }
 
@@ -51,30 +52,32 @@ impl From<StoreError> for Halt {
     }
 }
 
-/// One transaction.
+/// One transaction and what has run in it.
 pub(super) struct Batch<'a> {
     pub(super) runner: Runner<'a>,
 }
 
 impl<'a> Batch<'a> {
-    /// On a transaction that has just begun, after the timeline said `now`.
+    /// Creates a batch on a new transaction that began after the timeline said `now`.
     pub(super) async fn new(server: &'a Server, tx: &'a Tx, now: u64, rng: Rng) -> Result<Self, Halt> {
         Ok(Batch { runner: Runner::new(server, tx, now, rng).await.map_err(halt)? })
     }
 
-    /// With a catalog that the transaction has not read: for what is about the server, while the store is away.
+    /// Creates a batch with a catalog that the transaction has not read: for calls about the server while the
+    /// store is unavailable.
     pub(super) fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
         Batch { runner: Runner::with(server, tx, rng, catalog) }
     }
 
-    /// Another one on the same transaction, for units that run beside each other.
+    /// Creates another batch on the same transaction, for units that run concurrently.
     pub(super) fn sibling(&self, rng: Rng) -> Self {
         Batch { runner: self.runner.sibling(rng) }
     }
 
-    /// Reads what the handlers are going to ask for, all at once, so that they are answered from the transaction: the
-    /// records of all keys, the receipts of all ids, and how the named members stand to their sets. What that costs in
-    /// round trips does not depend on the number of units. Failures come back when a handler reads.
+    /// Reads concurrently what the handlers are going to need, so that the transaction can serve it from its
+    /// cache: the records of all keys, the receipts of all ids, and the state of the named members in their
+    /// sets. The number of round trips does not depend on the number of units. Failures surface when a
+    /// handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
@@ -96,7 +99,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The rows that are asked for because of a unit's ids.
+    /// The receipt rows of a unit's ids.
     async fn receipts(&self, unit: &Unit) -> Vec<Vec<u8>> {
         let mut ids = unit.ids().peekable();
         if ids.peek().is_none() {
@@ -114,7 +117,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs a job's unit on a copy of its client. `staged`: see [`super::staging`].
+    /// Runs a job's unit on a copy of its client. For `staged`, see [`super::staging`].
     pub(super) async fn job(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
         let (done, made) = backpressure::counting(self.run(job, staged)).await;
         Ok(Done { made, ..done? })
@@ -129,24 +132,25 @@ impl<'a> Batch<'a> {
         Ok(Done::new(client, replies, self.take_lookups()))
     }
 
-    /// The lookups of the units that ran since the last call.
+    /// Takes the lookups of the units that ran since the last call.
     pub(super) fn take_lookups(&mut self) -> Lookups {
         self.runner.lookups.take()
     }
 
-    /// How many messages the units tell so far.
+    /// The number of messages that the units have queued so far.
     pub(super) fn told(&self) -> usize {
         self.runner.outbox.len()
     }
 
-    /// What the units tell that ran since the last call.
+    /// Takes the messages of the units that ran since the last call.
     pub(super) fn take_messages(&mut self) -> Vec<Message> {
         self.runner.outbox.take()
     }
 
-    /// Runs a unit. `forced` holds the answers of calls that must not run (again). A pipeline's unit ends early where its
-    /// replies are many bytes ([`MAX_HELD`]), where it holds its lane for [`LONG`], before a call that is too heavy for the lane, and behind one:
-    /// then there are fewer replies than calls. It does not end before a call that has acted on the server in an earlier attempt.
+    /// Runs a unit. `forced` holds the replies of calls that must not run (again). A pipeline's unit ends
+    /// early, with fewer replies than calls, if its replies exceed [`MAX_HELD`], if it has held its lane for
+    /// [`LONG`], before a call that is too heavy for the lane, and after such a call. It does not end before
+    /// a call that acted on the server in an earlier attempt.
     pub(super) async fn unit(
         &mut self,
         unit: &Unit,
@@ -162,7 +166,7 @@ impl<'a> Batch<'a> {
         let (server, in_lane) = (self.runner.server, self.runner.in_lane);
         let (mut held, began) = (Held::new(unit, server), server.env.clock.monotonic());
         for (n, call) in unit.calls.iter().enumerate() {
-            // Only a lane gives a call back.
+            // Only a lane hands a call back.
             let marks = || (self.runner.lookups.seen(), self.runner.outbox.len());
             let before = if in_lane { marks() } else { Default::default() };
             let reply = match forced.call(n, client) {
@@ -175,7 +179,8 @@ impl<'a> Batch<'a> {
                         reply
                     }
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
-                    // It and what follows come back as a unit of their own: what it has looked up is counted and told there.
+                    // This call and the rest come back as a unit of their own, which counts their lookups and
+                    // messages.
                     Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec && forced.may_end_before(n) => {
                         self.runner.lookups.back_to(before.0);
                         self.runner.outbox.back_to(before.1);
@@ -186,12 +191,12 @@ impl<'a> Batch<'a> {
                     Some(Err(Error::Store(e @ StoreError::TooLarge))) if fails_all(unit, call, forced) => {
                         return Err(e.into());
                     }
-                    // An EXEC whose answer cannot be kept under its id does nothing.
+                    // An EXEC whose reply cannot be kept under its id does nothing.
                     Some(Err(Error::Store(e @ StoreError::ReplyTooLarge(_)))) if unit.id.is_some() => {
                         forced.unit = Some(Error::from(e).into_reply());
                         return Err(Halt::Rerun);
                     }
-                    // What it wrote must not be committed: the others run again without it.
+                    // The call's writes must not be committed: the other calls run again without it.
                     failed => {
                         let error = failed.and_then(Result::err).map_or(PANICKED, Error::into_reply);
                         forced.calls.push((n, Reply::Error(error)));
@@ -231,19 +236,19 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Replies that wait for the end of a unit.
+/// Replies held until the end of a unit.
 struct Held {
     replies: Vec<Reply>,
-    /// What they weigh, dropped ones too.
+    /// Size of all replies, including dropped ones.
     bytes: usize,
-    /// For an EXEC the hard `client-output-buffer-limit`.
+    /// For an EXEC, the hard `client-output-buffer-limit`.
     most: usize,
 }
 
 impl Held {
     fn new(unit: &Unit, server: &Server) -> Self {
         let hard = server.config.get().client_output_buffer_limit.normal.hard;
-        // What is kept under an id has to fit the transaction.
+        // A reply kept under an id must fit into the transaction.
         let bounded = unit.exec && unit.id.is_none() && hard > 0;
         let most = if bounded { hard } else { usize::MAX };
         Held { replies: Vec::with_capacity(unit.calls.len()), bytes: 0, most }
@@ -253,7 +258,8 @@ impl Held {
         self.bytes > self.most
     }
 
-    /// Beyond the limit the connection is going to be closed: the commands run on, as in Redis, and nobody hears of them.
+    /// Adds a reply. Beyond the limit, replies are dropped: the commands go on, as in Redis, but the
+    /// connection is going to be closed.
     fn push(&mut self, reply: Reply) {
         let before = self.is_too_much();
         self.bytes += reply.weight();
@@ -264,20 +270,21 @@ impl Held {
     }
 }
 
-/// Whether a call may change what is no part of the store: clients, options, logs.
+/// Whether a call may change state outside the store: clients, options, logs.
 fn acts_on_the_server(call: &Call) -> bool {
     call.row.flags.has(Flags::ADMIN) && !call.row.is_write()
 }
 
-/// Whether this attempt fails because `call` exceeds what is left of its transaction: where what it makes can still be built, and an
-/// EXEC. There a call that no transaction may hold is refused alone, where there are few of them: each costs another run of all.
+/// Whether `call`, which exceeds what is left of the transaction, fails the whole attempt: if its outcome can
+/// still be built, and in an EXEC. In an EXEC, a call too large for any transaction is instead refused on its
+/// own, up to [`MOST_REFUSED`] times, because each refusal reruns the rest.
 fn fails_all(unit: &Unit, call: &Call, forced: &Forced) -> bool {
     let can_be_built = call.can_be_built();
     let alone = can_be_built && forced.calls.len() < MOST_REFUSED;
     forced.may_build && (can_be_built || unit.exec) || unit.exec && !alone
 }
 
-/// Whether an error is about the transaction rather than about one command.
+/// Whether an error concerns the transaction rather than one command.
 pub(super) fn ends_attempt(e: &StoreError) -> bool {
     e.is_retryable() || e.may_have_committed() || e.is_away() || matches!(e, StoreError::ReadOnly(_))
 }

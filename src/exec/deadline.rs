@@ -1,14 +1,17 @@
-//! How long a unit is tried: `store-timeout` from its arrival where the store does not answer, so that waiting behind others
-//! that got no answer counts too. Their error then comes after about that time (an eighth more at most), not after each one's
-//! turn.
+//! The retry deadline: how long a unit is retried.
 //!
-//! A command too slow for a transaction is first too old, and then, with less time, not answered in time: it hears what is the
-//! matter with it, not that the store is silent. An attempt that was too old while it was young is no slow command: FoundationDB
-//! says so of every transaction that a recovery has overtaken, or for load. Its client hears that the store is unavailable.
+//! **The store does not answer**: `store-timeout` from the unit's arrival. Time spent queued behind units
+//! that got no answer counts, so that all of them fail after about that time (an eighth more at most), not
+//! one after the other.
 //!
-//! What only runs into others (conflicts, a transaction too old) has that time from its first attempt: a server that was itself
-//! stopped for a while still does what it finds in its queues. What was under way then has become too old, and may have used up all of
-//! its time: it is tried once more.
+//! **Conflicts, or a transaction that is too old**: `store-timeout` from the first attempt, so that a server
+//! that was itself suspended for a while still runs what it finds in its queues. The attempt that was under
+//! way during the suspension is too old by then and may have used up its time: it is retried once.
+//!
+//! **Which error.** A command too slow for a transaction first fails as too old and then, with less time
+//! left, as unanswered. Its client is told that the command is too slow, not that the store is silent. An
+//! attempt that is too old although it was short is no slow command: FoundationDB reports this for every
+//! transaction overtaken by a recovery, and under load. Its client is told that the store is unavailable.
 
 use crate::env::Clock;
 use crate::error::StoreError;
@@ -16,30 +19,30 @@ use crate::server::Server;
 use crate::store::{MAX_AGE, Tx};
 use std::time::Duration;
 
-/// How long the store is waited for by what can be answered without it.
+/// How long to wait for the store before answering a unit that does not need it.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Of units that are tried together.
+/// The retry deadline of units that are tried together.
 pub(super) struct Deadline {
     clock: Clock,
     /// `store-timeout`.
     whole: Duration,
     /// When the first attempt began.
     began: Duration,
-    /// When the oldest unit came.
+    /// When the oldest unit arrived.
     since: Duration,
-    /// When the attempt under way began.
+    /// When the current attempt began.
     attempt: Duration,
-    /// An attempt was too old because it took so long.
+    /// An attempt was too old because it took too long.
     slow: bool,
     /// An attempt took as long as a transaction may last.
     long: bool,
-    /// An attempt was not answered.
+    /// An attempt got no answer.
     away: bool,
 }
 
 impl Deadline {
-    /// Now begins the first attempt at units of which the oldest came at `since`.
+    /// Starts the first attempt at units of which the oldest arrived at `since`.
     pub(super) fn new(server: &Server, since: Duration) -> Self {
         let clock = server.env.clock.clone();
         let began = clock.monotonic();
@@ -47,13 +50,13 @@ impl Deadline {
         Deadline { clock, whole, began, since, attempt: began, slow: false, long: false, away: false }
     }
 
-    /// Of a unit that has an answer without the store.
+    /// The deadline of a unit that can be answered without the store.
     pub(super) fn for_the_server(server: &Server, since: Duration) -> Self {
         let deadline = Deadline::new(server, since);
         Deadline { whole: deadline.whole.min(SHORT), ..deadline }
     }
 
-    /// Whether there is no time for another attempt after one that failed with `e`.
+    /// Whether no time is left for another attempt after one failed with `e`.
     pub(super) fn is_over(&self, e: &StoreError) -> bool {
         let from = if unanswered(e) { self.since } else { self.began };
         if e.is_retryable() && !self.long && self.was_long() {
@@ -62,12 +65,12 @@ impl Deadline {
         self.clock.monotonic() >= from + self.whole
     }
 
-    /// Whether a unit that came at `since` is to hear that the attempt failed with `e`.
+    /// Whether to tell a unit that arrived at `since` that the attempt failed with `e`.
     pub(super) fn is_over_for(&self, since: Duration, e: &StoreError) -> bool {
         !unanswered(e) || self.clock.monotonic() >= since + self.whole
     }
 
-    /// It waited that long for others without trying, which does not count.
+    /// Extends the deadline by `time` spent waiting for other units.
     pub(super) fn extend(&mut self, time: Duration) {
         self.began += time;
         self.since += time;
@@ -88,23 +91,23 @@ impl Deadline {
         self.clock.monotonic().saturating_sub(self.attempt) >= MAX_AGE * 4 / 5
     }
 
-    /// What a client hears after the last attempt failed with `e`.
+    /// The error for the client after the last attempt failed with `e`.
     pub(super) fn verdict(&self, e: StoreError) -> StoreError {
         match e {
             StoreError::TooOld if !self.slow && !self.was_slow(&e) => StoreError::Unavailable(
-                "it recovers or is overloaded: transactions are too old from their first moment".into(),
+                "it is recovering or overloaded: new transactions are rejected as too old".into(),
             ),
             StoreError::Unavailable(_) if self.slow => StoreError::TooOld,
-            // What took its time was not the others.
+            // The time was lost to the store, not to other writers.
             StoreError::Conflict if self.away => StoreError::Unavailable(
-                "it did not answer for most of store-timeout, and others changed the same keys since".into(),
+                "it did not answer for most of store-timeout, and other clients have changed the same keys since".into(),
             ),
             e => e,
         }
     }
 
-    /// An attempt begins. Keeps it inside what is left, where that is notably less than the store gives each. It always has an
-    /// eighth of `store-timeout`, in which a store that is well answers.
+    /// Begins an attempt. Limits its transaction to the time left if that is notably less than the store's
+    /// default, but never to less than an eighth of `store-timeout`, within which a healthy store answers.
     pub(super) fn begin(&mut self, tx: &Tx) {
         self.attempt = self.clock.monotonic();
         let left = (self.since + self.whole).saturating_sub(self.attempt);

@@ -1,4 +1,4 @@
-//! The executor: takes units to where they run, and counts what they did.
+//! The executor: sends each unit to where it runs, and counts what it did.
 
 use super::attempt::{Attempts, Slot};
 use super::lane::Lane;
@@ -11,7 +11,7 @@ use crate::telemetry::Outcome;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Heavy units that run at once.
+/// The number of heavy units that run concurrently.
 const HEAVY_SLOTS: usize = 8;
 
 /// Runs units.
@@ -19,7 +19,7 @@ pub struct Executor {
     pub(super) server: Arc<Server>,
     lanes: Vec<Lane>,
     heavy: Lane,
-    /// Where units that only read share transactions.
+    /// The queue of read-only units, which share transactions.
     reads: Option<Lane>,
 }
 
@@ -38,15 +38,15 @@ impl Executor {
         }
     }
 
-    /// What all connections share.
+    /// The state that all connections share.
     pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
-    /// Runs a unit to its end. A unit that writes goes on also when the caller is dropped.
+    /// Runs a unit to its end. A unit that writes completes even if the caller is dropped.
     ///
-    /// The latency counted for each of its commands is the unit's: from here to its answer, commit included. What it waits for the
-    /// collector of the dictionary ([`crate::keyspace::dictionary::backpressure`]) is counted there.
+    /// The latency recorded for each of its commands is the unit's: from here to its reply, commit included.
+    /// Waiting for the collector of the dictionary ([`crate::keyspace::dictionary::backpressure`]) counts.
     pub async fn run(&self, mut unit: Unit) -> Done {
         tracked::remember(&self.server, &mut unit).await;
         let clock = &self.server.env.clock;
@@ -95,7 +95,7 @@ impl Executor {
             };
         }
         if self.server.space.fences.pass(|| unit.written()).await {
-            // That was no time in which the store was silent.
+            // Waiting is not time in which the store was silent.
             since = self.server.env.clock.monotonic();
         }
         let lane = if unit.is_heavy() {

@@ -1,12 +1,13 @@
-//! How a lane collects a batch.
+//! Group commit: how a lane collects a batch.
 //!
-//! Who found a job and can take more lets all connections that are ready come first, once: without that, the first of 50
-//! would have a transaction of its own.
+//! After a lane has found a job, and if it can take more, it lets every connection that is ready go first,
+//! once. Otherwise the first of 50 clients would get a transaction of its own.
 //!
-//! Where a commit takes long, because it is synced or crosses a network, more pays. The clients that were just
-//! answered are about to ask again, while others have queued meanwhile: two halves would take turns, with a sync each.
-//! So the lane waits until as many as it has just answered have joined those that were queued by then, at most as long as
-//! a commit takes. A wait that brings nobody (clients that went away, or think) is not repeated for a while.
+//! If a commit takes long, because it syncs or crosses a network, waiting longer pays. The clients that were
+//! just answered are about to send again, while others have queued meanwhile; without a wait, the two halves
+//! would take turns, with one sync each. So the lane waits until as many jobs have arrived as it has just
+//! answered, on top of those already queued, but no longer than a commit takes. After a wait that brings no
+//! job (the clients left, or are thinking), the lane does not wait for a while.
 
 use super::unit::Job;
 use crate::env::Clock;
@@ -14,16 +15,16 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::yield_now;
 
-/// Shorter commits are not waited for: those that are not synced.
+/// Commits shorter than this, which are those without a sync, are not waited for.
 const LONG: Duration = Duration::from_micros(100);
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_micros(500);
-/// The most turns that others get in one wait, where the clock stands still.
+/// The most times that one wait yields to other tasks, in case the clock stands still.
 const TURNS: usize = 1000;
-/// Batches without a wait after one that was for nothing.
+/// The number of batches without a wait after a wait that brought nothing.
 const REST: u32 = 16;
 
-/// What a lane knows of its last batch.
+/// What a lane remembers of its last batch.
 pub(super) struct GroupCommit {
     clock: Clock,
     limit: usize,
@@ -33,14 +34,14 @@ pub(super) struct GroupCommit {
 }
 
 impl GroupCommit {
-    /// For batches of `limit` jobs at most.
+    /// For batches of at most `limit` jobs.
     pub(super) fn new(clock: Clock, limit: usize) -> Self {
         GroupCommit { clock, limit, took: Duration::ZERO, answered: 0, rest: 0 }
     }
 
     /// Waits for jobs; false once the queue has ended.
     pub(super) async fn collect(&mut self, queue: &mut UnboundedReceiver<Job>, jobs: &mut Vec<Job>) -> bool {
-        // None of those just answered can have asked again yet.
+        // None of the clients just answered can have sent again yet.
         let wanted = (queue.len() + self.answered).min(self.limit);
         if queue.recv_many(jobs, self.limit).await == 0 {
             return false;
@@ -56,7 +57,7 @@ impl GroupCommit {
         true
     }
 
-    /// The batch has been answered; `took`: how long its commit took.
+    /// Records that the batch was answered; its commit took `took`.
     pub(super) fn done(&mut self, took: Duration) {
         self.took = took;
     }

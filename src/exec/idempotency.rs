@@ -1,10 +1,10 @@
-//! Calls and EXECs under a client's id (IDEMPOTENT): answered with what is known of the id, else run, and what they answered
-//! kept in the same transaction.
+//! Calls and EXECs under a client's id (IDEMPOTENT). If the id is known, the kept reply is returned;
+//! otherwise the command runs, and its reply is kept in the same transaction.
 //!
-//! Nothing here is a path of its own: such a call rides in a batch like any other, a second one with its id in the same batch
-//! reads the batch's own write, one on another connection or server conflicts with it on the id's row, and an unknown commit is
-//! resolved by the attempt loop. Errors of the store are not kept: either the attempt ends with them, or the call is answered
-//! with the error, has done nothing, and may run at the next request.
+//! There is no separate path. Such a call rides in a batch like any other; a second call with the same id in
+//! the same batch reads the batch's own write; a call on another connection or server conflicts on the id's
+//! row; the attempt loop resolves an unknown commit. Errors of the store are not kept: either they end the
+//! attempt, or the call fails without any effect and may run on the next request.
 
 use super::batch::{Batch, Halt, ends_attempt};
 use super::staging::Prepared;
@@ -19,7 +19,7 @@ use crate::types::staged::Staged;
 use bytes::Bytes;
 
 impl Batch<'_> {
-    /// Runs a call, once where it has an id. None where the handler panicked: nothing is kept then.
+    /// Runs a call, once if it has an id. None if the handler panicked: then nothing is kept.
     pub(super) async fn call_once(
         &mut self,
         call: &Call,
@@ -46,8 +46,8 @@ impl Batch<'_> {
         Some(keyed.keep(self.runner.tx, self.runner.lives.now, client.db, encode(&reply)).map(|()| reply))
     }
 
-    /// Runs an EXEC under its id once. What a call of it failed with is part of the outcome, as in Redis; where a watched key
-    /// has changed, nothing has run and nothing is kept.
+    /// Runs an EXEC under its id, once. A failed call is part of the outcome, as in Redis; if a watched key
+    /// has changed, nothing runs and nothing is kept.
     pub(super) async fn exec_once(
         &mut self,
         id: &Bytes,
@@ -86,7 +86,7 @@ impl Batch<'_> {
         };
         match kept {
             Ok(()) => Ok(Done::new(client, replies, self.take_lookups())),
-            // Alone it may fit.
+            // It may fit into a transaction of its own.
             Err(Error::Store(e @ StoreError::TooLarge)) => Err(e.into()),
             Err(e) => {
                 forced.unit = Some(e.into_reply());
@@ -95,7 +95,7 @@ impl Batch<'_> {
         }
     }
 
-    /// The answer of a command that ran before, and its effect on this connection.
+    /// The reply of a command that ran before, and its effect on this connection.
     fn repeat(&self, known: Known, client: &mut ClientState) -> Reply {
         self.runner.server.telemetry.on_repeat();
         if client.db != known.db {
@@ -106,7 +106,7 @@ impl Batch<'_> {
     }
 }
 
-/// The replies that an EXEC's array holds.
+/// The replies in an EXEC's array.
 fn items(reply: Reply) -> Vec<Reply> {
     match reply {
         Reply::Array(items) => items,

@@ -1,5 +1,5 @@
-//! A queue of units and the tasks that drain it. A lane proper has one task, so that what queues while it commits becomes
-//! the next batch; the heavy lane has several, and each takes one unit at a time.
+//! A queue of units and the tasks that drain it. An ordinary lane has one task, so that units queued while it
+//! commits become the next batch; the heavy lane has several tasks, each of which takes one unit at a time.
 
 use super::attempt::Attempts;
 use super::group_commit::GroupCommit;
@@ -13,16 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-/// Units of one batch at most.
+/// The most units in one batch.
 const MAX_BATCH: usize = 1024;
 
-/// The queue's end that connections hold. Bounded by the number of clients: each has one unit under way.
+/// The sending end of the queue. Its length is bounded by the number of clients, because each has one unit in
+/// flight.
 pub(super) struct Lane {
     queue: mpsc::UnboundedSender<Job>,
 }
 
 impl Lane {
-    /// Starts a task for each of `workers`; they stop when the lane is dropped and its queue is empty.
+    /// Starts a task for each of `workers`. The tasks stop once the lane is dropped and its queue is empty.
     pub(super) fn spawn(clock: &Clock, workers: Vec<Attempts>) -> Self {
         let (queue, receiver) = mpsc::unbounded_channel();
         let heavy = workers.len() > 1;
@@ -34,19 +35,19 @@ impl Lane {
         Lane { queue }
     }
 
-    /// For units that only read: they share read versions.
+    /// A lane for read-only units, which share read versions.
     pub(super) fn of_reads(server: Arc<Server>) -> Self {
         let (queue, receiver) = mpsc::unbounded_channel();
         tokio::spawn(reads::serve(server, receiver));
         Lane { queue }
     }
 
-    /// Where jobs are left for it.
+    /// A sender for jobs of this lane.
     pub(super) fn queue(&self) -> mpsc::UnboundedSender<Job> {
         self.queue.clone()
     }
 
-    /// Runs a unit that came at `since`.
+    /// Runs a unit that arrived at `since`.
     pub(super) async fn run(&self, unit: Unit, since: Duration) -> Done {
         let (answer, done) = oneshot::channel();
         let client = unit.client.clone();
@@ -54,7 +55,7 @@ impl Lane {
         let queued = self.queue.send(Job { unit, since, forced: Forced::default(), answer });
         match (queued, done.await) {
             (Ok(()), Ok(done)) => done,
-            // The lane has ended: the server is stopping.
+            // The lane has ended because the server is stopping.
             _ => Done::refused(
                 client,
                 calls,

@@ -1,23 +1,26 @@
 //! Units and how they run: writes through lanes, reads on a snapshot.
 //!
-//! * A **unit** is what arrived together on one connection: a pipeline window, or an EXEC. It runs in one transaction.
-//! * A unit that only reads runs where it is, on a snapshot, and commits nothing ([`reads`]).
-//! * A unit that writes goes to the **lane** of its first key's hash ([`lane`]). A lane drains its queue, runs what is there
-//!   in one transaction, commits once, then answers all; while it commits, the next batch collects.
-//! * A **heavy** unit (row flag, or arguments of about a MB) runs in a transaction of its own with a slot of its own,
-//!   so that nobody queues behind it. What only turns out to be heavy by what is stored (`Cx::light`) is found in a lane, before its
-//!   first write, and passed on to there.
+//! * A **unit** is what arrives together on one connection: a pipeline window, or an EXEC. It runs in one
+//!   transaction.
+//! * A read-only unit runs directly, on a snapshot, and commits nothing ([`reads`]).
+//! * A unit that writes goes to the **lane** selected by the hash of its first key ([`lane`]). A lane drains
+//!   its queue, runs the units in one transaction, commits once, and then answers them all (group commit);
+//!   while it commits, the next batch collects.
+//! * A **heavy** unit (by row flag, or with arguments of about a MB) runs in a transaction and a slot of its
+//!   own, so that nothing queues behind it. If only the stored data makes a unit heavy (`Cx::light`), its
+//!   lane finds out before the first write and passes the unit on.
 //!
-//! A call or an EXEC with an **id** runs once for that id, see [`idempotency`]; it may write, whatever its row says.
+//! A call or an EXEC with an **id** runs once for that id, see [`idempotency`]; it may write, whatever its
+//! row says.
 //!
-//! A unit that runs into others again and again fences its keys ([`crate::keyspace::cluster::fences`]): units that write them wait before
-//! they are queued.
+//! A unit that keeps conflicting fences its keys ([`crate::keyspace::cluster::fences`]): units that write those keys
+//! wait before they are queued.
 //!
-//! What commands tell others (PUBLISH, changes of keys) is told once their transaction has committed, in the order of commits: see
+//! Commands publish (PUBLISH, changes of keys) once their transaction has committed, in commit order: see
 //! `server::subscribers`.
 //!
-//! Every batch that writes also writes its number to the slot's key `l`, and conflicts with every other writer of that
-//! key: see [`attempt`] for why that makes an unknown commit exactly-once.
+//! Every batch that writes also writes its number to the slot's key `l`, and so conflicts with every other
+//! writer of that key: see [`attempt`] for why this makes an unknown commit exactly-once.
 
 mod attempt;
 mod batch;
@@ -37,7 +40,7 @@ pub use executor::Executor;
 pub use unit::{Done, LARGE, Unit};
 pub use watch::Watched;
 
-/// What tests run.
+/// Fixtures for tests.
 #[cfg(test)]
 pub(crate) mod fixtures {
     use super::unit::{Done, Forced, Job, Unit};
@@ -48,7 +51,7 @@ pub(crate) mod fixtures {
     use std::time::Duration;
     use tokio::sync::oneshot;
 
-    /// One command, whose words stand between spaces.
+    /// Parses one command whose words are separated by spaces.
     pub(crate) fn call(line: &str) -> Call {
         let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let (row, names) = table().resolve(&argv).and_then(Result::ok).unwrap();
@@ -62,7 +65,7 @@ pub(crate) mod fixtures {
         Unit { calls, client, watches: Vec::new(), exec: false, id: None }
     }
 
-    /// A unit on its way, which came at `since`, and where its answer arrives.
+    /// A unit on its way that arrived at `since`, and the receiver of its answer.
     pub(super) fn job(unit: Unit, since: Duration) -> (Job, oneshot::Receiver<Done>) {
         let (answer, heard) = oneshot::channel();
         (Job { unit, since, forced: Forced::default(), answer }, heard)

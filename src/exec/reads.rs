@@ -1,10 +1,11 @@
-//! Units that only read: on a snapshot, nothing committed. One read version serves the whole unit, so it is as serializable
-//! as a transaction that writes.
+//! Read-only units: they run on a snapshot and commit nothing. One read version serves the whole unit, so it
+//! is as serializable as a transaction that writes.
 //!
-//! Where a read version costs a round trip ([`serve`]), units of different connections share one: those that are there when a
-//! transaction begins. It asks for its version after that, so each of them sees what was committed before it came, on any
-//! server. They read side by side, and each is answered when it is done; one that fails runs again alone. At most
-//! [`OPENING`] transactions are on their way to their first reads: what comes meanwhile is the next batch.
+//! If a read version costs a round trip ([`serve`]), units of different connections share one: all units that
+//! are queued when a transaction begins. The transaction gets its read version afterwards, so each unit sees
+//! everything that was committed before it arrived, on any server. The units read concurrently, and each is
+//! answered when it is done; one that fails is retried alone. At most [`OPENING`] transactions are waiting
+//! for their first reads; units that arrive meanwhile form the next batch.
 
 use super::batch::{Batch, Halt};
 use super::deadline::Deadline;
@@ -21,16 +22,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Shared transactions whose first reads are under way.
+/// The most shared transactions whose first reads are in flight.
 const OPENING: usize = 3;
-/// Units that share one at most.
+/// The most units that share a transaction.
 const MAX_TOGETHER: usize = 256;
-/// Attempts at least, before a reader that is always too old gets the error: its read does not fit into 5 s.
+/// Attempts before a reader whose transaction is always too old gets the error: its read does not fit into 5
+/// s.
 const MAX_ATTEMPTS: u32 = 3;
-/// Before another attempt at a store that cannot be reached, or refuses for load.
+/// The pause before retrying a store that is unreachable or rejects transactions because of load.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Runs what comes through `queue`, many units on a read version, until the queue ends.
+/// Runs the units of `queue`, many per read version, until the queue ends.
 pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceiver<Job>) {
     let opening = Arc::new(Semaphore::new(OPENING));
     let mut group = GroupCommit::new(server.env.clock.clone(), MAX_TOGETHER);
@@ -61,7 +63,8 @@ async fn together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePer
     join_all(each).await; // a client that is gone needs no answer
 }
 
-/// Runs a unit without writes that came at `since`; `first`: where it is tried first, or what came of that.
+/// Runs a unit without writes that arrived at `since`. `first` is the shared transaction to try first, or its
+/// result.
 pub(super) async fn run(
     server: &Arc<Server>,
     unit: Unit,
@@ -92,15 +95,16 @@ pub(super) async fn run(
                 }
             }
             Err(Halt::Store(e)) => return without_store(server, unit, forced, deadline, e).await,
-            // Only who commits can be forgotten, and nobody queues behind a read.
+            // Only a commit can be forgotten, and nothing queues behind a read.
             Err(Halt::Forgotten | Halt::TooHeavy) => break,
         }
     }
     failed(unit, StoreError::TooOld)
 }
 
-/// Answers a unit after the last attempt failed with `e`: what is about the server runs without any database, also where the store
-/// is back by now, for the databases that were read last may have been flushed or swapped since; all else gets the error.
+/// Answers a unit after the last attempt failed with `e`. Calls about the server run without any database,
+/// even if the store is back by now: the databases that were last read may have been flushed or swapped
+/// since. Everything else gets the error.
 async fn without_store(
     server: &Arc<Server>,
     unit: Unit,
@@ -123,10 +127,10 @@ async fn without_store(
     failed(unit, e)
 }
 
-/// The replies, the lookups, and what was told.
+/// The replies, the lookups and the messages.
 type Ran = (Option<Vec<Reply>>, Lookups, Vec<Message>);
 
-/// Whether there is time for another attempt after number `tries` failed with `e`.
+/// Whether time is left for another attempt after attempt `tries` failed with `e`.
 fn has_time(deadline: &Deadline, e: &StoreError, tries: u32) -> bool {
     !deadline.is_over(e) || e.is_retryable() && tries < MAX_ATTEMPTS
 }
@@ -158,8 +162,8 @@ async fn on(
     Ok((replies, batch.take_lookups(), batch.take_messages()))
 }
 
-/// What a unit tells that commits nothing. On a store of several servers that is only what PUBLISH does not say (a key was not
-/// there): nobody waits for it.
+/// Publishes the messages of a unit that commits nothing. On a shared store these are only messages other
+/// than PUBLISH's (a missing key): nothing waits for them.
 async fn tell(server: &Arc<Server>, told: Vec<Message>) {
     if told.is_empty() || !server.space.messages.is_shared() {
         return server.tell(told).await;
@@ -167,12 +171,12 @@ async fn tell(server: &Arc<Server>, told: Vec<Message>) {
     let server = server.clone();
     tokio::spawn(async move {
         if let Err(e) = server.space.messages.tell(&told).await {
-            tracing::debug!(?e, "messages of a unit that only reads");
+            tracing::debug!(?e, "cannot publish the messages of a read-only unit");
         }
     });
 }
 
-/// Whether another attempt of what only reads can help.
+/// Whether another attempt at a read-only unit can succeed.
 pub(super) fn may_succeed(e: &StoreError) -> bool {
     e.is_retryable() || e.is_away()
 }

@@ -1,4 +1,4 @@
-//! What took long, for the slow log and the latency monitor. Costs two comparisons where nothing did.
+//! Records slow commands for the slow log and the latency monitor. Costs two comparisons if nothing was slow.
 
 use crate::dispatch::Call;
 use crate::server::redact::redacted;
@@ -8,8 +8,8 @@ use crate::telemetry::slowlog::{SlowCommand, cut};
 use crate::telemetry::spikes::Sample;
 use std::time::Duration;
 
-/// `calls` of `client` ran together and took so long. What the options say is read now, so that a CONFIG SET that switches the
-/// slow log off is not in it.
+/// Records that `calls` of `client` ran together and took `took`. The options are read afterwards, so that
+/// the CONFIG SET that turns the slow log off is not logged.
 pub fn note(server: &Server, client: &ClientState, calls: &[Call], took: Duration) {
     let config = server.config.get();
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -22,7 +22,7 @@ pub fn note(server: &Server, client: &ClientState, calls: &[Call], took: Duratio
     }
 }
 
-/// `event` took so long.
+/// Records that `event` took `took`.
 pub fn note_event(server: &Server, event: &'static str, took: Duration) {
     if is_spike(took, server.config.get().latency_monitor_threshold) {
         add(server, event, took);
@@ -41,7 +41,7 @@ fn add(server: &Server, event: &'static str, took: Duration) {
 fn keep(server: &Server, client: &ClientState, calls: &[Call], took: u64, most: usize) {
     let at = server.env.clock.now_ms() / 1000;
     let kept: Vec<&Call> = calls.iter().filter(|c| !c.row.flags.has(Flags::SKIP_SLOWLOG)).collect();
-    // The numbers of those that are pushed out at once are not given.
+    // Entries that would be pushed out at once get no number.
     let latest = kept.get(kept.len().saturating_sub(most)..).unwrap_or_default();
     let commands = latest.iter().map(|call| SlowCommand {
         id: 0,

@@ -1,12 +1,13 @@
-//! What exceeds a transaction is prepared before the unit that needs it runs.
+//! Prepares whatever exceeds a transaction before the unit that needs it runs.
 //!
-//! * Arguments: strings are built, members of SADD get their ids, those of SREM are looked up. Only where a unit's arguments
-//!   exceed one transaction together.
-//! * Outcomes (of *STORE, BITOP, COPY, MOVE, RESTORE, of SADD and SREM of a set that is rewritten all over): built once an attempt has
-//!   found that they do not fit. Not where an earlier command of the unit may change what one is made of: that command gets the
-//!   error that names the limit, before anything is written. A RESTORE that says itself that it is too large is not tried first.
+//! * Arguments: strings are built, members of SADD get their ids, and members of SREM are looked up. Only if
+//!   a unit's arguments together exceed one transaction.
+//! * Outcomes (of *STORE, BITOP, COPY, MOVE, RESTORE, and of SADD and SREM on a set that is rewritten
+//!   completely): built after an attempt has found that they do not fit. Not if an earlier command of the
+//!   unit may change their inputs: then the command fails with the error that names the limit, before
+//!   anything is written. A RESTORE that is known to be too large is not tried first.
 //!
-//! What no command took over is given up, so that its rows are reclaimed soon.
+//! Whatever no command takes over is abandoned, so that its rows are reclaimed soon.
 
 use crate::commands::large::{self, Outcome};
 use crate::dispatch::Call;
@@ -28,23 +29,23 @@ use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 
-/// How long what was built waits for its command, in ms: longer than any unit is tried.
+/// How long staged data waits for its command, in ms: longer than any unit is retried.
 const LEASE_MS: u64 = 60_000;
-/// Attempts at building from what others change meanwhile.
+/// Attempts at building from inputs that others change meanwhile.
 const MAX_ATTEMPTS: usize = 10;
-/// Bytes that interning a unit's members may write in its own transaction.
+/// Bytes that interning a unit's members may write in the unit's own transaction.
 const DIRECT_MEMBERS: usize = MAX_TRANSACTION / 2;
 
 /// What was prepared, for each call of a unit.
 pub(super) type Prepared = Vec<Vec<Staged>>;
 
-/// What of a unit is prepared.
+/// Which parts of a unit to prepare.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     strings: bool,
     members: bool,
     outcomes: bool,
-    /// Outcomes that surely exceed a transaction.
+    /// Outcomes that certainly exceed a transaction.
     restored: bool,
 }
 
@@ -60,13 +61,15 @@ impl Plan {
     }
 }
 
-/// Whether what a RESTORE leaves is built before it is tried, so that it is decompressed once.
+/// Whether the result of a RESTORE is built before the command is tried, so that it is decompressed only
+/// once.
 fn is_large_restore(call: &Call) -> bool {
     matches!(large::outcome(call.row, &call.argv), Some(Outcome::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
 }
 
-/// Prepares what `calls` need, of which the first runs in database `db`; `outcomes`: also those. To be called again after a conflict, when what was built has been
-/// given up: it may be stale.
+/// Prepares what `calls` need; the first of them runs in database `db`. With `outcomes`, also prepares their
+/// outcomes. Call it again after a conflict, once the old staging has been abandoned, because it may be
+/// stale.
 pub(super) async fn prepare(
     server: &Server,
     mut db: u8,
@@ -99,8 +102,8 @@ pub(super) async fn prepare(
     Ok(())
 }
 
-/// Finds the ids of the members that the calls name and that have none so far: of all calls in few transactions. Not of members
-/// that may fit into their set's record, unless that was tried.
+/// Interns the members that the calls name and that have no id yet, for all calls in few transactions. Skips
+/// members that may fit into their set's record, unless that was tried.
 async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Prepared) -> Result<()> {
     let mut named: HashMap<&Bytes, (usize, Vec<&[Bytes]>)> = HashMap::new();
     for (key, members) in calls.iter().filter_map(named_members) {
@@ -130,53 +133,54 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
     Ok(())
 }
 
-/// The key of a call that adds or removes members, and those.
+/// The key of a call that adds or removes members, and those members.
 fn named_members(call: &Call) -> Option<(&Bytes, &[Bytes])> {
     let members = large::members(call.row, &call.argv);
     Some((call.argv.get(1)?, members)).filter(|_| !members.is_empty())
 }
 
-/// Ids of another epoch of the dictionary's collection, or that the store may have lost, are found anew.
+/// Drops staged ids of another epoch of the dictionary's collection, or that the store may have lost: they
+/// are looked up again.
 fn forget_old_ids(prepared: &mut Prepared, round: Round) {
     for staged in prepared {
         staged.retain(|staged| !matches!(staged, Staged::Ids(ids) if !ids.hold_in(round)));
     }
 }
 
-/// Gives up what was built and no command took over. Ids stay, as long as their epoch does.
+/// Abandons what was built and no command took over. Ids stay valid as long as their epoch.
 pub(super) async fn give_up(server: &Server, prepared: &mut Prepared) {
     for staged in prepared.iter_mut() {
         for object in staged.iter().filter_map(Staged::object) {
             if let Err(e) = staged::abandon(&server.space, object).await {
-                tracing::debug!(?e, "what was abandoned is reclaimed when its lease ends");
+                tracing::debug!(?e, "abandoned staging is reclaimed when its lease ends");
             }
         }
         staged.retain(|staged| staged.object().is_none());
     }
 }
 
-/// The database that a SELECT inside the unit changes to.
+/// The database that a SELECT inside the unit switches to.
 fn selected(call: &Call) -> Option<u8> {
     let index = call.argv.get(1).filter(|_| call.row.effect == Effect::Selects)?;
     u8::try_from(parse_i64(index)?).ok()
 }
 
-/// What the calls so far may change. The names decide, whatever database they are in.
+/// What the calls so far may change: keys by name, in any database.
 #[derive(Default)]
 struct Written<'a> {
     keys: HashSet<&'a Bytes>,
-    /// A call that names no key, such as FLUSHALL.
+    /// A call that names no key, such as FLUSHALL, may change anything.
     anything: bool,
 }
 
 impl<'a> Written<'a> {
-    /// None of the call's keys.
+    /// Whether none of the call's keys may have changed.
     fn spares(&self, call: &Call) -> bool {
         let own = || keys_of(call.row, &call.argv).unwrap_or_default();
         !self.anything && !own().iter().any(|key| self.keys.contains(key))
     }
 
-    /// One more call.
+    /// Adds a call.
     fn by(&mut self, call: &'a Call) {
         if call.row.is_write() {
             let written = written_keys(call.row, &call.argv);
@@ -219,7 +223,7 @@ async fn build(
     match outcome {
         Outcome::Combined(op, keys) => sets::combination(space, db, op, keys, LEASE_MS).await,
         Outcome::Bits(op, keys) => combine::stage(space, db, op, keys, LEASE_MS).await,
-        // What a few members change fits.
+        // A change by a few members fits.
         Outcome::Added(key) => match staged::ids(staged).filter(|ids| ids.len() > MAX_INTS as u64) {
             Some(ids) => sets::addition(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
@@ -257,7 +261,7 @@ async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Stag
     Ok(())
 }
 
-/// Builds a string; again where the store may have lost some of it.
+/// Builds a string; retries if the store may have lost part of it.
 async fn whole(server: &Server, db: Prefix, argument: &Bytes) -> Result<Staged> {
     for _ in 0..MAX_ATTEMPTS {
         match stage(&server.space, db, argument, LEASE_MS).await {
@@ -268,7 +272,7 @@ async fn whole(server: &Server, db: Prefix, argument: &Bytes) -> Result<Staged> 
     Err(StoreError::Conflict.into())
 }
 
-/// Builds the continuation of a string; again where it changed meanwhile.
+/// Builds the continuation of a string; retries if the string changed meanwhile.
 async fn continued(
     server: &Server,
     db: Prefix,

@@ -1,10 +1,10 @@
-//! Remembers what clients read that track (`server::tracking`).
+//! Remembers the keys that tracking clients read (`server::tracking`).
 
 use super::unit::Unit;
 use crate::server::Server;
 use crate::spec::{Flags, keys_of};
 
-/// Before a unit runs: what it reads of what its client wants to be remembered.
+/// Before a unit runs: remembers the keys that it reads, as far as its client wants them tracked.
 pub(super) async fn remember(server: &Server, unit: &mut Unit) {
     let (mode, exec) = (&mut unit.client.tracking, unit.exec);
     if !mode.remembers() {
@@ -15,7 +15,7 @@ pub(super) async fn remember(server: &Server, unit: &mut Unit) {
             let keys = keys_of(call.row, &call.argv).unwrap_or_default();
             server.tracking.remember(unit.client.id, &keys).await;
         }
-        // CLIENT CACHING holds until the next command that is not CLIENT, or until EXEC.
+        // CLIENT CACHING applies to the next command other than CLIENT, or until EXEC.
         if !exec && !call.row.flags.has(Flags::KEEPS_CACHING) {
             mode.caching = false;
         }

@@ -1,4 +1,4 @@
-//! A unit: what runs in one transaction, and what came of it.
+//! A unit: the commands that run in one transaction, and their result.
 
 use super::Watched;
 use crate::dispatch::Call;
@@ -14,14 +14,15 @@ use bytes::Bytes;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Weight of a unit beyond which it does not ride in a lane, as [`Call::is_heavy`] of a call.
+/// Weight of a unit, as in [`Call::is_heavy`], beyond which it does not run in a lane.
 const HEAVY_UNIT: usize = 5 << 18;
-/// Weight beyond which a unit's work is done aside: to look at each argument, or byte, takes longer than others should wait.
+/// Weight beyond which a unit's work runs aside: visiting each argument, or each byte, takes longer than
+/// others should wait.
 pub const LARGE: usize = 1 << 20;
 
-/// What arrived together on one connection: a pipeline window, or an EXEC. Runs in one transaction.
+/// What arrives together on one connection: a pipeline window, or an EXEC. Runs in one transaction.
 pub struct Unit {
-    /// In order.
+    /// The calls, in order.
     pub calls: Vec<Call>,
     /// The client's state; comes back changed in [`Done`].
     pub client: ClientState,
@@ -29,7 +30,7 @@ pub struct Unit {
     pub watches: Vec<Watched>,
     /// True for EXEC: `client.in_exec` is set while it runs.
     pub exec: bool,
-    /// EXEC only: the client's id, under which all of it runs once. Its calls then have none.
+    /// EXEC only: the client's id, under which the whole EXEC runs once. Its calls then have none.
     pub id: Option<Bytes>,
 }
 
@@ -38,19 +39,19 @@ impl Unit {
         self.id.is_some() || self.calls.iter().any(|c| c.row.is_write() || c.id.is_some())
     }
 
-    /// Whether it sends messages.
+    /// Whether it publishes messages.
     pub(super) fn tells(&self) -> bool {
         self.calls.iter().any(|c| c.row.flags.has(Flags::TELLS))
     }
 
-    /// Whether it is about this server and not about what is stored: such commands (Redis' flag for those that a replica
-    /// without its master answers) are answered while the store is away, too.
+    /// Whether it is about this server and not about stored data. Such commands (Redis' flag for those that a
+    /// replica without its master answers) are answered even while the store is unavailable.
     pub(super) fn is_about_the_server(&self) -> bool {
         let about = |c: &Call| c.row.flags.has(Flags::STALE) && c.row.keys.is_empty();
         !self.exec && self.watches.is_empty() && self.calls.iter().all(about)
     }
 
-    /// The ids of its calls or its own.
+    /// The ids of its calls, or its own.
     pub(super) fn ids(&self) -> impl Iterator<Item = &Bytes> {
         self.id.iter().chain(self.calls.iter().filter_map(|c| c.id.as_ref()))
     }
@@ -61,7 +62,7 @@ impl Unit {
         named.chain(self.watches.iter().map(|w| &w.key)).map(|key| hash(key)).collect()
     }
 
-    /// Hashes of the keys that it may write; what writes and names none is about databases.
+    /// Hashes of the keys that it may write; a call that writes without naming keys is about databases.
     pub(super) fn written(&self) -> Vec<u64> {
         let writes = || self.calls.iter().filter(|c| c.row.is_write());
         let keys = writes().flat_map(|c| written_keys(c.row, &c.argv)).map(|key| hash(key));
@@ -77,7 +78,8 @@ impl Unit {
         self.calls.iter().any(Call::is_heavy) || self.weight() > HEAVY_UNIT
     }
 
-    /// Where the unit queues: the hash of its first key (0 without one), so that writers of one key share a lane.
+    /// Where the unit queues: the hash of its first key (0 without one), so that writers of one key share a
+    /// lane.
     pub(super) fn first_hash(&self) -> u64 {
         let first = |c: &Call| c.argv.get(c.row.keys.first()?.begin).map(|k| hash(k));
         self.calls.iter().find_map(first).unwrap_or(0)
@@ -88,19 +90,19 @@ impl Unit {
 pub struct Done {
     /// The client's state after the unit.
     pub client: ClientState,
-    /// One reply a call that ran; None where a watched key had changed and nothing ran.
+    /// One reply for each call that ran; None if a watched key had changed and nothing ran.
     pub replies: Option<Vec<Reply>>,
     /// The calls that ran.
     pub ran: Vec<Call>,
-    /// Calls that did not run, because the replies before them are to be written first.
+    /// Calls that did not run, because the replies before them have to be written first.
     pub rest: Vec<Call>,
-    /// Why the unit as a whole failed in the store; `replies` then repeats it for each call.
+    /// Why the unit as a whole failed in the store; `replies` then repeats this for each call.
     pub refused: Option<ReplyError>,
     /// Keys that its commands looked up.
     pub lookups: Lookups,
-    /// Members that it gave an id.
+    /// The number of members that it gave an id.
     pub(super) made: u64,
-    /// Messages that it tells.
+    /// The number of messages that it publishes.
     pub(super) told: usize,
 }
 
@@ -116,7 +118,7 @@ impl Done {
         Done { refused: Some(error), ..Done::new(client, replies, Lookups::default()) }
     }
 
-    /// With the calls of `unit`, whose answer this is: those that have a reply, and those that have none.
+    /// Distributes the calls of `unit`, which this answers, into those with a reply and those without.
     pub(super) fn of(mut self, mut unit: Unit) -> Self {
         let ran = self.replies.as_ref().map_or(usize::MAX, Vec::len);
         if ran < unit.calls.len() {
@@ -128,29 +130,32 @@ impl Done {
     }
 }
 
-/// Answers that are fixed: what failed in the store after it may have written must not run again.
+/// Replies that are fixed: a call that failed in the store after it may have written must not run again.
 #[derive(Default)]
 pub(super) struct Forced {
-    /// Of single calls.
+    /// Replies of single calls.
     pub(super) calls: Vec<(usize, Reply)>,
-    /// Of calls that acted on the server itself, which no attempt that is given up takes back, with what they left of the client's state.
+    /// Replies of calls that acted on the server itself, which abandoning an attempt cannot undo, with the
+    /// client state that they left.
     pub(super) acted: Vec<(usize, Reply, ClientState)>,
-    /// Of the unit as a whole.
+    /// The error of the unit as a whole.
     pub(super) unit: Option<ReplyError>,
-    /// A lane has passed it on, for what its first call, or a call of its EXEC, finds stored, or for a fence that it has to wait for. A
-    /// pipeline's unit ends behind that call.
+    /// A lane has passed the unit on, because of what its first call, or a call of its EXEC, finds stored, or
+    /// because of a fence to wait for. A pipeline's unit ends after that call.
     pub(super) is_heavy: bool,
-    /// What does not fit the transaction may be built before it runs again: no answer is fixed for that.
+    /// Whatever does not fit the transaction may be built before the unit runs again: no reply is fixed for
+    /// it.
     pub(super) may_build: bool,
 }
 
 impl Forced {
-    /// Whether a pipeline's unit may end before call `n`: none behind has acted, which would act again as a call that did not run.
+    /// Whether a pipeline's unit may end before call `n`: not if a later call has acted, because it would
+    /// then act again as a call that did not run.
     pub(super) fn may_end_before(&self, n: usize) -> bool {
         self.acted.iter().all(|(at, ..)| *at < n)
     }
 
-    /// The answer of call `n`, which changes `client` as the call did.
+    /// The reply of call `n`; changes `client` as the call did.
     pub(super) fn call(&self, n: usize, client: &mut ClientState) -> Option<Reply> {
         if let Some((_, reply, after)) = self.acted.iter().find(|(at, ..)| *at == n) {
             *client = after.clone();
@@ -163,7 +168,7 @@ impl Forced {
 /// A unit on its way through a lane.
 pub(super) struct Job {
     pub(super) unit: Unit,
-    /// When it came, by the monotonic clock.
+    /// When it arrived, by the monotonic clock.
     pub(super) since: Duration,
     pub(super) forced: Forced,
     pub(super) answer: oneshot::Sender<Done>,

@@ -1,7 +1,7 @@
-//! WATCH: what EXEC is going to compare (`lifecycle::watched`), read in transactions of its own.
+//! WATCH: reads the state that EXEC is going to compare (`lifecycle::watched`), in transactions of its own.
 //!
-//! Many keys are read in several transactions. Each key is compared with what it was when its own transaction read it, so a change
-//! between two of them is noticed as any other.
+//! Many keys are read in several transactions. Each key is compared with its state in the transaction that
+//! read it, so a change between two of these transactions is noticed like any other.
 
 use super::attempt::speak;
 use super::deadline::Deadline;
@@ -15,7 +15,7 @@ use crate::lifecycle::watched::{self, Fingerprint};
 use crate::server::telling::Tale;
 use bytes::Bytes;
 
-/// Keys that one transaction reads.
+/// Keys per transaction.
 const AT_ONCE: usize = 256;
 
 /// A key that WATCH remembers.
@@ -27,22 +27,22 @@ pub struct Watched {
     pub key: Bytes,
     /// Its state at WATCH.
     pub seen: Fingerprint,
-    /// Of the store, at WATCH: what was seen of another one may have never been there, and come again.
+    /// The store's generation at WATCH: a state seen in another generation may have been lost, and come back.
     pub generation: u64,
-    /// Has an absent key's ghost kept.
+    /// Keeps the ghost of an absent key.
     _guard: Option<AbsentGuard>,
 }
 
 #[cfg(test)]
 impl Watched {
-    /// A key that was not looked at.
+    /// A key that was not read.
     pub(crate) fn of_nothing(db: u8, key: Bytes) -> Self {
         Watched { db, key, seen: Fingerprint::Impossible, generation: 0, _guard: None }
     }
 }
 
 impl Executor {
-    /// Reads what EXEC is to compare of `keys` in database `db`.
+    /// Reads what EXEC is to compare for `keys` in database `db`.
     pub async fn watch(&self, db: u8, keys: &[Bytes]) -> Result<Vec<Watched>> {
         let mut out = Vec::with_capacity(keys.len());
         for keys in keys.chunks(AT_ONCE) {
@@ -76,7 +76,8 @@ impl Executor {
         Ok(())
     }
 
-    /// What is seen of the keys, in their order, and the store's generation. A key whose time is over is removed, and that is told.
+    /// Reads the state of the keys, in order, and the store's generation. Removes expired keys and publishes
+    /// that.
     async fn try_watch(
         &self,
         db: u8,
@@ -112,7 +113,8 @@ impl Executor {
             let told = Tale::of_one(outbox.take());
             let turn = speak(server, &tx, &told).await?;
             match tx.commit().await {
-                // If it was committed, the next attempt finds nothing that it could tell, and who has the keys in a cache must hear.
+                // If it was committed, the next attempt finds nothing to publish, but clients that cache the
+                // keys must be told.
                 Err(e @ StoreError::Unknown) => {
                     if !told.is_empty() {
                         server.tracking.doubt();
@@ -127,7 +129,8 @@ impl Executor {
     }
 }
 
-/// Whether another attempt can help: also where nobody knows whether the ghosts were written, for the next one reads them.
+/// Whether another attempt can succeed: also if it is unknown whether the ghosts were written, because the
+/// next attempt reads them.
 fn may_succeed(e: &StoreError) -> bool {
     reads::may_succeed(e) || e.may_have_committed()
 }

@@ -1,10 +1,13 @@
-//! Collects the dictionary: see `types::set::collect`. Every server looks now and then; one of them does it.
+//! Collects the dictionary: see `types::set::collect`. Every server checks from time to time; one of them
+//! runs the collection.
 //!
-//! A cycle begins when DEBUG DICTIONARY-GC asks this server for it; and, where `dictionary-gc-interval` is not 0, on the server whose share that
-//! is: so long after the end of the last one, or earlier when the dictionary has grown: once as many ids were leased since the
-//! last one began as had a member then, and `dictionary-gc-backlog` at least: members that come and go fast do not wait for the interval. Where they
-//! come faster than they are removed, they wait ([`brake`]). How long ago the last one ended is told by the clock once, when this server meets
-//! it; from then on it counts for itself, whatever happens to the clock.
+//! A cycle begins when DEBUG DICTIONARY-GC requests one on this server. If `dictionary-gc-interval` is not 0,
+//! it also begins on the server that owns this shard, `dictionary-gc-interval` after the previous cycle
+//! ended, or earlier if the dictionary has grown: once as many ids were leased since the last cycle began as
+//! had a member then, and at least `dictionary-gc-backlog`. So short-lived members do not have to wait for
+//! the interval. If members are created faster than they are removed, their commands wait ([`brake`]). The
+//! age of the last cycle is read from the clock once, when this server first sees it; from then on the server
+//! measures time itself, whatever happens to the clock.
 
 use super::pause;
 use crate::error::{Error, StoreError, StoreResult};
@@ -18,37 +21,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Between two looks at what there is to do.
+/// Interval between checks for work.
 const POLL: Duration = Duration::from_secs(1);
-/// Between two looks at how many ids were leased.
+/// Interval between checks of the number of leased ids.
 const LOOK: Duration = Duration::from_secs(10);
-/// After an error.
+/// The pause after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(5);
 
-/// What a server remembers between two looks.
+/// The state that a server keeps between checks.
 #[derive(Default)]
 struct Memory {
     waiting: Waiting,
     last: Option<Last>,
-    /// A cycle was under way.
+    /// Whether a cycle was in progress.
     active: bool,
     growth: Growth,
 }
 
-/// The last cycle that was through when it last looked.
+/// The last completed cycle, as of the last check.
 struct Last {
     cycles: u64,
-    /// When it was met, and how long it was over by then.
+    /// When this server first saw it, and its age at that time.
     met: Duration,
     age: Duration,
 }
 
-/// How many ids were leased since the last cycle.
+/// The number of ids leased since the last cycle.
 #[derive(Default)]
 struct Growth {
-    /// When it last looked.
+    /// When it was last checked.
     looked: Duration,
-    /// Those that were leased when the last cycle of this server began, or when it first looked.
+    /// The number leased when this server's last cycle began, or at its first check.
     before: Option<u64>,
 }
 
@@ -58,7 +61,7 @@ pub(super) async fn run(server: Arc<Server>) {
     let mut wait = POLL;
     let mut stop = server.stop.subscribe();
     while pause(&server, wait).await {
-        // May be dropped anywhere: whoever goes on begins the phase again.
+        // May be dropped anywhere: the next round starts the phase again.
         let round = tokio::select! {
             biased;
             round = round(&server, &mut memory) => round,
@@ -74,11 +77,11 @@ pub(super) async fn run(server: Arc<Server>) {
 
 async fn failed(server: &Server, e: Error) -> Duration {
     if matches!(e, Error::Store(StoreError::Corrupt(_))) {
-        tracing::error!(?e, "the dictionary is not collected: run `tern check`");
+        tracing::error!(?e, "cannot collect the dictionary: run `tern check`");
         let given_up = Collector::new(&server.space, Pace::default()).abandon().await;
-        tracing::debug!(?given_up, "the cycle is abandoned");
+        tracing::debug!(?given_up, "dictionary collection abandoned");
     } else {
-        tracing::debug!(?e, "collecting the dictionary");
+        tracing::debug!(?e, "cannot collect the dictionary");
     }
     AFTER_ERROR
 }
@@ -91,7 +94,7 @@ fn backlog(server: &Server) -> u64 {
     server.config.get().dictionary_gc_backlog.into()
 }
 
-/// Returns how long to wait for the next one.
+/// Returns how long to wait for the next round.
 async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     let tx = server.store.begin();
     let round = server.space.catalog.load(&tx).await?.round;
@@ -121,7 +124,7 @@ async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
 }
 
 impl Growth {
-    /// Whether it is time for a cycle because of it.
+    /// Whether the growth requires a cycle.
     async fn is_much(&mut self, server: &Server, tx: &Tx) -> StoreResult<bool> {
         let now = server.env.clock.monotonic();
         if server.config.get().dictionary_gc_interval == 0 || now.saturating_sub(self.looked) < LOOK {
@@ -135,7 +138,7 @@ impl Growth {
 }
 
 impl Memory {
-    /// Whether it is time to look whether a cycle is due.
+    /// Whether it is time to check if a cycle is due.
     fn is_due(&self, server: &Server) -> bool {
         let interval = Duration::from_secs(server.config.get().dictionary_gc_interval.into());
         let now = server.env.clock.monotonic();
@@ -143,7 +146,7 @@ impl Memory {
         !interval.is_zero() && self.last.as_ref().is_none_or(|last| over(last) >= interval)
     }
 
-    /// Nothing is under way. Whether a cycle is due, and this server's.
+    /// Called when no cycle is in progress. Returns whether one is due and belongs to this server.
     fn sees(&mut self, server: &Server, state: &State, grown: bool) -> bool {
         let cycles = state.cycles;
         if self.last.as_ref().is_none_or(|last| last.cycles != cycles) {

@@ -1,8 +1,10 @@
-//! Removes expired keys. Readers do not need it (an expired key is absent for them), the space and DBSIZE do.
+//! Removes expired keys. Readers do not need this (an expired key is absent for them), but space and DBSIZE
+//! do.
 //!
-//! A round looks at the first expiry of each shard (`lifecycle::expire::look`), sweeps the shards where something is due, and
-//! sleeps until the next thing is due, a second at most. A shard with much to do yields to the others after each piece.
-//! Servers divide the shards among them; where two believe in one, both sweep it, and the second finds nothing.
+//! A round reads the first expiry of each shard (`lifecycle::expire::look`), sweeps the shards with expired keys,
+//! and sleeps until the next expiry, at most a second. A shard with much work yields to the others after each
+//! piece. Servers divide the shards among them; if two believe they own one, both sweep it, and the second
+//! finds nothing.
 
 use super::pause;
 use crate::error::Result;
@@ -15,16 +17,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Longest sleep between two rounds: a shorter expiry than all known ones may be set at any time.
+/// The longest sleep between rounds: an expiry earlier than all known ones may be set at any time.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Shortest sleep: what falls due meanwhile goes together.
+/// The shortest sleep: keys that expire meanwhile are removed together.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// After a round that failed: the store is unavailable or refuses writes.
+/// The pause after a failed round: the store is unavailable or refuses writes.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// Keys removed from one shard before the next one has its turn.
+/// Keys to remove from one shard before the next one gets its turn.
 const PIECE: usize = 256;
 
-/// Runs until the server stops; rests while DEBUG SET-ACTIVE-EXPIRE or CLIENT PAUSE says so.
+/// Runs until the server stops; pauses for DEBUG SET-ACTIVE-EXPIRE and CLIENT PAUSE.
 pub(super) async fn run(server: Arc<Server>) {
     let mut wait = SHORTEST;
     while pause(&server, wait).await {
@@ -61,7 +63,7 @@ async fn round(server: &Arc<Server>) -> Result<Duration> {
     Ok(wait)
 }
 
-/// Sweeps a piece.
+/// Sweeps a piece and publishes its events.
 async fn sweep_and_tell(server: &Arc<Server>, head: Head) -> Result<Swept> {
     let (mut told, turn) = server.expiring().await;
     let swept = sweep(&server.space, head.db, head.shard, PIECE, &mut told).await;

@@ -1,11 +1,14 @@
-//! Takes the deltas of sets into their chunks where readers met many (`keyspace::dictionary::unfolded`), so that the next ones read bitmaps.
+//! The fold queue: merges the deltas of sets into their chunks after readers met many of them
+//! (`keyspace::dictionary::unfolded`), so that later reads use bitmaps.
 //!
-//! No membership changes, so commands see nothing of it; one that changes a member meanwhile makes the piece that holds it run again.
-//! It works for a quarter of the time at most, and on one set once a second: one that is written all over all the time costs no
-//! more than that. What it leaves (the store fails, the server stops) is found again by the next reader.
+//! Membership does not change, so commands do not notice; a command that changes a member makes the affected
+//! piece run again. The job works at most a quarter of the time, and on one set at most once a second, which
+//! bounds the cost of a set that is constantly rewritten. If it leaves work behind (the store fails, the
+//! server stops), the next reader reports it again.
 //!
-//! It reads behind itself. Where the store is embedded, a delta's removal is a row too until RocksDB has compacted it, and only who walks over many
-//! of them in the memtable makes that begin (`store/local/engine.rs`): better the job than the next client.
+//! It reads back what it folded. On a local store a removed delta remains a tombstone until RocksDB has
+//! compacted it, and only a reader that walks over many of them in the memtable triggers that
+//! (`store/local/engine.rs`): better this job than the next client.
 
 use super::pause;
 use crate::keyspace::keys::{Oid, Prefix};
@@ -16,13 +19,13 @@ use crate::types::set::rows;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks at what there is to do.
+/// Interval between checks for work.
 const IDLE: Duration = Duration::from_secs(1);
-/// Rests so many times as long as a piece took.
+/// The rest after a piece, as a multiple of its duration.
 const REST: u32 = 3;
-/// Bytes that a piece writes, about: small, so that hardly anybody changes it meanwhile.
+/// Approximate bytes that a piece writes: small, so that others rarely change it meanwhile.
 const PIECE: usize = 128 << 10;
-/// Pieces that it reads behind itself at once.
+/// The number of pieces to read back at once.
 const BEHIND: u32 = 16;
 /// Attempts at a piece that others change meanwhile, before a set is left to its next reader.
 const ATTEMPTS: u32 = 10;
@@ -69,9 +72,9 @@ async fn whole(server: &Server, db: Prefix, oid: Oid) -> bool {
     true
 }
 
-/// Reads the deltas of what was folded, from `from` up to `to`. Whether it succeeds is of no consequence.
+/// Reads the deltas of the folded part, from `from` up to `to`. Failure does not matter.
 async fn read_back(server: &Server, db: Prefix, oid: Oid, from: u64, to: Option<u64>) {
     let tx = server.space.store.begin();
     let left = rows::deltas(&server.space.scope(&tx, db), oid, from, to).await;
-    tracing::trace!(left = left.map_or(0, |left| left.len()), "read back what was folded");
+    tracing::trace!(left = left.map_or(0, |left| left.len()), "read the deltas back after folding");
 }

@@ -1,7 +1,9 @@
-//! After the store has lost commits that it had acknowledged: what is remembered of them is dropped, here and in clients' caches.
+//! After the store has lost acknowledged commits: drops what is remembered of them, here and in clients'
+//! caches.
 //!
-//! No answer of this server depends on when that happens. What would be wrong in another generation of the store carries its own, and
-//! is refused by the transaction that uses it ([`Tx::generation`](crate::store::Tx::generation)).
+//! No reply of this server depends on when this happens. State that would be wrong in another generation of
+//! the store carries its own generation, and the transaction that uses it rejects it
+//! ([`Tx::generation`](crate::store::Tx::generation)).
 
 use crate::server::Server;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Shows the others that this server lives, looks who else does, and clears up behind the dead: their row, their lanes' rows.
-//! What they had under construction becomes garbage by that (`lifecycle::reclaim`), their shares of the jobs went to others before.
+//! Renews this server's lease, checks those of other servers, and cleans up after dead ones: their row, and
+//! their lanes' rows. Objects that they had under construction thereby become garbage (`lifecycle::reclaim`);
+//! other servers have taken over their shares of the jobs earlier.
 
 use super::pause;
 use crate::error::StoreResult;
@@ -7,7 +8,7 @@ use crate::keyspace::cluster::instances::Seen;
 use crate::server::Server;
 use std::sync::Arc;
 
-/// Beats between two looks for rows that nobody owns any more.
+/// Beats between two searches for rows without an owner.
 const ORPHANS_EVERY: u64 = 64;
 
 /// Runs until the server stops.

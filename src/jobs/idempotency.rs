@@ -1,10 +1,11 @@
-//! Forgets what commands under an id answered once it is older than `idempotency-min-age`, oldest first in each shard of the
-//! age index. Bounded: at most [`PIECE`] ids of each shard every [`BUSY`], 40 960 a second on all servers together.
+//! Deletes idempotency records older than `idempotency-min-age`, oldest first in each shard of the age index.
+//! Bounded: at most [`PIECE`] ids of each shard every [`BUSY`], 40 960 a second on all servers together.
 //!
-//! Servers divide the shards among them. A round looks at the oldest id of each of its shards, sweeps those where something is due,
-//! and sleeps until the next thing is. It goes on where the last sweep ended, and begins anew once in [`FORGET_MARKS`]: what
-//! a server with a late clock wrote further back waits so long. Ages are differences between servers' clocks:
-//! `idempotency-min-age` is meant to be far above what those differ by.
+//! Servers divide the shards among them. A round reads the oldest id of each of its shards, sweeps those with
+//! old records, and sleeps until the next one is due. A sweep continues where the last one ended, and starts
+//! over once in [`FORGET_MARKS`]: records written further back by a server whose clock is slow wait that
+//! long. Ages are differences between servers' clocks: `idempotency-min-age` should be far above the clock
+//! skew.
 
 use super::pause;
 use crate::error::Result;
@@ -14,13 +15,13 @@ use crate::server::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two rounds while there is more to do.
+/// Interval between rounds while work is left.
 const BUSY: Duration = Duration::from_millis(100);
-/// Longest sleep between two rounds, also after an error: `idempotency-min-age` may be set at any time.
+/// The longest sleep between rounds, even after an error: `idempotency-min-age` may be changed at any time.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Ids removed from one shard before the next one has its turn.
+/// Ids to remove from one shard before the next one gets its turn.
 const PIECE: usize = 256;
-/// How long marks are trusted.
+/// How long marks are used.
 const FORGET_MARKS: Duration = Duration::from_secs(60);
 
 /// Where the sweep of each shard ended.
@@ -42,7 +43,7 @@ pub(super) async fn run(server: Arc<Server>) {
     }
 }
 
-/// One piece of each of this server's shards. Returns how long to wait for the next round.
+/// Sweeps one piece of each of this server's shards. Returns how long to wait for the next round.
 async fn round(server: &Server, marks: &mut Marks) -> Result<Duration> {
     let (space, clock) = (&server.space, &server.env.clock);
     let min_age = u64::from(server.config.get().idempotency_min_age) * 1000;

@@ -1,10 +1,12 @@
-//! Messages of all servers of a store, for this server's subscribers and for those who have a cache (`keyspace::cluster::bus`). On an
-//! embedded store there is nothing to do but to see when nobody has a cache any more.
+//! Receives the messages of all servers of a store, for this server's subscribers and for clients with caches
+//! (`keyspace::cluster::bus`). On a local store its only task is to notice when no client has a cache any
+//! more.
 //!
-//! * A server without such clients sleeps: it reads nothing, and [`LINGER`] after the last one has gone nobody writes for it.
-//! * One that could not hear everything (it was away for longer than rows are kept, or others took it for dead) closes the
-//!   connections of its subscribers: they come back, and know that they missed something.
-//! * Rows are collected between [`KEPT`] and `KEPT` + [`LOOK`] after they were written, by one of the servers.
+//! * A server without such clients sleeps: it reads nothing, and [`LINGER`] after the last one has gone,
+//!   nobody writes for it.
+//! * A server that missed messages (it was away for longer than rows are kept, or others took it for dead)
+//!   closes the connections of its subscribers, so that they reconnect and know that they missed something.
+//! * One of the servers collects rows, between [`KEPT`] and `KEPT` + [`LOOK`] after they were written.
 
 use super::pause;
 use crate::error::StoreResult;
@@ -14,18 +16,19 @@ use crate::server::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A look even where nothing was said: whether others took this server for dead, and should a watch be lost.
+/// The interval of checks without a notification: whether others took this server for dead, and in case a
+/// watch was lost.
 const BEAT: Duration = Duration::from_secs(1);
-/// After a look that failed.
+/// The pause after a failed check.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
-/// Before a server without such clients stops listening: they come and go.
+/// How long a server keeps listening after its last such client: clients come and go.
 const LINGER: Duration = Duration::from_secs(10);
-/// Between two looks at the age of rows.
+/// Interval between checks of the age of rows.
 const LOOK: Duration = Duration::from_secs(30);
 /// How long rows are kept at least.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Listens until the server stops, while somebody wants to hear.
+/// Listens until the server stops, while any client needs it.
 pub(super) async fn listen(server: Arc<Server>) {
     let log = &server.space.messages;
     let mut stop = server.stop.subscribe();
@@ -48,7 +51,7 @@ pub(super) async fn listen(server: Arc<Server>) {
     }
 }
 
-/// Brings what is there to its subscribers, or waits for more.
+/// Delivers the pending messages, or waits for more.
 async fn round(server: &Server) {
     let log = &server.space.messages;
     match log.hear().await {
@@ -66,25 +69,23 @@ async fn round(server: &Server) {
         }
         Ok(Heard::Missed) => {
             let clients = server.subscribers.part() + server.tracking.part();
-            tracing::warn!(
-                clients,
-                "messages were missed: the connections of those who wait for them are closed"
-            );
+            tracing::warn!(clients, "messages were missed: closing the connections that depend on them");
         }
         Err(e) => {
-            tracing::debug!(?e, "listening to messages");
+            tracing::debug!(?e, "cannot read messages");
             tokio::time::sleep(AFTER_ERROR).await;
         }
     }
 }
 
-/// What this server's clients want to hear.
+/// The kinds of messages that this server's clients need.
 fn wanted(server: &Server) -> u8 {
     let subscribed = if server.subscribers.is_empty() { 0 } else { LISTENS };
     subscribed | if server.tracking.is_on() { TRACKS } else { 0 }
 }
 
-/// No longer listens to what nobody has wanted since [`LINGER`] ago. Returns since when there is such a thing.
+/// Stops listening to kinds that no client has needed since [`LINGER`] ago. Returns since when such a kind
+/// exists.
 async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
     let log = &server.space.messages;
     if log.wants() & !wanted(server) == 0 {
@@ -96,7 +97,7 @@ async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
         return Some(since);
     }
     if let Err(e) = log.relax(|| wanted(server)).await {
-        tracing::debug!(?e, "to stop listening to messages");
+        tracing::debug!(?e, "cannot stop listening to messages");
     }
     None
 }

@@ -1,5 +1,5 @@
-//! Background loops, one a file. Every one is safe beside commands, beside itself on other servers, and after a crash at any
-//! point: what it does is decided again inside the transaction that does it.
+//! Background loops, one per file. Each is safe alongside commands, alongside itself on other servers, and
+//! after a crash at any point: it decides again inside the transaction that acts.
 
 mod dictionary;
 mod expiry;
@@ -16,7 +16,7 @@ use crate::server::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Starts all loops on `server`. They stop when it is asked to stop.
+/// Starts all loops of `server`. They stop when the server is asked to stop.
 pub fn spawn(server: &Arc<Server>) {
     tokio::spawn(heartbeat::run(server.clone()));
     tokio::spawn(expiry::run(server.clone()));
@@ -31,7 +31,7 @@ pub fn spawn(server: &Arc<Server>) {
     tokio::spawn(watched::run(server.clone()));
 }
 
-/// Waits for `pause`; false where the server is asked to stop.
+/// Waits for `pause`; false if the server is asked to stop.
 async fn pause(server: &Server, pause: Duration) -> bool {
     let mut stop = server.stop.subscribe();
     tokio::select! {

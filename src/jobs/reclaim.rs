@@ -1,4 +1,5 @@
-//! Gives space back: works off garbage rows at a bounded rate, so that deletions in the background do not crowd out commands.
+//! Reclaims space: processes garbage rows at a bounded rate, so that background deletion does not crowd out
+//! commands.
 
 use super::pause;
 use crate::lifecycle::reclaim::reclaim;
@@ -6,11 +7,11 @@ use crate::server::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two pieces of work: with [`PIECE`], at most 6 400 objects a second.
+/// Interval between pieces of work: with [`PIECE`], at most 6 400 objects a second.
 const BUSY: Duration = Duration::from_millis(10);
-/// Between two looks where there was nothing to do, and after an error.
+/// The pause without work, and after an error.
 const IDLE: Duration = Duration::from_secs(1);
-/// Garbage rows a piece.
+/// Garbage rows per piece.
 const PIECE: usize = 64;
 
 /// Runs until the server stops.

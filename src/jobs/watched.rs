@@ -1,4 +1,4 @@
-//! Keeps the ghosts of absent keys that this server's clients WATCH: see `lifecycle::watched`.
+//! Renews the ghosts of absent keys that this server's clients WATCH: see `lifecycle::watched`.
 
 use super::pause;
 use crate::lifecycle::watched;
@@ -6,9 +6,9 @@ use crate::server::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two rounds: two may fail before a ghost's life ends.
+/// Interval between rounds: two may fail before a ghost expires.
 const ROUND: Duration = Duration::from_secs(15);
-/// Names that are taken from the list at once.
+/// Names taken from the list at once.
 const PIECE: usize = 1024;
 
 /// Runs until the server stops.
@@ -21,7 +21,7 @@ pub(super) async fn run(server: Arc<Server>) {
                 break;
             }
             if let Err(e) = watched::renew(&server.space, &names).await {
-                tracing::debug!(?e, "watched keys that are absent");
+                tracing::debug!(?e, "cannot renew the absent watched keys");
                 break;
             }
             last = names.into_iter().next_back();

@@ -1,13 +1,15 @@
 //! One connection: read, run, write, in turn.
 //!
-//! * Memory is bounded: requests by `client-query-buffer-limit`, replies by the window (see `session`) and one small
-//!   buffer. While the client does not read, nothing of it runs.
-//!   Members that a reply has as ids, and long strings, are read as the client takes them, at most one piece ahead of it.
-//! * Others come in between each time that a full buffer was written. A client that always takes what comes would keep its thread
-//!   for 128 of them: so often does tokio let a socket be used.
-//! * What the client is sent without having asked (`server::mailbox`) is encoded between replies, and wakes a connection that reads.
-//! * In the usual case a round costs one read and one write call, and no timer, lock or allocation of this module.
-//! * A panic ends this connection only: dropping its socket says so in the log, and counts it.
+//! * Memory is bounded: requests by `client-query-buffer-limit`, replies by the window (see `session`) and
+//!   one small buffer. While the client does not read, nothing of it runs. Members that a reply holds as ids,
+//!   and long strings, are read as the client receives them, at most one piece ahead.
+//! * After each full buffer written, other connections get a turn. Otherwise a client that always keeps up
+//!   would occupy its thread for 128 buffers, because tokio lets a task use a socket that often.
+//! * Messages that the client did not request (`server::mailbox`) are encoded between replies, and wake a
+//!   connection that is reading.
+//! * Normally a round costs one read call and one write call, and no timer, lock or allocation of this
+//!   module.
+//! * A panic ends only this connection: dropping its socket logs and counts it.
 
 use super::encode::{Encoder, Step};
 use super::resp::Decoder;
@@ -28,18 +30,18 @@ use tokio::task::yield_now;
 const FULL: usize = 64 * 1024;
 /// The same for a client that has not logged in.
 const STRANGERS: usize = 4 * 1024;
-/// Largest buffer of replies that an idle connection keeps.
+/// The largest reply buffer that an idle connection keeps.
 const KEEP: usize = 16 * 1024;
-/// Bytes that are read while requests before them wait.
+/// Bytes to read while earlier requests wait.
 const AHEAD: usize = 1 << 20;
 
-/// What ended a window.
+/// Why a window ended.
 enum Ended {
-    /// No whole request is left.
+    /// No complete request is left.
     NeedsBytes,
     /// The session must run first.
     Full,
-    /// The client does not speak the protocol.
+    /// The client violates the protocol.
     Garbage(ProtocolError),
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Of a client that has been greeted.
+    /// A connection of a client that has been greeted.
     pub(super) fn new(stream: Stream, entry: Entry, executor: Arc<Executor>) -> Self {
         let server = executor.server().clone();
         let socket = ClientSocket::new(stream, entry);
@@ -69,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// Serves the client until it leaves, errs, or is told to go.
+    /// Serves the client until it leaves, violates the protocol, or is told to go.
     pub(super) async fn serve(mut self) {
         if let Err(error) = self.rounds().await {
             tracing::debug!(client = self.socket.handle().id, %error, "connection lost");
@@ -95,7 +97,8 @@ impl Connection {
             }
             self.deliver().await?;
             match ended {
-                // Many may come who never log in: their errors are made between what others do, and few of them are held.
+                // Many clients may connect that never log in: their errors are produced between other work,
+                // and few are held.
                 Ended::Full if !self.session.is_authenticated() => {
                     if self.out.len() >= STRANGERS {
                         self.flush().await?;
@@ -115,8 +118,8 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::gather`]. Where a request is there in part and others wait before it, more of it is read if it has come: so
-    /// large requests of a pipeline share a transaction, and its sync.
+    /// Like [`Connection::gather`]. If a request is incomplete and others wait before it, reads more of it if
+    /// it has arrived: so large requests of a pipeline share a transaction and its sync.
     async fn gather_there(&mut self) -> Ended {
         let mut ahead = 0;
         loop {
@@ -131,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Hands whole requests to the session until it must run.
+    /// Passes complete requests to the session until it must run.
     fn gather(&mut self) -> Ended {
         let max_bulk = self.server.config.get().proto_max_bulk_len;
         loop {
@@ -147,20 +150,22 @@ impl Connection {
         }
     }
 
-    /// Whether what waits for the rest of a request, or for EXEC, is within the limit.
+    /// Whether the incomplete request and the commands queued for EXEC are within the limit.
     fn fits(&self) -> bool {
         let waits = self.decoder.pending() + self.session.queued();
         let limit = self.server.config.get().client_query_buffer_limit;
         if waits > limit {
-            let what =
-                || format!("client-query-buffer-limit: connection closed, {waits} bytes of requests wait");
+            let what = || {
+                format!("client-query-buffer-limit: connection closed with {waits} bytes of requests waiting")
+            };
             self.server.complain(self.socket.handle(), Offence::Requests, what);
         }
         waits <= limit
     }
 
-    /// Writes what the session answered, within `client-output-buffer-limit`. Nothing more runs until the client has taken
-    /// it, so the limit is about what one window answers; a soft limit is about how long the client takes for it.
+    /// Writes the session's replies, within `client-output-buffer-limit`. Nothing else runs until the client
+    /// has received them, so the limit applies to the replies of one window; a soft limit applies to the time
+    /// that the client takes.
     async fn answer(&mut self) -> io::Result<()> {
         let limit = self.server.config.get().client_output_buffer_limit.normal;
         if limit.hard == 0 && limit.soft == 0 {
@@ -180,7 +185,8 @@ impl Connection {
         }
     }
 
-    /// Encodes the client's mail, a piece at a time: what comes meanwhile waits where it is counted.
+    /// Encodes the client's mail, a piece at a time: messages that arrive meanwhile wait in the mailbox,
+    /// which counts them.
     async fn deliver(&mut self) -> io::Result<()> {
         while self.session.take_mail(FULL) {
             self.encode().await?;
@@ -189,13 +195,14 @@ impl Connection {
     }
 
     fn too_slow(&self, waiting: usize) -> io::Error {
-        let what =
-            || format!("client-output-buffer-limit: connection closed, {waiting} bytes of replies wait");
+        let what = || {
+            format!("client-output-buffer-limit: connection closed with {waiting} bytes of replies waiting")
+        };
         self.server.complain(self.socket.handle(), Offence::Replies, what);
         io::Error::other("client-output-buffer-limit")
     }
 
-    /// Encodes what the session answered, writing whenever the buffer is full.
+    /// Encodes the session's replies, writing whenever the buffer is full.
     async fn encode(&mut self) -> io::Result<()> {
         let protocol = self.session.protocol();
         let mut left = self.session.waiting();
@@ -232,7 +239,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The last words to a client that does not speak the protocol.
+    /// Sends the error to a client that violates the protocol.
     async fn part(&mut self, error: &ProtocolError) -> io::Result<()> {
         let line = error.line();
         let what = || format!("connection closed: {}", line.trim_ascii_end().escape_ascii());
@@ -241,7 +248,7 @@ impl Connection {
         self.flush().await
     }
 
-    /// Writes what is encoded.
+    /// Writes the encoded bytes.
     async fn flush(&mut self) -> io::Result<()> {
         self.socket.handle().set_reply_buffer(self.out.len(), self.out.capacity());
         self.socket.write(&self.out).await?;
@@ -253,12 +260,12 @@ impl Connection {
         Ok(())
     }
 
-    /// What CLIENT LIST shows of requests that are not whole.
+    /// Updates the numbers about incomplete requests in CLIENT LIST.
     fn show_requests(&self) {
         self.socket.handle().set_query_buffer(self.decoder.pending(), self.decoder.spare());
     }
 
-    /// Reads what is there. 0 bytes: the client has left, or is to leave.
+    /// Reads the available bytes. 0 bytes: the client has left, or must leave.
     async fn read(&mut self) -> io::Result<Arrival> {
         self.decoder.room();
         self.show_requests();
@@ -270,7 +277,8 @@ impl Connection {
     }
 }
 
-/// Writes a long string a piece at a time. A message goes to many connections at once: each takes a turn for a piece, not for all of it.
+/// Writes a long string a piece at a time. A message goes to many connections at once: each takes a turn per
+/// piece, not for the whole message.
 async fn write_long(socket: &mut ClientSocket, bytes: &[u8]) -> io::Result<()> {
     for piece in bytes.chunks(FULL) {
         socket.write(piece).await?;

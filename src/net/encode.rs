@@ -1,10 +1,11 @@
-//! Replies to bytes, in RESP2 and RESP3.
+//! Encodes replies in RESP2 and RESP3.
 //!
-//! The encoder walks a reply with a stack of its own, writes into a buffer until that is full, and drops what it has
-//! written: a reply of any size and depth needs one small buffer, and long strings are handed out to be written as they
-//! are. A scalar allocates nothing.
+//! The encoder walks a reply with its own stack, writes into a buffer until that is full, and drops what it
+//! has written. So a reply of any size and depth needs one small buffer; long strings are handed out to be
+//! written directly. A scalar allocates nothing.
 //!
-//! Members and long strings that have yet to be read are asked for piece by piece ([`Step::Empty`]): the encoder itself waits for nothing.
+//! Members and long strings that have yet to be read are requested piece by piece ([`Step::Empty`]): the
+//! encoder itself never waits.
 
 use crate::server::Protocol;
 use crate::server::reply::Reply;
@@ -13,34 +14,35 @@ use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-/// Strings of so many bytes are not copied into the buffer.
+/// Strings of at least this number of bytes are not copied into the buffer.
 const DIRECT: usize = 32 * 1024;
 
-/// Where an encoder stands.
+/// The state of an encoder.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Everything is in the buffer.
+    /// The whole reply is in the buffer.
     Done,
-    /// The buffer is full: write it, go on.
+    /// The buffer is full: write it, then continue.
     Full,
-    /// Write the buffer, then these bytes, go on.
+    /// Write the buffer, then these bytes, then continue.
     Direct(Bytes),
-    /// Read [`Encoder::unread`], go on.
+    /// Read [`Encoder::unread`], then continue.
     Empty,
 }
 
-/// What is left of an aggregate.
+/// The rest of an aggregate.
 #[derive(Debug)]
 enum Rest {
     Items(IntoIter<Reply>),
-    /// What others are sent too, and how much of it is written.
+    /// Elements shared with other receivers, and the number already written.
     Shared(Arc<[Reply]>, usize),
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
     Strings(Strings),
     Text(Text),
 }
 
-/// Writes bulk strings, until `out` holds `full` bytes. Whether that was all that were read.
+/// Writes bulk strings until `out` holds `full` bytes. Returns whether all strings that have been read were
+/// written.
 fn drain(strings: &mut Strings, out: &mut BytesMut, full: usize) -> bool {
     while let Some(string) = strings.take() {
         head(out, b'$', string.len());
@@ -53,12 +55,12 @@ fn drain(strings: &mut Strings, out: &mut BytesMut, full: usize) -> bool {
     true
 }
 
-/// What comes next of an aggregate.
+/// The next step of an aggregate.
 enum Next {
     Reply(Reply),
-    /// A piece of members, or as much of it as fits, is written.
+    /// A piece of the members, or the part that fits, was written.
     Written,
-    /// A piece has to be read.
+    /// A piece has to be read first.
     Unread,
     End,
 }
@@ -98,16 +100,17 @@ impl Rest {
     }
 }
 
-/// A reply on its way out.
+/// A reply being encoded.
 #[derive(Debug, Default)]
 pub struct Encoder {
     stack: Vec<Rest>,
-    /// The string handed out last still needs its end.
+    /// Whether the string handed out last still needs its terminator.
     open: bool,
 }
 
 impl Encoder {
-    /// Begins `reply`. To be called when the one before is [`Step::Done`]; then [`Encoder::go_on`] until this one is.
+    /// Begins `reply`. Call it when the previous reply is [`Step::Done`], then [`Encoder::go_on`] until this
+    /// one is.
     pub fn start(&mut self, reply: Reply, protocol: Protocol, out: &mut BytesMut) -> Step {
         match self.write(reply, protocol, out) {
             Some(bytes) => Step::Direct(bytes),
@@ -116,7 +119,7 @@ impl Encoder {
         }
     }
 
-    /// Goes on until the reply is written or `out` holds `full` bytes.
+    /// Continues until the reply is written or `out` holds `full` bytes.
     pub fn go_on(&mut self, protocol: Protocol, out: &mut BytesMut, full: usize) -> Step {
         if std::mem::take(&mut self.open) {
             out.extend_from_slice(b"\r\n");
@@ -139,7 +142,7 @@ impl Encoder {
         Step::Done
     }
 
-    /// What [`Step::Empty`] asks to be read before it goes on.
+    /// The part that [`Step::Empty`] asks to read.
     pub fn unread(&mut self) -> Option<Part<'_>> {
         match self.stack.last_mut() {
             Some(Rest::Strings(strings)) => Some(Part::Strings(strings)),
@@ -148,7 +151,8 @@ impl Encoder {
         }
     }
 
-    /// Writes a scalar, or the head of an aggregate. Returns a string too long to copy, whose head is written.
+    /// Writes a scalar, or the header of an aggregate. Returns a string too long to copy, after writing its
+    /// header.
     fn write(&mut self, reply: Reply, protocol: Protocol, out: &mut BytesMut) -> Option<Bytes> {
         let resp3 = protocol == Protocol::Resp3;
         match reply {
@@ -237,8 +241,8 @@ fn head(out: &mut BytesMut, kind: u8, n: impl itoa::Integer) {
     line(out, kind, itoa::Buffer::new().format(n).as_bytes());
 }
 
-/// The shortest digits that give `d` back, written as Redis 7.2 writes them (`fpconv_dtoa`): plain up to 21 digits before the
-/// point and 6 zeros behind it, else with an exponent.
+/// The shortest digits that give `d` back, formatted as in Redis 7.2 (`fpconv_dtoa`): plain up to 21 digits
+/// before the point and 6 zeros after it, otherwise with an exponent.
 fn double(d: f64) -> String {
     if d.is_nan() || d.is_infinite() {
         let text = if d.is_nan() { "nan" } else { "inf" };

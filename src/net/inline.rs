@@ -1,11 +1,11 @@
-//! Inline commands: a line split into arguments as Redis' `sdssplitargs` does it.
+//! Inline commands: splits a line into arguments as Redis' `sdssplitargs` does.
 //!
-//! `"..."` knows `\n \r \t \b \a \xHH` and takes any other escaped byte as itself; `'...'` knows only `\'`. A closing quote
-//! must end its argument. A NUL ends the line.
+//! `"..."` supports `\n \r \t \b \a \xHH` and takes any other escaped byte literally; `'...'` supports only
+//! `\'`. A closing quote must end its argument. A NUL ends the line.
 
 use bytes::{Bytes, BytesMut};
 
-/// The line's arguments; none for a blank line. Err: the quotes are not balanced.
+/// The line's arguments; none for a blank line. Err: unbalanced quotes.
 pub(super) fn split(line: &[u8]) -> Result<Vec<Bytes>, Unbalanced> {
     let line = line.split(|b| *b == 0).next().unwrap_or_default();
     let mut argv = Vec::new();
@@ -31,7 +31,7 @@ fn skip_spaces(line: &[u8]) -> &[u8] {
     line.get(n..).unwrap_or_default()
 }
 
-/// The argument at the beginning of `rest`, and what follows it.
+/// The argument at the beginning of `rest`, and the remainder.
 fn argument(mut rest: &[u8]) -> Result<(BytesMut, &[u8]), Unbalanced> {
     let mut arg = BytesMut::new();
     while let Some((b, after)) = rest.split_first() {

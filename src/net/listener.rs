@@ -19,30 +19,31 @@ use tokio::sync::mpsc;
 /// Pauses after a failed accept (out of file descriptors): they double from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
-/// Probes without an answer after which a peer is given up, and the part of `tcp-keepalive` between two of them.
+/// Unanswered probes after which a peer is given up; also the divisor of `tcp-keepalive` that gives the
+/// interval between probes.
 const PROBES: u32 = 3;
 
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
-/// Redis' words, because clients and operators search for them.
+/// Redis' text, because clients and operators search for it.
 const DENIED: &str = "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively you can just disable the protected mode by editing the Redis configuration file, and setting the protected mode option to 'no', and then restarting the server. 3) If you started the server manually just for testing, restart it with the '--protected-mode no' option. 4) Setup a an authentication password for the default user. NOTE: You only need to do one of the above things in order for the server to start accepting connections from the outside.\r\n";
 
-/// Sockets that listen.
+/// Listening sockets.
 #[derive(Debug)]
 pub struct Listener {
     sockets: Vec<TcpListener>,
     secure: Option<Secure>,
-    /// Clients for which there are descriptors.
+    /// The number of clients for which descriptors are available.
     room: usize,
 }
 
-/// Sockets for clients that speak TLS.
+/// Sockets for clients that use TLS.
 #[derive(Debug)]
 struct Secure {
     sockets: Vec<TcpListener>,
     tls: Arc<Tls>,
 }
 
-/// Listens for Redis' clients: on `port` and, for those that speak TLS, on `tls-port`. Port 0 is none where there is a `tls-port`.
+/// Listens for Redis clients: on `port` and, for TLS, on `tls-port`. Port 0 means none if `tls-port` is set.
 pub async fn listen_for_clients(settings: &Settings) -> io::Result<Listener> {
     if settings.tls_port == 0 {
         return listen(settings, settings.port).await;
@@ -56,9 +57,9 @@ pub async fn listen_for_clients(settings: &Settings) -> io::Result<Listener> {
     }
 }
 
-/// Listens on `port` of every address in `bind`. An address that begins with `-` may be missing on this machine; `*` is
-/// every address. Fails with the address in the error's text. Port 0 lets the system choose for the first address, and
-/// the others follow it.
+/// Listens on `port` of every address in `bind`. An address that begins with `-` may be missing on this
+/// machine; `*` is every address. Fails with the address in the error's text. For port 0 the system chooses a
+/// port for the first address, and the others use the same.
 pub async fn listen(settings: &Settings, port: u16) -> io::Result<Listener> {
     let mut sockets: Vec<TcpListener> = Vec::new();
     for word in &settings.bind {
@@ -74,18 +75,21 @@ pub async fn listen(settings: &Settings, port: u16) -> io::Result<Listener> {
         }
     }
     if sockets.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "no address of 'bind' exists here"));
+        return Err(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            "this machine has none of the addresses in 'bind'",
+        ));
     }
     Ok(Listener { sockets, secure: None, room: usize::MAX })
 }
 
-/// Whether an address, or its family, does not exist here.
+/// Whether an address, or its family, does not exist on this machine.
 fn is_missing(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
         || e.raw_os_error() == Some(EAFNOSUPPORT)
 }
 
-/// Linux: the address family is not built in or is switched off.
+/// Linux: the address family is not built in, or is disabled.
 const EAFNOSUPPORT: i32 = 97;
 
 async fn listen_on(name: &str, port: u16, backlog: u32) -> io::Result<Vec<TcpListener>> {
@@ -111,23 +115,23 @@ fn socket(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
 }
 
 impl Listener {
-    /// The addresses in the order of `bind`, at last those for TLS.
+    /// The addresses in the order of `bind`, those for TLS last.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let secure = self.secure.iter().flat_map(|secure| &secure.sockets);
         self.sockets.iter().chain(secure).filter_map(|s| s.local_addr().ok()).collect()
     }
 
-    /// The sockets, for another protocol than Redis'.
+    /// The sockets, for a protocol other than Redis'.
     pub fn into_sockets(self) -> Vec<TcpListener> {
         self.sockets
     }
 
-    /// With room for so many clients, whatever `maxclients` says.
+    /// Limits the number of clients to `room`, whatever `maxclients` says.
     pub fn with_room(self, room: usize) -> Self {
         Listener { room, ..self }
     }
 
-    /// Lets CONFIG SET renew the certificates.
+    /// Reloads the certificates on CONFIG SET.
     pub(super) fn follow(&self, config: &ConfigStore) {
         let Some(Secure { tls, .. }) = &self.secure else { return };
         let tls = tls.clone();
@@ -138,7 +142,7 @@ impl Listener {
         });
     }
 
-    /// Accepts for ever. Every connection's task holds a copy of `alive`.
+    /// Accepts forever. Every connection's task holds a copy of `alive`.
     pub(super) async fn accept_all(&self, executor: &Arc<Executor>, alive: &mpsc::Sender<()>) {
         let doors = self.doors().map(|(socket, tls)| {
             let door = Door { tls, room: self.room, executor, alive };
@@ -149,7 +153,7 @@ impl Listener {
 }
 
 impl Listener {
-    /// Each socket, and what its clients speak.
+    /// Each socket, and its TLS configuration if it has one.
     pub(super) fn doors(&self) -> impl Iterator<Item = (&TcpListener, Option<&Arc<Tls>>)> {
         let plain = self.sockets.iter().map(|s| (s, None));
         let secure =
@@ -158,7 +162,7 @@ impl Listener {
     }
 }
 
-/// What one socket's clients come through.
+/// A socket and what its connections need.
 #[derive(Clone, Copy)]
 struct Door<'a> {
     tls: Option<&'a Arc<Tls>>,
@@ -185,7 +189,7 @@ impl Door<'_> {
         }
     }
 
-    /// Starts the connection's task, or says why not and closes it.
+    /// Starts the connection's task, or refuses and closes the connection.
     fn admit(self, stream: TcpStream, peer: SocketAddr) {
         let server = self.executor.server();
         if let Some((why, words)) = self.refusal(peer) {
@@ -195,13 +199,14 @@ impl Door<'_> {
                 tracing::warn!(%peer, unsaid, "connection refused: {why}");
             }
             if self.tls.is_none() {
-                // Best effort: a fresh socket takes this much. Before a handshake there are no words.
+                // Best effort: a new socket's buffer has room for this. Before a TLS handshake nothing can be
+                // said.
                 let _ = SockRef::from(&stream).send(words);
             }
             return;
         }
         if let Err(error) = set_up(&stream, server) {
-            tracing::debug!(%error, %peer, "connection closed before it began");
+            tracing::debug!(%error, %peer, "connection closed before it was accepted");
             return;
         }
         server.telemetry.on_connect();
@@ -215,19 +220,19 @@ impl Door<'_> {
         });
     }
 
-    /// What the log says about it, and what the client hears.
+    /// The reason for the log, and the error for the client.
     fn refusal(self, peer: SocketAddr) -> Option<(&'static str, &'static [u8])> {
         let server = self.executor.server();
         let config = server.config.get();
         let most = self.room.min(config.maxclients as usize);
         if server.clients.len() >= most {
-            return Some(("maxclients, or the limit of open files", FULL));
+            return Some(("maxclients or the limit of open files is reached", FULL));
         }
         (!admits(server, peer)).then_some(("protected mode", DENIED.as_bytes()))
     }
 }
 
-/// Whether `protected-mode` lets a peer in: without a password only this machine.
+/// Whether `protected-mode` admits a peer: without a password, only this machine.
 pub fn admits(server: &Server, peer: SocketAddr) -> bool {
     let open = server.config.get().protected_mode && server.acl.default_has_no_password();
     !open || peer.ip().to_canonical().is_loopback()

@@ -1,7 +1,7 @@
-//! The wire: sockets in, replies out. Knows nothing about commands.
+//! The wire: reads requests from sockets and writes replies. Knows nothing about commands.
 //!
-//! One task a connection; it reads what is there, hands all whole requests to its session, and writes all replies with one
-//! call. While a client does not take its replies, nothing of it runs.
+//! One task per connection: it reads the available bytes, passes all complete requests to its session, and
+//! writes all replies with one call. While a client does not receive its replies, nothing of it runs.
 
 mod connection;
 mod encode;
@@ -23,11 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How often idle clients are looked for.
+/// Interval between searches for idle clients.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Serves clients on `listener` until the server is asked to stop ([`crate::server::Server::stop`]); then accepts
-/// none, lets what runs finish, closes all connections, and returns. Waits for them `shutdown-timeout` seconds at most.
+/// Serves clients on `listener` until the server is asked to stop ([`crate::server::Server::stop`]). Then
+/// accepts no more clients, lets running commands finish, closes all connections, and returns; waits at most
+/// `shutdown-timeout` seconds.
 pub async fn serve(listener: Listener, executor: Arc<Executor>) {
     let server = executor.server().clone();
     listener.follow(&server.config);
@@ -45,12 +46,15 @@ pub async fn serve(listener: Listener, executor: Arc<Executor>) {
     }
     let patience = Duration::from_secs(server.config.get().shutdown_timeout.into());
     if tokio::time::timeout(patience, all_gone.recv()).await.is_err() {
-        tracing::warn!(clients = server.clients.len(), "shutdown-timeout is over, clients are cut off");
+        tracing::warn!(
+            clients = server.clients.len(),
+            "shutdown-timeout has passed: closing the remaining connections"
+        );
     }
 }
 
-/// `timeout`: closes clients that have been silent for too long, except subscribers. Who waits for
-/// a command to end is not idle. `login-timeout`: closes those that have not logged in, whatever they send.
+/// `timeout`: closes clients that have been silent for too long, except subscribers; a client that waits for
+/// a command is not idle. `login-timeout`: closes clients that have not logged in, whatever they send.
 async fn close_idle(server: &crate::server::Server) {
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -63,7 +67,7 @@ async fn close_idle(server: &crate::server::Server) {
         if !login.is_zero() && !server.acl.is_open() {
             let strangers = server.clients.all().into_iter().filter(|c| c.stranger_for(now) > login);
             for client in strangers {
-                tracing::debug!(client = client.id, "closed: it has not logged in");
+                tracing::debug!(client = client.id, "connection closed: no login within login-timeout");
                 client.kill();
             }
         }
@@ -71,7 +75,7 @@ async fn close_idle(server: &crate::server::Server) {
             continue;
         }
         for client in server.clients.all() {
-            // Whole milliseconds are kept of when a client was seen: it was up to one later.
+            // Times are stored in whole milliseconds: the client may have been active up to one later.
             let silent = now.saturating_sub(client.last_seen() + Duration::from_millis(1));
             if client.is_busy() || client.is_blocked() {
                 client.touch(now);

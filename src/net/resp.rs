@@ -1,11 +1,12 @@
-//! Requests from bytes. The only file that names `redis-protocol`.
+//! Decodes requests. The only file that uses `redis-protocol`.
 //!
-//! Requests are RESP2-shaped also after HELLO 3. `decode_range` gives the places of the arguments in a shared [`Bytes`]:
-//! no argument is copied. By itself it recurses on nested arrays, takes frames that are no request and starts again at
-//! the first byte whenever something is missing; so [`Scan`] runs before it, and it sees only whole, valid requests.
+//! Requests have the form of RESP2 even after HELLO 3. `decode_range` returns the positions of the arguments
+//! in a shared [`Bytes`]: no argument is copied. On its own it recurses on nested arrays, accepts frames that
+//! are no requests, and restarts at the first byte whenever something is missing; so [`Scan`] runs first, and
+//! it sees only complete, valid requests.
 //!
-//! Replies are not encoded by `redis-protocol`: its encoders want a tree of frames, and fill the buffer with zeros before
-//! they write; see [`super::encode`].
+//! Replies are not encoded by `redis-protocol`, whose encoders require a tree of frames and fill the buffer
+//! with zeros before they write; see [`super::encode`].
 
 use super::inline;
 use super::scan::{Limits, ProtocolError, Scan, Scanned};
@@ -14,11 +15,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use redis_protocol::resp2::decode::decode_range;
 use redis_protocol::resp2::types::RangeFrame;
 
-/// Room for a read when little is expected.
+/// Buffer space for a read when little is expected.
 const MIN_READ: usize = 4 * 1024;
-/// Room for a read when much is expected. Also the size beyond which a buffer is not kept for small requests.
+/// Buffer space for a read when much is expected. A buffer larger than this is not kept for small requests.
 const MAX_READ: usize = 64 * 1024;
-/// A request of more bytes is moved and taken apart aside.
+/// A request with more bytes is moved and split aside.
 const LONG: usize = 1 << 20;
 
 /// The bytes of one connection that are not yet requests.
@@ -26,19 +27,19 @@ const LONG: usize = 1 << 20;
 pub struct Decoder {
     buf: BytesMut,
     scan: Scan,
-    /// Bytes that the request under way is known to lack.
+    /// The known number of missing bytes of the current request.
     lacks: usize,
-    /// The last read brought much.
+    /// Whether the last read returned much.
     busy: bool,
-    /// The buffer was made for large reads.
+    /// Whether the buffer was allocated for large reads.
     large: bool,
-    /// Of a client that has not logged in, little is read at once.
+    /// Whether the client has not logged in: then little is read at once.
     stranger: bool,
 }
 
 impl Decoder {
-    /// The next whole request: its arguments, at least one. None: more bytes are needed. `Bytes` of one request share
-    /// the read buffer: copy what is kept for long.
+    /// The next complete request: its arguments, at least one. None: more bytes are needed. The `Bytes` of a
+    /// request share the read buffer: copy anything that is kept for long.
     pub fn next_request(&mut self, limits: &Limits) -> Result<Option<Vec<Bytes>>, ProtocolError> {
         self.stranger = !limits.authenticated;
         loop {
@@ -51,7 +52,7 @@ impl Decoder {
                     self.buf.advance(len);
                     Vec::new()
                 }
-                // Of millions of arguments that takes a while.
+                // Millions of arguments take a while.
                 Scanned::Array(len) if len > LONG => aside(|| arguments(self.take(len)))?,
                 Scanned::Array(len) => arguments(self.take(len))?,
                 Scanned::Inline(len) => {
@@ -67,8 +68,8 @@ impl Decoder {
         }
     }
 
-    /// Where to read into, with room. Grows at most by doubling towards what is known to be missing, so that an announced
-    /// length alone allocates nothing; shrinks again once little comes.
+    /// The buffer to read into, with free space. Grows at most by doubling towards the known missing bytes,
+    /// so that an announced length alone allocates nothing; shrinks again once little arrives.
     pub fn room(&mut self) -> &mut BytesMut {
         if self.large && !self.busy && self.buf.is_empty() {
             self.buf = BytesMut::new();
@@ -89,24 +90,24 @@ impl Decoder {
 
     fn grow(&mut self, by: usize) {
         if self.stranger {
-            // To the byte: many may come who never log in.
+            // Exact, because many clients may connect that never log in.
             let mut grown = BytesMut::with_capacity(self.buf.len() + by);
             grown.extend_from_slice(&self.buf);
             self.buf = grown;
         } else if self.buf.len() > LONG {
-            // All of it is copied.
+            // This copies the whole buffer.
             aside(|| self.buf.reserve(by));
         } else {
             self.buf.reserve(by);
         }
     }
 
-    /// Says how much the last read brought.
+    /// Records how many bytes the last read returned.
     pub fn filled(&mut self, n: usize) {
         self.busy = n >= MIN_READ && !self.stranger;
     }
 
-    /// Bytes that wait for the rest of their request (`client-query-buffer-limit`).
+    /// Bytes of the incomplete request (`client-query-buffer-limit`).
     pub fn pending(&self) -> usize {
         self.buf.len()
     }
@@ -116,8 +117,8 @@ impl Decoder {
         self.buf.capacity() - self.buf.len()
     }
 
-    /// Splits the first `len` bytes off. The rest of a large buffer moves to one of its own: otherwise the connection
-    /// would hold the large one for ever.
+    /// Splits off the first `len` bytes. The rest of a large buffer moves to a new one: otherwise the
+    /// connection would keep the large one forever.
     fn take(&mut self, len: usize) -> Bytes {
         let request = self.buf.split_to(len).freeze();
         if len > MAX_READ {
@@ -128,7 +129,7 @@ impl Decoder {
     }
 }
 
-/// The arguments of a whole array of bulk strings.
+/// The arguments of a complete array of bulk strings.
 fn arguments(request: Bytes) -> Result<Vec<Bytes>, ProtocolError> {
     let Ok(Some((RangeFrame::Array(frames), _))) = decode_range(&request) else {
         return Err(ProtocolError::new("invalid multibulk length"));
@@ -203,7 +204,7 @@ mod tests {
         assert!(decoder.buf.capacity() <= MIN_READ, "{}", decoder.buf.capacity());
     }
 
-    /// Everything that a stream asks for, and the error that ends it, when it comes in these pieces.
+    /// All requests of a stream, and the error that ends it, when it arrives in these pieces.
     fn outcome<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<Bytes>>, Option<ProtocolError>) {
         let (mut decoder, mut requests) = (Decoder::default(), Vec::new());
         for piece in pieces {

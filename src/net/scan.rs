@@ -1,31 +1,32 @@
-//! Where a request ends, and whether it is one: `*N\r\n($len\r\n<data>\r\n)*`, or an inline line.
+//! Finds the end of a request, and checks its form: `*N\r\n($len\r\n<data>\r\n)*`, or an inline line.
 //!
-//! A scan remembers how far it came, so a request of n bytes costs O(n) however many pieces it arrives in: the data of an
-//! argument is never looked at, and a header line is searched from where the last search ended. What a client announces
-//! allocates nothing. The words and limits are those of Redis 7.0 (`processMultibulkBuffer`, `processInlineBuffer`).
+//! A scan remembers its position, so a request of n bytes costs O(n) however many pieces it arrives in: an
+//! argument's data is never examined, and the search for the end of a header line continues where it stopped.
+//! Announced lengths allocate nothing. Texts and limits are those of Redis 7.0 (`processMultibulkBuffer`,
+//! `processInlineBuffer`).
 
 use crate::spec::words::parse_i64;
 
-/// Longest header line and longest inline command without its end in bytes.
+/// The longest header line and the longest inline command, in bytes without the line end.
 const MAX_LINE: usize = 64 * 1024;
-/// Arguments of a client that has not authenticated.
+/// The most arguments of a client that has not authenticated.
 const MAX_UNAUTHENTICATED_ARGS: i64 = 10;
-/// Longest argument of a client that has not authenticated, its longest header line or inline command, and its longest request: a
-/// name and a password of that length, and a few words.
+/// The longest argument, header line and inline command of a client that has not authenticated, and its
+/// longest request: a name and a password of that length, and a few words.
 const MAX_UNAUTHENTICATED_BULK: usize = 16 * 1024;
 const MAX_UNAUTHENTICATED_LINE: usize = 16 * 1024;
 const MAX_UNAUTHENTICATED_REQUEST: usize = 36 * 1024;
 
-/// What a client may send now.
+/// What a client may send at the moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Longest argument in bytes (`proto-max-bulk-len`).
+    /// The longest argument in bytes (`proto-max-bulk-len`).
     pub max_bulk: usize,
-    /// False before AUTH, where a password is asked for: only small requests.
+    /// False before AUTH if a password is required: only small requests.
     pub authenticated: bool,
 }
 
-/// Bytes that are no request. The line goes to the client as an error, then the connection is closed.
+/// A protocol error. The line goes to the client, then the connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolError(Vec<u8>);
 
@@ -40,27 +41,27 @@ impl ProtocolError {
     }
 }
 
-/// How a scan ended.
+/// The result of a scan.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Scanned {
-    /// At least so many more bytes are needed.
+    /// At least this number of bytes is missing.
     Needs(usize),
-    /// The first so many bytes are an array of bulk strings.
+    /// The first bytes, of this number, are an array of bulk strings.
     Array(usize),
-    /// The first so many bytes are an inline line with its end.
+    /// The first bytes, of this number, are an inline line with its end.
     Inline(usize),
-    /// The first so many bytes ask for nothing (`*0`, `*-1`).
+    /// The first bytes, of this number, are an empty request (`*0`, `*-1`).
     Nothing(usize),
 }
 
-/// The state of a scan of the request at the beginning of a buffer.
+/// The state of scanning the request at the beginning of a buffer.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// Bytes that are checked.
+    /// Bytes already checked.
     done: usize,
     /// Bytes searched for the end of the current line; not below `done`.
     searched: usize,
-    /// Arguments that still have to come; None before the array's header.
+    /// Arguments yet to come; None before the array's header.
     left: Option<u64>,
 }
 
@@ -71,7 +72,8 @@ impl Limits {
 }
 
 impl Scan {
-    /// Goes on with what has arrived. Rewrites the byte after a header's CR to LF: Redis does not look at it either.
+    /// Continues with the bytes that have arrived. Rewrites the byte after a header's CR to LF, which Redis
+    /// does not check either.
     pub(super) fn run(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Scanned, ProtocolError> {
         match (self.left, buf.first()) {
             (_, None) => Ok(Scanned::Needs(1)),
@@ -112,7 +114,7 @@ impl Scan {
 
     fn arguments(&mut self, buf: &mut [u8], limits: &Limits) -> Result<Scanned, ProtocolError> {
         while let Some(left @ 1..) = self.left {
-            // Behind the data of an argument that has not arrived as a whole.
+            // Beyond the data of an argument that has not completely arrived.
             if let Some(missing @ 1..) = self.done.checked_sub(buf.len()) {
                 return Ok(Scanned::Needs(missing));
             }
@@ -136,7 +138,8 @@ impl Scan {
         self.searched = to;
     }
 
-    /// The header line at `done`, without its end, and the position behind its end. None: it has not arrived as a whole.
+    /// The header line at `done`, without its end, and the position after its end. None: it has not
+    /// completely arrived.
     fn line<'b>(
         &mut self,
         buf: &'b mut [u8],
@@ -163,7 +166,7 @@ impl Scan {
 fn bulk_len(header: &[u8], limits: &Limits) -> Result<usize, ProtocolError> {
     let digits = match header {
         [b'$', digits @ ..] => digits,
-        // An empty line: what stands there is its CR.
+        // An empty line: the byte in its place is its CR.
         other => {
             let got = other.first().copied().unwrap_or(b'\r');
             return Err(ProtocolError::new([&b"expected '$', got '"[..], &[got], b"'"].concat()));

@@ -1,8 +1,8 @@
-//! A client's socket: counted, in the registry while it lives, and closed from outside when its handle is told so
+//! A client's socket: counts bytes, is in the registry while it lives, and closes when its handle is told to
 //! (CLIENT KILL, `timeout`, shutdown).
 //!
-//! The switch is one future a connection, polled only where a read or write has to wait anyway. It also ends a read where there is
-//! mail for the client (`server::mailbox`).
+//! This takes one future per connection, polled only when a read or write has to wait anyway. It also ends a
+//! read when the client has mail (`server::mailbox`).
 
 use super::stream::Stream;
 use super::tls::Tls;
@@ -21,17 +21,17 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long the last words of TLS may take.
+/// How long the closing message of TLS may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A client's entry in the registry, while it lives.
+/// A client's entry in the registry, for as long as it lives.
 pub(super) struct Entry {
     server: Arc<Server>,
     handle: Arc<ClientHandle>,
 }
 
 impl Entry {
-    /// Enters a client that has just connected.
+    /// Registers a client that has just connected.
     pub(super) fn new(stream: &TcpStream, peer: SocketAddr, server: Arc<Server>) -> Self {
         let laddr = stream.local_addr().map(|a| a.to_string()).unwrap_or_default();
         let peer = Peer { addr: peer.to_string(), laddr, fd: stream.as_raw_fd() };
@@ -39,7 +39,7 @@ impl Entry {
         Entry { server, handle }
     }
 
-    /// The stream that the client's requests come in, after its handshake where it speaks TLS. None: it has been closed.
+    /// The stream of the client's requests, after the handshake if it uses TLS. None: it was closed.
     pub(super) async fn greet(&self, stream: TcpStream, tls: Option<Arc<Tls>>) -> Option<Stream> {
         let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
         let shaken = tokio::select! {
@@ -50,7 +50,7 @@ impl Entry {
         match shaken {
             Ok(stream) => Some(Stream::Tls(Box::new(stream))),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                tracing::debug!(client = self.handle.id, "left before the end of the handshake");
+                tracing::debug!(client = self.handle.id, "closed during the TLS handshake");
                 None
             }
             Err(error) => {
@@ -79,27 +79,27 @@ pub(super) struct ClientSocket {
     woken: Switch,
 }
 
-/// What ended a read.
+/// Why a read ended.
 pub(super) enum Arrival {
-    /// So many bytes; 0: the client has left, or was told to.
+    /// The number of bytes read; 0: the client has left, or was told to.
     Bytes(usize),
-    /// There is mail for the client.
+    /// The client has mail.
     Mail,
 }
 
 impl ClientSocket {
-    /// Of a client that has been greeted.
+    /// The socket of a client that has been greeted.
     pub(super) fn new(stream: Stream, entry: Entry) -> Self {
         let woken = woken(&entry.handle);
         ClientSocket { stream, entry, woken }
     }
 
-    /// The client's place in the registry.
+    /// The client's entry in the registry.
     pub(super) fn handle(&self) -> &Arc<ClientHandle> {
         &self.entry.handle
     }
 
-    /// Reads what is there, or finds mail.
+    /// Reads available bytes, or returns because of mail.
     pub(super) async fn read(&mut self, into: &mut BytesMut) -> io::Result<Arrival> {
         let ClientSocket { stream, entry: Entry { server, handle }, woken } = self;
         if handle.is_killed() {
@@ -118,7 +118,8 @@ impl ClientSocket {
         Ok(arrival)
     }
 
-    /// Reads what is there now. None where that is nothing; what ended the connection is left to [`ClientSocket::read`].
+    /// Reads the bytes that are available now. None if there are none; leaves the end of the connection to
+    /// [`ClientSocket::read`].
     pub(super) async fn read_now(&mut self, into: &mut BytesMut) -> Option<usize> {
         let ClientSocket { stream, entry: Entry { server, handle }, .. } = self;
         let mut reading = pin!(stream.read_buf(into));
@@ -132,7 +133,7 @@ impl ClientSocket {
         Some(n)
     }
 
-    /// Writes all. Fails where the client does not take it and was told to leave.
+    /// Writes all bytes. Fails if the client does not receive them and was told to leave.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -151,8 +152,8 @@ impl ClientSocket {
         Ok(())
     }
 
-    /// Tells a client that speaks TLS that nothing follows, so that it does not take the end for an attack. One that does not
-    /// listen is not waited for.
+    /// Tells a TLS client that nothing follows, so that it does not take the end for a truncation attack.
+    /// Does not wait for a client that does not read.
     pub(super) async fn close(&mut self) {
         if self.stream.is_buffered() {
             let _ = tokio::time::timeout(GOODBYE, self.stream.shutdown()).await;
@@ -176,7 +177,7 @@ fn killed(handle: &Arc<ClientHandle>, switch: &mut Switch, cx: &mut Context<'_>)
     Poll::Ready(())
 }
 
-/// Ready once the client was told to leave, or there is mail for it.
+/// Ready once the client was told to leave, or has mail.
 fn interrupted(handle: &Arc<ClientHandle>, switch: &mut Switch, cx: &mut Context<'_>) -> Poll<Arrival> {
     loop {
         if handle.is_killed() {

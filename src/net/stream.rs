@@ -7,16 +7,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// Bytes to and from a client.
+/// The bytes to and from a client.
 pub(super) enum Stream {
-    /// As they are.
+    /// Unencrypted.
     Plain(TcpStream),
     /// Encrypted. Boxed, because its state is large.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// Whether what was written may still wait in this process, until it is flushed.
+    /// Whether written bytes may still be buffered in this process until a flush.
     pub(super) fn is_buffered(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }

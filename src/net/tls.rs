@@ -1,14 +1,17 @@
-//! TLS for clients (rustls, with ring's cryptography): certificates, who must show one, and the handshake.
+//! TLS for clients (rustls, with ring's cryptography): certificates, client authentication, and the
+//! handshake.
 //!
-//! * Certificates are read at the start and whenever CONFIG SET names a `tls-` option, also with the value that it has: so a
-//!   renewed certificate comes into force without a restart. What cannot be used is refused, and the old one stays. A connection
-//!   keeps what it began with.
-//! * A handshake has [`HANDSHAKE`] and the client counts towards `maxclients` meanwhile, so that silent connections do not pile up.
-//! * Sessions are resumed by the server's memory alone, which a reload empties: a client whose authority is no longer trusted
-//!   does not slip in by an old session.
+//! * Certificates are read at startup and whenever CONFIG SET names a `tls-` option, even with its current
+//!   value: so a renewed certificate takes effect without a restart. Unusable files are rejected, and the old
+//!   certificate stays. Existing connections keep theirs.
+//! * A handshake must finish within [`HANDSHAKE`], and the client counts towards `maxclients` meanwhile, so
+//!   that silent connections do not pile up.
+//! * Sessions are resumed only from the server's memory, which a reload clears: a client whose authority is
+//!   no longer trusted cannot resume an old session.
 //!
-//! Limits: keys with a password are refused (rustls has no use for them); certificates are X.509 version 3, as authorities have
-//! made them for decades, while `openssl x509 -req` without extensions makes version 1.
+//! Limits: keys protected by a password are rejected (rustls does not support them); certificates must be
+//! X.509 version 3, as authorities have issued them for decades, whereas `openssl x509 -req` without
+//! extensions creates version 1.
 
 use crate::config::{ClientAuth, Settings, file};
 use arc_swap::ArcSwap;
@@ -28,18 +31,18 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio_rustls::server::TlsStream;
 
-/// Time for a handshake. What is honest takes a few round trips.
+/// The time limit of a handshake, which takes a few round trips.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Files that `tls-ca-cert-dir` may hold. A system has some hundred authorities.
+/// The most files in `tls-ca-cert-dir`. A system has some hundred authorities.
 const MOST_FILES: usize = 4096;
-/// Bytes of certificates in it.
+/// The most bytes of certificates in it.
 const MOST_HELD: usize = 16 << 20;
 
-/// Why the options for TLS cannot be used.
+/// Why the TLS options cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TlsError {
-    #[error("{0} must be set, because there is a tls-port")]
+    #[error("{0} must be set if tls-port is set")]
     Missing(&'static str),
     #[error("tls-ca-cert-file or tls-ca-cert-dir must be set, unless tls-auth-clients is no")]
     NoAuthority,
@@ -48,18 +51,18 @@ pub(super) enum TlsError {
     #[error("{0} holds no {1} in PEM")]
     Empty(PathBuf, &'static str),
     #[error(
-        "{0} is locked with a password: keep it without one (openssl pkey -in locked -out open), readable by this server only"
+        "{0} is protected by a password, which is not supported: remove it (openssl pkey -in locked -out open) and make the file readable by this server only"
     )]
     Locked(PathBuf),
     #[error("the certificate and the key cannot be used: {0}")]
     Pair(#[source] Error),
-    #[error("the certificates of the authorities cannot be used: {0}")]
+    #[error("the CA certificates cannot be used: {0}")]
     Authorities(#[from] VerifierBuilderError),
     #[error("the protocols cannot be used: {0}")]
     Protocols(#[source] Error),
 }
 
-/// What handshakes are made with now.
+/// The configuration for new handshakes.
 pub(super) struct Tls(ArcSwap<ServerConfig>);
 
 impl std::fmt::Debug for Tls {
@@ -74,13 +77,13 @@ impl Tls {
         Ok(Tls(ArcSwap::from_pointee(read(settings)?)))
     }
 
-    /// Reads them again, for the handshakes from now on. On an error all stays as it was.
+    /// Reads them again, for future handshakes. An error leaves everything unchanged.
     pub(super) fn reload(&self, settings: &Settings) -> Result<(), TlsError> {
         self.0.store(Arc::new(read(settings)?));
         Ok(())
     }
 
-    /// The handshake with a client that has just connected.
+    /// Performs the handshake with a client that has just connected.
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let handshake = TlsAcceptor::from(self.0.load_full()).accept(stream);
         let in_time = tokio::time::timeout(HANDSHAKE, handshake).await;
@@ -105,7 +108,7 @@ fn named(file: &str, option: &'static str) -> Result<PathBuf, TlsError> {
     if file.is_empty() { Err(TlsError::Missing(option)) } else { Ok(PathBuf::from(file)) }
 }
 
-/// `tls-protocols`; all where it is empty.
+/// `tls-protocols`; all versions if it is empty.
 fn versions(names: &[String]) -> Vec<&'static SupportedProtocolVersion> {
     let known = [("TLSv1.3", &TLS13), ("TLSv1.2", &TLS12)];
     let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n.eq_ignore_ascii_case(name));
@@ -136,11 +139,11 @@ fn authorities(settings: &Settings) -> Result<Arc<RootCertStore>, TlsError> {
         let dir = Path::new(&settings.tls_ca_cert_dir);
         let mut held = 0;
         for file in files(dir).map_err(|e| TlsError::Read(dir.into(), e))? {
-            // Anything else may lie there, too.
+            // The directory may contain other files, too.
             let found = certificates(&file).unwrap_or_default();
             held += found.iter().map(|certificate| certificate.len()).sum::<usize>();
             if held > MOST_HELD {
-                let why = format!("its certificates take more than {MOST_HELD} bytes");
+                let why = format!("the certificates take more than {MOST_HELD} bytes");
                 return Err(TlsError::Read(dir.into(), io::Error::other(why)));
             }
             roots.add_parsable_certificates(found);
@@ -153,7 +156,7 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let paths = fs::read_dir(dir)?.take(MOST_FILES + 1).map(|entry| Ok(entry?.path()));
     let paths = paths.collect::<io::Result<Vec<_>>>()?;
     if paths.len() > MOST_FILES {
-        return Err(io::Error::other(format!("it holds more than {MOST_FILES} files")));
+        return Err(io::Error::other(format!("the directory holds more than {MOST_FILES} files")));
     }
     Ok(paths.into_iter().filter(|path| path.is_file()).collect())
 }

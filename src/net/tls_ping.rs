@@ -1,7 +1,7 @@
-//! Asks a server that serves TLS only whether it answers, for `tern ping`.
+//! Checks for `tern ping` whether a server that only serves TLS answers.
 //!
-//! Nothing secret is sent, so any certificate will do: one that has been renewed on disk and not yet read by the server is
-//! no reason to call it dead. What it signs is verified all the same.
+//! Nothing secret is sent, so any certificate is accepted: one that has been renewed on disk but not yet
+//! reloaded by the server must not make it look dead. Its signatures are verified all the same.
 
 use super::tls::{certificates, key};
 use crate::config::Settings;
@@ -16,8 +16,8 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
 };
 
-/// The first line that the server answers to PING, over TLS on `stream`. It is shown the server's own certificate where it asks
-/// for one; an alert, which says that it wants another, is the line `alert`.
+/// The first line of the server's answer to PING, over TLS on `stream`. Presents the server's own certificate
+/// if asked for one; an alert, by which the server demands another, is returned as the line `alert`.
 pub fn tls_ping(settings: &Settings, host: &str, stream: TcpStream) -> io::Result<String> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(Arc::new(client(settings)?), name).map_err(io::Error::other)?;

@@ -1,8 +1,9 @@
-//! Clients that come before the store is open. They hear `-LOADING`, as of a Redis that reads its file: a health check can tell a server
-//! that waits for its store from one that is gone, and libraries try again.
+//! Answers clients that connect before the store is open with `-LOADING`, like a Redis that is reading its
+//! file: a health check can tell a server that waits for its store from a dead one, and client libraries
+//! retry.
 //!
-//! Who comes in the first second just waits, for most stores are open by then. Nobody's connection outlives the opening: a session that
-//! begins with nothing is a new connection's.
+//! A client that connects in the first second just waits, because most stores are open by then. No connection
+//! survives the opening: a session starts with a new connection.
 
 use super::listener::Listener;
 use super::resp::Decoder;
@@ -19,21 +20,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Before anybody is answered.
+/// The time before any client is answered.
 const QUIET: Duration = Duration::from_secs(1);
 /// How long a connection is kept. Health checks ask once.
 const LIFE: Duration = Duration::from_secs(10);
-/// Connections of one socket at once.
+/// The most concurrent connections per socket.
 const MOST: usize = 256;
-/// After a failed accept (out of file descriptors).
+/// The pause after a failed accept (out of file descriptors).
 const PAUSE: Duration = Duration::from_millis(100);
-/// Of arguments, in bytes. Nobody has logged in.
+/// No client has logged in.
 const LIMITS: Limits = Limits { max_bulk: 16 << 10, authenticated: false };
 
-const LOADING: &[u8] = b"-LOADING Tern is waiting for its store, the log says for what\r\n";
+const LOADING: &[u8] = b"-LOADING Tern is waiting for its store; see the log\r\n";
 
 impl Listener {
-    /// What `opening` comes to. Whatever clients ask meanwhile is answered with `-LOADING`.
+    /// Runs `opening`. Meanwhile every request of a client is answered with `-LOADING`.
     pub async fn while_opening<T>(&self, opening: impl Future<Output = T>) -> T {
         let mut opening = pin!(opening);
         tokio::select! {

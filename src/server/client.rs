@@ -1,4 +1,4 @@
-//! One client's state, as commands see it.
+//! The state of one client, as commands see it.
 
 use super::mailbox::Mailbox;
 use super::tracking::Mode;
@@ -6,7 +6,7 @@ use crate::server::clients::{ClientHandle, Identity};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// The protocol version that a client speaks after HELLO.
+/// The protocol version that a client selected with HELLO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
     /// RESP2.
@@ -16,44 +16,45 @@ pub enum Protocol {
     Resp3,
 }
 
-/// What CLIENT REPLY asked for.
+/// The mode set by CLIENT REPLY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReplyMode {
     /// Every reply is sent.
     #[default]
     On,
-    /// None is sent.
+    /// No reply is sent.
     Off,
-    /// The next one is not sent.
+    /// The next reply is not sent.
     SkipNext,
-    /// This one is not sent.
+    /// This reply is not sent.
     Skip,
 }
 
-/// What becomes of a connection after a reply.
+/// What happens to a connection after a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AfterReply {
     /// It takes the next request.
     #[default]
     GoOn,
-    /// It is closed (SHUTDOWN, CLIENT KILL of oneself).
+    /// It is closed (SHUTDOWN, CLIENT KILL on itself).
     Close,
-    /// Its EXEC answered so many bytes, more than `client-output-buffer-limit` allows; they are not held.
+    /// Its EXEC produced this many bytes of replies, more than `client-output-buffer-limit` allows; they were
+    /// dropped.
     Excess(usize),
     /// Its task panics (DEBUG PANIC CONNECTION).
     Panic,
 }
 
-/// One client's state that commands read and change. Cloned for every attempt of a transaction.
+/// The part of a client's state that commands read and change. Cloned for every attempt of a transaction.
 #[derive(Debug, Clone)]
 pub struct ClientState {
     /// CLIENT ID.
     pub id: u64,
-    /// Selected database.
+    /// The selected database.
     pub db: u8,
     /// RESP2 or RESP3.
     pub protocol: Protocol,
-    /// True once AUTH succeeded, or where no password is set.
+    /// True after AUTH, or if no password is set.
     pub authenticated: bool,
     /// The ACL user.
     pub user: Bytes,
@@ -73,16 +74,16 @@ pub struct ClientState {
     pub tracking: Mode,
     /// True while a transaction runs under EXEC.
     pub in_exec: bool,
-    /// What happens once this unit is answered.
+    /// What happens after this unit is answered.
     pub after_reply: AfterReply,
-    /// The entry in the registry (CLIENT LIST, KILL).
+    /// The client's entry in the registry (CLIENT LIST, KILL).
     pub handle: Arc<ClientHandle>,
-    /// Where others leave what it is sent without having asked.
+    /// Receives messages that the client did not request.
     pub mailbox: Arc<Mailbox>,
 }
 
 impl ClientState {
-    /// A client that has just connected.
+    /// The state of a client that has just connected.
     pub fn new(handle: Arc<ClientHandle>, authenticated: bool) -> Self {
         handle.set_stranger(!authenticated);
         ClientState {
@@ -105,8 +106,8 @@ impl ClientState {
         }
     }
 
-    /// Shows names, database, protocol and switches in the registry. To be called after each change of them; may be
-    /// called again when a command is run again.
+    /// Copies names, database, protocol and switches into the registry. Call it after each change of them; it
+    /// may run again if a command is retried.
     pub fn publish(&self) {
         let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
         self.handle.set_identity(Identity {

@@ -1,7 +1,8 @@
 //! The registry of connected clients: CLIENT LIST, CLIENT KILL.
 //!
-//! A connection holds its [`ClientHandle`] and writes into it without locks, except for names that change rarely. What is
-//! shown may be a moment old; nothing is decided by it but whom CLIENT KILL means.
+//! A connection holds its [`ClientHandle`] and writes into it without locks, except for names that rarely
+//! change. The values shown may be slightly out of date; nothing depends on them except which clients CLIENT
+//! KILL selects.
 
 use crate::telemetry::Telemetry;
 use bytes::Bytes;
@@ -14,25 +15,25 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::R
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How far `rbp` looks back, as in Redis.
+/// The window of `rbp`, as in Redis.
 const PEAK_MS: u64 = 5000;
-/// Not a stranger.
+/// The client has logged in, or need not.
 const LOGGED_IN: u64 = u64::MAX;
 /// No command yet.
 const NO_COMMAND: u32 = u32::MAX;
 
-/// What a client says or is told about itself; changes rarely.
+/// What a client sets about itself; rarely changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// CLIENT SETNAME.
+    /// The name set by CLIENT SETNAME.
     pub name: String,
-    /// The ACL user: any bytes.
+    /// The ACL user, which may be any bytes.
     pub user: Bytes,
     /// CLIENT SETINFO LIB-NAME.
     pub lib_name: String,
     /// CLIENT SETINFO LIB-VER.
     pub lib_ver: String,
-    /// Selected database.
+    /// The selected database.
     pub db: u8,
     /// 2 or 3.
     pub resp: u8,
@@ -51,14 +52,14 @@ pub struct ClientHandle {
     pub addr: String,
     /// The server's address that it connected to.
     pub laddr: String,
-    /// The socket's number, -1 where there is none.
+    /// The socket's file descriptor; -1 without one.
     pub fd: i32,
     connected: Duration,
     last_seen_ms: AtomicU64,
-    /// Since when it should have logged in; [`LOGGED_IN`] where it has, or need not.
+    /// When the client was first expected to log in; [`LOGGED_IN`] if it has, or need not.
     stranger_since_ms: AtomicU64,
     identity: Mutex<Identity>,
-    /// Commands queued by MULTI; -1 outside.
+    /// The number of commands queued by MULTI; -1 outside.
     multi: AtomicI64,
     watching: AtomicU32,
     subscriptions: [AtomicU32; 3],
@@ -80,9 +81,9 @@ pub struct ClientHandle {
     mail_bytes: AtomicU64,
     busy: AtomicBool,
     monitor: AtomicBool,
-    /// CLIENT TRACKING: on, its redirection is broken, BCAST.
+    /// CLIENT TRACKING: on, broken redirection, BCAST.
     tracking: [AtomicBool; 3],
-    /// Where invalidations go; -1: tracking is off.
+    /// The client that gets the invalidations; -1: tracking is off.
     redirect: AtomicI64,
     blocked: AtomicBool,
     rung: AtomicBool,
@@ -103,7 +104,7 @@ pub struct Peer {
     pub addr: String,
     /// The server's address, `ip:port`.
     pub laddr: String,
-    /// The socket's number, -1 where there is none.
+    /// The socket's file descriptor; -1 without one.
     pub fd: i32,
 }
 
@@ -151,17 +152,17 @@ impl ClientHandle {
             wake: Notify::new(),
         }
     }
-    /// The row at `index` is run for this client.
+    /// Records that the row at `index` runs for this client.
     pub fn on_command(&self, index: usize) {
         self.command.store(u32::try_from(index).unwrap_or(NO_COMMAND), Relaxed);
         self.commands.fetch_add(1, Relaxed);
     }
-    /// A command was refused, of the row at `index` or of none.
+    /// Records that a command was refused, of the row at `index` or of none.
     pub fn on_refusal(&self, index: Option<usize>) {
         let index = index.and_then(|index| u32::try_from(index).ok());
         self.command.store(index.unwrap_or(NO_COMMAND), Relaxed);
     }
-    /// `n` bytes came at monotonic time `now`.
+    /// Records that `n` bytes arrived at monotonic time `now`.
     pub fn on_read(&self, n: usize, now: Duration) {
         self.input_total.fetch_add(n as u64, Relaxed);
         let now = millis(now);
@@ -171,72 +172,74 @@ impl ClientHandle {
             self.reply_peak.store(0, Relaxed);
         }
     }
-    /// `n` bytes were sent.
+    /// Records that `n` bytes were sent.
     pub fn on_write(&self, n: usize) {
         self.output_total.fetch_add(n as u64, Relaxed);
     }
-    /// Commands queued by MULTI and the bytes of their arguments, None outside a transaction.
+    /// Sets the number of commands queued by MULTI and the bytes of their arguments; None outside a
+    /// transaction.
     pub fn set_multi(&self, queued: Option<(usize, usize)>) {
         self.multi.store(queued.map_or(-1, |(n, _)| n as i64), Relaxed);
         self.queued.store(queued.map_or(0, |(_, bytes)| bytes as u64), Relaxed);
     }
-    /// Bytes of the arguments of requests that were read and are not answered, without MULTI's queue.
+    /// Sets the bytes of the arguments of requests that were read but not answered, without MULTI's queue.
     pub fn set_argv(&self, bytes: usize) {
         self.argv.store(bytes as u64, Relaxed);
     }
-    /// The buffer of encoded replies: bytes in it, and its size.
+    /// Sets the bytes in the buffer of encoded replies, and the buffer's size.
     pub fn set_reply_buffer(&self, used: usize, size: usize) {
         self.reply_buffer.store(size as u64, Relaxed);
         if used as u64 > self.reply_peak.load(Relaxed) {
             self.reply_peak.store(used as u64, Relaxed);
         }
     }
-    /// Replies that wait to be encoded, and the bytes that they hold.
+    /// Sets the number and bytes of replies that are not encoded yet.
     pub fn set_replies(&self, waiting: usize, bytes: usize) {
         self.replies.store(waiting as u64, Relaxed);
         self.reply_bytes.store(bytes as u64, Relaxed);
     }
-    /// Messages that wait for it beside its replies, and the bytes that they hold.
+    /// Sets the number and bytes of messages that wait beside the replies.
     pub fn set_mail(&self, waiting: usize, bytes: usize) {
         self.mail.store(waiting as u64, Relaxed);
         self.mail_bytes.store(bytes as u64, Relaxed);
     }
-    /// Whether it is between MULTI and EXEC.
+    /// Whether the client is between MULTI and EXEC.
     pub fn is_in_multi(&self) -> bool {
         self.multi.load(Relaxed) >= 0
     }
-    /// Number of watched keys.
+    /// Sets the number of watched keys.
     pub fn set_watching(&self, keys: usize) {
         self.watching.store(keys as u32, Relaxed);
     }
-    /// Channels, patterns and shard channels subscribed to.
+    /// Sets the numbers of subscribed channels, patterns and shard channels.
     pub fn set_subscriptions(&self, counts: [usize; 3]) {
         for (cell, n) in self.subscriptions.iter().zip(counts) {
             cell.store(n as u32, Relaxed);
         }
     }
-    /// Bytes of requests that are buffered, and room left in the buffer.
+    /// Sets the buffered bytes of requests, and the free space in the buffer.
     pub fn set_query_buffer(&self, used: usize, free: usize) {
         self.query_used.store(used as u64, Relaxed);
         self.query_free.store(free as u64, Relaxed);
     }
-    /// Bytes of encoded replies that are being written.
+    /// Sets the bytes of encoded replies that are being written.
     pub fn set_output(&self, waiting: usize) {
         self.output.store(waiting as u64, Relaxed);
     }
-    /// What the client is called, speaks and has selected.
+    /// Sets the client's names, protocol and database.
     pub fn set_identity(&self, identity: Identity) {
         *self.identity.lock() = identity;
     }
-    /// What was last set.
+    /// The identity last set.
     pub fn identity(&self) -> Identity {
         self.identity.lock().clone()
     }
-    /// Whether it sees every command (MONITOR).
+    /// Sets whether the client sees every command (MONITOR).
     pub fn set_monitor(&self, on: bool) {
         self.monitor.store(on, Relaxed);
     }
-    /// CLIENT TRACKING: whether for prefixes, and the client to whom invalidations go, 0 for none. None: it is off.
+    /// Sets CLIENT TRACKING: whether it is in BCAST mode, and the client that gets the invalidations, 0 for
+    /// itself. None: tracking is off.
     pub fn set_tracking(&self, on: Option<(bool, u64)>) {
         let [tracks, broken, bcast] = &self.tracking;
         tracks.store(on.is_some(), Relaxed);
@@ -244,61 +247,61 @@ impl ClientHandle {
         bcast.store(on.is_some_and(|(bcast, _)| bcast), Relaxed);
         self.redirect.store(on.map_or(-1, |(_, to)| to as i64), Relaxed);
     }
-    /// The client to whom invalidations went is not there any more.
+    /// Records that the client to which invalidations were redirected is gone.
     pub fn set_broken(&self) {
         let [_, broken, _] = &self.tracking;
         broken.store(true, Relaxed);
     }
-    /// What was last set.
+    /// Whether the redirection is broken.
     pub fn is_broken(&self) -> bool {
         let [_, broken, _] = &self.tracking;
         broken.load(Relaxed)
     }
-    /// Whether it has logged in as the same user as another one.
+    /// Whether both clients are logged in as the same user.
     pub fn is_of_user_of(&self, other: &ClientHandle) -> bool {
         let user = self.identity.lock().user.clone();
         other.identity.lock().user == user
     }
-    /// The protocol that it speaks: 2 or 3.
+    /// The client's protocol: 2 or 3.
     pub fn resp(&self) -> u8 {
         self.identity.lock().resp
     }
-    /// To whom invalidations go; 0: to itself, -1: tracking is off.
+    /// The client that gets the invalidations; 0: itself, -1: tracking is off.
     pub fn redirect(&self) -> i64 {
         self.redirect.load(Relaxed)
     }
-    /// Whether a unit of its commands runs.
+    /// Sets whether a unit of the client's commands is running.
     pub fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Relaxed);
     }
-    /// What was last set.
+    /// Whether a unit of the client's commands is running.
     pub fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
     }
-    /// Whether its commands wait for the end of a pause.
+    /// Sets whether the client's commands wait for a pause to end.
     pub fn set_blocked(&self, blocked: bool) {
         if self.blocked.load(Relaxed) != blocked {
             self.blocked.store(blocked, Relaxed);
         }
     }
-    /// What was last set.
+    /// Whether the client's commands wait for a pause to end.
     pub fn is_blocked(&self) -> bool {
         self.blocked.load(Relaxed)
     }
-    /// It is alive at monotonic time `now`.
+    /// Records activity at monotonic time `now`.
     pub fn touch(&self, now: Duration) {
         self.last_seen_ms.store(millis(now), Relaxed);
     }
-    /// Monotonic time of the last sign of life.
+    /// Monotonic time of the last activity.
     pub fn last_seen(&self) -> Duration {
         Duration::from_millis(self.last_seen_ms.load(Relaxed))
     }
-    /// Whether it has to log in first, from the last sign of life on.
+    /// Sets whether the client still has to log in, counted from its last activity.
     pub fn set_stranger(&self, stranger: bool) {
         let since = if stranger { self.last_seen_ms.load(Relaxed) } else { LOGGED_IN };
         self.stranger_since_ms.store(since, Relaxed);
     }
-    /// How long it has been asked to log in and has not.
+    /// How long the client has been expected to log in.
     pub fn stranger_for(&self, now: Duration) -> Duration {
         let since = self.stranger_since_ms.load(Relaxed);
         if since == LOGGED_IN { Duration::ZERO } else { now.saturating_sub(Duration::from_millis(since + 1)) }
@@ -307,54 +310,54 @@ impl ClientHandle {
     pub fn age(&self, now: Duration) -> u64 {
         now.saturating_sub(self.connected).as_secs()
     }
-    /// Whether it is subscribed to anything.
+    /// Whether the client has any subscription.
     pub fn is_subscribed(&self) -> bool {
         self.subscriptions.iter().any(|n| n.load(Relaxed) > 0)
     }
-    /// Whether it watches any key.
+    /// Whether the client watches any key.
     pub fn is_watching(&self) -> bool {
         self.watching.load(Relaxed) > 0
     }
-    /// Asks the connection to close. It may be asked more than once.
+    /// Asks the connection to close. May be called more than once.
     pub fn kill(&self) {
         self.killed.store(true, std::sync::atomic::Ordering::Release);
         self.wake.notify_waiters();
         self.wake.notify_one();
     }
-    /// Whether it was asked to close.
+    /// Whether the connection was asked to close.
     pub fn is_killed(&self) -> bool {
         self.killed.load(std::sync::atomic::Ordering::Acquire)
     }
-    /// Returns once it was asked to close. Cancel safe.
+    /// Returns once the connection was asked to close. Cancel safe.
     pub async fn killed(&self) {
         while !self.is_killed() {
             self.wake.notified().await;
         }
     }
-    /// Tells the connection that there is mail for its client. It may be told more than once.
+    /// Wakes the connection because its client has mail. May be called more than once.
     pub fn ring(&self) {
         if !self.rung.swap(true, std::sync::atomic::Ordering::AcqRel) {
             self.wake.notify_one();
         }
     }
-    /// Whether the connection was told so since the last call.
+    /// Whether the connection was woken since the last call.
     pub fn take_ring(&self) -> bool {
         self.is_rung() && self.rung.swap(false, std::sync::atomic::Ordering::AcqRel)
     }
-    /// Whether [`ClientHandle::take_ring`] would find that it was.
+    /// Whether [`ClientHandle::take_ring`] would return true.
     pub fn is_rung(&self) -> bool {
         self.rung.load(std::sync::atomic::Ordering::Acquire)
     }
-    /// Returns after [`ClientHandle::kill`] or [`ClientHandle::ring`], at once where there was one since the last call: look
-    /// which. For the connection alone.
+    /// Returns after [`ClientHandle::kill`] or [`ClientHandle::ring`], at once if either was called since the
+    /// last time; check which. Only the connection may call this.
     pub async fn woken(&self) {
         self.wake.notified().await;
     }
-    /// Whether it connected from this machine.
+    /// Whether the client connected from this machine.
     pub fn is_local(&self) -> bool {
         self.addr.parse::<SocketAddr>().is_ok_and(|a| a.ip().to_canonical().is_loopback())
     }
-    /// Bytes of buffers, arguments and replies that are held for it, roughly.
+    /// Approximate bytes of buffers, arguments and replies held for the client.
     pub fn memory(&self) -> u64 {
         let held = [
             &self.query_used,
@@ -367,7 +370,7 @@ impl ClientHandle {
         ];
         size_of::<Self>() as u64 + held.iter().map(|b| b.load(Relaxed)).sum::<u64>()
     }
-    /// Most bytes in the buffer of replies, lately.
+    /// The recent peak of the reply buffer, in bytes.
     fn reply_peak(&self, now: Duration) -> u64 {
         let since = self.last_seen_ms.load(Relaxed).max(self.reply_peak_since_ms.load(Relaxed));
         if millis(now).saturating_sub(since) >= PEAK_MS { 0 } else { self.reply_peak.load(Relaxed) }
@@ -389,7 +392,7 @@ impl ClientHandle {
         let set: String = flags.iter().filter(|(on, _)| *on).map(|(_, c)| *c).collect();
         if set.is_empty() { "N".into() } else { set }
     }
-    /// The client's line in CLIENT LIST, without a line break.
+    /// The client's line in CLIENT LIST, without a newline.
     pub fn line(&self, now: Duration, telemetry: &Telemetry) -> String {
         let identity = self.identity();
         let load = |n: &AtomicU64| n.load(Relaxed);
@@ -466,15 +469,15 @@ impl Clients {
             self.count.fetch_sub(1, Relaxed);
         }
     }
-    /// How many are connected.
+    /// The number of connected clients.
     pub fn len(&self) -> usize {
         self.count.load(Relaxed) as usize
     }
-    /// True where none is connected.
+    /// True if no client is connected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// All that are connected now, by id.
+    /// All connected clients, by id.
     pub fn all(&self) -> Vec<Arc<ClientHandle>> {
         self.connected.lock().values().cloned().collect()
     }

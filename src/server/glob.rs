@@ -1,73 +1,81 @@
-//! Glob patterns, as Redis' `stringmatchlen` reads them: KEYS, SCAN, CONFIG GET, COMMAND LIST, PSUBSCRIBE, rules of users.
+//! Glob patterns, as Redis' `stringmatchlen` reads them: KEYS, SCAN, CONFIG GET, COMMAND LIST, PSUBSCRIBE,
+//! ACL rules.
 //!
-//! `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^a]`, `\x` the byte x. Its corners are part of the contract:
-//! * bytes of a range compare as signed, and without case a range is ordered before it is lowered: `[Z-a]` is empty;
-//! * `\` inside a class keeps the case; a class that is not closed ends with the pattern, so `[^` is any byte;
-//! * a pattern that is not empty never matches the empty text, not even `*` (callers that list keys ask
+//! `*` matches any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^a]` one byte of a class, `\x` the byte x. The
+//! corner cases are part of the contract:
+//!
+//! * Ranges compare bytes as signed; when case is ignored, a range is ordered before it is converted to lower
+//!   case, so `[Z-a]` is empty.
+//! * `\` inside a class keeps the case. An unclosed class ends with the pattern, so `[^` matches any byte.
+//! * A non-empty pattern never matches the empty text, not even `*` (callers that list keys call
 //!   [`matches_all`] first).
 //!
-//! A pattern is read once ([`Glob`]): runs of bytes, of `?`, of `*`, and classes as sets of 256 bits. So what a text costs does not
-//! depend on how long a class is. Every part but `*` takes a fixed number of bytes, so only the last `*` is ever taken back: a text
-//! costs at most its length times the longest stretch without `*`, also for `a*a*a*b`, and no stretch is longer than the text.
+//! A pattern is parsed once ([`Glob`]) into runs of literal bytes, of `?`, of `*`, and classes as sets of 256
+//! bits, so the cost of a match does not depend on the length of a class. Every part except `*` takes a fixed
+//! number of bytes, so matching only ever backtracks to the last `*`: a match costs at most the length of the
+//! text times the longest stretch without `*`, even for `a*a*a*b`, and no stretch is longer than the text.
 //!
-//! Both reading and matching count their steps, and pause between them ([`Pace`]): a pattern of megabytes, or a text, holds nobody.
+//! Parsing and matching count their steps and pause between them ([`Pace`]), so a pattern or text of
+//! megabytes blocks nobody.
 //!
-//! Redis gives up after 1000 stars and says that nothing matches; here all of them count.
+//! Redis gives up after 1000 stars and reports no match; Tern has no such limit.
 
 mod read;
 
 use super::pace::Pace;
 use read::{ByteSet, Reader};
 
-/// Literal bytes that are compared in one step.
+/// Literal bytes compared per step.
 const AT_ONCE: usize = 16;
-/// Parts of a pattern at most. One for texts of 100 kB, as members have at most, cannot need more.
+/// The most parts of a pattern. A pattern for texts of 100 kB, the longest that members have, cannot need
+/// more.
 const MOST_PARTS: usize = 1 << 18;
 
-/// Whether the pattern is a single `*`: every key, the empty one too.
+/// Whether the pattern is a single `*`, which matches every key, even the empty one.
 pub fn matches_all(pattern: &[u8]) -> bool {
     pattern == b"*"
 }
 
-/// Whether letters of both cases are the same.
+/// Whether matching ignores case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
-    /// They are not.
+    /// Case matters.
     Exact,
-    /// ASCII letters are.
+    /// ASCII letters match in either case.
     Ignored,
 }
 
-/// A part of a pattern. Small, because a pattern may have a part for each of its bytes.
+/// A part of a pattern. Small, because a pattern may have one for each of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
-    /// Bytes of [`Glob::literals`]: from this one on, so many.
+    /// Bytes of [`Glob::literals`]: the first, and the number of bytes.
     Literal(u32, u32),
-    /// So many bytes, whatever they are.
+    /// This number of arbitrary bytes.
     Any(u32),
-    /// One byte of a set, by its place in [`Glob::classes`].
+    /// One byte of a class, by its index in [`Glob::classes`].
     Class(u32),
     /// Any number of bytes.
     Star,
 }
 
-/// A pattern that was read.
+/// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
     case: Case,
     parts: Vec<Part>,
-    /// Lower case where case is ignored.
+    /// In lower case if case is ignored.
     literals: Vec<u8>,
     classes: Vec<ByteSet>,
-    /// Bytes of the shortest text that matches, and whether longer ones may. Where that is more than `longest`, reading ended there.
+    /// Length of the shortest text that matches, and whether longer ones may. If the length exceeds
+    /// `longest`, parsing stopped there.
     least: usize,
     grows: bool,
-    /// Bytes of the longest text that is asked about.
+    /// Length of the longest text to be matched.
     longest: usize,
 }
 
 impl Glob {
-    /// Reads a pattern in one go: for short ones. Texts have `longest` bytes at most.
+    /// Parses a short pattern without pausing. Texts have at most `longest` bytes.
     pub fn new(pattern: &[u8], case: Case, longest: usize) -> Self {
         let mut reader = Reader::new(pattern, case, longest);
         let mut steps = usize::MAX;
@@ -75,7 +83,7 @@ impl Glob {
         reader.glob
     }
 
-    /// Reads a pattern for texts of `longest` bytes at most.
+    /// Parses a pattern for texts of at most `longest` bytes.
     pub async fn read(pattern: &[u8], case: Case, longest: usize, pace: &mut Pace) -> Self {
         let mut reader = Reader::new(pattern, case, longest);
         while !reader.go_on(pace.left()) {
@@ -84,7 +92,7 @@ impl Glob {
         reader.glob
     }
 
-    /// Whether it matches all of `text`.
+    /// Whether the pattern matches all of `text`.
     pub async fn matches(&self, text: &[u8], pace: &mut Pace) -> bool {
         let mut matching = Matching::new(self, text);
         loop {
@@ -95,13 +103,13 @@ impl Glob {
         }
     }
 
-    /// Whether it matches all of `text`, and that is known after `steps`.
+    /// Whether the pattern matches all of `text` and this is known within `steps`.
     pub fn matches_within(&self, text: &[u8], mut steps: usize) -> bool {
         Matching::new(self, text).go_on(&mut steps) == Some(true)
     }
 
-    /// Whether all of the pattern counts. One of more than a quarter of a million parts is cut, and matches nothing; that takes a text
-    /// longer than keys and members are.
+    /// Whether the whole pattern was parsed. A pattern of more than a quarter of a million parts is cut and
+    /// matches nothing; only a text longer than any key or member could match it.
     pub fn is_whole(&self) -> bool {
         self.parts.len() <= MOST_PARTS
     }
@@ -113,22 +121,22 @@ impl Glob {
     }
 }
 
-/// A text that is being matched.
+/// A match in progress.
 struct Matching<'g> {
     glob: &'g Glob,
     text: &'g [u8],
-    /// What comes next.
+    /// The next position.
     next: Place,
-    /// The part behind the last star, where it was tried last.
+    /// The part after the last star, and where it was last tried.
     star: Option<Place>,
 }
 
-/// Where a part is tried.
+/// A position: a part, and where in the text to try it.
 #[derive(Clone, Copy)]
 struct Place {
     part: usize,
     at: usize,
-    /// Bytes that this part and those behind it take at least.
+    /// The least number of bytes that this part and the later ones take.
     needs: usize,
 }
 
@@ -137,7 +145,7 @@ impl<'g> Matching<'g> {
         Matching { glob, text, next: Place { part: 0, at: 0, needs: glob.least }, star: None }
     }
 
-    /// Goes on for about so many steps. Returns whether it matches; None where that is not known yet.
+    /// Continues for about `steps` steps. Returns whether the pattern matches; None if that is not known yet.
     fn go_on(&mut self, steps: &mut usize) -> Option<bool> {
         if !self.glob.fits(self.text.len()) {
             return Some(false);
@@ -198,7 +206,8 @@ mod tests {
         Glob::new(pattern, case, usize::MAX).matches_within(text, usize::MAX)
     }
 
-    /// The definition as Redis documents it, read from the text of the pattern again for each byte: exponential, but plain.
+    /// The definition as documented by Redis, parsing the pattern again for each byte: exponential, but
+    /// simple.
     fn reference(pat: &[u8], text: &[u8], case: Case) -> bool {
         if text.is_empty() && !pat.is_empty() {
             return false;
@@ -309,7 +318,8 @@ mod tests {
         assert!(matches(&pattern, &text, Case::Exact));
     }
 
-    /// A pattern may have no part that the text has no byte for, so the text bounds what is kept of it, and what a step can cost.
+    /// A pattern cannot have a part for which the text has no byte, so the text bounds the memory of the
+    /// pattern and the cost of a step.
     #[test]
     fn what_no_text_can_have_is_not_read() {
         let glob = Glob::new(&b"?a[xy]".repeat(1 << 20), Case::Exact, 8192);
@@ -329,7 +339,7 @@ mod tests {
         assert!(!glob.matches_within(&text, 100), "too few steps: not known");
     }
 
-    /// 100 kB, as a member may have, against the worst pattern for it.
+    /// 100 kB, the longest member, against the worst pattern for it.
     #[test]
     fn steps_are_the_text_times_the_longest_stretch() {
         let pattern = [b"*", &b"?".repeat(3)[..], &b"[ab]".repeat(500), b"c"].concat();
@@ -380,7 +390,7 @@ mod tests {
             let case = if nocase { Case::Ignored } else { Case::Exact };
             let wanted = reference(&pattern, &text, case);
             prop_assert_eq!(matches(&pattern, &text, case), wanted);
-            // For texts of this length only, and in pieces.
+            // Only for texts of this length, and in pieces.
             let mut reader = Reader::new(&pattern, case, text.len());
             while !reader.go_on(&mut steps.clone()) {}
             let mut matching = Matching::new(&reader.glob, &text);

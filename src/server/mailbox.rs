@@ -1,15 +1,17 @@
-//! What a client is sent without having asked: messages of channels, invalidations, lines of MONITOR.
+//! Messages to a client that are not replies: channel messages, invalidations, lines of MONITOR.
 //!
-//! * Any task may post, at any time, without waiting ([`Server::post`](super::Server::post)). The client's connection is woken
-//!   and writes what was posted, in that order, between its replies and never inside one.
-//! * What is posted while the client's own commands run comes behind their replies (as in Redis since 7.2). So a reply that was
-//!   read before a change is never sent behind the news of that change.
-//! * What was posted before they run comes in front of their replies. So who asks after another client has had its answer is told
-//!   first what this server's clients have changed before that.
-//! * Bounded: a client that does not read is closed once `client-output-buffer-limit pubsub` is exceeded, whatever its
-//!   class, because nobody can be asked to wait for it. Its mail is dropped at once.
-//! * What another client has sent there (CLIENT TRACKING ... REDIRECT) counts apart, with the same bounds, and against that one: what
-//!   would exceed them is not taken, and who asked for it is to be closed.
+//! * Any task may post at any time without waiting ([`Server::post`](super::Server::post)). This wakes the
+//!   client's connection, which writes the messages in order, between replies and never inside one.
+//! * Messages posted while the client's own commands run come after their replies (as in Redis since 7.2). So
+//!   a reply read before a change is never sent after the invalidation for that change.
+//! * Messages posted before the client's commands run come before their replies. So a client that sends a
+//!   request after another client has had its answer first gets the messages about what this server's clients
+//!   changed before that.
+//! * Mailboxes are bounded: a client that does not read is closed once `client-output-buffer-limit pubsub` is
+//!   exceeded, whatever its class, because no publisher can be made to wait for it. Its messages are dropped
+//!   at once.
+//! * Messages redirected from another client (CLIENT TRACKING ... REDIRECT) are accounted to that client,
+//!   with the same bounds: a message beyond them is not accepted, and the client that asked for it is closed.
 
 use super::reply::Reply;
 use crate::config::OutputLimit;
@@ -19,33 +21,33 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that a message costs beside its own.
+/// Overhead of a message in bytes.
 const ITEM: usize = 64;
 
-/// What became of a message.
+/// The result of posting a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Posted {
     /// It waits for the connection.
     Waits,
-    /// The client has left, or is about to.
+    /// The client has left, or is leaving.
     Gone,
-    /// It was too much: the client is being closed. So many bytes waited.
+    /// It exceeded the limit, with this many bytes waiting: the client is being closed.
     Excess(usize),
 }
 
-/// On whose account a message waits.
+/// The account on which a message waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Account {
-    /// The client's own.
+    /// The client's own account.
     Own,
-    /// That of others, who redirect to it.
+    /// The account of other clients that redirect to it.
     Others,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     bytes: usize,
-    /// Monotonic time since which it is above the soft limit.
+    /// Monotonic time since which the account has been above the soft limit.
     above: Option<Duration>,
 }
 
@@ -57,7 +59,7 @@ struct Mail {
     closed: bool,
 }
 
-/// One client's mail.
+/// The mailbox of one client.
 #[derive(Debug)]
 pub struct Mailbox {
     handle: Arc<ClientHandle>,
@@ -65,17 +67,18 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Of the client that `handle` stands for.
+    /// The mailbox of the client of `handle`.
     pub fn new(handle: Arc<ClientHandle>) -> Self {
         Mailbox { handle, mail: Mutex::default() }
     }
 
-    /// Whose it is.
+    /// The client.
     pub fn client(&self) -> &Arc<ClientHandle> {
         &self.handle
     }
 
-    /// Leaves a message at monotonic time `now`. Where it is too much on the client's own account, the client is closed.
+    /// Posts a message at monotonic time `now`. If the client's own account exceeds its limit, the client is
+    /// closed.
     pub fn post(&self, message: Reply, on: Account, limit: &OutputLimit, now: Duration) -> Posted {
         let mut mail = self.mail.lock();
         if mail.closed {
@@ -104,7 +107,7 @@ impl Mailbox {
         Posted::Waits
     }
 
-    /// Takes messages of about `most` bytes, the oldest first. Rings again for those that stay.
+    /// Takes about `most` bytes of messages, the oldest first. Rings again if some remain.
     pub fn take(&self, most: usize) -> Vec<Reply> {
         let mut mail = self.mail.lock();
         let (mut taken, mut messages) = (0, Vec::new());
@@ -126,7 +129,7 @@ impl Mailbox {
         messages
     }
 
-    /// Nothing is taken any more: the connection has ended.
+    /// Rejects all further messages: the connection has ended.
     pub fn close(&self) {
         *self.mail.lock() = Mail { closed: true, ..Mail::default() };
         self.handle.set_mail(0, 0);
@@ -141,7 +144,7 @@ impl Mail {
         }
     }
 
-    /// Messages and bytes.
+    /// The number of messages and their bytes.
     fn total(&self) -> (usize, usize) {
         (self.waiting.len(), self.own.bytes + self.others.bytes)
     }
@@ -160,7 +163,7 @@ impl Held {
     }
 }
 
-/// Bytes that a message holds while it waits.
+/// Bytes of memory that a message takes while it waits.
 fn size(message: &Reply) -> usize {
     message.weight() + ITEM
 }

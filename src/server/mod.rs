@@ -1,4 +1,5 @@
-//! What connections share: the server, its clients' states and mailboxes, access rules, Pub/Sub, tracking, MONITOR, pauses.
+//! The state that connections share: the server, its clients and mailboxes, access rules, Pub/Sub, tracking,
+//! MONITOR, pauses.
 
 pub mod acl;
 pub mod client;
@@ -42,11 +43,11 @@ use subscribers::Subscribers;
 use tokio::sync::MutexGuard;
 use tracking::Tracking;
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 pub struct Server {
     /// All commands.
     pub table: &'static Table,
-    /// Options; CONFIG GET and SET.
+    /// The options (CONFIG GET and SET).
     pub config: Arc<ConfigStore>,
     /// Clock and entropy.
     pub env: Env,
@@ -56,28 +57,28 @@ pub struct Server {
     pub space: Keyspace,
     /// Connected clients.
     pub clients: Clients,
-    /// Who is subscribed to what.
+    /// The subscriptions.
     pub subscribers: Subscribers,
-    /// Who has what in a cache.
+    /// The keys that clients cache.
     pub tracking: Tracking,
     /// Counters and latencies.
     pub telemetry: Telemetry,
-    /// Users and what they may do.
+    /// Users and their permissions.
     pub acl: Acl,
-    /// Held while a file of options or users is replaced, from before it is known what it is to hold.
+    /// Held while a file of options or users is replaced, from before its new contents are determined.
     pub saving: Arc<tokio::sync::Mutex<()>>,
-    /// Who sees every command.
+    /// The clients that MONITOR.
     pub monitors: Monitors,
     /// CLIENT PAUSE.
     pub pause: Pause,
-    /// Whether the job that removes expired keys works (DEBUG SET-ACTIVE-EXPIRE).
+    /// Whether the job that removes expired keys is enabled (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
-    /// Asked to stop: SHUTDOWN, SIGTERM. `main` waits for it.
+    /// Set when the server should stop: SHUTDOWN, SIGTERM. `main` waits for it.
     pub stop: tokio::sync::watch::Sender<bool>,
 }
 
 impl Server {
-    /// Opens the layout on `store` and registers this server there.
+    /// Opens the keyspace on `store` and registers this server there.
     pub async fn open(table: &'static Table, store: Store, env: Env, config: ConfigStore) -> Result<Self> {
         let databases = config.get().databases;
         let acl = Acl::new(table, &config.get().requirepass);
@@ -88,7 +89,7 @@ impl Server {
             }
             tracing::warn!(
                 id = format!("{:016x}", space.instances.id()),
-                "another server has this id: drawing one anew"
+                "another server has this id: drawing a new one"
             );
         };
         Ok(Server {
@@ -112,15 +113,16 @@ impl Server {
 }
 
 impl Server {
-    /// For what an attempt tells that sees `catalog`. On an embedded store somebody may begin to subscribe at any time; else it
-    /// runs again when the first one does.
+    /// The outbox of an attempt that sees `catalog`. On a local store a client may subscribe at any time; on
+    /// a shared store the attempt runs again when the first client subscribes.
     pub fn outbox(&self, catalog: &Catalog) -> Outbox {
         let heard = self.space.messages.heard(catalog);
         Outbox::new(self.space.fresh.instance(), heard, self.config.get().notify_keyspace_events)
     }
 
-    /// For whoever removes expired keys outside of a command: what is to be told of it. Where that is events of this server alone, nobody
-    /// else tells any until the guard is dropped, so that a key that comes again is not told before it went.
+    /// For code that removes expired keys outside a command: the outbox for its events. If the events concern
+    /// this server alone, nobody else publishes until the guard is dropped, so that the return of a key is
+    /// not published before its expiry.
     pub async fn expiring(&self) -> (Told, Option<MutexGuard<'_, ()>>) {
         let events = self.config.get().notify_keyspace_events;
         let alone = !self.space.messages.is_shared() && events.tell(Events::EXPIRED);
@@ -128,7 +130,7 @@ impl Server {
         (Told { events, ..Told::default() }, turn)
     }
 
-    /// Sends a client `message` between its replies: see [`mailbox`]. False where it has left.
+    /// Sends a client `message` between its replies: see [`mailbox`]. False if the client has left.
     pub fn post(&self, to: &Mailbox, message: Reply) -> bool {
         let limit = self.config.get().client_output_buffer_limit.pubsub;
         let posted = to.post(message, Account::Own, &limit, self.env.clock.monotonic());
@@ -138,7 +140,7 @@ impl Server {
         posted == Posted::Waits
     }
 
-    /// Sends a client `message` for which another one, `by`, has asked: where it is too much, that one is closed.
+    /// Sends a client `message` on behalf of the client `by`: if that exceeds the limit, `by` is closed.
     pub fn post_for(&self, by: &ClientHandle, to: &Mailbox, message: Reply) {
         let limit = self.config.get().client_output_buffer_limit.pubsub;
         let posted = to.post(message, Account::Others, &limit, self.env.clock.monotonic());
@@ -149,12 +151,14 @@ impl Server {
     }
 
     fn exceeded(&self, client: &ClientHandle, bytes: usize) {
-        let what =
-            || format!("client-output-buffer-limit: connection closed, {bytes} bytes of messages wait");
+        let what = || {
+            format!("client-output-buffer-limit: connection closed with {bytes} bytes of messages waiting")
+        };
         self.complain(client, Offence::Replies, what);
     }
 
-    /// Counts and keeps that `client` was refused `denied` (None: to log in), as the user of this name. `name`: of the command.
+    /// Counts and logs that `client` was refused `denied` (None: the login), as the user with this name.
+    /// `name` is the command's.
     pub fn refused(&self, client: &ClientState, user: &Bytes, denied: Option<&Denied>, name: &Bytes) {
         let counts = &self.telemetry.denials;
         let (reason, count, object) = match denied {
@@ -181,7 +185,7 @@ impl Server {
         self.acl.log.add(refusal, self.config.get().acllog_max_len);
     }
 
-    /// Counts what a client did, and says so in the log where this kind has lines left.
+    /// Counts a client's offence, and logs it unless the log lines of this kind are used up.
     pub fn complain(&self, client: &ClientHandle, offence: Offence, what: impl FnOnce() -> String) {
         if let Some(unsaid) = self.telemetry.offences.add(offence, self.env.clock.monotonic()) {
             tracing::warn!(client = client.id, addr = client.addr, unsaid, "{}", what());

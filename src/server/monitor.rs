@@ -1,8 +1,9 @@
-//! MONITOR: every command that ran, as a line to the clients who asked for them. Of this server alone.
+//! MONITOR: sends every command that ran on this server, as a line, to the clients that asked for them.
 //!
-//! A line is posted once its command has been answered, in the order of the answers of one client. Who does not read is closed by
-//! its mailbox's limit (`client-output-buffer-limit pubsub`). While nobody monitors, a unit costs one load.
-//! Commands for administrators are left out, and passwords are hidden, as in Redis.
+//! A line is posted once its command has been answered, in the order of one client's replies. A client that
+//! does not read is closed at its mailbox's limit (`client-output-buffer-limit pubsub`). While no client
+//! monitors, a unit costs one load. As in Redis, commands for administrators are left out and passwords are
+//! hidden.
 
 use super::mailbox::Mailbox;
 use super::redact::redacted;
@@ -16,10 +17,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of an argument that a line shows.
+/// The most bytes of an argument that a line shows.
 const SHOWN: usize = 64 << 10;
 
-/// Who monitors.
+/// The clients that monitor.
 #[derive(Debug, Default)]
 pub struct Monitors {
     some: AtomicBool,
@@ -27,18 +28,18 @@ pub struct Monitors {
 }
 
 impl Monitors {
-    /// Whether anybody does.
+    /// Whether any client monitors.
     pub fn is_on(&self) -> bool {
         self.some.load(Ordering::Relaxed)
     }
 
-    /// One more, who may be there already.
+    /// Adds a client, which may already be there.
     pub fn add(&self, mailbox: &Arc<Mailbox>) {
         self.keep(|m| !Arc::ptr_eq(m, mailbox), Some(mailbox.clone()));
         mailbox.client().set_monitor(true);
     }
 
-    /// One less, who need not be there.
+    /// Removes a client, which need not be there.
     pub fn remove(&self, mailbox: &Arc<Mailbox>) {
         if self.is_on() {
             self.keep(|m| !Arc::ptr_eq(m, mailbox), None);
@@ -54,7 +55,8 @@ impl Monitors {
     }
 }
 
-/// Posts the lines of commands that ran for `client`, who had selected `db` before the first; `ran`: rows, arguments and replies.
+/// Posts the lines of commands that ran for `client`, which had selected `db` before the first. `ran`: rows,
+/// arguments and replies.
 pub fn feed<'a>(
     server: &Server,
     client: &ClientState,
@@ -75,7 +77,7 @@ pub fn feed<'a>(
     }
 }
 
-/// To all who monitor; those who have left go.
+/// Posts a line to all clients that monitor; removes those that have left.
 fn post(server: &Server, line: &str) {
     let mailboxes = server.monitors.mailboxes.lock().clone();
     let reads = |m: &&Arc<Mailbox>| server.post(m, Reply::Simple(line.to_owned().into()));
@@ -98,7 +100,7 @@ fn line(now: u64, db: u8, addr: &str, argv: &[Bytes]) -> String {
     out
 }
 
-/// As Redis' `sdscatrepr`.
+/// Escapes a byte as Redis' `sdscatrepr` does.
 fn escape(byte: u8, out: &mut String) {
     match byte {
         b'\\' | b'"' => out.extend(['\\', char::from(byte)]),

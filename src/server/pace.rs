@@ -1,7 +1,8 @@
-//! Pace of long work: it is done in steps, and between them others run.
+//! Paces long work: it runs in steps, and lets other tasks run between them.
 //!
-//! A step is what takes some nanoseconds: a byte of a pattern, a comparison. [`STEPS`] of them take about a millisecond in a
-//! release build, so whoever shares the thread waits no longer than that. Work that cannot pause is done on a thread of its own ([`beside`]).
+//! A step takes some nanoseconds: a byte of a pattern, a comparison. [`STEPS`] of them take about a
+//! millisecond in a release build, so other tasks on the thread wait no longer than that. Work that cannot
+//! pause runs on a thread of its own ([`beside`]).
 
 use crate::error::{ReplyError, Result};
 use tokio::task::{spawn_blocking, yield_now};
@@ -22,12 +23,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Steps until the next pause. Who takes some subtracts them, and calls [`Pace::pause`] where none are left.
+    /// Steps until the next pause. A caller subtracts the steps it takes, and calls [`Pace::pause`] when none
+    /// are left.
     pub fn left(&mut self) -> &mut usize {
         &mut self.left
     }
 
-    /// Takes `steps`; pauses where that was the last one.
+    /// Takes `steps`; pauses if they were used up.
     pub async fn spend(&mut self, steps: usize) {
         self.left = self.left.saturating_sub(steps);
         if self.left == 0 {
@@ -35,14 +37,15 @@ impl Pace {
         }
     }
 
-    /// Lets others run.
+    /// Lets other tasks run.
     pub async fn pause(&mut self) {
         yield_now().await;
         self.left = STEPS;
     }
 }
 
-/// Runs what waits for disks, or cannot pause, on a thread of its own. Err: the server is stopping, or `work` panicked.
+/// Runs work that waits for disks or cannot pause on a thread of its own. Err: the server is stopping, or
+/// `work` panicked.
 pub async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let failed = |_| ReplyError::new("ERR the command could not be finished").into();
     spawn_blocking(work).await.map_err(failed)

@@ -1,7 +1,8 @@
-//! Whether commands wait: CLIENT PAUSE and UNPAUSE say so (`commands/client_pause.rs`). Of this server alone: others on its store go on.
+//! CLIENT PAUSE and UNPAUSE: whether commands wait (`commands/connection/client_pause.rs`). This server only: other
+//! servers on its store go on.
 //!
-//! The session asks before each window (`session::pause`), so a transaction in which a pause begins runs to its end. Expired keys
-//! are absent as ever, but none is removed meanwhile.
+//! The session checks before each window (`session::pause`), so a transaction in which a pause begins runs to
+//! its end. Expired keys are absent as always, but are not removed during a pause.
 
 use crate::env::Clock;
 use parking_lot::Mutex;
@@ -12,23 +13,23 @@ use tokio::sync::Notify;
 /// Which commands wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Paused {
-    /// Those that write.
+    /// Commands that write.
     Writes,
-    /// All but CLIENT UNPAUSE.
+    /// All commands except CLIENT UNPAUSE.
     All,
 }
 
-/// Which commands wait until when.
+/// Which commands wait, and until when.
 #[derive(Debug, Default)]
 pub struct Pause {
-    /// False: nothing is paused, and nobody looks further.
+    /// False if nothing is paused: then nothing else is read.
     on: AtomicBool,
     until: Mutex<Option<(Paused, Duration)>>,
     changed: Notify,
 }
 
 impl Pause {
-    /// What waits now, and until when on the monotonic clock.
+    /// What is paused now, and until when on the monotonic clock.
     pub fn now(&self, clock: &Clock) -> Option<(Paused, Duration)> {
         if !self.on.load(Ordering::Acquire) {
             return None;
@@ -40,18 +41,18 @@ impl Pause {
         }
         *until
     }
-    /// Begins or prolongs a pause: the later end and the stricter kind stand.
+    /// Begins or extends a pause: the later end and the stricter kind apply.
     pub fn begin(&self, kind: Paused, length: Duration, clock: &Clock) {
         let end = clock.monotonic().saturating_add(length);
         let running = self.now(clock);
         let (kind, end) = running.map_or((kind, end), |(k, e)| (k.max(kind), e.max(end)));
         self.set(&mut self.until.lock(), Some((kind, end)));
     }
-    /// Ends it.
+    /// Ends the pause.
     pub fn end(&self) {
         self.set(&mut self.until.lock(), None);
     }
-    /// Returns some time after the pause was changed, or at once.
+    /// Returns some time after the pause has changed, possibly at once.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -1,5 +1,6 @@
-//! What must not be seen of a command line by others: passwords, and who uses which. For the slow log and MONITOR. A command line
-//! that is the argument of another one (ACL DRYRUN, COMMAND GETKEYS, IDEMPOTENT) is looked at as it would be alone.
+//! Hides secrets in command lines for the slow log and MONITOR: passwords, and which user has which. A
+//! command line that is an argument of another (ACL DRYRUN, COMMAND GETKEYS, IDEMPOTENT) is redacted as it
+//! would be on its own.
 
 use crate::config::is_secret;
 use crate::spec::{Secrets, Table};
@@ -27,7 +28,8 @@ fn secrets(table: &Table, argv: &[Bytes]) -> Secrets {
     found.map_or(Secrets::None, |(row, _)| row.secrets)
 }
 
-/// The command line behind `names` arguments redacted. None may stand in it again, as deep as a client likes: its arguments are hidden.
+/// Redacts the command line after `names` arguments. That command line may not contain another one, because a
+/// client could nest them arbitrarily: its arguments are hidden.
 fn behind<'a>(table: &Table, argv: &'a [Bytes], names: usize) -> Cow<'a, [Bytes]> {
     let Some((outer, inner)) = argv.split_at_checked(names) else { return Cow::Borrowed(argv) };
     if matches!(secrets(table, inner), Secrets::Line(_)) {

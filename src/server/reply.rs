@@ -1,4 +1,4 @@
-//! What a command answers: what is meant, not the wire. `net/resp.rs` encodes it for RESP2 and RESP3.
+//! A command's reply: its meaning, not its encoding. `net/encode.rs` encodes it for RESP2 and RESP3.
 
 use crate::error::ReplyError;
 use crate::keyspace::dictionary::packed::Packed;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// An answer. Where RESP2 and RESP3 differ, the variant says what is meant and the encoder decides.
+/// A reply. If RESP2 and RESP3 differ, the variant states the meaning and the encoder chooses the form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// `+OK`.
@@ -28,15 +28,16 @@ pub enum Reply {
     NilArray,
     /// An array.
     Array(Vec<Reply>),
-    /// An array of very many bulk strings: in one allocation, for to free each takes long.
+    /// An array of very many bulk strings, in one allocation, because freeing each takes long.
     Packed(Packed),
     /// Unordered distinct elements: an array in RESP2, `~` in RESP3.
     Set(Vec<Reply>),
-    /// As `Set`, or as `Array` where it is no set, of bulk strings that are read while they are sent. Only where `Cx::may_stream` says so.
+    /// A `Set`, or an `Array` if it is no set, of bulk strings that are read while they are sent. Only if
+    /// `Cx::may_stream`.
     Members(Members),
-    /// A bulk string that is read while it is sent. Only where `Cx::may_stream` says so.
+    /// A bulk string that is read while it is sent. Only if `Cx::may_stream`.
     Long(Long),
-    /// As `Long`, what DUMP makes of a long string.
+    /// Like `Long`, for DUMP of a long string.
     Dumped(Payload),
     /// Pairs: a flat array in RESP2, `%` in RESP3.
     Map(Vec<(Reply, Reply)>),
@@ -48,24 +49,24 @@ pub enum Reply {
     Verbatim(Bytes),
     /// An out-of-band message: an array in RESP2, `>` in RESP3.
     Push(Vec<Reply>),
-    /// As `Push`, for many receivers, who share it.
+    /// Like `Push`, shared by many receivers.
     Message(Arc<[Reply]>),
-    /// Several answers to one request, one behind the other (SUBSCRIBE).
+    /// Several replies to one request, one after the other (SUBSCRIBE).
     Several(Vec<Reply>),
     /// A number too large for 64 bits: a bulk string in RESP2, `(` in RESP3.
     BigNumber(&'static str),
-    /// What is said about the reply behind it: `|` in RESP3, nothing in RESP2.
+    /// Attributes of the reply that follows: `|` in RESP3, nothing in RESP2.
     Attributes(Vec<(Reply, Reply)>),
     /// No bytes at all (CLIENT REPLY OFF/SKIP).
     None,
 }
 
 impl Reply {
-    /// A bulk string of a static text.
+    /// A bulk string from static text.
     pub const fn bulk_static(text: &'static str) -> Self {
         Reply::Bulk(Bytes::from_static(text.as_bytes()))
     }
-    /// A bulk string of an owned text.
+    /// A bulk string from owned text.
     pub fn text(text: impl Into<String>) -> Self {
         Reply::Bulk(Bytes::from(text.into()))
     }
@@ -77,7 +78,7 @@ impl Reply {
     pub fn bulks(items: impl IntoIterator<Item = Bytes>) -> Self {
         Reply::Array(items.into_iter().map(Reply::Bulk).collect())
     }
-    /// Whether it is sent also where CLIENT REPLY says that replies are not.
+    /// Whether it is sent even if CLIENT REPLY suppresses replies.
     pub fn is_push(&self) -> bool {
         match self {
             Reply::Push(_) | Reply::Message(_) => true,
@@ -85,7 +86,7 @@ impl Reply {
             _ => false,
         }
     }
-    /// Bytes that the reply holds or is going to send, roughly: for output limits and batch sizes.
+    /// Approximate bytes that the reply holds or is going to send: for output limits and batch sizes.
     pub fn weight(&self) -> usize {
         match self {
             Reply::Bulk(b) | Reply::Verbatim(b) => b.len() + 16,
@@ -95,10 +96,11 @@ impl Reply {
                 16 + a.iter().map(Reply::weight).sum::<usize>()
             }
             Reply::Packed(strings) => 16 + strings.size() + 16 * strings.len(),
-            // As if it were this receiver's alone, as Redis counts it.
+            // Counted as if it were this receiver's alone, as in Redis.
             Reply::Message(items) => 16 + items.iter().map(Reply::weight).sum::<usize>(),
             Reply::Members(members) => 64 + members.held(),
-            // As Redis counts them. What is held of them is little, unless they change while they are sent.
+            // Counted as in Redis, although little of it is in memory unless the data changes while it is
+            // sent.
             Reply::Long(long) => long.len() as usize + 16,
             Reply::Dumped(payload) => payload.len() as usize + 16,
             Reply::Map(m) => 16 + m.iter().map(|(k, v)| k.weight() + v.weight()).sum::<usize>(),
@@ -114,7 +116,7 @@ impl From<i64> for Reply {
 }
 
 impl From<bool> for Reply {
-    /// 1 or 0, as most commands answer.
+    /// 1 or 0, the reply of most commands.
     fn from(b: bool) -> Self {
         Reply::Int(i64::from(b))
     }

@@ -14,10 +14,11 @@ use crate::error::ReplyError;
 use bytes::{Buf, BufMut, Bytes};
 
 const FORMAT: u8 = 1;
-/// Deepest nesting that is read. No command answers with more than a few levels.
+/// The deepest nesting that is decoded. No command's reply has more than a few levels.
 const MAX_DEPTH: usize = 64;
 
-/// The stored bytes of a reply. None where it has yet to be read ([`Reply::Members`], [`Reply::Long`]), or is of a kind that only DEBUG answers.
+/// Encodes a reply. None if it has yet to be read ([`Reply::Members`], [`Reply::Long`]), or if only DEBUG
+/// returns its kind.
 pub fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(32);
     out.put_u8(FORMAT);
@@ -25,7 +26,7 @@ pub fn encode(reply: &Reply) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The stored bytes of the array of `replies`; None as from [`encode`].
+/// Encodes the array of `replies`; None as for [`encode`].
 pub fn encode_array(replies: &[Reply]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(32);
     out.put_u8(FORMAT);
@@ -93,7 +94,7 @@ fn put_items(out: &mut Vec<u8>, tag: u8, items: &[Reply]) -> Option<()> {
     items.iter().try_for_each(|item| put(out, item))
 }
 
-/// The reply of stored bytes, which its strings share. None where they are not what [`encode`] writes.
+/// Decodes a reply, whose strings share `raw`. None if [`encode`] did not write it.
 pub fn decode(raw: &Bytes) -> Option<Reply> {
     let mut rest = raw.clone();
     if rest.try_get_u8().ok()? != FORMAT {
@@ -140,7 +141,7 @@ fn text(raw: &mut Bytes) -> Option<String> {
     String::from_utf8(bytes(raw)?.to_vec()).ok()
 }
 
-/// An element has at least one byte, so a wrong number cannot ask for more memory than there are bytes.
+/// An element has at least one byte, so a wrong count cannot allocate more than there are bytes.
 fn items<T>(raw: &mut Bytes, depth: usize, one: impl Fn(&mut Bytes, usize) -> Option<T>) -> Option<Vec<T>> {
     let n = raw.try_get_u32_le().ok()? as usize;
     if n > raw.len() {

@@ -1,15 +1,17 @@
-//! Who is subscribed to what on this server, and who hears a message.
+//! The subscriptions on this server, and the delivery of messages.
 //!
-//! A message of a transaction is heard after its commit, in the order of commits:
-//! * on a store of several servers it comes through the log (`keyspace::cluster::bus`), also to the server that wrote it;
-//! * on an embedded store an attempt that has something to tell takes its turn ([`Subscribers::turn`]) from before its commit until
-//!   it has handed it over ([`super::telling`]).
+//! A message of a transaction is delivered after its commit, in commit order:
 //!
-//! Many receivers and many patterns are gone through in steps, with pauses ([`Pace`]) and without a lock between them; meanwhile other
-//! messages wait, and all else goes on. A message is made once, and shared by all who hear it by the same name.
+//! * On a shared store it comes through the log (`keyspace::cluster::bus`), even to the server that wrote it.
+//! * On a local store, an attempt that publishes takes its turn ([`Subscribers::turn`]) before its commit and
+//!   keeps it until it has handed its messages over ([`super::telling`]).
 //!
-//! Counts (PUBLISH's answer, PUBSUB NUMSUB) are of this server's clients, as each node of a Redis Cluster counts its own: to
-//! ask all servers would cost every PUBLISH a round of answers.
+//! Many receivers and many patterns are processed in steps, with pauses ([`Pace`]) and without holding a lock
+//! in between; meanwhile other messages wait, and everything else goes on. A message is built once and shared
+//! by all who receive it under the same name.
+//!
+//! Counts (PUBLISH's reply, PUBSUB NUMSUB) cover this server's clients only, as each node of a Redis Cluster
+//! counts its own: asking all servers would cost every PUBLISH a round trip to each.
 
 use super::Server;
 use super::glob::Glob;
@@ -27,13 +29,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-/// Names, or subscribers of a name, that are looked at before the lock is let go.
+/// The number of names, or of subscribers of a name, that are visited before the lock is released.
 const PAGE: usize = 64;
-/// Steps of work ([`Pace`]) that a receiver costs, and a pattern beside what it takes to match it.
+/// Steps of work ([`Pace`]) per receiver, and per pattern in addition to matching it.
 const PERSON: usize = 1 << 8;
 const PATTERN: usize = 1 << 6;
 
-/// What a name is.
+/// The kind of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// SUBSCRIBE.
@@ -47,20 +49,20 @@ pub enum Kind {
 #[derive(Debug)]
 struct Member {
     mailbox: Arc<Mailbox>,
-    /// It hears what was committed after that.
+    /// The member receives what was committed after this version.
     since: Version,
 }
 
-/// A name that somebody is subscribed to.
+/// A name with subscribers.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Of a pattern.
+    /// The parsed pattern, if the name is one.
     glob: Option<Arc<Glob>>,
-    /// By client.
+    /// The subscribers, by client.
     members: BTreeMap<u64, Member>,
 }
 
-/// In order, so that a long walk can let go of the lock and go on behind the name that it saw last.
+/// Ordered, so that a long walk can release the lock and continue after the last name it saw.
 type Names = BTreeMap<Bytes, Entry>;
 
 #[derive(Debug, Default)]
@@ -95,16 +97,17 @@ pub struct Subscribers {
     pub(super) telling: Telling,
 }
 
-/// Who brings a message to its receivers.
+/// The context in which a message is delivered.
 struct Speaker<'s> {
     server: &'s Server,
-    /// What the message was committed at.
+    /// The version at which the message was committed.
     version: Version,
     pace: &'s mut Pace,
 }
 
 impl Subscribers {
-    /// Enters a client, who hears what is committed after `since`. `glob`: of a pattern.
+    /// Subscribes a client, which receives what is committed after `since`. `glob`: the parsed pattern, if it
+    /// is one.
     pub fn enter(
         &self,
         kind: Kind,
@@ -121,7 +124,7 @@ impl Subscribers {
         entry.members.insert(mailbox.client().id, member);
     }
 
-    /// Removes a client.
+    /// Unsubscribes a client.
     pub fn leave(&self, kind: Kind, name: &Bytes, client: u64) {
         let mut tables = self.tables.write();
         let names = tables.of_mut(kind);
@@ -133,13 +136,13 @@ impl Subscribers {
         }
     }
 
-    /// Whether nobody is subscribed to anything.
+    /// Whether no client has any subscription.
     pub fn is_empty(&self) -> bool {
         let tables = self.tables.read();
         [Kind::Channel, Kind::Pattern, Kind::Shard].iter().all(|kind| tables.of(*kind).is_empty())
     }
 
-    /// How many names of a kind have subscribers.
+    /// The number of names of a kind that have subscribers.
     pub fn names(&self, kind: Kind) -> usize {
         self.tables.read().of(kind).len()
     }
@@ -165,7 +168,7 @@ impl Subscribers {
         }
     }
 
-    /// What `of` says about the next names behind `last`, some at a time.
+    /// Applies `of` to the next names after `last`, some at a time.
     fn after<T>(&self, kind: Kind, last: Option<&Bytes>, of: impl Fn(&Bytes, &Entry) -> T) -> Vec<T> {
         let tables = self.tables.read();
         let from = last.map_or(Unbounded, Excluded);
@@ -173,12 +176,13 @@ impl Subscribers {
         names.take(PAGE).map(|(name, entry)| of(name, entry)).collect()
     }
 
-    /// How many clients are subscribed to a name itself.
+    /// The number of clients subscribed to exactly this name.
     pub fn count(&self, kind: Kind, name: &[u8]) -> usize {
         self.tables.read().of(kind).get(name).map_or(0, |entry| entry.members.len())
     }
 
-    /// How many hear a message on `channel`: a client counts once for its name and once for each pattern.
+    /// The number of clients that receive a message on `channel`: a client counts once for its name and once
+    /// for each pattern.
     pub async fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
         let mut count = self.count(kind, channel);
         if kind == Kind::Shard {
@@ -191,17 +195,17 @@ impl Subscribers {
         count
     }
 
-    /// Nobody else commits what it tells until the guard is dropped.
+    /// Prevents others from committing messages until the guard is dropped.
     pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// Waits until those who are subscribed have heard what was handed over so far ([`super::telling`]).
+    /// Waits until the messages handed over so far have reached their subscribers ([`super::telling`]).
     pub async fn caught_up(&self) {
         self.telling.caught_up().await;
     }
 
-    /// Closes the connections of all that are subscribed: they missed something.
+    /// Closes the connections of all subscribers, because they missed messages. Returns their number.
     pub fn part(&self) -> usize {
         let tables = self.tables.read();
         let all = [&tables.channels, &tables.patterns, &tables.shards].into_iter().flat_map(BTreeMap::values);
@@ -212,7 +216,7 @@ impl Subscribers {
         mailboxes.len()
     }
 
-    /// Closes the connections of those whom `forbidden` forbids a name that they are subscribed to.
+    /// Closes the connections of clients for which `forbidden` rejects a name that they are subscribed to.
     pub fn part_from(&self, forbidden: impl Fn(&ClientHandle, Kind, &[u8]) -> bool) {
         let tables = self.tables.read();
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
@@ -243,7 +247,8 @@ impl Subscribers {
         self.send(speaker, (Kind::Shard, channel), message).await;
     }
 
-    /// To all that are subscribed to a name, some at a time. Who comes meanwhile may hear it, who leaves does not.
+    /// Sends to all subscribers of a name, some at a time. A client that subscribes meanwhile may receive it,
+    /// one that unsubscribes does not.
     async fn send(
         &self,
         speaker: &mut Speaker<'_>,
@@ -272,14 +277,14 @@ impl Subscribers {
     }
 }
 
-/// The patterns that match a channel, some at a time, in the order of their texts. Nothing is locked between.
+/// The patterns that match a channel, some at a time, in order. No lock is held in between.
 #[derive(Default)]
 struct Matching {
     last: Option<Bytes>,
 }
 
 impl Matching {
-    /// Those of the next patterns that match; None where none are left.
+    /// The matches among the next patterns; None if no patterns are left.
     async fn next(&mut self, hub: &Subscribers, channel: &[u8], pace: &mut Pace) -> Option<Vec<Bytes>> {
         let page =
             hub.after(Kind::Pattern, self.last.as_ref(), |name, entry| (name.clone(), entry.glob.clone()));
@@ -298,10 +303,11 @@ impl Matching {
 }
 
 impl Server {
-    /// Brings messages of the log to this server's clients, each with the version that it was committed at.
+    /// Delivers messages of the log to this server's clients, each with the version at which it was
+    /// committed.
     pub async fn deliver<'m>(&self, messages: impl Iterator<Item = (Version, &'m Message)>) {
         let (changes, others): (Vec<_>, Vec<_>) = messages.partition(|(_, message)| message.is_of_tracking());
-        // First: many subscribers take a while, and a cache is stale meanwhile.
+        // Invalidations first: many subscribers take a while, and caches are stale meanwhile.
         self.invalidate(&changes).await;
         if !self.subscribers.is_empty() {
             let mut pace = Pace::default();
@@ -311,7 +317,7 @@ impl Server {
         }
     }
 
-    /// To those who have subscribed before `version`.
+    /// Delivers to those who subscribed before `version`.
     pub(super) async fn deliver_one(&self, version: Version, message: &Message, pace: &mut Pace) {
         let hub = &self.subscribers;
         let speaker = &mut Speaker { server: self, version, pace };

@@ -1,16 +1,20 @@
-//! Messages of an embedded store on their way to this server's subscribers, who hear them in the order of commits.
+//! Delivers the messages of a local store to this server's subscribers, in commit order.
 //!
-//! Who commits what it tells, or tells without a commit what it has read, does so in a turn ([`Subscribers::turn`]) that lasts until it has
-//! handed that over: so whoever has seen a change, and tells of it, is heard behind it, and who subscribes then does not hear of it.
-//! What takes longer is done before the turn ([`Tale`]) or after it: many messages to many subscribers take longer than anybody else
-//! should wait. Whoever finds nobody telling begins at once, and a task does what is left at the first pause ([`Pace`]).
+//! A transaction that publishes commits in a turn ([`Subscribers::turn`]) that lasts until it has handed its
+//! messages over; so does a unit that publishes without a commit what it has read. So whoever has seen a
+//! change and publishes about it is heard after that change, and a client that subscribes then does not
+//! receive it. Slow work is done before the turn ([`Tale`]) or after it, because many messages to many
+//! subscribers take longer than others should wait. If nothing is being delivered, the caller begins at once,
+//! and a task delivers the rest at the first pause ([`Pace`]).
 //!
-//! A unit is answered once its messages are with all receivers, so who asks after that answer is told first. But it does not wait for
-//! what others tell, be it in the same transaction: with few and short messages ([`FEW`], [`SHORT`]) it waits for [`PATIENCE`] at most. Who
-//! leaves a channel hears first what was handed over before.
+//! A unit is answered once its messages have reached all receivers, so a client that sends a request after
+//! that answer gets the messages first. But the unit does not wait for other units' messages, even in the
+//! same transaction: with few and short messages ([`FEW`], [`SHORT`]) it waits at most [`PATIENCE`]. A client
+//! that unsubscribes first gets what was handed over before.
 //!
-//! What waits is held in memory. Of units that do not wait for it that is about [`MOST`] bytes: beyond, each of them waits for its own
-//! messages too. Of all units together it is about [`FULL`]: beyond, who hands over keeps its turn until there is room.
+//! Waiting messages are held in memory. Units that do not wait for theirs may hold about [`MOST`] bytes;
+//! beyond that, each of them waits too. All units together may hold about [`FULL`]; beyond that, a unit that
+//! hands over keeps its turn until there is room (backpressure).
 //!
 //! [`Subscribers::turn`]: super::subscribers::Subscribers::turn
 
@@ -29,46 +33,46 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{MutexGuard, Notify, oneshot};
 
-/// Messages of a unit that does not wait for long.
+/// The most messages of a unit that waits only briefly.
 const FEW: usize = 64;
-/// Bytes of them.
+/// The most bytes of those messages.
 const SHORT: usize = 64 << 10;
-/// How long it waits, where others tell much.
+/// How long such a unit waits while others publish a lot.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Bytes told by units that do not wait, beyond which they do.
+/// Bytes published by units that do not wait, beyond which they do.
 const MOST: usize = 8 << 20;
-/// Bytes told by all, beyond which nobody hands over more.
+/// Bytes published by all units, beyond which nothing more is handed over.
 const FULL: usize = 256 << 20;
-/// What a message takes beside its own bytes.
+/// Overhead of a message in bytes.
 const MESSAGE: usize = 128;
-/// Bytes that have been told, after which others look whether there is room.
+/// Bytes delivered after which waiting units check whether there is room.
 const PIECE: usize = 1 << 20;
 
 fn weight(message: &Message) -> usize {
     message.size() + MESSAGE
 }
 
-/// What is going to be told, sorted before the turn.
+/// Messages to publish, sorted before the turn.
 #[derive(Debug, Default)]
 pub struct Tale {
-    /// For caches.
+    /// Invalidations for caches.
     changes: Vec<Message>,
-    /// For subscribers.
+    /// Messages for subscribers.
     others: Vec<Message>,
     weight: Weight,
-    /// Which of the units that tell it, in order, wait for a moment only.
+    /// For each of the units that publish them, in order: whether it waits only briefly.
     little: Vec<bool>,
 }
 
 impl Tale {
-    /// What units tell, each so many of the messages, in order.
+    /// Messages of several units: each unit has the given number of them, in order.
     pub fn new(messages: Vec<Message>, units: impl IntoIterator<Item = usize>) -> Self {
         let mut tale = Tale::default();
         if messages.is_empty() {
             return tale; // most tell nothing
         }
         let mut messages = messages.into_iter();
-        // Whatever no unit accounts for is counted as one more; there should be nothing.
+        // Messages that no unit accounts for count as one more unit's; there should be none.
         for told in units.into_iter().chain([usize::MAX]) {
             let (mut count, mut bytes) = (0, 0);
             for message in messages.by_ref().take(told) {
@@ -87,13 +91,13 @@ impl Tale {
         tale
     }
 
-    /// What one unit tells.
+    /// The messages of one unit.
     pub fn of_one(messages: Vec<Message>) -> Self {
         let told = messages.len();
         Tale::new(messages, [told])
     }
 
-    /// Writes it with what a transaction of a shared store changes.
+    /// Writes them in the transaction of a shared store.
     pub fn write(&self, tx: &Tx) -> StoreResult<()> {
         if self.is_empty() {
             return Ok(());
@@ -101,13 +105,13 @@ impl Tale {
         bus::write(tx, self.changes.iter().chain(&self.others))
     }
 
-    /// Whether there is nothing.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.others.is_empty()
     }
 }
 
-/// What one commit tells.
+/// The messages of one commit.
 #[derive(Debug)]
 struct Handed {
     /// Its place in the order; the first is 1.
@@ -117,23 +121,23 @@ struct Handed {
     told: oneshot::Sender<()>,
 }
 
-/// What messages take in memory, in bytes.
+/// Memory of messages, in bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Weight {
     all: usize,
-    /// Those told by units that do not wait for them.
+    /// Those published by units that do not wait for them.
     unwaited: usize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Handed>,
-    /// Of what waits, and of what is being told.
+    /// Of messages that wait or are being delivered.
     weight: Weight,
-    /// The number given last, and that of what was told last.
+    /// The number given last, and the number delivered last.
     last: Version,
     done: Version,
-    /// Somebody tells, and will look here again.
+    /// A task is delivering and will check here again.
     telling: bool,
 }
 
@@ -141,17 +145,17 @@ struct Queue {
 #[derive(Debug, Default)]
 pub(super) struct Telling {
     queue: Mutex<Queue>,
-    /// Something has been told.
+    /// Signals that messages were delivered.
     went: Notify,
 }
 
 impl Telling {
-    /// The number of what was handed over last.
+    /// The number of the last hand-over.
     pub(super) fn last(&self) -> Version {
         self.queue.lock().last
     }
 
-    /// Returns also whether the caller is the one who has to tell it.
+    /// Hands messages over; also returns whether the caller has to deliver them.
     fn hand_over(&self, tale: Tale) -> (Delivery, bool) {
         let (told, receiver) = oneshot::channel();
         let Tale { others: messages, weight, little, .. } = tale;
@@ -166,7 +170,7 @@ impl Telling {
         (Delivery { receiver: Some(receiver), little, is_short }, begins)
     }
 
-    /// What is to be told next; None where that was all.
+    /// The next messages to deliver; None if none are left.
     fn next(&self) -> Option<Handed> {
         let mut queue = self.queue.lock();
         let next = queue.waiting.pop_front();
@@ -174,7 +178,7 @@ impl Telling {
         next
     }
 
-    /// Messages of that weight have been told; with a number: all of what was handed over as that.
+    /// Records that messages of this weight were delivered; with a number, that the whole hand-over was.
     fn passed(&self, weight: Weight, number: Option<Version>) {
         let mut queue = self.queue.lock();
         queue.weight.all = queue.weight.all.saturating_sub(weight.all);
@@ -188,26 +192,26 @@ impl Telling {
         env::until(&self.went, || is_true(&self.queue.lock())).await;
     }
 
-    /// Waits until others may hand over what they tell.
+    /// Waits until other units may hand over.
     async fn room(&self) {
         self.until(|queue| queue.weight.all < FULL).await;
     }
 
-    /// Waits until all has been told that was handed over so far.
+    /// Waits until everything handed over so far has been delivered.
     pub(super) async fn caught_up(&self) {
         let last = self.last();
         self.until(|queue| queue.done >= last).await;
     }
 }
 
-/// The way of messages to their receivers.
+/// Messages on their way to their receivers.
 #[derive(Debug, Default)]
 pub struct Delivery {
-    /// None: there was nothing to be told.
+    /// None if nothing had to be delivered.
     receiver: Option<oneshot::Receiver<()>>,
-    /// As [`Tale::little`].
+    /// See [`Tale::little`].
     little: Vec<bool>,
-    /// Little waited in front of them.
+    /// Little was waiting ahead of them.
     is_short: bool,
 }
 
@@ -219,12 +223,12 @@ impl Delivery {
         self.receiver.is_none()
     }
 
-    /// Whether unit `n` of those that tell them waits for a moment only.
+    /// Whether unit `n` of those that published them waits only briefly.
     pub fn is_little(&self, n: usize) -> bool {
         self.little.get(n).copied().unwrap_or(true)
     }
 
-    /// Waits as long as one does who tells little.
+    /// Waits as long as a unit with few messages does.
     pub async fn a_moment(&mut self) {
         if !self.is_short {
             self.arrival().await;
@@ -241,15 +245,15 @@ impl Delivery {
         }
     }
 
-    /// Waits as long as the one unit does that tells them.
+    /// Waits as long as their single unit does.
     pub async fn wait(mut self) {
         if self.is_little(0) { self.a_moment().await } else { self.arrival().await }
     }
 }
 
 impl Server {
-    /// The turn in which it is committed and handed over; None where it needs none: no subscriber hears of it, or by the messages of
-    /// the store.
+    /// The turn in which they are committed and handed over; None if none is needed, because no subscriber is
+    /// concerned or because the store delivers them.
     pub async fn turn(&self, tale: &Tale) -> Option<MutexGuard<'_, ()>> {
         if tale.others.is_empty() || self.space.messages.is_shared() {
             return None;
@@ -257,7 +261,8 @@ impl Server {
         Some(self.subscribers.turn().await)
     }
 
-    /// What has been committed in a turn is told, which ends it: it is on its way to all servers, or handed over here.
+    /// Publishes what was committed in a turn, and ends the turn: the messages are on their way to all
+    /// servers, or handed over here.
     pub async fn told(self: &Arc<Self>, tale: Tale, turn: Option<MutexGuard<'_, ()>>) -> Delivery {
         if self.space.messages.is_shared() {
             if !tale.is_empty() {
@@ -265,7 +270,7 @@ impl Server {
             }
             return Delivery::default();
         }
-        // First: many subscribers take a while, and a cache is stale meanwhile.
+        // Invalidations first: many subscribers take a while, and caches are stale meanwhile.
         if !tale.changes.is_empty() {
             self.invalidate(&tale.changes.iter().map(|change| (0, change)).collect::<Vec<_>>()).await;
         }
@@ -286,7 +291,7 @@ impl Server {
         told
     }
 
-    /// As [`Server::told`], of who commits nothing on a store that no other server shares.
+    /// Like [`Server::told`], for a unit that commits nothing on a local store.
     pub async fn tell(self: &Arc<Self>, messages: Vec<Message>) {
         if messages.is_empty() {
             return;
@@ -297,7 +302,7 @@ impl Server {
     }
 }
 
-/// Tells what is there, and what comes meanwhile.
+/// Delivers the waiting messages, and those that arrive meanwhile.
 async fn tell(server: Arc<Server>) {
     let (telling, mut pace) = (&server.subscribers.telling, Pace::default());
     while let Some(Handed { number, messages, mut weight, told }) = telling.next() {
@@ -325,12 +330,12 @@ mod tests {
     }
 
     impl Telling {
-        /// Hands over what one unit tells.
+        /// Hands over the messages of one unit.
         fn hand(&self, messages: Vec<Message>) -> (Delivery, bool) {
             self.hand_over(Tale::of_one(messages))
         }
 
-        /// Tells what is next. How many messages that were.
+        /// Delivers the next messages. Returns their number.
         fn tell_next(&self) -> Option<(Version, usize)> {
             let Handed { number, messages, weight, told } = self.next()?;
             self.passed(weight, Some(number));
@@ -352,7 +357,7 @@ mod tests {
         assert!(telling.hand(vec![message(1)]).1, "nobody tells any more");
     }
 
-    /// How long somebody waits for a delivery that never arrives; None: for ever.
+    /// How long a caller waits for a delivery that never arrives; None: forever.
     async fn waited(delivery: Delivery) -> Option<Duration> {
         let since = tokio::time::Instant::now();
         tokio::time::timeout(PATIENCE * 50, delivery.wait()).await.ok().map(|()| since.elapsed())
@@ -412,7 +417,7 @@ mod tests {
         telling.tell_next();
         assert!(!has_room().await);
         let (room, ()) = tokio::join!(has_room(), async {
-            // Also while it is being told.
+            // Even while it is being delivered.
             telling.passed(Weight { all: FULL / 4, unwaited: 0 }, None);
         });
         assert!(room);

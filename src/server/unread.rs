@@ -1,4 +1,5 @@
-//! The parts of a reply that are read from the store while the client takes it: members that are ids so far, and long strings.
+//! The parts of a reply that are read from the store while the client receives it: members known only by id,
+//! and long strings.
 
 use super::Server;
 use crate::error::{Error, Result};
@@ -12,10 +13,10 @@ use bytes::BytesMut;
 use std::io;
 use std::time::Duration;
 
-/// Before a store that did not answer is asked again.
+/// The pause before retrying a store that did not answer.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Bulk strings, some of which may have yet to be read.
+/// Bulk strings, some of which have yet to be read.
 #[derive(Debug)]
 pub struct Strings {
     read: Packed,
@@ -35,7 +36,7 @@ impl From<Members> for Strings {
 }
 
 impl Strings {
-    /// The next of those that were read.
+    /// Takes the next string that has been read.
     pub fn take(&mut self) -> Option<&[u8]> {
         self.read.take()
     }
@@ -45,7 +46,7 @@ impl Strings {
     }
 }
 
-/// One bulk string that has yet to be read.
+/// A bulk string that has yet to be read.
 #[derive(Debug)]
 pub struct Text {
     read: Option<Stretch>,
@@ -71,7 +72,7 @@ impl From<Payload> for Text {
 }
 
 impl Text {
-    /// Moves what was read into `out`, as far as that may hold it: `full` bytes. Whether that was all.
+    /// Moves what has been read into `out`, up to `full` bytes in it. Returns whether that was everything.
     pub fn pour(&mut self, out: &mut BytesMut, full: usize) -> bool {
         let room = full.saturating_sub(out.len()).max(1);
         match &mut self.read {
@@ -86,13 +87,13 @@ impl Text {
         self.read.take_if(|rest| rest.is_empty());
         self.read.is_none()
     }
-    /// Whether all has been read.
+    /// Whether everything has been read.
     pub fn is_read(&self) -> bool {
         self.unread.is_none()
     }
 }
 
-/// What is to be read next.
+/// The part to read next.
 #[derive(Debug)]
 pub enum Part<'a> {
     /// More strings.
@@ -102,7 +103,7 @@ pub enum Part<'a> {
 }
 
 impl Part<'_> {
-    /// Nothing is lost where it cannot be read.
+    /// If reading fails, nothing is lost.
     async fn read(&mut self, server: &Server) -> Result<()> {
         match self {
             Part::Strings(Strings { read, unread: Some(pieces) }) => {
@@ -121,8 +122,8 @@ impl Part<'_> {
         }
     }
 
-    /// Reads it for `client`. A store that cannot be reached is asked again as long as a command would be tried; then the reply cannot be
-    /// ended, so the connection must be.
+    /// Reads the part for `client`. An unreachable store is retried as long as for a command; after that the
+    /// reply cannot be completed, so the connection must be closed.
     pub async fn read_for(mut self, client: &ClientHandle, server: &Server) -> io::Result<()> {
         let clock = &server.env.clock;
         if client.is_killed() {

@@ -42,7 +42,7 @@ impl Session {
         result.map_or_else(Reply::Error, |()| Reply::Ok)
     }
 
-    /// A failed login leaves the client as it was. `call`: AUTH or HELLO.
+    /// Logs a user in; a failed login leaves the client unchanged. `call` is AUTH or HELLO.
     fn log_in(&mut self, user: &Bytes, password: &Bytes, call: &Call) -> Result<(), ReplyError> {
         let server = self.executor.server();
         let known = server.acl.get(user);

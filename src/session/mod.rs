@@ -1,12 +1,12 @@
-//! One client's session: from requests to replies, without a socket.
+//! One client's session: turns requests into replies, without a socket.
 //!
-//! * Requests are taken one by one ([`Session::take`]) and pass the gates ([`gate`]). Consecutive commands form one unit, a
-//!   **window**, until it is full or something comes that must see what was before it run: a session command, a heavy
-//!   call, CLIENT REPLY.
-//! * [`Session::run`] runs the window, then what ended it, and leaves exactly one reply for each request, in order;
-//!   [`Reply::None`] is no bytes.
-//! * A window that answered much makes the next one smaller: replies of one window are held until they are written. One
-//!   that answers very much is left in the middle, and goes on once that has been written.
+//! * [`Session::take`] takes requests one by one and passes them through the gates ([`gate`]). Consecutive
+//!   commands form one unit, a **window**, until it is full or until a request must see the effect of
+//!   everything before it: a session command, a heavy call, CLIENT REPLY.
+//! * [`Session::run`] runs the window, then the request that ended it, and leaves exactly one reply for each
+//!   request, in order; [`Reply::None`] has no bytes.
+//! * Replies of a window are held until they are written, so a window with large replies makes the next one
+//!   smaller. A window with very large replies is interrupted, and continues once they have been written.
 
 mod login;
 mod pause;
@@ -36,22 +36,22 @@ use std::sync::Arc;
 use subscriptions::Subscriptions;
 use transaction::{Multi, Watches};
 
-/// Requests of a window at most, and of the first one.
+/// The most requests in a window, and the size of the first one.
 const MAX_WINDOW: usize = 1024;
 const FIRST_WINDOW: usize = 128;
-/// ... of a client that has not logged in.
+/// The same for a client that has not logged in.
 const STRANGERS_WINDOW: usize = 16;
-/// Weight of calls after which a window is full: with the last one it still rides in a lane.
+/// Weight of calls at which a window is full: with one more call it still runs in a lane.
 const MAX_WINDOW_WEIGHT: usize = 3 << 18;
-/// Bytes of replies that make the next window smaller, and below which it may grow.
+/// Bytes of replies above which the next window shrinks, and below which it may grow.
 const MUCH: usize = 1 << 20;
 const LITTLE: usize = 64 << 10;
-/// Arguments of a call that is checked aside: to look at each takes a while.
+/// Arguments of a call that is checked aside, because visiting each of them takes time.
 const MANY_ARGUMENTS: usize = 10_000;
-/// Bytes of a call that is checked aside where names are held against a user's patterns.
+/// Bytes of a call that is checked aside if its names are matched against a user's patterns.
 const LONG_NAMES: usize = 4 << 10;
 
-/// Whether a session can take further requests before it runs.
+/// Whether a session can take more requests before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     /// It can.
@@ -60,7 +60,7 @@ pub enum Room {
     Full,
 }
 
-/// What runs behind the window.
+/// What runs after the window.
 enum Next {
     /// A session command.
     Op(SessionOp, Call),
@@ -68,16 +68,16 @@ enum Next {
     Alone(Call),
 }
 
-/// Requests that were taken and have not run.
+/// Requests that were taken and have not run yet.
 #[derive(Default)]
 struct Window {
     calls: Vec<Call>,
-    /// Bytes of arguments in `calls`, and their weight.
+    /// Bytes of the arguments in `calls`, and their weight.
     bytes: usize,
     weight: usize,
-    /// Replies that need no run, each with the number of calls before it.
+    /// Replies that are already known, each with the number of calls before it.
     fixed: Vec<(usize, Reply)>,
-    /// The last call is CLIENT REPLY, which decides about its own reply.
+    /// The last call is CLIENT REPLY, which decides whether it is answered itself.
     ends_in_reply_mode: bool,
 }
 
@@ -86,7 +86,8 @@ impl Window {
         self.calls.len() + self.fixed.len()
     }
 
-    /// What is left of it once all but `calls` have run. Keeps the fixed replies that are due now.
+    /// Splits off the rest of the window after everything but `calls` has run. Keeps the fixed replies that
+    /// are due now.
     fn split_off(&mut self, ran: usize, calls: Vec<Call>) -> Window {
         let due = self.fixed.partition_point(|(at, _)| *at <= ran);
         let mut fixed = self.fixed.split_off(due);
@@ -101,30 +102,30 @@ impl Window {
     }
 }
 
-/// One client.
+/// The session of one client.
 pub struct Session {
     executor: Arc<Executor>,
     client: ClientState,
     window: Window,
-    /// Requests that a window may hold now.
+    /// The number of requests that a window may hold now.
     limit: usize,
     next: Option<Next>,
     multi: Option<Multi>,
     watches: Watches,
     subscriptions: Subscriptions,
     replies: Vec<Reply>,
-    /// Bytes that `replies` hold, but for the errors and QUEUEDs among them.
+    /// Bytes held by `replies`, except errors and QUEUED.
     weight: usize,
     closing: bool,
-    /// `enable-debug-command` and an address do not change.
+    /// Fixed for the connection: neither `enable-debug-command` nor its address changes.
     may_debug: bool,
     rights: Rights,
-    /// Generation of the users when the oldest that was taken, and has not run, passed the gates.
+    /// Generation of the users when the oldest request that has not run passed the gates.
     judged: u64,
 }
 
 impl Session {
-    /// A session of `client`, who is new.
+    /// Creates a session for a new client.
     pub fn new(executor: Arc<Executor>, client: ClientState) -> Self {
         let may_debug = match executor.server().config.get().enable_debug_command {
             Allowed::No => false,
@@ -150,7 +151,7 @@ impl Session {
         }
     }
 
-    /// Takes a request of at least one argument.
+    /// Takes a request with at least one argument.
     pub fn take(&mut self, argv: Vec<Bytes>) -> Room {
         self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
         if !self.is_waiting() {
@@ -202,28 +203,29 @@ impl Session {
         }
     }
 
-    /// What the gates refuse, of a command that exists with its row.
+    /// Rejects a request; `row` is that of its command if the command exists.
     fn reject(&mut self, row: Option<&'static Entry>, error: ReplyError) -> Room {
         self.executor.server().telemetry.error(error.code());
-        // Of a subcommand that does not exist its container is known.
+        // For an unknown subcommand, only its container is known.
         let shown = row.filter(|row| row.form != Form::Container);
         self.client.handle.on_refusal(shown.map(|row| row.index));
         let reply = self.refuse(row.map(run_of), error);
         self.fix(reply)
     }
 
-    /// Runs the window, or what ended it where there is no window. The replies are then in [`Session::replies`], to be
-    /// encoded before it runs again: what ends a window may change the protocol.
+    /// Runs the window or, if it is empty, the request that ended it. The replies are then in
+    /// [`Session::replies`]. Encode them before calling this again, because the request that ends a window
+    /// may change the protocol.
     pub async fn run(&mut self) {
         if self.is_large() {
-            // Boxed: each connection's task has room for all that it may wait for.
+            // Boxed, because every connection's task reserves space for everything that it may await.
             each_aside(Box::pin(self.run_next())).await
         } else {
             self.run_next().await
         }
     }
 
-    /// Whether what runs next is so much that others would wait while it is looked at.
+    /// Whether the next run is large enough to delay others while it is inspected.
     fn is_large(&self) -> bool {
         let next = match &self.next {
             _ if self.window.len() > 0 => self.window.weight,
@@ -257,7 +259,7 @@ impl Session {
             AfterReply::Close => self.closing = true,
             AfterReply::Excess(bytes) => {
                 self.client.after_reply = AfterReply::GoOn;
-                // Where CLIENT REPLY has left the answer out, nothing waits.
+                // If CLIENT REPLY suppressed the reply, nothing waits.
                 if self.weight > 0 {
                     self.weight = self.weight.max(bytes);
                 }
@@ -266,7 +268,7 @@ impl Session {
         }
     }
 
-    /// Whether something that was taken has not run.
+    /// Whether a request was taken that has not run.
     pub fn is_waiting(&self) -> bool {
         self.window.len() > 0 || self.next.is_some()
     }
@@ -280,13 +282,13 @@ impl Session {
         self.window.bytes + next
     }
 
-    /// Replies that wait to be written, in order.
+    /// The replies to write, in order.
     pub fn replies(&mut self) -> std::vec::Drain<'_, Reply> {
         self.weight = 0;
         self.replies.drain(..)
     }
 
-    /// Puts about `most` bytes of the client's mail behind the replies. False where there was none.
+    /// Appends about `most` bytes of the client's mail to the replies. False if it has none.
     pub fn take_mail(&mut self, most: usize) -> bool {
         if !self.client.handle.take_ring() {
             return false;
@@ -297,12 +299,12 @@ impl Session {
         !self.replies.is_empty()
     }
 
-    /// Bytes that the waiting replies hold, roughly.
+    /// Approximate size of the waiting replies.
     pub fn waiting(&self) -> usize {
         self.weight
     }
 
-    /// What the client speaks now: [`Session::replies`] are to be encoded in it.
+    /// The client's current protocol: encode [`Session::replies`] in it.
     pub fn protocol(&self) -> Protocol {
         self.client.protocol
     }
@@ -317,12 +319,13 @@ impl Session {
         self.closing
     }
 
-    /// Bytes that wait for EXEC.
+    /// Bytes queued for EXEC.
     pub fn queued(&self) -> usize {
         self.multi.as_ref().map_or(0, Multi::held)
     }
 
-    /// A command that passed the gates: queued by MULTI, joined to the window, or kept for after it.
+    /// Accepts a command that passed the gates: queues it in MULTI, adds it to the window, or keeps it for
+    /// after the window.
     fn accept(&mut self, call: Call) -> Room {
         if let Some(multi) = self.multi.as_mut().filter(|_| !transaction::acts_inside_multi(&call)) {
             multi.queue(call);
@@ -348,7 +351,7 @@ impl Session {
         w.bytes += call.bytes();
         w.weight += call.weight();
         w.ends_in_reply_mode = call.row.effect == Effect::Mutes;
-        // What is behind CLIENT PAUSE is paused.
+        // Commands after CLIENT PAUSE are paused.
         let pauses = call.row.effect == Effect::Pauses;
         w.calls.push(call);
         if pauses { Room::Full } else { self.room() }
@@ -361,7 +364,8 @@ impl Session {
 
     fn room(&self) -> Room {
         let w = &self.window;
-        // The replies of a window are held: those to a stranger's requests are errors, and cost it nothing.
+        // A window's replies are held. A client that has not logged in gets only errors, which cost it
+        // nothing.
         let limit = if self.is_authenticated() { self.limit } else { STRANGERS_WINDOW };
         let full = w.len() >= limit || w.weight >= MAX_WINDOW_WEIGHT || w.ends_in_reply_mode;
         if full { Room::Full } else { Room::More }
@@ -395,7 +399,7 @@ impl Session {
         self.end_reply();
     }
 
-    /// The replies of those that ran, and those that did not.
+    /// Returns the replies of the calls that ran, and the calls that did not.
     async fn execute(&mut self, calls: Vec<Call>) -> (Vec<Reply>, Vec<Call>) {
         let unit = Unit { calls, client: self.client.clone(), watches: Vec::new(), exec: false, id: None };
         let done = self.run_unit(unit).await;
@@ -410,7 +414,8 @@ impl Session {
         done
     }
 
-    /// Puts the fixed replies between those of the commands that ran, and leaves out what CLIENT REPLY says.
+    /// Inserts the fixed replies between those of the commands that ran, and drops those that CLIENT REPLY
+    /// suppresses.
     fn merge(
         &mut self,
         before: ReplyMode,
@@ -462,7 +467,7 @@ impl Session {
             let ran = std::iter::once((call.row, call.argv.as_slice(), &reply));
             monitor::feed(executor.server(), &self.client, self.client.db, ran);
         }
-        // RESET takes back OFF, but is itself what SKIP leaves out.
+        // RESET cancels OFF, but is itself the reply that SKIP suppresses.
         let mode =
             if op == SessionOp::Reset && before == ReplyMode::Off { self.client.reply } else { before };
         if mode == ReplyMode::On || reply.is_push() {
@@ -494,7 +499,7 @@ impl Session {
         }
     }
 
-    /// The mode for the replies that come now: CLIENT REPLY SKIP means the first of them.
+    /// The mode for the next replies: CLIENT REPLY SKIP applies to the first of them.
     fn begin_reply(&mut self) -> ReplyMode {
         if self.client.reply == ReplyMode::SkipNext {
             self.client.reply = ReplyMode::Skip;
@@ -517,7 +522,7 @@ impl Drop for Session {
     }
 }
 
-/// The limit of the window after one whose replies weighed `weight` bytes.
+/// The limit of the next window after one whose replies weighed `weight` bytes.
 fn next_limit(limit: usize, weight: usize) -> usize {
     match weight {
         MUCH.. => (limit / 4).max(1),

@@ -1,4 +1,4 @@
-//! CLIENT PAUSE: what it holds back waits here, before it runs. Errors and QUEUED are told at once.
+//! CLIENT PAUSE: paused commands wait here before they run. Errors and QUEUED are sent at once.
 
 use super::transaction::Multi;
 use super::{Next, Session};
@@ -9,18 +9,19 @@ use crate::server::pause::Paused;
 use crate::spec::{Effect, Flags};
 use std::time::Duration;
 
-/// How often who waits looks whether it was killed.
+/// Interval at which a waiting client checks whether it was killed.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Session {
-    /// Whether [`Session::run`] would wait for the end of a pause: what it left before is to be written first.
+    /// Whether [`Session::run`] would wait for a pause to end: earlier replies have to be written first.
     pub fn is_held(&self) -> bool {
         let server = self.executor.server();
         let pause = server.pause.now(&server.env.clock);
         pause.is_some_and(|(kind, _)| self.not_held(kind).is_none())
     }
 
-    /// Waits while nothing of what was taken may run. Returns how many calls of the window may, by what the user may do then.
+    /// Waits while none of the requests taken may run. Returns how many calls of the window may then run, by
+    /// the user's rights at that time.
     pub(super) async fn wait_out_pause(&mut self) -> usize {
         let server = self.executor.server().clone();
         loop {
@@ -42,7 +43,7 @@ impl Session {
         usize::MAX
     }
 
-    /// How many calls of the window may run now; None where nothing may.
+    /// The number of calls of the window that may run now; None if nothing may.
     fn not_held(&self, kind: Paused) -> Option<usize> {
         let held = match &self.next {
             _ if self.window.len() > 0 => return self.window.not_held(|call| holds(kind, call)),
@@ -59,7 +60,8 @@ impl Session {
 }
 
 impl super::Window {
-    /// The calls before the first that is held; None where it is the first of all, and no reply is due before it.
+    /// The number of calls before the first held one; None if the first call is held and no reply is due
+    /// before it.
     fn not_held(&self, held: impl Fn(&Call) -> bool) -> Option<usize> {
         let free = self.calls.iter().position(held).unwrap_or(usize::MAX);
         let due = self.fixed.first().is_some_and(|(at, _)| *at == 0);

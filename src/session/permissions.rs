@@ -1,4 +1,4 @@
-//! What the user of a session may not do, told and kept.
+//! Denied permissions of a session's user: the replies, and the entries in ACL LOG.
 
 use super::{Next, Session, Window};
 use crate::commands::binding::Run;
@@ -11,17 +11,17 @@ use crate::spec::{Entry, Form, PREFIX};
 use bytes::Bytes;
 
 impl Session {
-    /// The reply to a request whose row the user may not run so.
+    /// The reply to a request that the user may not make of this row.
     pub(super) fn deny(&mut self, row: &'static Entry, denied: &Denied, argv: &[Bytes]) -> Reply {
         if row.form != Form::Prefix {
             return self.deny_as(row, Some(run_of(row)), denied, label_of(argv));
         }
-        // What it stands in front of decides, as where that is denied itself.
+        // The command behind the prefix decides, as if that command itself were denied.
         let run = run_by(argv.get(PREFIX..).unwrap_or_default());
         self.deny_as(row, run, denied, &row.label)
     }
 
-    /// `label`: how the command is called; `run`: what the request would have run.
+    /// `label` is the command's name; `run` is what the request would have run.
     fn deny_as(&mut self, row: &'static Entry, run: Option<Run>, denied: &Denied, label: &str) -> Reply {
         let server = self.executor.server();
         server.refused(
@@ -44,7 +44,8 @@ impl Session {
         self.refuse(run, error)
     }
 
-    /// Asks anew for what was taken and has not run, where users have changed since: it may have waited for long.
+    /// Checks the requests that were taken and have not run again if users have changed since: a request may
+    /// have waited for long.
     pub(super) fn judge_again(&mut self) {
         self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
         let judged = std::mem::replace(&mut self.judged, self.rights.generation());
@@ -74,7 +75,7 @@ impl Session {
         }
     }
 
-    /// The reply to a call that passed the gates, where the user may not run it any more.
+    /// The reply to a call that passed the gates but that the user may no longer run.
     fn denial(&mut self, call: &Call) -> Option<Reply> {
         let user = self.rights.restricted()?;
         if let Err(denied) = user.check(call.row, &call.argv, call.names) {
@@ -86,7 +87,7 @@ impl Session {
         Some(self.deny_as(prefix, Some(run_of(call.row)), &denied, &prefix.label))
     }
 
-    /// The reply to a queued call that the user might run when it was queued and may not now.
+    /// The reply to a queued call that the user might run when it was queued but may no longer.
     pub(super) fn no_longer_allowed(&self, call: &Call) -> Option<Reply> {
         let user = self.rights.restricted()?;
         let denied = user.check(call.row, &call.argv, call.names).err()?;
@@ -107,12 +108,12 @@ impl Session {
     }
 }
 
-/// What runs the command in `argv`.
+/// What would run the command in `argv`.
 fn run_by(argv: &[Bytes]) -> Option<Run> {
     table().resolve(argv)?.ok().map(|(row, _)| run_of(row))
 }
 
-/// The full name of the command in `argv`, of that behind an id where there is one.
+/// The full name of the command in `argv`, or of the command behind an id.
 fn label_of(argv: &[Bytes]) -> &'static str {
     match table().resolve(argv) {
         Some(Ok((row, 1))) if row.form == Form::Prefix => label_of(argv.get(PREFIX..).unwrap_or_default()),

@@ -1,8 +1,9 @@
-//! SUBSCRIBE and its family: what this client listens to.
+//! SUBSCRIBE and its family: a client's subscriptions.
 //!
-//! * Each name has an answer of its own, in RESP3 a push: also with CLIENT REPLY OFF, as in Redis.
-//! * A confirmation comes before the first message of what it confirms, and no message comes behind the confirmation that ends
-//!   it: so what waits in the mailbox is answered first.
+//! * Each name has a confirmation of its own, in RESP3 a push; as in Redis, CLIENT REPLY OFF does not
+//!   suppress it.
+//! * A confirmation comes before the first message of its subscription, and no message follows the
+//!   confirmation that ends it: so messages waiting in the mailbox are sent first.
 //! * Inside MULTI they take effect once the transaction has committed.
 
 use super::Session;
@@ -18,12 +19,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Steps of work ([`Pace`]) that a name costs.
+/// Steps of work ([`Pace`]) per name.
 const NAME: usize = 1 << 9;
-/// Names that are left at once.
+/// The number of names to unsubscribe at once.
 const FEW: usize = 256;
 
-/// The names that a client listens to.
+/// The names that a client is subscribed to.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     channels: BTreeSet<Bytes>,
@@ -51,7 +52,7 @@ impl Subscriptions {
         [self.channels.len(), self.patterns.len(), self.shards.len()]
     }
 
-    /// The number in a confirmation: shard channels are counted apart.
+    /// The number in a confirmation: shard channels are counted separately.
     fn count(&self, kind: Kind) -> usize {
         match kind {
             Kind::Shard => self.shards.len(),
@@ -60,7 +61,7 @@ impl Subscriptions {
     }
 }
 
-/// Removes a client from everything that it listens to.
+/// Removes all subscriptions of a client.
 async fn leave_all(executor: &Executor, client: u64, names: Subscriptions) {
     let mut pace = Pace::default();
     for (kind, name) in names.all() {
@@ -74,7 +75,7 @@ fn confirmation(word: &'static str, name: Reply, count: usize) -> Reply {
 }
 
 impl Session {
-    /// Confirmations, behind the mail so far where this is not inside an EXEC.
+    /// Subscribes and confirms; unless inside an EXEC, the mail so far comes first.
     pub(super) async fn subscribe(&mut self, kind: Kind, names: &[Bytes], mail: bool) -> Reply {
         let server = self.executor.server().clone();
         let mut pace = Pace::default();
@@ -93,7 +94,7 @@ impl Session {
             Err(e) => return Reply::Error(Error::from(e).into_reply()),
         };
         if !log.is_shared() {
-            // What can be read by now has been handed over then: it is not heard.
+            // Everything readable by now has been delivered: this subscriber does not get it.
             drop(server.subscribers.turn().await);
         }
         let mut replies = if mail { self.client.mailbox.take(usize::MAX) } else { Vec::new() };
@@ -117,7 +118,7 @@ impl Session {
         Reply::Several(replies)
     }
 
-    /// From `names`, or from all of a kind where there are none.
+    /// Unsubscribes from `names`, or from all names of a kind if `names` is empty.
     pub(super) async fn unsubscribe(&mut self, kind: Kind, names: &[Bytes], mail: bool) -> Reply {
         let word = match kind {
             Kind::Channel => "unsubscribe",
@@ -130,7 +131,8 @@ impl Session {
         };
         let mut confirmations = Vec::with_capacity(all.len().max(1));
         let mut pace = Pace::default();
-        // What others were told of as done is heard first. What comes through a log that servers share is behind such answers anyway.
+        // Messages of changes that other clients already saw confirmed come first. Messages through a shared
+        // log come after such confirmations anyway.
         if !all.is_empty() {
             self.executor.server().subscribers.caught_up().await;
         }
@@ -150,14 +152,15 @@ impl Session {
         Reply::Several(replies)
     }
 
-    /// From everything, without a word.
+    /// Removes all subscriptions without confirmations.
     pub(super) async fn forget_subscriptions(&mut self) {
         let names = std::mem::take(&mut self.subscriptions);
         leave_all(&self.executor, self.client.id, names).await;
         self.client.handle.set_subscriptions([0; 3]);
     }
 
-    /// As [`Session::forget_subscriptions`], of a client that has left. Many names are left beside what others do.
+    /// Like [`Session::forget_subscriptions`], for a client that has left. Many names are removed in the
+    /// background.
     pub(super) fn drop_subscriptions(&mut self) {
         let names = std::mem::take(&mut self.subscriptions);
         self.client.handle.set_subscriptions([0; 3]);

@@ -1,7 +1,8 @@
-//! CLIENT TRACKING and CLIENT CACHING: they decide about the commands behind them, so none shares its window with those before.
+//! CLIENT TRACKING and CLIENT CACHING: they affect the commands after them, so they never share a window with
+//! the commands before.
 //!
-//! Inside MULTI they take effect before the transaction begins, because what it reads is to be remembered by then: a little more than Redis
-//! remembers, never less. Where EXEC does not run, they have had none.
+//! Inside MULTI they take effect before the transaction begins, because its reads must already be tracked:
+//! this tracks slightly more than Redis does, never less. If EXEC does not run, they have no effect.
 
 use super::Session;
 use crate::commands::binding::{Run, SessionOp};
@@ -13,7 +14,7 @@ use crate::server::reply::Reply;
 use crate::server::tracking::{Choice, Mode, Options, Tracker, check_caching};
 use bytes::Bytes;
 
-/// How a client tracked before its transaction.
+/// A client's tracking state before its transaction.
 pub(super) struct Before {
     mode: Mode,
     tracker: Option<Tracker>,
@@ -23,7 +24,7 @@ fn ok_or_error(result: Result<()>) -> Reply {
     result.map_or_else(|e| Reply::Error(e.into_reply()), |()| Reply::Ok)
 }
 
-/// Whether a session command is one of these.
+/// Whether a session command is one of these two.
 pub(super) fn is_of_tracking(call: &Call) -> bool {
     matches!(run_of(call.row), Run::Session(SessionOp::Tracking | SessionOp::Caching))
 }
@@ -59,7 +60,7 @@ impl Session {
         ok_or_error(checked.map_err(Error::from))
     }
 
-    /// Switches it off.
+    /// Turns tracking off.
     pub(super) fn forget_tracking(&mut self) {
         if self.client.tracking.on {
             self.client.tracking = Mode::default();
@@ -67,7 +68,8 @@ impl Session {
         }
     }
 
-    /// Answers those `calls` of a transaction that are about tracking, before it runs. Then how it was before, where there are any.
+    /// Answers, before a transaction runs, those of its `calls` that are about tracking. Also returns the
+    /// state before them, if there are any.
     pub(super) async fn track_ahead(&mut self, calls: &[Call]) -> (Vec<Reply>, Option<Before>) {
         if calls.is_empty() {
             return (Vec::new(), None);
@@ -88,7 +90,7 @@ impl Session {
         (replies, Some(before))
     }
 
-    /// The transaction did not run.
+    /// Restores the state after a transaction that did not run.
     pub(super) fn track_as(&mut self, before: Option<Before>) {
         if let Some(Before { mode, tracker }) = before {
             self.client.tracking = mode;

@@ -1,10 +1,11 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! A command that a gate refuses spoils the transaction; one that fails when it runs does not. EXEC's unit carries the
-//! watched keys' fingerprints, which are compared inside its transaction: so what WATCH promises holds for every change,
-//! by whatever server, also a SET of equal bytes.
+//! A command that a gate refuses aborts the transaction; a command that fails when it runs does not. EXEC's
+//! unit carries the fingerprints of the watched keys, which are compared inside its transaction: so WATCH
+//! notices every change, made by any server, even a SET of the same bytes.
 //!
-//! `IDEMPOTENT <id> EXEC` is EXEC whose unit has the id. All that is queued must be able to run under one.
+//! `IDEMPOTENT <id> EXEC` is an EXEC whose unit has that id. Every queued command must be one that can run
+//! under an id.
 
 use super::Session;
 use super::tracking::is_of_tracking;
@@ -39,7 +40,8 @@ pub(super) struct Multi {
 }
 
 impl Multi {
-    /// Adds a command. Its arguments are copied: they may wait for long, and would hold a whole read buffer each.
+    /// Queues a command. Copies its arguments: they may wait for long, and each would keep a whole read
+    /// buffer alive.
     pub(super) fn queue(&mut self, mut call: Call) {
         for arg in &mut call.argv {
             self.arguments += 1;
@@ -49,12 +51,12 @@ impl Multi {
         self.calls.push(call);
     }
 
-    /// What is queued.
+    /// The queued commands.
     pub(super) fn calls(&self) -> &[Call] {
         &self.calls
     }
 
-    /// How many commands are queued.
+    /// The number of queued commands.
     pub(super) fn len(&self) -> usize {
         self.calls.len()
     }
@@ -64,7 +66,7 @@ impl Multi {
         self.bytes
     }
 
-    /// Bytes that it holds.
+    /// Bytes of memory that it holds.
     pub(super) fn held(&self) -> usize {
         self.bytes + self.arguments * size_of::<Bytes>()
     }
@@ -76,13 +78,13 @@ impl Drop for Multi {
     }
 }
 
-/// Session commands that are not queued.
+/// Whether a session command runs at once inside MULTI instead of being queued.
 pub(super) fn acts_inside_multi(call: &Call) -> bool {
     use SessionOp::{Discard, Exec, Multi, Quit, Reset, Watch};
     matches!(run_of(call.row), Run::Session(Multi | Exec | Discard | Watch | Quit | Reset))
 }
 
-/// What a client watches.
+/// The keys that a client watches.
 #[derive(Default)]
 pub(super) struct Watches {
     keys: Vec<Watched>,
@@ -97,13 +99,13 @@ impl Drop for Watches {
 }
 
 impl Watches {
-    /// Number of keys.
+    /// The number of keys.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Those of `keys` in database `db` that are not watched, each once. They are copied: they are kept for long, and would hold a
-    /// whole read buffer each.
+    /// Those of `keys` in database `db` that are not watched yet, each once. They are copied: they are kept
+    /// for long, and each would keep a whole read buffer alive.
     fn missing(&self, db: u8, keys: &[Bytes]) -> Vec<Bytes> {
         let mut seen = HashSet::new();
         let new =
@@ -146,7 +148,7 @@ impl Session {
         Reply::Ok
     }
 
-    /// As if there had been neither MULTI nor WATCH.
+    /// Resets the state to that before MULTI and WATCH.
     pub(super) fn forget_transaction(&mut self) {
         self.multi = None;
         self.watches = Watches::default();
@@ -172,7 +174,7 @@ impl Session {
         Reply::Ok
     }
 
-    /// `id`: of `IDEMPOTENT <id> EXEC`.
+    /// Runs EXEC; `id` is that of `IDEMPOTENT <id> EXEC`.
     pub(super) async fn exec(&mut self, id: Option<Bytes>) -> Reply {
         let Some(mut multi) = self.multi.take() else { return Reply::Error(EXEC_ALONE) };
         let watches = std::mem::take(&mut std::mem::take(&mut self.watches).keys);
@@ -209,7 +211,7 @@ impl Session {
         Reply::Array(replies)
     }
 
-    /// The replies of `calls`, or what EXEC answers where a watched key has changed or the store refused them all.
+    /// Returns the replies of `calls`, or EXEC's reply if a watched key has changed or the store failed.
     async fn run_exec(
         &mut self,
         calls: Vec<Call>,
@@ -228,8 +230,8 @@ impl Session {
         }
     }
 
-    /// A queued command that the executor does not run. They touch no key, so their order among the others shows only in
-    /// the replies.
+    /// Runs a queued command that the executor does not run. These commands touch no key, so their order
+    /// among the others shows only in the replies.
     async fn inside_exec(&mut self, call: &Call) -> Reply {
         let args = call.argv.get(call.names..).unwrap_or_default();
         match run_of(call.row) {
@@ -238,13 +240,13 @@ impl Session {
             Run::Session(SessionOp::Subscribe(kind)) => self.subscribe(kind, args, false).await,
             Run::Session(SessionOp::Unsubscribe(kind)) => self.unsubscribe(kind, args, false).await,
             Run::Refuse(line) => Reply::Error(ReplyError::new(line)),
-            // UNWATCH: EXEC has done it.
+            // UNWATCH: EXEC has already done it.
             _ => Reply::Ok,
         }
     }
 }
 
-/// The reply to an EXEC that is refused for `error`.
+/// The reply to an EXEC that is refused because of `error`.
 fn spoilt(error: &ReplyError) -> Reply {
     let why = error.0.strip_prefix("ERR ").unwrap_or(&error.0);
     Reply::Error(ReplyError::of(format!("EXECABORT Transaction discarded because of: {why}")))
@@ -254,7 +256,7 @@ fn spoilt(error: &ReplyError) -> Reply {
 enum Ours {
     /// The session runs it.
     Run(Call),
-    /// Nobody does: the user has lost the right.
+    /// It does not run: the user has lost the right.
     Denied(Reply),
 }
 
@@ -267,7 +269,8 @@ impl Ours {
     }
 }
 
-/// What the session answers of a queue, with its places, and what the executor runs.
+/// Splits a queue into the calls that the session answers, with their positions, and those that the executor
+/// runs.
 fn split(queue: Vec<Call>, denied: impl Fn(&Call) -> Option<Reply>) -> (Vec<(usize, Ours)>, Vec<Call>) {
     let (mut ours, mut calls) = (Vec::new(), Vec::with_capacity(queue.len()));
     for (at, call) in queue.into_iter().enumerate() {
@@ -283,7 +286,7 @@ fn split(queue: Vec<Call>, denied: impl Fn(&Call) -> Option<Reply>) -> (Vec<(usi
     (ours, calls)
 }
 
-/// An array's element cannot be left out: CLIENT REPLY OFF inside EXEC is answered.
+/// An element of an array cannot be left out, so CLIENT REPLY OFF inside EXEC is answered.
 fn never_none(reply: Reply) -> Reply {
     if reply == Reply::None { Reply::Ok } else { reply }
 }

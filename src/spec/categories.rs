@@ -2,7 +2,7 @@
 
 use super::{Entry, Flags, Group};
 
-/// Categories in the order that Redis prints them, also of what this server does not have.
+/// The categories in Redis' order, including those of commands that this server lacks.
 pub const CATEGORIES: &[&str] = &[
     "keyspace",
     "read",

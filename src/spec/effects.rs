@@ -1,65 +1,65 @@
-//! What a row does that its flags do not say, for those who run it.
+//! Effects of a command that its flags do not express, as data for the code that runs it.
 
 use super::Row;
 use bytes::Bytes;
 
-/// What a command that runs in a transaction does to its connection.
+/// The effect of a command that runs in a transaction on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing that others must know of.
+    /// No such effect.
     None,
-    /// Its first argument is the database from now on.
+    /// Its first argument becomes the selected database.
     Selects,
-    /// Says whether there are replies.
+    /// It turns replies on or off.
     Mutes,
-    /// All clients wait from now on.
+    /// From now on all clients wait.
     Pauses,
-    /// ... and no longer: it runs while they wait.
+    /// Clients no longer wait: it runs while they are paused.
     Resumes,
 }
 
-/// What a call leaves under a key, and may exceed a transaction.
+/// The outcome that a call leaves under a key, and that may exceed a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Makes {
     /// Nothing large.
     Little,
-    /// The sets behind the first key, intersected.
+    /// The intersection of the sets after the first key.
     Intersection,
-    /// ... united.
+    /// Their union.
     Union,
-    /// ... subtracted from the first of them.
+    /// The first of them minus the others.
     Difference,
-    /// The strings behind the second key, combined as the first argument says.
+    /// The strings after the second key, combined by the operation in the first argument.
     Bits,
-    /// The first key's set with members.
+    /// The first key's set with members added.
     Added,
-    /// ... without members.
+    /// The first key's set with members removed.
     Removed,
-    /// The first key's value under the second, in the database of its options.
+    /// A copy of the first key's value under the second key, in the database that the options name.
     Copy,
     /// The first key's value in the database that the second argument names.
     Move,
-    /// What DUMP has made its third argument of.
+    /// The value in the third argument, serialized by DUMP.
     Restored,
-    /// The first key's string with the second argument at its end.
+    /// The first key's string with the second argument appended.
     Appended,
-    /// The first key's string with the third argument from the offset on that the second is.
+    /// The first key's string, overwritten with the third argument from the offset in the second.
     Patched,
 }
 
-/// Where a call says how many members or keys it asks for.
+/// Where a call states how many members or keys it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     /// Nowhere.
     None,
     /// In its second argument.
     Second,
-    /// Behind the last COUNT.
+    /// After the last COUNT.
     Option,
 }
 
 impl Count {
-    /// The argument of `argv` that says it.
+    /// The argument of `argv` that states it.
     pub fn of(self, argv: &[Bytes]) -> Option<&Bytes> {
         match self {
             Count::None => None,
@@ -72,21 +72,21 @@ impl Count {
     }
 }
 
-/// The channels of a call that a rule must allow. To unsubscribe is always allowed.
+/// The channels of a call that an ACL rule must allow. Unsubscribing is always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channels {
-    /// There are none.
+    /// No channels.
     None,
     /// The first argument.
     First,
     /// All arguments.
     All,
-    /// All arguments, and they are patterns.
+    /// All arguments; they are patterns.
     Patterns,
 }
 
 impl Channels {
-    /// Those of `argv`, and whether each is a pattern.
+    /// The channels in `argv`, and whether each is a pattern.
     pub fn of(self, argv: &[Bytes]) -> impl Iterator<Item = (&Bytes, bool)> {
         let range = match self {
             Channels::None => None,
@@ -97,23 +97,23 @@ impl Channels {
     }
 }
 
-/// Which arguments others must not see.
+/// The arguments that must be hidden from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secrets {
     /// None.
     None,
-    /// All from this place on.
+    /// All from this index on.
     From(usize),
-    /// The two behind AUTH.
+    /// The two arguments after AUTH.
     Login,
-    /// The values of options that are secret: names and values follow each other from the third argument on.
+    /// The values of secret options: names and values alternate from the third argument on.
     Options,
-    /// Those of the command line that begins at this place.
+    /// Those of the command line that begins at this index.
     Line(usize),
 }
 
 impl Row {
-    /// The members that a call names, where it is about the membership of some.
+    /// The members that a call names, if it adds, removes or tests members.
     pub fn members<'a>(&self, argv: &'a [Bytes]) -> &'a [Bytes] {
         if self.names_members { argv.get(2..).unwrap_or_default() } else { &[] }
     }

@@ -1,10 +1,12 @@
-//! Commands of Redis that this server does not have. ACL rules may name them, so that files of users that were written for Redis load as
-//! they are. Such a rule is kept and shown; there is nothing here that it could allow or forbid. A client that sends one is told so, and
-//! it is counted by name: an operator sees what an application would need.
+//! Redis commands that this server does not implement. ACL rules may name them, so that user files written
+//! for Redis load unchanged. Such a rule is kept and shown, but has nothing to allow or forbid. A client that
+//! sends one gets an error that says so, and the command is counted by name: so an operator sees which
+//! commands an application would need.
 //!
-//! The list is that of Redis 8.10's own commands, without its modules'. A name that enters the table leaves this list: a test says so.
+//! The list covers Redis 8.10's own commands, without those of its modules. A command that enters the table
+//! must leave this list: a test enforces it.
 
-/// Names in lower case; subcommands behind a bar, where the container is not here or lacks them.
+/// Names in lower case. Subcommands come after a bar, if this server lacks the container or the subcommand.
 const NAMES: &str = "
     arcount ardel ardelrange arget argetrange argrep arinfo arinsert arlastitems arlen armget armset arnext arop arring arscan
     arseek arset blmove blmovem blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin geoadd geodist geohash geopos georadius
@@ -19,17 +21,17 @@ const NAMES: &str = "
     zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore
 ";
 
-/// The name of a command or subcommand that Redis has, and this server does not.
+/// The name of a command or subcommand that Redis has and this server lacks.
 pub fn find(name: &[u8]) -> Option<&'static str> {
     NAMES.split_ascii_whitespace().find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Whether Redis has this command or subcommand, and this server does not.
+/// Whether Redis has this command or subcommand and this server lacks it.
 pub fn has(name: &[u8]) -> bool {
     find(name).is_some()
 }
 
-/// Whether it has subcommands there.
+/// Whether it has subcommands in Redis.
 pub fn is_container(name: &[u8]) -> bool {
     let outer = |known: &'static str| known.split_once('|').map(|(outer, _)| outer);
     NAMES.split_ascii_whitespace().filter_map(outer).any(|outer| name.eq_ignore_ascii_case(outer.as_bytes()))

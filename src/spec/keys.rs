@@ -4,19 +4,21 @@ use super::Row;
 use super::words::atoi;
 use bytes::Bytes;
 
-/// Where a command's keys are, in Redis' own model (COMMAND's key specifications). Indexes count from the name at 0.
+/// Where a command's keys are, in Redis' model (COMMAND's key specifications). Indexes count from the name at
+/// 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeySpec {
-    /// What is done with them, as COMMAND prints it: `RO`, `RW`, `OW`, `RM`, `access`, `update`, `insert`, `delete`.
+    /// How they are used, as COMMAND prints it: `RO`, `RW`, `OW`, `RM`, `access`, `update`, `insert`,
+    /// `delete`.
     pub flags: &'static [&'static str],
-    /// Index of the first key (or of the number of keys).
+    /// Index of the first key, or of the number of keys.
     pub begin: usize,
-    /// How to go on.
+    /// How to find the others.
     pub find: FindKeys,
 }
 
 impl KeySpec {
-    /// Whether these are keys: shard channels are found as keys are, and are none.
+    /// Whether these are keys: shard channels are found in the same way but are not keys.
     pub fn is_keys(&self) -> bool {
         !self.flags.contains(&"not_key")
     }
@@ -25,39 +27,39 @@ impl KeySpec {
 /// How keys follow the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FindKeys {
-    /// Up to `begin + last` (negative: from the end), every `step`-th.
+    /// Up to `begin + last` (negative: from the end), every `step`-th argument.
     Range {
-        /// Relative to the first; -1 is the last argument.
+        /// Relative to the first key; -1 is the last argument.
         last: i32,
         /// 1 for every argument, 2 for key-value pairs.
         step: usize,
     },
-    /// The argument at `begin` is their number, they follow it.
+    /// The argument at `begin` is their number; they follow it.
     Keynum {
         /// As in a range.
         step: usize,
     },
-    /// Nobody can tell without doing the work (SORT BY).
+    /// Unknown until the command runs (SORT BY).
     Unknown,
-    /// Behind the last STORE among SORT's options.
+    /// After the last STORE among SORT's options.
     Stored,
 }
 
 /// One key read: GET, TTL, SCARD.
 pub const KEY_RO: &[KeySpec] = &[one(&["RO", "access"])];
-/// One key whose existence or meta data is read: EXISTS is several, TYPE one.
+/// One key whose existence or metadata is read: TYPE.
 pub const KEY_META: &[KeySpec] = &[one(&["RO"])];
-/// One key read and changed.
+/// One key that is read and changed.
 pub const KEY_RW: &[KeySpec] = &[one(&["RW", "update"])];
-/// One key changed into what depends on what it was.
+/// One key whose new value depends on its old one.
 pub const KEY_CHANGED: &[KeySpec] = &[one(&["RW", "access", "update"])];
-/// One key removed, and what it held returned.
+/// One key that is removed and whose value is returned.
 pub const KEY_TAKEN: &[KeySpec] = &[one(&["RW", "access", "delete"])];
-/// One key overwritten.
+/// One key that is overwritten.
 pub const KEY_OW: &[KeySpec] = &[one(&["OW", "update"])];
-/// All arguments are keys that are read.
+/// All arguments are keys, which are read.
 pub const KEYS_RO: &[KeySpec] = &[all(&["RO", "access"])];
-/// All arguments are keys that are removed.
+/// All arguments are keys, which are removed.
 pub const KEYS_RM: &[KeySpec] = &[all(&["RM", "delete"])];
 /// Key-value pairs.
 pub const PAIRS_OW: &[KeySpec] =
@@ -72,7 +74,7 @@ pub const fn all(flags: &'static [&'static str]) -> KeySpec {
     KeySpec { flags, begin: 1, find: FindKeys::Range { last: -1, step: 1 } }
 }
 
-/// The keys in `argv` by the row's specifications. None where the number of keys is wrong.
+/// The keys in `argv` by the row's specifications. None if the number of keys is wrong.
 pub fn keys_of<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Vec<&'a Bytes>> {
     let mut keys = Vec::new();
     for spec in row.keys.iter().filter(|spec| spec.is_keys()) {
@@ -81,13 +83,13 @@ pub fn keys_of<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Vec<&'a Bytes>> {
     Some(keys)
 }
 
-/// The keys that a call may write. None of them where the number of keys is wrong.
+/// The keys that a call may write; empty if the number of keys is wrong.
 pub fn written_keys<'a>(row: &Row, argv: &'a [Bytes]) -> Vec<&'a Bytes> {
     let writes = row.keys.iter().filter(|spec| spec.is_keys() && !spec.flags.contains(&"RO"));
     writes.filter_map(|spec| keys_at(spec, argv)).flatten().collect()
 }
 
-/// As Redis finds it: what follows STORE is not skipped, the arguments of other options are.
+/// As Redis finds it: arguments of other options are skipped, but not the argument of STORE.
 fn stored(begin: usize, argv: &[Bytes]) -> &[Bytes] {
     let (mut at, mut found) = (begin + 1, &[][..]);
     while let Some(word) = argv.get(at) {
@@ -100,7 +102,7 @@ fn stored(begin: usize, argv: &[Bytes]) -> &[Bytes] {
     found
 }
 
-/// The keys in `argv` by one specification. None where the number of keys is wrong.
+/// The keys in `argv` by one specification. None if the number of keys is wrong.
 pub fn keys_at<'a>(spec: &KeySpec, argv: &'a [Bytes]) -> Option<impl Iterator<Item = &'a Bytes> + use<'a>> {
     let (keys, step) = match spec.find {
         FindKeys::Range { last, step } => {
@@ -114,7 +116,7 @@ pub fn keys_at<'a>(spec: &KeySpec, argv: &'a [Bytes]) -> Option<impl Iterator<It
         FindKeys::Unknown => (&[][..], 1),
         FindKeys::Stored => (stored(spec.begin, argv), 1),
         FindKeys::Keynum { step } => {
-            // As Redis reads it here: the command itself then refuses what is not a number.
+            // Parsed as Redis does at this point: the command itself rejects anything that is not a number.
             let n = usize::try_from(atoi(argv.get(spec.begin)?)).ok()?;
             (argv.get(spec.begin + 1..)?.get(..n.checked_mul(step)?)?, step)
         }

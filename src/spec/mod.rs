@@ -1,5 +1,6 @@
-//! What is known of each command, as data: its names, arity, flags, keys, group, documentation. No function, so everything may look it
-//! up: the access rules, COMMAND, the statistics, the gates. What runs a row is bound to it in [`crate::commands`].
+//! Commands as data: names, arity, flags, keys, group, documentation. This module has no code of commands, so
+//! everything may look up rows: access rules, COMMAND, statistics, gates. [`crate::commands`] binds each row
+//! to the code that runs it.
 
 mod categories;
 mod effects;
@@ -45,10 +46,10 @@ pub enum Group {
     Cluster,
 }
 
-/// What may stand behind the name.
+/// What may follow the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Arguments; or one of its subcommands, where it has some.
+    /// Arguments, or one of its subcommands if it has some.
     Plain,
     /// One of its subcommands.
     Container,
@@ -56,58 +57,59 @@ pub enum Form {
     Prefix,
 }
 
-/// Arguments in front of the command line that a [`Form::Prefix`] row runs.
+/// The number of arguments before the command line that a [`Form::Prefix`] row runs.
 pub const PREFIX: usize = 2;
 
 /// One command, or one subcommand of a container.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Lower case; of a subcommand without its container.
+    /// In lower case; a subcommand's without its container.
     pub name: &'static str,
-    /// Number of arguments with the name (of a subcommand: with both names); negative: at least.
+    /// Number of arguments including the name (a subcommand's: both names); negative: at least.
     pub arity: i32,
     /// Flags.
     pub flags: Flags,
-    /// Where the keys are.
+    /// Its keys.
     pub keys: &'static [KeySpec],
     /// Group.
     pub group: Group,
-    /// Redis version that has it first.
+    /// The first Redis version that has it.
     pub since: &'static str,
     /// Arguments after the name(s), in Redis' notation; COMMAND DOCS derives `arguments` from it.
     pub syntax: &'static str,
     /// One sentence.
     pub summary: &'static str,
-    /// Categories of ACL rules beyond those that flags and group give. Who names another type of data, or connections, is not of @keyspace.
+    /// ACL categories in addition to those that follow from flags and group. A row that names another data
+    /// type, or connections, is not in @keyspace.
     pub categories: &'static [&'static str],
-    /// What a cluster client may want to know: where to send it and how to combine the answers.
+    /// Hints for cluster clients: where to send the command and how to combine the replies.
     pub tips: &'static [&'static str],
-    /// Since which version it is better done otherwise, and how.
+    /// The version since which it is deprecated, and its replacement.
     pub deprecated: Option<(&'static str, &'static str)>,
-    /// Not for applications.
+    /// Not meant for applications.
     pub for_systems: bool,
-    /// Types of arguments that their names do not tell, for COMMAND DOCS: name and type.
+    /// Types of arguments that their names do not imply, for COMMAND DOCS: name and type.
     pub types: &'static [(&'static str, &'static str)],
-    /// What decides about what it does with its keys.
+    /// Whether the use of its keys depends on its arguments, and how.
     pub variable: Variable,
-    /// Which arguments others must not see.
+    /// The arguments to hide from others.
     pub secrets: Secrets,
-    /// The channels that a rule must allow.
+    /// The channels that an ACL rule must allow.
     pub channels: Channels,
-    /// What it leaves that may exceed a transaction.
+    /// Its outcome that may exceed a transaction.
     pub makes: Makes,
-    /// All from the second argument on are members of the first one's set.
+    /// All arguments from the second on are members of the first one's set.
     pub names_members: bool,
-    /// Where it says how much it asks for.
+    /// Where it states how much it asks for.
     pub count: Count,
-    /// What it does to its connection.
+    /// Its effect on its connection.
     pub effect: Effect,
-    /// What may stand behind the name.
+    /// What may follow the name.
     pub form: Form,
 }
 
 impl Row {
-    /// Without flags, keys, arguments.
+    /// A row without flags, keys or arguments.
     pub const fn new(group: Group, name: &'static str, arity: i32, since: &'static str) -> Row {
         Row {
             name,
@@ -133,80 +135,80 @@ impl Row {
             form: Form::Plain,
         }
     }
-    /// With these flags.
+    /// Sets the flags.
     pub const fn flags(self, flags: Flags) -> Row {
         Row { flags, ..self }
     }
-    /// With keys at these places.
+    /// Sets the keys.
     pub const fn keys(self, keys: &'static [KeySpec]) -> Row {
         Row { keys, ..self }
     }
-    /// With these arguments, in Redis' notation.
+    /// Sets the arguments, in Redis' notation.
     pub const fn syntax(self, syntax: &'static str) -> Row {
         Row { syntax, ..self }
     }
-    /// With this sentence.
+    /// Sets the summary.
     pub const fn summary(self, summary: &'static str) -> Row {
         Row { summary, ..self }
     }
-    /// Also of these categories.
+    /// Adds categories.
     pub const fn categories(self, categories: &'static [&'static str]) -> Row {
         Row { categories, ..self }
     }
-    /// With these tips.
+    /// Sets the tips.
     pub const fn tips(self, tips: &'static [&'static str]) -> Row {
         Row { tips, ..self }
     }
-    /// Since this version `by` does it better.
+    /// Marks it as deprecated since this version in favour of `by`.
     pub const fn deprecated(self, since: &'static str, by: &'static str) -> Row {
         Row { deprecated: Some((since, by)), ..self }
     }
-    /// Not for applications.
+    /// Marks it as not meant for applications.
     pub const fn for_systems(self) -> Row {
         Row { for_systems: true, ..self }
     }
-    /// With arguments of these types.
+    /// Sets the types of arguments.
     pub const fn types(self, types: &'static [(&'static str, &'static str)]) -> Row {
         Row { types, ..self }
     }
-    /// This decides about what it does with its keys.
+    /// Sets what the use of its keys depends on.
     pub const fn variable(self, variable: Variable) -> Row {
         Row { variable, ..self }
     }
-    /// With secrets.
+    /// Sets the secret arguments.
     pub const fn secrets(self, secrets: Secrets) -> Row {
         Row { secrets, ..self }
     }
-    /// With channels.
+    /// Sets the channels.
     pub const fn channels(self, channels: Channels) -> Row {
         Row { channels, ..self }
     }
-    /// Leaves this.
+    /// Sets the outcome.
     pub const fn makes(self, makes: Makes) -> Row {
         Row { makes, ..self }
     }
-    /// Names members of the first argument's set.
+    /// Marks it as naming members of the first argument's set.
     pub const fn names_members(self) -> Row {
         Row { names_members: true, ..self }
     }
-    /// Says here how much it asks for.
+    /// Sets where it states how much it asks for.
     pub const fn count(self, count: Count) -> Row {
         Row { count, ..self }
     }
-    /// Does this to its connection.
+    /// Sets its effect on its connection.
     pub const fn effect(self, effect: Effect) -> Row {
         Row { effect, ..self }
     }
-    /// In this form.
+    /// Sets its form.
     pub const fn form(self, form: Form) -> Row {
         Row { form, ..self }
     }
-    /// Whether `argc` arguments (with the name) satisfy the arity.
+    /// Whether `argc` arguments (including the name) satisfy the arity.
     pub fn accepts(&self, argc: usize) -> bool {
         let want = self.arity.unsigned_abs() as usize;
         if self.arity < 0 { argc >= want } else { argc == want }
     }
-    /// Must go through a lane.
+    /// Whether it must go through a lane.
     pub fn is_write(&self) -> bool {
         self.flags.has(Flags::WRITE) || self.flags.has(Flags::KEEPS)
     }

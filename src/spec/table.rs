@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
-/// A row in its table.
+/// A row in the table.
 #[derive(Debug)]
 pub struct Entry {
     row: Row,
-    /// As statistics show it: `get`, `client|id`.
+    /// Its name in statistics: `get`, `client|id`.
     pub label: String,
-    /// Its place in [`Table::all`].
+    /// Its index in [`Table::all`].
     pub index: usize,
     /// Its subcommands.
     pub subs: Vec<&'static Entry>,
@@ -26,13 +26,13 @@ impl Deref for Entry {
 }
 
 impl Entry {
-    /// Its subcommand of this name, in any case.
+    /// Its subcommand with this name, in any case.
     pub fn sub(&self, name: &[u8]) -> Option<&'static Entry> {
         self.subs.iter().copied().find(|sub| name.eq_ignore_ascii_case(sub.name.as_bytes()))
     }
 }
 
-/// See the module. There is one, as long as the process lives.
+/// See the module. A process has one, which is never dropped.
 pub struct Table {
     all: Vec<&'static Entry>,
     commands: Vec<&'static Entry>,
@@ -40,7 +40,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of these commands, each with its subcommands.
+    /// A table of these commands, each with its subcommands.
     pub fn new(rows: impl Iterator<Item = (Row, Vec<Row>)>) -> Self {
         let (mut all, mut commands) = (Vec::new(), Vec::new());
         for (row, subs) in rows {
@@ -75,22 +75,22 @@ impl Table {
         self.commands.iter().copied()
     }
 
-    /// All commands, each with its subcommands behind it.
+    /// All commands, each followed by its subcommands.
     pub fn all(&self) -> impl Iterator<Item = &'static Entry> {
         self.all.iter().copied()
     }
 
-    /// How many [`Table::all`] gives.
+    /// The length of [`Table::all`].
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The command of a name in any case.
+    /// The command with this name, in any case.
     pub fn lookup(&self, name: &[u8]) -> Option<&'static Entry> {
         let mut lower = [0u8; 32];
         let lower = lower.get_mut(..name.len())?;
@@ -99,21 +99,21 @@ impl Table {
         self.by_name.get(&*lower).copied()
     }
 
-    /// The row of the prefix under which a command runs once.
+    /// The row of the prefix that runs a command once (IDEMPOTENT).
     pub fn prefix(&self) -> Option<&'static Entry> {
         self.commands().find(|row| row.form == Form::Prefix)
     }
 
-    /// The row of a label in any case: of a subcommand `container|sub`.
+    /// The row with this label, in any case; a subcommand's label is `container|sub`.
     pub fn find(&self, label: &[u8]) -> Option<&'static Entry> {
         let mut parts = label.splitn(2, |b| *b == b'|');
         let row = self.lookup(parts.next()?)?;
         parts.next().map_or(Some(row), |sub| row.sub(sub))
     }
 
-    /// The row of `argv`, and how many leading arguments are names: a container's subcommand is found by its second.
-    /// `Err(container)`: the subcommand is unknown (or missing). A prefix is found as such; what it runs begins at
-    /// [`super::PREFIX`].
+    /// The row of `argv`, and how many leading arguments are names: a container's subcommand is found by its
+    /// second. `Err(container)`: the subcommand is unknown (or missing). A prefix is found as such; what it
+    /// runs begins at [`super::PREFIX`].
     pub fn resolve(&self, argv: &[Bytes]) -> Option<Result<(&'static Entry, usize), &'static Entry>> {
         let row = self.lookup(argv.first()?)?;
         if row.subs.is_empty() {

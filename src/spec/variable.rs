@@ -1,18 +1,19 @@
-//! What a command line does with its keys, where that depends on its options (`variable_flags` in COMMAND's key specifications).
+//! What a command line does with its keys, where that depends on its options (`variable_flags` in COMMAND's
+//! key specifications).
 
 use super::{KeySpec, Row};
 use bytes::Bytes;
 
-/// What decides.
+/// What the use of the keys depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variable {
-    /// Nothing: the specification says it.
+    /// Nothing: the specification is fixed.
     Nothing,
-    /// Whether an option tells something about the old value (SET).
+    /// Whether an option depends on the old value or returns it (SET).
     Conditions,
-    /// Whether all operations read (BITFIELD).
+    /// Whether all operations are reads (BITFIELD).
     Operations,
-    /// Whether there is a condition: then it tells what the key holds (DELEX).
+    /// Whether a condition is given, which reads the value (DELEX).
     Condition,
 }
 
@@ -36,7 +37,7 @@ fn tells(options: &[Bytes]) -> bool {
     options.iter().any(|option| words.iter().any(|word| option.eq_ignore_ascii_case(word)))
 }
 
-/// What cannot be understood might write.
+/// An operation that cannot be parsed counts as a write.
 fn only_reads(mut operations: &[Bytes]) -> bool {
     while let Some((name, rest)) = operations.split_first() {
         let arguments = match name.to_ascii_lowercase().as_slice() {
@@ -61,7 +62,7 @@ mod tests {
         row.key_flags(&row.keys[0], &argv).join(" ")
     }
 
-    /// As redis-server 7.0.15 answers COMMAND GETKEYSANDFLAGS.
+    /// Expected values are the replies of redis-server 7.0.15 to COMMAND GETKEYSANDFLAGS.
     #[test]
     fn options_decide() {
         for (line, flags) in [

@@ -1,16 +1,16 @@
-//! How arguments are read as numbers, and shown in errors.
+//! Parses arguments as numbers, and quotes them in errors.
 
 use std::borrow::Cow;
 
-/// Most bytes of names and arguments that an error repeats.
+/// The most bytes of a name or argument that an error quotes.
 pub const MAX_QUOTED: usize = 128;
 
-/// What an error repeats of an argument: up to its first NUL, for Redis prints it as C's strings.
+/// An argument as an error quotes it: up to its first NUL, because Redis prints it as a C string.
 pub fn quoted(raw: &[u8]) -> Cow<'_, str> {
     quoted_up_to(raw, usize::MAX)
 }
 
-/// At most `max` bytes of it.
+/// Like [`quoted`], with at most `max` bytes.
 pub fn quoted_up_to(raw: &[u8], max: usize) -> Cow<'_, str> {
     let raw = raw.split(|b| *b == 0).next().unwrap_or_default();
     String::from_utf8_lossy(raw.get(..max).unwrap_or(raw))
@@ -37,7 +37,7 @@ pub fn parse_i64(raw: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -n } else { n }).ok()
 }
 
-/// C's `atoi`: spaces, a sign, then digits up to the first other byte; 0 where there are none.
+/// C's `atoi`: spaces, a sign, then digits up to the first other byte; 0 if there are none.
 pub fn atoi(raw: &[u8]) -> i32 {
     let raw = raw.trim_ascii_start();
     let (negative, digits) = match raw {
@@ -46,7 +46,7 @@ pub fn atoi(raw: &[u8]) -> i32 {
         rest => (false, rest),
     };
     let digits = digits.iter().take_while(|d| d.is_ascii_digit()).map(|d| i64::from(d - b'0'));
-    // The same cut to an int as C's: what is longer than a long is its largest, or its smallest.
+    // Truncated to an int like in C; a value beyond a long counts as the largest or smallest long.
     let sign = if negative { -1 } else { 1 };
     digits.fold(0i64, |n, digit| n.saturating_mul(10).saturating_add(sign * digit)) as i32
 }

@@ -1,15 +1,16 @@
-//! Another engine with seeded faults: everything that a contract allows to happen, made to happen often.
+//! Wraps an engine and injects seeded faults: whatever the contract allows, only more often.
 //!
-//! * a conflict at commit where there is none, and a transaction that is too old, at a read or at commit;
+//! * a conflict at commit without a cause, and a transaction that is too old, at a read or at commit;
 //! * a commit whose result is unknown: applied, not applied, or applied a little later;
-//! * short delays anywhere, which turn orders around;
-//! * an [`Outage`], while it is switched on.
+//! * short delays anywhere, which change the order of events;
+//! * an [`Outage`], while one is set.
 //!
-//! It also counts what passes through it ([`Traffic`]), a test can watch it ([`Observer`]) and have it break the contract ([`Tamper`]).
+//! It also counts the traffic ([`Traffic`]), and lets a test observe it ([`Observer`]) or break the contract
+//! ([`Tamper`]).
 //!
-//! Only what the contract allows: a transaction that wrote nothing never conflicts and its commit is never unknown.
-//! Faults are drawn from one seeded generator in the order of `begin`; with several threads that order is the scheduler's, so
-//! a seed repeats the mix of faults and not the run.
+//! Faults stay within the contract: a transaction without writes never conflicts, and its commit is never
+//! unknown. Faults are drawn from one seeded generator in the order of `begin`; with several threads that
+//! order is the scheduler's, so a seed repeats the mix of faults but not the run.
 
 use super::observe::{Observed, Observer};
 use super::tamper::{Seen, Tamper, Tampering};
@@ -23,27 +24,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Probabilities between 0 and 1, each drawn on its own.
+/// Probabilities between 0 and 1, each drawn independently.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FaultRates {
-    /// A writing commit answers `Conflict`.
+    /// A writing commit fails with `Conflict`.
     pub conflict: f64,
-    /// A read answers `TooOld`.
+    /// A read fails with `TooOld`.
     pub too_old_read: f64,
-    /// A writing commit answers `TooOld`.
+    /// A writing commit fails with `TooOld`.
     pub too_old_commit: f64,
-    /// A writing commit answers `Unknown` and was applied (where the engine below applied it).
+    /// A writing commit fails with `Unknown` and was applied (if the wrapped engine applied it).
     pub unknown_applied: f64,
-    /// A writing commit answers `Unknown` and was not applied.
+    /// A writing commit fails with `Unknown` and was not applied.
     pub unknown_lost: f64,
-    /// A writing commit answers `Unknown` and is tried after another delay.
+    /// A writing commit fails with `Unknown` and is attempted after another delay.
     pub unknown_late: f64,
     /// A read or commit first sleeps up to 2 ms.
     pub delay: f64,
 }
 
 impl FaultRates {
-    /// Every fault, each in one to five of a hundred cases.
+    /// Every fault, each in one to five percent of cases.
     pub fn mixed() -> Self {
         FaultRates {
             conflict: 0.05,
@@ -68,27 +69,28 @@ pub struct FaultCounts {
     pub unknown_applied: u64,
     /// `Unknown` for a commit that was not.
     pub unknown_lost: u64,
-    /// `Unknown` for a commit that comes later.
+    /// `Unknown` for a commit that is applied later.
     pub unknown_late: u64,
     /// Delays.
     pub delays: u64,
 }
 
-/// What an engine that cannot be reached does with reads and commits.
+/// How an unreachable engine handles reads and commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Outage {
-    /// It can be reached.
+    /// The engine is reachable.
     #[default]
     None,
-    /// It refuses them at once.
+    /// Reads and commits fail at once.
     Refusing,
-    /// It does not answer for so long, as engines give up by themselves; then reads fail, and commits are unknown and lost.
+    /// Reads and commits get no answer for this time, after which engines give up: reads fail, and commits
+    /// are unknown and lost.
     Silent(Duration),
-    /// As [`Outage::Silent`] for commits; reads are answered.
+    /// Like [`Outage::Silent`], for commits only.
     SilentCommits(Duration),
 }
 
-/// What was asked of the engine. A range counts as one read.
+/// Requests to the engine. A range counts as one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Transactions begun.
@@ -119,17 +121,18 @@ struct Shared {
 /// A transaction with faults.
 pub struct FaultyTx {
     inner: Tx,
-    /// What point reads see instead of `inner`'s version, and the keys that this transaction has written.
+    /// The transaction that point reads see instead of `inner`, and the keys that this transaction has
+    /// written.
     torn: Option<(Tx, Mutex<HashSet<Vec<u8>>>)>,
     tamper: Option<Arc<dyn Tamper>>,
     observed: Option<Observed>,
     rng: Mutex<Rng>,
     shared: Arc<Shared>,
-    /// How long it waits at most in a silence.
+    /// The longest time to wait in a silent outage.
     limit: Mutex<Duration>,
 }
 
-/// A commit under way.
+/// A commit in flight.
 pub(super) type Commit = Pin<Box<dyn Future<Output = StoreResult<Version>> + Send>>;
 
 const MAX_DELAY_MICROS: u64 = 2000;
@@ -148,27 +151,27 @@ impl Faulty {
         };
         Faulty { inner: Box::new(inner), shared: Arc::new(shared) }
     }
-    /// Changes the rates, also of running transactions.
+    /// Changes the rates, even for running transactions.
     pub fn set_rates(&self, rates: FaultRates) {
         *self.shared.rates.lock() = rates;
     }
-    /// Begins or ends an outage, also for running transactions.
+    /// Begins or ends an outage, even for running transactions.
     pub fn set_outage(&self, outage: Outage) {
         *self.shared.outage.lock() = outage;
     }
-    /// Breaks the contract from now on, for transactions that begin; None: no longer.
+    /// Breaks the contract for transactions that begin from now on; None stops that.
     pub fn set_tamper(&self, tamper: Option<Arc<dyn Tamper>>) {
         self.shared.tampering.set(tamper);
     }
-    /// Shows transactions that begin from now on.
+    /// Lets `observer` see transactions that begin from now on.
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
         *self.shared.observer.lock() = observer;
     }
-    /// What has passed so far.
+    /// The traffic so far.
     pub fn traffic(&self) -> Traffic {
         *self.shared.traffic.lock()
     }
-    /// What has been injected so far.
+    /// The faults injected so far.
     pub fn counts(&self) -> FaultCounts {
         *self.shared.counts.lock()
     }
@@ -222,7 +225,7 @@ impl FaultyTx {
         hit
     }
 
-    /// Another one at the same version, that nobody observes.
+    /// Another transaction at the same version, without an observer.
     pub(super) async fn again(&self) -> StoreResult<FaultyTx> {
         let rng = Mutex::new(self.rng.lock().fork());
         let inner = Box::pin(self.inner.again()).await?;
@@ -247,7 +250,7 @@ impl FaultyTx {
         tokio::time::sleep(Duration::from_micros(micros)).await;
     }
 
-    /// Fails because of an outage: what is asked of the engine does not get there.
+    /// Fails during an outage: the request does not reach the engine.
     async fn reach(&self, commit: bool) -> StoreResult<()> {
         let (outage, limit) = (*self.shared.outage.lock(), *self.limit.lock());
         match outage {
@@ -358,7 +361,7 @@ impl FaultyTx {
     pub(super) async fn metadata_version(&self) -> StoreResult<u64> {
         self.before_read().await?;
         if self.tamper.as_ref().is_some_and(|tamper| tamper.metadata() == Read::Snapshot) {
-            // Of the same version, and what conflicts with it is forgotten with it.
+            // A transaction at the same version, whose conflicts are dropped with it.
             let other = Box::pin(self.inner.again()).await?;
             return Box::pin(other.metadata_version()).await;
         }
@@ -377,7 +380,7 @@ impl FaultyTx {
         }
         self.inner.runs_at(now, sure);
     }
-    /// Asks nothing of the engine: it is known since the read version is.
+    /// Not a request to the engine: known since the read version is.
     pub(super) async fn generation(&self) -> StoreResult<u64> {
         Box::pin(self.inner.generation()).await
     }
@@ -392,7 +395,8 @@ impl FaultyTx {
         self.inner.size()
     }
 
-    /// Boxed by name: a late commit is spawned, and the compiler cannot see through a cycle that it is `Send`.
+    /// Boxed with a named type: a late commit is spawned, and the compiler cannot see through a cycle that it
+    /// is `Send`.
     pub(super) fn commit(self: Box<Self>) -> Commit {
         Box::pin(self.commit_with_faults())
     }

@@ -1,24 +1,28 @@
-//! The store contract: an ordered map of bytes with optimistic transactions, FoundationDB's semantics
-//! on every engine. `tests/store_contract` has a test for each sentence.
+//! The store contract: an ordered map of bytes with optimistic transactions, FoundationDB's semantics on
+//! every engine. `tests/store_contract` has a test for each sentence.
 //!
-//! * A transaction reads one version: its snapshot, of `begin` or (FoundationDB) of its first read. `Read::Serializable` adds a read conflict range, so that
-//!   the commit fails with [`StoreError::Conflict`] where a later commit wrote into it; `Read::Snapshot` does not.
-//! * Reads see the transaction's own writes. Atomic operations on a key that it only added to are resolved
-//!   against the snapshot when read (and the read is as conflicting as its mode says). A point read that its own writes
-//!   answer alone conflicts with nobody.
-//! * Writes conflict nobody by themselves: they fail *others* that read the keys. Atomic operations and blind
-//!   writes of two transactions never conflict with each other.
-//! * A stamped row ([`Tx::set_stamped`]) is named by its commit: such rows of later commits come behind those of earlier ones.
-//! * A transaction that wrote nothing commits without a check, at its read version.
-//! * Committed transactions are equal to running one after the other in the order of their commit versions, as far as
-//!   their reads are serializable.
-//! * Limits on every engine: 9.9 kB a key, 100 kB a value, 10 MB of writes and conflict ranges, 5 s of life (reads and
-//!   writing commits of an older one answer [`StoreError::TooOld`]).
-//! * A commit that has been started happens or not whether or not its caller goes on waiting for it.
-//! * [`StoreError::Unknown`] is the only answer to a commit after which it may have been applied. Every other error means
-//!   that it was not and will not be.
-//! * Within a [generation](Tx::generation) what was committed stays committed. A store that lost commits it had acknowledged begins another one.
-//! * Keys are any bytes on the embedded engine; FoundationDB keeps what begins with 0xff for itself, so nobody uses that.
+//! * A transaction reads one version, its snapshot: that of `begin`, or (FoundationDB) of its first read.
+//!   `Read::Serializable` adds a read conflict range, so that the commit fails with [`StoreError::Conflict`]
+//!   if a later commit wrote into it; `Read::Snapshot` does not.
+//! * Reads see the transaction's own writes. A read of a key with pending atomic operations resolves them
+//!   against the snapshot (and conflicts as its mode says). A point read that is answered by the
+//!   transaction's own writes alone conflicts with nothing.
+//! * Writes never make their own commit fail: they fail *other* transactions that read the keys. Atomic
+//!   operations and blind writes of two transactions never conflict with each other.
+//! * A stamped row ([`Tx::set_stamped`]) is named by its commit: rows of later commits sort after those of
+//!   earlier ones.
+//! * A transaction without writes commits without a check, at its read version.
+//! * Committed transactions are equivalent to running one after the other in the order of their commit
+//!   versions, as far as their reads are serializable.
+//! * Limits on every engine: 9.9 kB per key, 100 kB per value, 10 MB of writes and conflict ranges, 5 s of
+//!   age (reads and writing commits of an older transaction fail with [`StoreError::TooOld`]).
+//! * A commit that has been started is applied or not regardless of whether its caller keeps waiting for it.
+//! * [`StoreError::Unknown`] is the only error of a commit after which it may have been applied. Every other
+//!   error means that it was not and will not be.
+//! * Within a [generation](Tx::generation), whatever was committed stays committed. A store that lost
+//!   acknowledged commits begins another generation.
+//! * Keys may be any bytes on the local engine; FoundationDB reserves keys that begin with 0xff, so no code
+//!   uses them.
 
 pub mod faulty;
 #[cfg(feature = "fdb")]
@@ -35,7 +39,7 @@ use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Longest key in bytes: FoundationDB's 10 kB less what the prefix of a namespace may take.
+/// Longest key in bytes: FoundationDB's 10 kB minus what the prefix of a namespace may take.
 pub const MAX_KEY: usize = 9_900;
 /// Longest value in bytes.
 pub const MAX_VALUE: usize = 100_000;
@@ -53,108 +57,108 @@ pub type Version = u64;
 /// Whether a read adds a read conflict range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// The commit fails where another commit wrote what was read.
+    /// The commit fails if another commit wrote what was read.
     Serializable,
     /// No conflict.
     Snapshot,
 }
 
-/// What of a range a read returns. `limit` 0 and `bytes` 0 mean no bound.
+/// Limits of a range read. `limit` 0 and `bytes` 0 mean no bound.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RangeOptions {
-    /// At most so many pairs.
+    /// The most pairs to return.
     pub limit: usize,
-    /// Stops after the pair that reaches so many bytes of keys and values.
+    /// Stops after the pair that reaches this number of bytes of keys and values.
     pub bytes: usize,
-    /// From the end of the range to its begin.
+    /// Reads from the end of the range to its beginning.
     pub reverse: bool,
 }
 
-/// A piece of a range. `more`: go on behind the last key.
+/// A part of a range. If `more`, continue after the last key.
 #[derive(Debug, Clone, Default)]
 pub struct Pairs {
     /// Keys and values in the order asked for.
     pub pairs: Vec<(Bytes, Bytes)>,
-    /// True where `limit` or `bytes` ended the read. It stops there at once, so nothing may follow.
+    /// True if `limit` or `bytes` ended the read. It stops at once, so the rest of the range may be empty.
     pub more: bool,
 }
 
-/// When a commit is on disk before it is acknowledged (embedded engine).
+/// When a commit is on disk (local engine).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fsync {
-    /// Before every acknowledgement, one sync for all that wait.
+    /// Before it is acknowledged: one sync for all that wait.
     Always,
     /// At least once a second; a crash of the machine can lose that second.
     EverySec,
-    /// When the operating system likes.
+    /// When the operating system writes it.
     No,
 }
 
-/// Counters of an engine, for INFO and metrics. Times in microseconds.
+/// Counters of an engine, for INFO and metrics. Times are in microseconds.
 #[derive(Debug, Clone, Default)]
 pub struct StoreStats {
-    /// Transactions committed with writes.
+    /// Transactions with writes that committed.
     pub commits: u64,
-    /// Commits refused with a conflict.
+    /// Commits rejected with a conflict.
     pub conflicts: u64,
-    /// Batches written by the committer (embedded engine).
+    /// Batches written by the committer (local engine).
     pub batches: u64,
-    /// Log syncs.
+    /// Syncs of the log.
     pub syncs: u64,
-    /// Sum of the time spent writing batches.
+    /// Total time spent writing batches.
     pub write_micros: u64,
-    /// Sum of the time spent in syncs.
+    /// Total time spent in syncs.
     pub sync_micros: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
-    /// Bytes of memory that the engine accounts for (memtables, caches).
+    /// Memory that the engine accounts for (memtables, caches), in bytes.
     pub memory_bytes: u64,
-    /// Why writes are refused, after a failed write or sync and until the store has been reopened.
+    /// Why writes are refused, from a failed write or sync until the store has been reopened.
     pub refusal: Option<String>,
-    /// What went over the network; None where there is none.
+    /// Network counters; None for an engine without a network.
     pub network: Option<NetworkStats>,
 }
 
-/// What an engine behind a network was asked, and what else than a conflict its answers were.
+/// Requests to an engine behind a network, and its errors other than conflicts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NetworkStats {
     /// Transactions that got a read version.
     pub read_versions: u64,
-    /// Keys fetched by point reads; what a transaction knew already is not fetched.
+    /// Keys fetched by point reads; reads that the transaction could answer itself are not counted.
     pub keys_read: u64,
     /// Pages fetched by range reads.
     pub ranges_read: u64,
     /// Commits whose result is unknown.
     pub unknown: u64,
-    /// Reads and commits refused because the transaction was too old, or for load.
+    /// Reads and commits rejected because the transaction was too old, or because of load.
     pub too_old: u64,
 }
 
-/// What a cluster reports of itself. Everything false or empty where it does not answer.
+/// A cluster's report about itself. All false or empty if it does not answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterStatus {
     /// It can be read and written.
     pub available: bool,
-    /// Nothing is missing, and no data is on its way to make up for it.
+    /// No data is missing or being moved to replace missing copies.
     pub healthy: bool,
-    /// What its recovery is doing.
+    /// The state of its recovery.
     pub state: String,
-    /// How many copies are kept, by FoundationDB's name.
+    /// Its redundancy mode, by FoundationDB's name.
     pub redundancy: String,
     /// Its storage engine.
     pub engine: String,
     /// Number of server processes.
     pub processes: u64,
-    /// How many zones may fail before it becomes unavailable.
+    /// The number of zones that may fail before it becomes unavailable.
     pub tolerated: i64,
 }
 
 /// An engine. Cheap to clone.
 #[derive(Clone)]
 pub enum Store {
-    /// Embedded, in a directory.
+    /// The local engine, in a directory.
     Local(local::Local),
-    /// Another engine with seeded faults.
+    /// Another engine with seeded faults, for tests.
     Faulty(faulty::Faulty),
     /// A FoundationDB cluster.
     #[cfg(feature = "fdb")]
@@ -164,7 +168,7 @@ pub enum Store {
 /// One transaction. Not reusable after [`Tx::commit`].
 #[expect(clippy::large_enum_variant, reason = "the common variant is inline: beginning allocates nothing")]
 pub enum Tx {
-    /// On the embedded engine.
+    /// On the local engine.
     Local(local::LocalTx),
     /// On a faulty engine.
     Faulty(Box<faulty::FaultyTx>),
@@ -177,7 +181,7 @@ pub enum Tx {
 pub type Watch = tokio::sync::oneshot::Receiver<()>;
 
 impl Store {
-    /// Starts a transaction. On the embedded engine at the last published version.
+    /// Starts a transaction; on the local engine at the last published version.
     pub fn begin(&self) -> Tx {
         match self {
             Store::Local(s) => Tx::Local(s.begin()),
@@ -186,8 +190,8 @@ impl Store {
             Store::Fdb(s) => Tx::Fdb(Box::new(s.begin())),
         }
     }
-    /// Starts a transaction that reads `version`, of a moment ago, where to ask for another one costs a round trip; else as
-    /// [`Store::begin`]. For rows that do not change.
+    /// Starts a transaction that reads `version`, a recent one, if getting a new read version costs a round
+    /// trip; otherwise like [`Store::begin`]. For rows that never change.
     #[cfg_attr(not(feature = "fdb"), expect(unused_variables))]
     pub fn begin_at(&self, version: Version) -> Tx {
         match self {
@@ -205,7 +209,7 @@ impl Store {
             Store::Fdb(s) => s.stats(),
         }
     }
-    /// What the cluster reports of itself; None where there is no cluster. Waits up to a few seconds.
+    /// The cluster's report about itself; None without a cluster. Waits up to a few seconds.
     pub async fn cluster(&self) -> Option<ClusterStatus> {
         match self {
             Store::Local(_) => None,
@@ -214,7 +218,8 @@ impl Store {
             Store::Fdb(s) => Some(s.cluster().await),
         }
     }
-    /// Whether reading many keys at once is faster than one after the other (a network is between).
+    /// Whether reading many keys concurrently is faster than one after the other, because the store is behind
+    /// a network.
     pub fn prefers_prefetch(&self) -> bool {
         match self {
             Store::Local(_) => false,
@@ -232,7 +237,7 @@ impl Store {
             Store::Fdb(_) => true,
         }
     }
-    /// Changes the sync policy. No effect where the engine has none.
+    /// Changes the sync policy. No effect on an engine without one.
     pub fn set_fsync(&self, fsync: Fsync) {
         match self {
             Store::Local(s) => s.set_fsync(fsync),
@@ -241,7 +246,8 @@ impl Store {
             Store::Fdb(_) => {}
         }
     }
-    /// Waits until the store is of a later [generation](Tx::generation) than `generation`, and returns it; for ever where it never is.
+    /// Waits until the store has a later [generation](Tx::generation) than `generation`, and returns it;
+    /// forever if that never happens.
     pub async fn lost(&self, generation: u64) -> u64 {
         match self {
             Store::Local(s) => s.lost(generation).await,
@@ -250,7 +256,7 @@ impl Store {
             Store::Fdb(_) => std::future::pending().await,
         }
     }
-    /// Flushes, syncs and stops background work. Later commits are refused.
+    /// Flushes, syncs and stops background work. Later commits are rejected.
     pub async fn close(&self) -> StoreResult<()> {
         match self {
             Store::Local(s) => s.close().await,
@@ -273,7 +279,7 @@ macro_rules! each {
 }
 
 impl Tx {
-    /// As [`Store::prefers_prefetch`].
+    /// Like [`Store::prefers_prefetch`].
     pub fn prefers_prefetch(&self) -> bool {
         match self {
             Tx::Local(_) => false,
@@ -282,7 +288,7 @@ impl Tx {
             Tx::Fdb(_) => true,
         }
     }
-    /// Another transaction that reads the same version, without what this one writes.
+    /// Starts another transaction at the same read version, without this one's writes.
     pub async fn again(&self) -> StoreResult<Tx> {
         Ok(match self {
             Tx::Local(t) => Tx::Local(t.again()),
@@ -295,8 +301,8 @@ impl Tx {
     pub async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         each!(self, t => t.get(key, read).await)
     }
-    /// The values under `keys`, in their order: as [`Tx::get`] of each, for many rows that are hardly read again soon. The embedded
-    /// engine looks for all of them together, and keeps none beside its blocks.
+    /// The values under `keys`, in order: like [`Tx::get`] of each, for many rows that are unlikely to be
+    /// read again soon. The local engine looks them up together, and caches none of them outside its blocks.
     pub async fn get_bulk(&self, keys: &[Vec<u8>], read: Read) -> StoreResult<Vec<Option<Bytes>>> {
         if let Tx::Local(t) = self {
             return t.get_bulk(keys, read).await;
@@ -307,8 +313,8 @@ impl Tx {
         }
         Ok(found)
     }
-    /// Pairs with `begin <= key < end`. The conflict range of a serializable read that `limit` or `bytes` ended
-    /// covers only what was returned.
+    /// Returns the pairs with `begin <= key < end`. If `limit` or `bytes` ended a serializable read, its
+    /// conflict range covers only what was returned.
     pub async fn get_range(
         &self,
         begin: &[u8],
@@ -318,8 +324,8 @@ impl Tx {
     ) -> StoreResult<Pairs> {
         each!(self, t => t.get_range(begin, end, opts, read).await)
     }
-    /// As a snapshot [`Tx::get_range`], for long ranges that are read once: hands every key and value to `each` instead of collecting
-    /// them, which copies nothing. Returns [`Pairs::more`].
+    /// A snapshot [`Tx::get_range`] for long ranges that are read once: passes every key and value to `each`
+    /// instead of collecting them, which copies nothing. Returns [`Pairs::more`].
     pub async fn visit(
         &self,
         begin: &[u8],
@@ -334,7 +340,7 @@ impl Tx {
         check_pair(key, value)?;
         each!(self, t => t.set(key, value))
     }
-    /// Like [`Tx::set`], of a row that is hardly read soon: one of very many.
+    /// Like [`Tx::set`], for one of very many rows that are unlikely to be read soon.
     pub fn set_bulk(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         check_pair(key, value)?;
         match self {
@@ -342,8 +348,8 @@ impl Tx {
             _ => self.set(key, value),
         }
     }
-    /// Like [`Tx::clear`], of a row that is there and is hardly asked for soon: one of very many. The embedded engine does not look
-    /// for it first.
+    /// Like [`Tx::clear`], for one of very many rows that exist and are unlikely to be read soon. The local
+    /// engine does not look the row up first.
     pub fn clear_bulk(&self, key: &[u8]) -> StoreResult<()> {
         check_pair(key, &[])?;
         match self {
@@ -351,7 +357,7 @@ impl Tx {
             _ => self.clear(key),
         }
     }
-    /// Like [`Tx::set`], without a write conflict: serializable readers of `key` do not fail for it.
+    /// Like [`Tx::set`], without a write conflict: it does not fail serializable readers of `key`.
     pub fn set_without_conflict(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         check_pair(key, value)?;
         each!(self, t => t.set_without_conflict(key, value))
@@ -367,56 +373,59 @@ impl Tx {
         check_pair(end, &[])?;
         each!(self, t => t.clear_range(begin, end))
     }
-    /// Adds `delta`, a little-endian integer of any width, to the value: a missing value is zero, a shorter one is
-    /// zero-extended and a longer one truncated to `delta`'s width, overflow wraps. Conflict-free.
+    /// Adds `delta`, a little-endian integer of any width, to the value. A missing value counts as zero, a
+    /// shorter one is zero-extended, a longer one is truncated to `delta`'s width; overflow wraps.
+    /// Conflict-free.
     pub fn add(&self, key: &[u8], delta: &[u8]) -> StoreResult<()> {
         check_pair(key, delta)?;
         each!(self, t => t.add(key, delta))
     }
-    /// Replaces the value by the larger of both, compared as little-endian unsigned integers of `operand`'s width.
+    /// Replaces the value by the larger of the two, compared as little-endian unsigned integers of
+    /// `operand`'s width.
     pub fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
         check_pair(key, operand)?;
         each!(self, t => t.max(key, operand))
     }
-    /// Writes a row under `prefix`, ten bytes that are known at commit, and `suffix`. The first eight are the commit version,
-    /// big-endian; the other two tell transactions of one version apart, in their order. Readers of its place conflict with it as
-    /// with any write; this transaction does not read it.
+    /// Writes a row under `prefix`, ten bytes that become known at commit, and `suffix`. The first eight
+    /// bytes are the commit version, big-endian; the other two order transactions of one version. Readers of
+    /// its location conflict with it as with any write; this transaction cannot read it.
     pub fn set_stamped(&self, prefix: &[u8], suffix: &[u8], value: &[u8]) -> StoreResult<()> {
         check_pair(prefix, value)?;
         check_pair(suffix, &[])?;
         each!(self, t => t.set_stamped(prefix, suffix, value))
     }
-    /// Makes the commit fail where another commit wrote into `begin..end`.
+    /// Makes this commit fail if another commit wrote into `begin..end`.
     pub fn add_read_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         each!(self, t => t.add_read_conflict(begin, end))
     }
-    /// Makes others' commits fail where they read in `begin..end`, without writing anything there.
+    /// Makes other transactions' commits fail if they read in `begin..end`, without writing anything.
     pub fn add_write_conflict(&self, begin: &[u8], end: &[u8]) -> StoreResult<()> {
         each!(self, t => t.add_write_conflict(begin, end))
     }
-    /// Resolves after another transaction has changed `key`. Registered at commit, also of a transaction that wrote nothing;
-    /// a change between the read version and the commit resolves it at once. With an error where the transaction
-    /// was not committed or the store has been closed: take that as a change too.
+    /// Resolves after another transaction has changed `key`. Registered at commit, even of a transaction
+    /// without writes; a change between the read version and the commit resolves it at once. Resolves with an
+    /// error if the transaction was not committed or the store was closed: treat that as a change too.
     pub fn watch(&self, key: &[u8]) -> StoreResult<Watch> {
         each!(self, t => t.watch(key))
     }
-    /// The metadata version that this transaction reads: changes with every [`Tx::bump_metadata_version`], and where the store may have
-    /// lost commits that it had acknowledged (embedded engine, not with [`Fsync::Always`]). Free to read; a serializable read.
+    /// The metadata version that this transaction reads. It changes with every [`Tx::bump_metadata_version`],
+    /// and when the store may have lost acknowledged commits (local engine, not with [`Fsync::Always`]).
+    /// Free; a serializable read.
     pub async fn metadata_version(&self) -> StoreResult<u64> {
         each!(self, t => t.metadata_version().await)
     }
-    /// Changes the metadata version at commit: it becomes larger. Reading it afterwards in this transaction still gives
-    /// the old one; FoundationDB refuses that, so nobody does it.
+    /// Increases the metadata version at commit. Do not read it afterwards in this transaction: the local
+    /// engine still returns the old one, FoundationDB fails.
     pub fn bump_metadata_version(&self) -> StoreResult<()> {
         each!(self, t => t.bump_metadata_version())
     }
-    /// The version this transaction reads.
+    /// The read version of this transaction.
     pub async fn read_version(&self) -> StoreResult<Version> {
         each!(self, t => t.read_version().await)
     }
-    /// The generation of the store that this transaction reads. It moves where the store has lost commits that it had acknowledged
-    /// (embedded engine, not with [`Fsync::Always`]): what was made in an earlier one, by whatever transaction, may never have been there. Transactions
-    /// of an earlier generation do not commit. Free to read.
+    /// The generation of the store that this transaction reads. It changes when the store has lost
+    /// acknowledged commits (local engine, not with [`Fsync::Always`]): anything that a transaction of an
+    /// earlier generation made may be gone. Transactions of an earlier generation do not commit. Free.
     pub async fn generation(&self) -> StoreResult<u64> {
         match self {
             Tx::Local(t) => t.generation().await,
@@ -425,8 +434,9 @@ impl Tx {
             Tx::Fdb(_) => Ok(0),
         }
     }
-    /// Gives the transaction no more time than `time` from its begin, commit included, where an answer may fail to come: what
-    /// takes longer is [`StoreError::Unavailable`], or [`StoreError::Unknown`] of a commit. No effect on the embedded engine.
+    /// Limits the transaction to `time` from its begin, commit included, if the store may fail to answer:
+    /// beyond it, operations fail with [`StoreError::Unavailable`], and a commit possibly with
+    /// [`StoreError::Unknown`]. No effect on the local engine.
     pub fn limit(&self, time: Duration) {
         match self {
             Tx::Local(_) => {}
@@ -435,8 +445,8 @@ impl Tx {
             Tx::Fdb(t) => t.limit(time),
         }
     }
-    /// Says at which time (ms since the Unix epoch) its commands run, and a time that had come when its version was known: for a test that
-    /// watches it.
+    /// Tells a test that observes the transaction at which time (ms since the Unix epoch) its commands run,
+    /// and a time that had certainly come when its read version was known.
     pub fn runs_at(&self, now: u64, sure: u64) {
         match self {
             Tx::Local(_) => {}
@@ -445,7 +455,7 @@ impl Tx {
             Tx::Fdb(_) => {}
         }
     }
-    /// True once something would be written by a commit.
+    /// True if a commit would write something.
     pub fn is_write(&self) -> bool {
         each!(self, t => t.is_write())
     }
@@ -453,7 +463,8 @@ impl Tx {
     pub fn size(&self) -> usize {
         each!(self, t => t.size())
     }
-    /// Does what a commit can do before it holds others. A commit does it too, where it was not done.
+    /// Does the part of a commit that does not have to block other commits. The commit does it itself if this
+    /// was not called.
     pub async fn foresee(&self) {
         match self {
             Tx::Local(t) => t.foresee().await,
@@ -462,8 +473,8 @@ impl Tx {
             Tx::Fdb(_) => {}
         }
     }
-    /// Commits. `Ok(version)`: durable as the engine's policy says and visible to every later transaction.
-    /// [`StoreError::Unknown`]: it may or may not have been applied, or be applied later.
+    /// Commits. `Ok(version)`: durable as the engine's policy says, and visible to every later transaction.
+    /// [`StoreError::Unknown`]: it may have been applied, or may still be.
     pub async fn commit(self) -> StoreResult<Version> {
         match self {
             Tx::Local(t) => t.commit().await,
@@ -484,8 +495,8 @@ fn check_pair(key: &[u8], value: &[u8]) -> StoreResult<()> {
     Ok(())
 }
 
-/// The first key behind every key that starts with `prefix`. Empty and all-0xff prefixes give `ff`, the end of the keys
-/// that every engine has.
+/// The first key after every key that starts with `prefix`. For empty and all-0xff prefixes this is `ff`, the
+/// end of the keys that every engine has.
 pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -497,7 +508,7 @@ pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     vec![0xff]
 }
 
-/// The first key behind `key`.
+/// The first key after `key`.
 pub fn key_after(key: &[u8]) -> Vec<u8> {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);

@@ -1,8 +1,9 @@
-//! What a test breaks of the contract, to see that other tests notice: reads that lose their conflict or lie, versions that are
-//! stale or torn, commits that are answered before they are done.
+//! Lets a test break the contract, to prove that other tests notice: reads that lose their conflict or return
+//! a wrong value, stale or torn versions, commits that are answered before they are done.
 //!
-//! It sits in [`super::faulty`], which no server opens. So the engines and everything above them run as they are built, the same
-//! breach works on any engine that pins a version in `begin`, and production code has no switch for being wrong.
+//! It is part of [`super::faulty`], which no server opens. So the engines and everything above them run
+//! unmodified, the same breach works on every engine that pins a version in `begin`, and production code has
+//! no switch for wrong behaviour.
 
 use super::{Read, Store, Tx};
 use bytes::Bytes;
@@ -10,49 +11,50 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many transactions ago an older version is.
+/// The age of an older version, in transactions.
 const BEHIND: usize = 4;
 
-/// Which version transactions read.
+/// The version that transactions read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sight {
     /// The newest, as the contract says.
     #[default]
     Newest,
-    /// An older one, and conflicts are judged from there: serializable, but not what was committed last.
+    /// An older one, from which conflicts are checked too: serializable, but missing the latest commits.
     Older,
-    /// Point reads see an older one, while conflicts are judged as if it were the newest: a version that was published before
-    /// its snapshot.
+    /// Point reads see an older one, while conflicts are checked as if it were the newest: as if a version
+    /// were published before its snapshot.
     Torn,
 }
 
-/// A breach. What a method leaves as it is, is done right.
+/// A breach of the contract. The default of every method is correct behaviour.
 pub trait Tamper: Send + Sync {
-    /// What breaks a transaction that begins, where that depends on what the transaction does. None: this one, as all others.
+    /// The breach for a transaction that begins, if it depends on the transaction. None: this one, for all
+    /// transactions.
     fn of_one(&self) -> Option<Arc<dyn Tamper>> {
         None
     }
-    /// How `key` is really read.
+    /// The mode in which `key` is actually read.
     fn read(&self, _key: &[u8], read: Read) -> Read {
         read
     }
-    /// What a point read answers.
+    /// The result of a point read.
     fn answer(&self, _key: &[u8], _read: Read, value: Option<Bytes>) -> Option<Bytes> {
         value
     }
-    /// How a range that begins at `begin` is really read.
+    /// The mode in which a range that begins at `begin` is actually read.
     fn range(&self, _begin: &[u8], read: Read) -> Read {
         read
     }
-    /// How the metadata version is really read.
+    /// The mode in which the metadata version is actually read.
     fn metadata(&self) -> Read {
         Read::Serializable
     }
-    /// Whether a read conflict that is asked for, from `begin` on, is noted.
+    /// Whether an explicit read conflict that starts at `begin` is recorded.
     fn notes(&self, _begin: &[u8]) -> bool {
         true
     }
-    /// Which version is read. Only where the engine pins it in `begin`.
+    /// The version to read. Only on an engine that pins it in `begin`.
     fn sight(&self) -> Sight {
         Sight::Newest
     }
@@ -62,20 +64,20 @@ pub trait Tamper: Send + Sync {
     }
 }
 
-/// What a transaction reads.
+/// The version that a transaction reads.
 pub(super) enum Seen {
     Now,
     Older(Tx),
     Torn(Tx),
 }
 
-/// The breach that is switched on.
+/// The active breach.
 #[derive(Default)]
 pub(super) struct Tampering(Mutex<Option<On>>);
 
 struct On {
     tamper: Arc<dyn Tamper>,
-    /// Transactions that were begun ahead.
+    /// Transactions begun in advance.
     ahead: VecDeque<Tx>,
 }
 

@@ -1,8 +1,9 @@
-//! What a transaction would write: the last effect of each key, cleared ranges, and what others conflict with.
+//! The writes of a transaction: the last effect on each key, cleared ranges, and write conflicts.
 //!
-//! Invariant: the cleared ranges come first and the effects on keys after them, so a later `clear_range` removes the
-//! effects it covers, and an atomic operation inside a cleared range is resolved at once (its base is known: none).
-//! Keys are what the engine stores them under. Shared by the engines, so that a transaction reads its own writes alike on each.
+//! Invariant: the cleared ranges apply first and the effects on keys after them. So a later `clear_range`
+//! removes the effects it covers, and an atomic operation inside a cleared range is resolved at once (its
+//! base is known: none). Keys are in stored form. The engines share this, so that a transaction reads its own
+//! writes in the same way on each.
 
 use crate::error::{StoreError, StoreResult};
 use crate::store::{MAX_TRANSACTION, STAMP, Version};
@@ -15,30 +16,31 @@ use std::ops::Bound::{Excluded, Included};
 pub(super) enum Kind {
     /// Little-endian sum, wrapping at the operand's width.
     Add,
-    /// The larger one, little-endian.
+    /// The larger of the two, little-endian.
     Max,
 }
 
-/// What happens to one key.
+/// The effect on one key.
 #[derive(Debug, Clone)]
 pub(super) enum Effect {
-    /// It gets a value.
+    /// The key gets a value.
     Set(Bytes),
-    /// It is removed.
+    /// The key is removed.
     Clear,
-    /// These are applied, in order, to what is there at commit.
+    /// These operations apply, in order, to the value at commit.
     Atomic(Vec<(Kind, Bytes)>),
 }
 
-/// Effects, beyond which a transaction is large.
+/// The number of effects beyond which a transaction is large.
 const LARGE: usize = 4096;
 
-/// An effect, and whether readers of the key conflict with it.
+/// An effect, and whether it conflicts with readers of the key.
 #[derive(Debug)]
 pub(super) struct Op {
     pub(super) effect: Effect,
     pub(super) conflict: bool,
-    /// Whether the value, or that there is none, is likely to be read soon. A row that is cleared and not kept is there.
+    /// Whether the value, or its absence, is likely to be read soon. A row that is cleared and not kept is
+    /// known to exist.
     pub(super) kept: bool,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Op {
 pub(super) enum Own {
     /// Its value, or that it has none.
     Known(Option<Bytes>),
-    /// To be applied to the stored value.
+    /// Operations to apply to the stored value.
     Atomic(Vec<(Kind, Bytes)>),
     /// Nothing.
     Unknown,
@@ -60,12 +62,12 @@ pub(super) struct Writes {
     /// Explicit write conflict ranges.
     pub(super) conflicts: Vec<(Bytes, Bytes)>,
     pub(super) bump: bool,
-    /// Rows that get their place at commit.
+    /// Rows whose keys become known at commit.
     pub(super) stamped: Vec<Stamped>,
     size: usize,
 }
 
-/// A row that is named by its commit: prefix, suffix, value.
+/// A row named by its commit: prefix, suffix, value.
 #[derive(Debug)]
 pub(super) struct Stamped {
     pub(super) prefix: Bytes,
@@ -74,7 +76,7 @@ pub(super) struct Stamped {
 }
 
 impl Stamped {
-    /// Its key in the commit that `stamp` names.
+    /// Its key in the commit that `stamp` identifies.
     pub(super) fn key(&self, stamp: &[u8; STAMP]) -> Vec<u8> {
         [&self.prefix[..], stamp, &self.suffix].concat()
     }
@@ -89,7 +91,7 @@ impl Writes {
             && !self.bump
     }
 
-    /// Whether others would notice what takes the committer of an embedded store a microsecond for each effect.
+    /// Whether others would notice work that takes the committer of a local store a microsecond per effect.
     pub(super) fn is_large(&self) -> bool {
         self.ops.len() > LARGE
     }
@@ -105,7 +107,7 @@ impl Writes {
         Ok(())
     }
 
-    /// As a set with a conflict, of a row that is hardly read soon.
+    /// Like a set with a conflict, for a row that is unlikely to be read soon.
     pub(super) fn set_bulk(&mut self, key: Bytes, value: Bytes) -> StoreResult<()> {
         self.grow(key.len() + value.len())?;
         self.put_op(key, Op { effect: Effect::Set(value), conflict: true, kept: false });
@@ -118,7 +120,7 @@ impl Writes {
         Ok(())
     }
 
-    /// As a clear of a row that is there and hardly asked for soon.
+    /// Like a clear, for a row that exists and is unlikely to be read soon.
     pub(super) fn clear_bulk(&mut self, key: Bytes) -> StoreResult<()> {
         self.grow(key.len())?;
         self.put_op(key, Op { effect: Effect::Clear, conflict: true, kept: false });
@@ -158,8 +160,8 @@ impl Writes {
         Ok(())
     }
 
-    /// Makes the stamped rows ordinary ones of the commit `version`; for an engine without stamps of its own, in which no two
-    /// transactions share a version.
+    /// Turns the stamped rows into ordinary rows of the commit `version`; for an engine without stamps, in
+    /// which no two transactions share a version.
     pub(super) fn stamp(&mut self, version: Version) {
         let mut stamp = [0; STAMP];
         for (to, from) in stamp.iter_mut().zip(version.to_be_bytes()) {
@@ -170,7 +172,7 @@ impl Writes {
         }
     }
 
-    /// What is known about `key` from these writes alone.
+    /// What these writes alone tell about `key`.
     pub(super) fn own(&self, key: &[u8]) -> Own {
         match self.ops.get(key).map(|op| &op.effect) {
             Some(Effect::Set(value)) => Own::Known(Some(value.clone())),
@@ -190,13 +192,13 @@ impl Writes {
         self.ops.range::<[u8], _>((Included(begin), Excluded(end)))
     }
 
-    /// Counts `n` more bytes, or refuses.
+    /// Counts `n` more bytes, or fails.
     pub(super) fn grow(&mut self, n: usize) -> StoreResult<()> {
         self.size += n;
         if self.size > MAX_TRANSACTION { Err(StoreError::TooLarge) } else { Ok(()) }
     }
 
-    /// One that nobody reads serializably is hardly read as a point.
+    /// A key that is never read serializably is unlikely to be read as a point.
     fn put(&mut self, key: Bytes, effect: Effect, conflict: bool) {
         self.put_op(key, Op { effect, conflict, kept: conflict });
     }
@@ -244,7 +246,7 @@ pub(super) fn apply(old: Option<&[u8]>, kind: Kind, operand: &[u8]) -> Bytes {
     }
 }
 
-/// The result of several; `ops` is not empty.
+/// The result of several operations; `ops` is not empty.
 pub(super) fn apply_all(mut value: Option<Bytes>, ops: &[(Kind, Bytes)]) -> Option<Bytes> {
     for (kind, operand) in ops {
         value = Some(apply(value.as_deref(), *kind, operand));
@@ -252,7 +254,7 @@ pub(super) fn apply_all(mut value: Option<Bytes>, ops: &[(Kind, Bytes)]) -> Opti
     value
 }
 
-/// Disjoint ranges in order, none touching the next.
+/// Disjoint ranges in order, none adjacent to the next.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(BTreeMap<Bytes, Bytes>);
 
@@ -263,7 +265,7 @@ impl Ranges {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.0.iter()
     }
-    /// Adds `begin..end`, merged with what it touches.
+    /// Adds `begin..end`, merged with ranges that it overlaps or touches.
     pub(super) fn insert(&mut self, mut begin: Bytes, mut end: Bytes) {
         while let Some((b, e)) = self.0.range::<[u8], _>((Included(&[][..]), Included(&end[..]))).next_back()
         {

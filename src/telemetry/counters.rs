@@ -1,4 +1,4 @@
-//! Counters, and rates made of them.
+//! Counters, and rates derived from them.
 
 use super::latency::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,22 +17,24 @@ impl Count {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-    /// Starts again from zero.
+    /// Resets it to zero.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// Keys that reading commands looked up, as Redis counts them: found (`keyspace_hits`), or not (`keyspace_misses`).
+/// Keys that read commands looked up, as Redis counts them: found (`keyspace_hits`), or not
+/// (`keyspace_misses`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lookups {
     /// Found.
     pub hits: u64,
-    /// Not there, or past their expiry.
+    /// Missing, or expired.
     pub misses: u64,
 }
 
-/// The lookups of one attempt. They count once the attempt has, so that none counts twice.
+/// The lookups of one attempt. They are added to the totals once the attempt succeeds, so that none counts
+/// twice.
 #[derive(Debug, Default)]
 pub struct LookupTally {
     hits: AtomicU64,
@@ -40,55 +42,55 @@ pub struct LookupTally {
 }
 
 impl LookupTally {
-    /// One more. Only one task counts at a time, so a load and a store do.
+    /// Counts a lookup. Only one task counts at a time, so a load and a store suffice.
     pub fn count(&self, found: bool) {
         let cell = if found { &self.hits } else { &self.misses };
         cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
-    /// What was counted since [`LookupTally::take`].
+    /// The lookups since [`LookupTally::take`].
     pub fn seen(&self) -> Lookups {
         Lookups { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }
-    /// Forgets what was counted since `seen` was all.
+    /// Drops the lookups counted after `seen`.
     pub fn back_to(&mut self, seen: Lookups) {
         (*self.hits.get_mut(), *self.misses.get_mut()) = (seen.hits, seen.misses);
     }
-    /// What was counted since the last call.
+    /// Takes the lookups since the last call.
     pub fn take(&mut self) -> Lookups {
         let mut take = |cell: fn(&mut Self) -> &mut AtomicU64| std::mem::take(cell(self).get_mut());
         Lookups { hits: take(|t| &mut t.hits), misses: take(|t| &mut t.misses) }
     }
 }
 
-/// Calls that the access rules refused.
+/// Calls that access rules refused.
 #[derive(Debug, Default)]
 pub struct Denials {
-    /// For the command.
+    /// Because of the command.
     pub commands: Count,
-    /// For a key.
+    /// Because of a key.
     pub keys: Count,
-    /// For a channel.
+    /// Because of a channel.
     pub channels: Count,
 }
 
-/// What is counted of one row.
+/// The statistics of one row.
 #[derive(Debug)]
 pub struct CommandStats {
     /// `get`, `client|id`.
     pub label: String,
-    /// Latencies of the calls while `latency-tracking` was on.
+    /// Latencies of calls while `latency-tracking` was on.
     pub latency: Histogram,
     /// The other calls, and their nanoseconds.
     untracked: Count,
     untracked_nanos: Count,
     /// Calls that a gate refused.
     pub rejected: Count,
-    /// Calls that ran and answered an error.
+    /// Calls that ran and replied with an error.
     pub failed: Count,
 }
 
 impl CommandStats {
-    /// Of the row called `label`.
+    /// The statistics of the row `label`.
     pub fn new(label: String) -> Self {
         CommandStats {
             label,
@@ -99,7 +101,7 @@ impl CommandStats {
             failed: Count::default(),
         }
     }
-    /// Counts a call; `tracked`: its latency too.
+    /// Counts a call; if `tracked`, its latency too.
     pub fn record(&self, took: Duration, tracked: bool) {
         if tracked {
             return self.latency.record(took);
@@ -111,11 +113,11 @@ impl CommandStats {
     pub fn calls(&self) -> u64 {
         self.latency.count() + self.untracked.get()
     }
-    /// What they took together.
+    /// Their total time.
     pub fn nanos(&self) -> u64 {
         self.latency.sum().wrapping_add(self.untracked_nanos.get())
     }
-    /// Starts again from zero.
+    /// Resets all to zero.
     pub fn reset(&self) {
         self.latency.reset();
         self.untracked.reset();
@@ -127,7 +129,7 @@ impl CommandStats {
 
 /// Samples kept for a rate: the newest and the oldest bound the window.
 const SAMPLES: usize = 16;
-/// Least time between two samples.
+/// The least time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// Commands and bytes at one moment.
@@ -143,14 +145,14 @@ pub struct Sample {
     pub output: u64,
 }
 
-/// The last samples, for `instantaneous_ops_per_sec` and its like.
+/// The last samples, for `instantaneous_ops_per_sec` and similar fields.
 #[derive(Debug, Default)]
 pub struct Rates {
     samples: Vec<Sample>,
 }
 
 impl Rates {
-    /// Adds a sample unless the last one is fresh.
+    /// Adds a sample, unless the last one is recent.
     pub fn sample(&mut self, sample: Sample) {
         if self.samples.last().is_some_and(|last| sample.at < last.at + SAMPLE_EVERY) {
             return;
@@ -160,7 +162,7 @@ impl Rates {
         }
         self.samples.push(sample);
     }
-    /// Units a second of `what` over the window; 0 with fewer than two samples.
+    /// The rate of `what` per second over the window; 0 with fewer than two samples.
     pub fn per_second(&self, what: impl Fn(&Sample) -> u64) -> f64 {
         let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else { return 0.0 };
         let seconds = last.at.saturating_sub(first.at).as_secs_f64();

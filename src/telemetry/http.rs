@@ -1,10 +1,12 @@
-//! A responder for `metrics-port`: HTTP/1.1, one request a connection, GET only. Not a web server.
+//! A responder for `metrics-port`: HTTP/1.1, one request per connection, GET only. Not a web server.
 //!
-//! Strangers reach it as they reach the clients' port, so it must not cost clients anything:
-//! * [`MOST`] connections at once, and one for each address. A place is taken before a connection is accepted, so those that wait for one have no descriptor of
-//!   this process; they stay in the backlog of the socket.
-//! * A request has [`ASKING`], its answer [`ANSWERING`]: whoever is silent gives the place back.
-//! * Who may not connect (`protected-mode`) is told so and closed at once.
+//! It is as reachable for strangers as the clients' port, so it must not cost clients anything:
+//!
+//! * At most [`MOST`] concurrent connections, plus one per address. A place is taken before a connection is
+//!   accepted, so waiting connections use no descriptor of this process; they stay in the socket's backlog.
+//! * A request must arrive within [`ASKING`] and its answer be received within [`ANSWERING`]: a silent peer
+//!   loses its place.
+//! * A peer that may not connect (`protected-mode`) is told so and closed at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,31 +16,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Connections that are served at once.
+/// Connections that are served concurrently.
 const MOST: usize = 16;
 /// Longest request head in bytes.
 const MAX_HEAD: usize = 8192;
-/// Longest time for a request, and for taking its answer.
+/// The time limits for a request, and for receiving its answer.
 const ASKING: Duration = Duration::from_secs(2);
 const ANSWERING: Duration = Duration::from_secs(5);
-/// Pause after a failed accept.
+/// The pause after a failed accept.
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// The exposition format that `prometheus-client` writes.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What a peer hears that may not ask.
+/// The answer to a peer without access.
 const FORBIDDEN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// What the responder asks of its server.
+/// The interface of the responder to its server.
 pub struct Site {
     /// The metrics.
     pub text: Box<dyn Fn() -> String + Send + Sync>,
-    /// Whether a peer may ask for them.
+    /// Whether a peer may read them.
     pub admits: Box<dyn Fn(SocketAddr) -> bool + Send + Sync>,
 }
 
 /// Answers `GET /metrics` on all `listeners` until the task is dropped.
 pub async fn serve(listeners: Vec<TcpListener>, site: Site) {
-    // One that waits for a connection has a place, too.
+    // A task that waits for a connection takes a place, too.
     let (site, places) = (Arc::new(site), Arc::new(Semaphore::new(MOST + listeners.len())));
     let doors = listeners.into_iter().map(|listener| door(listener, site.clone(), places.clone()));
     futures_util::future::join_all(doors).await;
@@ -50,7 +52,7 @@ async fn door(listener: TcpListener, site: Arc<Site>, places: Arc<Semaphore>) {
             Ok((stream, peer)) => {
                 let site = site.clone();
                 tokio::spawn(async move {
-                    // A peer that leaves or is too slow is nobody's loss.
+                    // A peer that leaves or is too slow does not matter.
                     let _ = answer(stream, peer, &site).await;
                     drop(place);
                 });
@@ -85,7 +87,7 @@ async fn answer(mut stream: TcpStream, peer: SocketAddr, site: &Site) -> std::io
     timeout(ANSWERING, writing).await?
 }
 
-/// Reads up to the empty line; None where the request is too long or ends early.
+/// Reads up to the empty line; None if the request is too long or ends early.
 async fn head(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     let mut searched = 0;

@@ -1,13 +1,13 @@
-//! A histogram of logarithmic buckets: 8 to each power of two, so a percentile is exact to an eighth.
+//! A histogram with logarithmic buckets: 8 per power of two, so a percentile is exact to an eighth.
 //!
-//! Recording is two relaxed additions, the count is the sum of the buckets.
+//! Recording takes two relaxed additions; the count is the sum of the buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bits of a value that choose the bucket within its power of two.
+/// Bits of a value that select the bucket within its power of two.
 const SUB_BITS: u32 = 3;
-/// Buckets of one power of two.
+/// Buckets per power of two.
 const SUBS: u64 = 1 << SUB_BITS;
 /// Values from 2^MAX_BITS on share the last bucket: 18 minutes in nanoseconds.
 const MAX_BITS: u32 = 40;
@@ -43,7 +43,7 @@ impl Histogram {
         }
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
-    /// How many values.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).sum()
     }
@@ -51,7 +51,7 @@ impl Histogram {
     pub fn sum(&self) -> u64 {
         self.sum.load(Ordering::Relaxed)
     }
-    /// The largest value that shares the bucket with the value below which `percent` of all are; 0 without values.
+    /// The upper bound of the bucket in which the percentile lies; 0 without values.
     pub fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0);
         let mut seen = 0;
@@ -63,7 +63,8 @@ impl Histogram {
         }
         0
     }
-    /// How many values are below each power of two and not below the one before, then how many are left. `bits` ascend.
+    /// The number of values between each power of two and the previous one, then the number of the rest.
+    /// `bits` ascend.
     pub fn by_powers(&self, bits: impl IntoIterator<Item = u32>) -> (Vec<(u64, u64)>, u64) {
         let buckets =
             self.buckets.iter().enumerate().map(|(n, b)| (upper_bound(n), b.load(Ordering::Relaxed)));
@@ -78,7 +79,7 @@ impl Histogram {
         }
         (steps, buckets.map(|(_, count)| count).sum())
     }
-    /// Starts again from zero.
+    /// Resets it to zero.
     pub fn reset(&self) {
         self.buckets.iter().for_each(|b| b.store(0, Ordering::Relaxed));
         self.sum.store(0, Ordering::Relaxed);

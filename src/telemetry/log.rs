@@ -1,4 +1,5 @@
-//! The log: structured events through `tracing`, to the standard output or a file, at a level that CONFIG SET changes.
+//! The log: structured events through `tracing`, to standard output or a file, at a level that CONFIG SET
+//! changes.
 
 use crate::env::Clock;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
-/// Changes the level of a log that runs. The default controls none.
+/// Changes the level of a running log. The default controls none.
 #[derive(Default)]
 pub struct LogControl(Option<reload::Handle<LevelFilter, Registry>>);
 
@@ -23,17 +24,17 @@ impl std::fmt::Debug for LogControl {
 }
 
 impl LogControl {
-    /// From now on events at least as severe as `level` are logged.
+    /// Sets the level: events at least this severe are logged.
     pub fn set_level(&self, level: LevelFilter) {
         if let Some(handle) = &self.0 {
-            // Fails only where the subscriber is gone: then there is nothing to change.
+            // Fails only if the subscriber is gone: then nothing has to change.
             let _ = handle.reload(level);
         }
     }
 }
 
-/// Starts the log of this process, where panics are written from now on: to `file`, or to the standard output where it is empty. Fails where the file cannot
-/// be opened or a log runs already.
+/// Starts the log of this process, which from now on also gets panics: to `file`, or to standard output if it
+/// is empty. Fails if the file cannot be opened or a log is already running.
 pub fn init(level: LevelFilter, file: &str, clock: Clock) -> io::Result<LogControl> {
     let (filter, handle) = reload::Layer::new(level);
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_target(false).with_timer(Timer(clock));
@@ -51,7 +52,7 @@ pub fn init(level: LevelFilter, file: &str, clock: Clock) -> io::Result<LogContr
     Ok(LogControl(Some(handle)))
 }
 
-/// A file that is opened for every event, so that it can be renamed away while the server runs.
+/// A file that is opened for every event, so that it can be renamed while the server runs.
 struct LogFile(PathBuf);
 
 impl LogFile {
@@ -67,7 +68,7 @@ fn append(path: &Path) -> io::Result<File> {
 
 impl<'a> MakeWriter<'a> for LogFile {
     type Writer = Box<dyn Write + 'a>;
-    /// The standard error where the file cannot be opened any more.
+    /// Standard error if the file can no longer be opened.
     fn make_writer(&'a self) -> Self::Writer {
         match append(&self.0) {
             Ok(file) => Box::new(file),
@@ -85,7 +86,7 @@ impl FormatTime for Timer {
     }
 }
 
-/// ISO 8601 in UTC of milliseconds since the Unix epoch.
+/// Formats milliseconds since the Unix epoch as ISO 8601 in UTC.
 fn timestamp(ms: u64) -> String {
     let (days, ms) = (ms / 86_400_000, ms % 86_400_000);
     let (year, month, day) = date(days);
@@ -93,8 +94,8 @@ fn timestamp(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{:03}Z", ms % 1000)
 }
 
-/// Year, month and day of a number of days since the Unix epoch: eras of 400 years of 146097 days that start in March,
-/// so that the leap day is the last one of a year.
+/// Year, month and day of a number of days since the Unix epoch: eras of 400 years, 146097 days, that start
+/// in March, so that the leap day is the last day of a year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

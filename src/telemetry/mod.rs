@@ -1,7 +1,7 @@
-//! What an operator sees: clients, counters, latencies, the log, the metrics.
+//! What an operator can observe: clients, counters, latencies, the log, the metrics.
 //!
-//! Everything here is relaxed atomics: a counter is never the reason for anything else, so it needs no order. The hot path of
-//! a command is two additions (its latency bucket and its time); sums are made when somebody asks.
+//! Everything here is relaxed atomics: no other state depends on a counter, so it needs no order. The hot
+//! path of a command is two additions (its latency bucket and its time); sums are computed on request.
 
 pub mod counters;
 pub mod http;
@@ -22,22 +22,22 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Most error codes that are counted by name; what is new beyond them is counted as `OTHER`.
+/// The most error codes counted by name; further ones are counted as `OTHER`.
 const MAX_ERROR_CODES: usize = 128;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It answered.
+    /// It succeeded.
     Done,
-    /// It ran and answered an error.
+    /// It ran and replied with an error.
     Failed,
 }
 
 /// Counters and latencies of one server.
 #[derive(Debug)]
 pub struct Telemetry {
-    /// By row, in the order of the table.
+    /// Per row, in the order of the table.
     pub commands: Vec<CommandStats>,
     /// Connections accepted.
     pub connections: Count,
@@ -47,43 +47,43 @@ pub struct Telemetry {
     pub input: Count,
     /// Bytes written to clients.
     pub output: Count,
-    /// Keys removed because their time had come.
+    /// Keys removed because they had expired.
     pub expired: Count,
-    /// Keys that reading commands found.
+    /// Keys that read commands found.
     pub hits: Count,
-    /// Keys that reading commands did not find.
+    /// Keys that read commands did not find.
     pub misses: Count,
-    /// Commands under an id that were answered with what they had answered before.
+    /// Commands under an id that were answered with the kept reply.
     pub repeats: Count,
-    /// Ids forgotten because of their age.
+    /// Ids deleted because of their age.
     pub forgotten: Count,
     /// Units in committed batches.
     pub units: Count,
-    /// Transactions run again after a conflict.
+    /// Transactions retried after a conflict.
     pub conflicts: Count,
-    /// Transactions run again for any reason.
+    /// Transactions retried for any reason.
     pub retries: Count,
     /// Commits whose result was unknown at first.
     pub unknown: Count,
     /// Handlers and tasks that panicked.
     pub panics: Count,
-    /// What misbehaving clients did.
+    /// Offences of clients.
     pub offences: Offences,
-    /// Time from the begin to the commit of a batch. Its count is the number of batches.
+    /// Time of batches from begin to commit. Its count is the number of batches.
     pub batches: Histogram,
-    /// Units a batch, as a distribution.
+    /// Units per batch, as a distribution.
     pub batch_sizes: Histogram,
     /// Samples for the rates in INFO.
     pub rates: Mutex<Rates>,
-    /// What the access rules refused.
+    /// Refusals by access rules.
     pub denials: counters::Denials,
     /// SLOWLOG.
     pub slow: slowlog::SlowLog,
     /// LATENCY's events.
     pub spikes: spikes::Spikes,
-    /// Level of the log.
+    /// The level of the log.
     pub log: log::LogControl,
-    /// 40 hexadecimal digits that name this run of the server.
+    /// 40 hexadecimal digits that identify this run of the server.
     pub run_id: String,
     /// Monotonic time of the start.
     pub started: Duration,
@@ -98,7 +98,7 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// `labels`: the names of all rows in the order of the table.
+    /// `labels`: the labels of all rows in the order of the table.
     pub fn new(labels: Vec<String>, env: &Env) -> Self {
         let mut rng = env.rng();
         let id = format!("{:032x}{:016x}", rng.u128(), rng.u64());
@@ -132,11 +132,12 @@ impl Telemetry {
             missing: Mutex::default(),
         }
     }
-    /// With the control of a log that was started.
+    /// Sets the control of a log that was started.
     pub fn with_log(self, log: log::LogControl) -> Self {
         Telemetry { log, ..self }
     }
-    /// The row at `index` ran for `took`; `tracked`: as `latency-tracking` says. Errors are counted by code with [`Telemetry::error`] besides.
+    /// Records that the row at `index` ran for `took`; `tracked` is the setting `latency-tracking`. Errors
+    /// are also counted by code, with [`Telemetry::error`].
     pub fn command(&self, index: usize, took: Duration, tracked: bool, outcome: Outcome) {
         let Some(stats) = self.commands.get(index) else { return };
         stats.record(took, tracked);
@@ -144,13 +145,13 @@ impl Telemetry {
             stats.failed.add(1);
         }
     }
-    /// A gate refused the row at `index`: it did not run.
+    /// Records that a gate refused the row at `index`: it did not run.
     pub fn rejected(&self, index: usize) {
         if let Some(stats) = self.commands.get(index) {
             stats.rejected.add(1);
         }
     }
-    /// An error with this code (`ERR`, `WRONGTYPE`) was sent to a client.
+    /// Records that an error with this code (`ERR`, `WRONGTYPE`) was sent to a client.
     pub fn error(&self, code: &str) {
         let mut errors = self.errors.lock();
         if let Some(n) = errors.get_mut(code) {
@@ -160,47 +161,47 @@ impl Telemetry {
         let code = if errors.len() < MAX_ERROR_CODES { code } else { "OTHER" };
         *errors.entry(code.to_owned()).or_default() += 1;
     }
-    /// Errors sent, by code, in the codes' order.
+    /// Errors sent, sorted by code.
     pub fn errors(&self) -> Vec<(String, u64)> {
         self.errors.lock().iter().map(|(code, n)| (code.clone(), *n)).collect()
     }
-    /// A client sent a command of Redis that this server does not have.
+    /// Records that a client sent a Redis command that this server does not implement.
     pub fn missing(&self, name: &'static str) {
         *self.missing.lock().entry(name).or_default() += 1;
     }
-    /// What [`Telemetry::missing`] counted, in the names' order.
+    /// The counts of [`Telemetry::missing`], sorted by name.
     pub fn all_missing(&self) -> Vec<(&'static str, u64)> {
         self.missing.lock().iter().map(|(name, n)| (*name, *n)).collect()
     }
-    /// Commands that ran.
+    /// The number of commands that ran.
     pub fn total_commands(&self) -> u64 {
         self.commands.iter().map(CommandStats::calls).sum()
     }
-    /// The label of the row at `index`; `NULL` where there is none, as CLIENT LIST says it.
+    /// The label of the row at `index`; `NULL` if there is none, as in CLIENT LIST.
     pub fn label(&self, index: usize) -> &str {
         self.commands.get(index).map_or("NULL", |c| c.label.as_str())
     }
-    /// A connection was accepted.
+    /// Records an accepted connection.
     pub fn on_connect(&self) {
         self.connections.add(1);
     }
-    /// A connection was refused.
+    /// Records a refused connection.
     pub fn on_refuse(&self) {
         self.refused.add(1);
     }
-    /// `n` bytes came from a client.
+    /// Records `n` bytes from a client.
     pub fn on_read(&self, n: usize) {
         self.input.add(n as u64);
     }
-    /// `n` bytes went to a client.
+    /// Records `n` bytes to a client.
     pub fn on_write(&self, n: usize) {
         self.output.add(n as u64);
     }
-    /// `n` keys were removed because their time had come.
+    /// Records that `n` expired keys were removed.
     pub fn on_expired(&self, n: u64) {
         self.expired.add(n);
     }
-    /// The lookups of a unit that was answered.
+    /// Records the lookups of a unit that was answered.
     pub fn on_lookups(&self, lookups: Lookups) {
         for (count, n) in [(&self.hits, lookups.hits), (&self.misses, lookups.misses)] {
             if n > 0 {
@@ -208,19 +209,19 @@ impl Telemetry {
             }
         }
     }
-    /// A command under an id was answered with what it had answered before. An attempt that is run again counts again.
+    /// Records that a command under an id was answered with the kept reply. A retried attempt counts again.
     pub fn on_repeat(&self) {
         self.repeats.add(1);
     }
-    /// `n` ids were forgotten because of their age.
+    /// Records that `n` ids were deleted because of their age.
     pub fn on_forgotten(&self, n: u64) {
         self.forgotten.add(n);
     }
-    /// A handler or a task panicked.
+    /// Records a panic of a handler or a task.
     pub fn on_panic(&self) {
         self.panics.add(1);
     }
-    /// A transaction is run again because of `e`.
+    /// Records that a transaction is retried because of `e`.
     pub fn on_retry(&self, e: &StoreError) {
         self.retries.add(1);
         match e {
@@ -229,13 +230,13 @@ impl Telemetry {
             _ => {}
         }
     }
-    /// A batch of `units` was committed after `took`.
+    /// Records that a batch of `units` was committed after `took`.
     pub fn on_batch(&self, units: usize, took: Duration) {
         self.units.add(units as u64);
         self.batches.record(took);
         self.batch_sizes.record_value(units as u64);
     }
-    /// CONFIG RESETSTAT: everything but the run's identity starts again from zero.
+    /// CONFIG RESETSTAT: resets everything except the run's identity.
     pub fn reset(&self) {
         let counts = [
             &self.connections,

@@ -1,37 +1,37 @@
-//! What misbehaving clients do: counted by kind, with a line in the log that nobody can flood.
+//! Offences of clients: counted by kind, with log lines that no client can flood.
 //!
-//! Any client can repeat its offence thousands of times a second, so a kind has [`LINES`] lines a [`PERIOD`]; the first line of the
-//! next period says how many were left out.
+//! A client can repeat an offence thousands of times a second, so each kind gets at most [`LINES`] lines per
+//! [`PERIOD`]; the first line of the next period says how many were left out.
 
 use super::counters::Count;
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Lines that a kind may have in a [`PERIOD`].
+/// The most log lines of a kind per [`PERIOD`].
 const LINES: u32 = 10;
-/// How long until a kind may have more lines.
+/// The length of a period.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// What a client did.
+/// A kind of offence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offence {
     /// A wrong user or password.
     Password,
     /// A TLS handshake that failed.
     Handshake,
-    /// Something that is not the protocol.
+    /// A protocol violation.
     Protocol,
-    /// A browser that was made to talk to us.
+    /// A browser that was tricked into talking to the server.
     CrossProtocol,
-    /// More requests than a client may have waiting.
+    /// More waiting requests than allowed.
     Requests,
-    /// More replies or messages than a client may have waiting.
+    /// More waiting replies or messages than allowed.
     Replies,
     /// A connection beyond `maxclients`, or against protected mode.
     Refused,
 }
 
-/// Kinds with their labels in the metrics.
+/// Kinds, with their labels in the metrics.
 const KINDS: [(Offence, &str); 7] = [
     (Offence::Password, "password"),
     (Offence::Handshake, "handshake"),
@@ -50,7 +50,7 @@ struct Kind {
 
 #[derive(Debug, Default)]
 struct Lines {
-    /// Monotonic time of the begin of the period.
+    /// Monotonic time of the start of the period.
     since: Option<Duration>,
     said: u32,
     unsaid: u64,
@@ -70,18 +70,19 @@ impl Lines {
     }
 }
 
-/// Offences of all clients.
+/// The offences of all clients.
 #[derive(Debug, Default)]
 pub struct Offences([Kind; KINDS.len()]);
 
 impl Offences {
-    /// Counts one, at the monotonic time `now`. Some: it gets a line in the log, which says how many had none since the last one.
+    /// Counts an offence at the monotonic time `now`. Some: log it, with this number of unlogged ones since
+    /// the last line.
     pub fn add(&self, offence: Offence, now: Duration) -> Option<u64> {
         let kind = self.kind(offence)?;
         kind.count.add(1);
         kind.lines.lock().line(now)
     }
-    /// How many there were.
+    /// The number of offences of a kind.
     pub fn count(&self, offence: Offence) -> u64 {
         self.kind(offence).map_or(0, |kind| kind.count.get())
     }
@@ -89,7 +90,7 @@ impl Offences {
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         KINDS.iter().map(|(offence, label)| (*label, self.count(*offence)))
     }
-    /// Counts from zero.
+    /// Resets the counts.
     pub fn reset(&self) {
         self.0.iter().for_each(|kind| kind.count.reset());
     }

@@ -1,16 +1,16 @@
-//! What the operating system knows about this process. All zeros where `/proc` does not exist.
+//! The operating system's data about this process. All zeros if `/proc` does not exist.
 
-/// Ticks a second of the times in `/proc/self/stat`: fixed in Linux' interface to user space.
+/// Ticks per second of the times in `/proc/self/stat`: fixed in Linux' user-space interface.
 const TICKS: f64 = 100.0;
-/// Bytes a page in `/proc/self/statm`, on every platform that we build for.
+/// Bytes per page in `/proc/self/statm`, on every platform that Tern is built for.
 const PAGE: u64 = 4096;
 
-/// Memory and time of this process.
+/// Memory and CPU time of this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Process {
     /// Resident memory in bytes.
     pub rss: u64,
-    /// Largest resident memory so far in bytes.
+    /// Peak resident memory in bytes.
     pub peak: u64,
     /// Memory of the machine in bytes.
     pub machine: u64,
@@ -35,7 +35,7 @@ pub fn read() -> Process {
     }
 }
 
-/// Tasks of the runtime that calls, alive now; 0 outside of one. What has ended and is still counted is a leak.
+/// Live tasks of the calling runtime; 0 outside one. A finished task that is still counted is a leak.
 pub fn tasks() -> u64 {
     let runtime = tokio::runtime::Handle::try_current();
     runtime.map_or(0, |runtime| runtime.metrics().num_alive_tasks() as u64)
@@ -52,7 +52,7 @@ fn capital(word: &str) -> String {
     chars.next().map(|c| c.to_ascii_uppercase().to_string()).unwrap_or_default() + chars.as_str()
 }
 
-/// Times 14 and 15 of `/proc/self/stat`, counted behind the name, which may contain anything.
+/// Fields 14 and 15 of `/proc/self/stat`, counted from after the name, which may contain anything.
 fn cpu(stat: &str) -> Option<(f64, f64)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);

@@ -1,4 +1,4 @@
-//! The metrics in the OpenMetrics text format, made from the counters when somebody asks.
+//! The metrics in the OpenMetrics text format, built from the counters on request.
 
 use super::Telemetry;
 use super::latency::Histogram;
@@ -15,11 +15,11 @@ const TIME_BITS: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34
 /// Bounds of the exposed buckets of batch sizes: below 2 to below 4096 units.
 const SIZE_BITS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
 const NANOS: f64 = 1e9;
-/// Tern's version, and whether it speaks to FoundationDB.
+/// Tern's version, and whether it supports FoundationDB.
 const BUILD: [(&str, &str); 2] =
     [("version", env!("CARGO_PKG_VERSION")), ("fdb", if cfg!(feature = "fdb") { "1" } else { "0" })];
 
-/// A number with its name and one sentence about it.
+/// A number with its name and a one-sentence description.
 #[derive(Debug, Clone)]
 pub struct Figure {
     /// Without the prefix `tern_` and without `_total`.
@@ -30,7 +30,7 @@ pub struct Figure {
     pub value: Value,
 }
 
-/// What kind of number.
+/// The kind of a number.
 #[derive(Debug, Clone, Copy)]
 pub enum Value {
     /// Only grows.
@@ -86,7 +86,7 @@ struct CommandFigures {
     rejected: u64,
 }
 
-/// Everything at one moment.
+/// A snapshot of all metrics.
 #[derive(Debug)]
 struct Exposition {
     figures: Vec<Figure>,
@@ -98,7 +98,7 @@ struct Exposition {
     batch_sizes: Distribution,
 }
 
-/// The text of all metrics: `telemetry`'s and the figures of others (store, clients, process).
+/// The text of all metrics: `telemetry`'s and the figures of other modules (store, clients, process).
 pub fn text(telemetry: &Telemetry, others: Vec<Figure>) -> String {
     let mut registry = Registry::with_prefix("tern");
     registry.register_collector(Box::new(Exposition::of(telemetry, others)));
@@ -116,14 +116,14 @@ fn figures(t: &Telemetry) -> Vec<Figure> {
         f("connections_refused", "Connections refused.", t.refused.get()),
         f("input_bytes", "Bytes read from clients.", t.input.get()),
         f("output_bytes", "Bytes written to clients.", t.output.get()),
-        f("expired_keys", "Keys removed because their time had come.", t.expired.get()),
-        f("keyspace_hits", "Keys that reading commands found.", t.hits.get()),
-        f("keyspace_misses", "Keys that reading commands did not find.", t.misses.get()),
-        f("idempotent_repeats", "Commands answered again by their id.", t.repeats.get()),
-        f("idempotent_forgotten", "Ids forgotten because of their age.", t.forgotten.get()),
+        f("expired_keys", "Keys removed because they had expired.", t.expired.get()),
+        f("keyspace_hits", "Keys that read commands found.", t.hits.get()),
+        f("keyspace_misses", "Keys that read commands did not find.", t.misses.get()),
+        f("idempotent_repeats", "Retries answered with the reply kept under an id.", t.repeats.get()),
+        f("idempotent_forgotten", "Ids deleted because of their age.", t.forgotten.get()),
         f("batched_units", "Pipeline windows and transactions in committed batches.", t.units.get()),
-        f("batch_conflicts", "Transactions run again after a conflict.", t.conflicts.get()),
-        f("batch_retries", "Transactions run again for any reason.", t.retries.get()),
+        f("batch_conflicts", "Transactions retried after a conflict.", t.conflicts.get()),
+        f("batch_retries", "Transactions retried for any reason.", t.retries.get()),
         f("batch_unknown", "Commits whose result was unknown at first.", t.unknown.get()),
         f("panics", "Handlers and tasks that panicked.", t.panics.get()),
     ]
@@ -151,21 +151,21 @@ impl Exposition {
     fn commands(&self, e: &mut DescriptorEncoder<'_>) -> Result {
         let kind = MetricType::Histogram;
         let mut family =
-            e.encode_descriptor("command_seconds", "Time a command ran, by name.", None, kind)?;
+            e.encode_descriptor("command_seconds", "Duration of commands, by name.", None, kind)?;
         for c in &self.commands {
             c.latency.encode(family.encode_family(&[("command", c.label.as_str())])?)?;
         }
         let failed = self.commands.iter().map(|c| (c.label.as_str(), c.failed));
-        counters(e, "commands_failed", "Commands that answered an error.", "command", failed)?;
+        counters(e, "commands_failed", "Commands that replied with an error.", "command", failed)?;
         let rejected = self.commands.iter().map(|c| (c.label.as_str(), c.rejected));
-        counters(e, "commands_rejected", "Commands refused before they ran.", "command", rejected)?;
+        counters(e, "commands_rejected", "Commands rejected before they ran.", "command", rejected)?;
         let missing = self.missing.iter().copied();
-        let help = "Commands of Redis that clients sent and this server does not have.";
+        let help = "Redis commands that clients sent and that this server does not implement.";
         counters(e, "commands_missing", help, "command", missing)?;
         let errors = self.errors.iter().map(|(code, n)| (code.as_str(), *n));
         counters(e, "errors", "Errors sent to clients, by code.", "code", errors)?;
         let offences = self.offences.iter().copied();
-        counters(e, "offences", "Misbehaviour of clients, by kind.", "kind", offences)
+        counters(e, "offences", "Offences of clients, by kind.", "kind", offences)
     }
 }
 
@@ -198,13 +198,14 @@ impl Collector for Exposition {
                 }
             }
         }
-        let mut build = e.encode_descriptor("build", "What runs here.", None, MetricType::Info)?;
+        let mut build =
+            e.encode_descriptor("build", "The version and build of this server.", None, MetricType::Info)?;
         build.encode_info(&BUILD)?;
         self.commands(&mut e)?;
         let kind = MetricType::Histogram;
         self.batches.encode(e.encode_descriptor(
             "batch_seconds",
-            "Time of a batch from begin to commit.",
+            "Duration of a batch, from begin to commit.",
             None,
             kind,
         )?)?;

@@ -1,7 +1,9 @@
-//! The slow log: the latest commands that took longer than `slowlog-log-slower-than`. In memory, of this server.
+//! The slow log: the latest commands that took longer than `slowlog-log-slower-than`. In memory, of this
+//! server only.
 //!
-//! An entry's time is that of its unit, from its first gate to its answer, commit included: the commands of a pipeline that
-//! ran in one transaction share it. Arguments are copied and cut as Redis cuts them, so an entry is 4 KB at most.
+//! An entry's time is that of its unit, from its first gate to its reply, commit included: commands of a
+//! pipeline that ran in one transaction share it. Arguments are copied and truncated as in Redis, so an entry
+//! takes at most 4 KB.
 
 use crate::env::free;
 use bytes::Bytes;
@@ -9,21 +11,21 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Arguments of an entry at most; the last one then says how many are missing.
+/// The most arguments of an entry; the last one then says how many are missing.
 const MAX_ARGUMENTS: usize = 32;
-/// Bytes of an argument at most, before what says how many are missing.
+/// The most bytes of an argument, before the note about the missing ones.
 const MAX_ARGUMENT: usize = 128;
 
-/// A command that was slow.
+/// A slow command.
 #[derive(Debug, Clone)]
 pub struct SlowCommand {
-    /// Its number, counted from the server's start.
+    /// Its number since the server started.
     pub id: u64,
     /// When it was answered, in seconds since the Unix epoch.
     pub at: u64,
-    /// Microseconds.
+    /// Its duration in microseconds.
     pub took: u64,
-    /// All arguments, cut.
+    /// All arguments, truncated.
     pub argv: Vec<Bytes>,
     /// The client's address.
     pub addr: String,
@@ -37,13 +39,14 @@ pub struct SlowLog(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// The latest first: their numbers fall. Whoever reads them shares them, for every slow command waits for this lock.
+    /// Newest first, so their numbers fall. Readers share the entries instead of copying, because every slow
+    /// command waits for this lock.
     latest: VecDeque<Arc<SlowCommand>>,
     next: u64,
 }
 
 impl SlowLog {
-    /// Adds `commands` in their order and numbers them; keeps `most` of all.
+    /// Adds and numbers `commands` in order; keeps the latest `most` of all.
     pub fn add(&self, commands: impl Iterator<Item = SlowCommand>, most: usize) {
         let mut entries = self.0.lock();
         for command in commands {
@@ -57,28 +60,28 @@ impl SlowLog {
             free(old.len(), old);
         }
     }
-    /// At most `count` of those with numbers below `end`, the latest first.
+    /// At most `count` entries with numbers below `end`, newest first.
     pub fn before(&self, end: u64, count: usize) -> Vec<Arc<SlowCommand>> {
         let entries = self.0.lock();
         let from = entries.latest.partition_point(|command| command.id >= end);
         entries.latest.range(from..).take(count).cloned().collect()
     }
-    /// How many there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.0.lock().latest.len()
     }
-    /// True where there is none.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Forgets all; the numbers go on.
+    /// Removes all entries; the numbers continue.
     pub fn reset(&self) {
         let old = std::mem::take(&mut self.0.lock().latest);
         free(old.len(), old);
     }
 }
 
-/// A copy of `argv` that is not longer than an entry may be.
+/// A copy of `argv`, truncated to the limits of an entry.
 pub fn cut(argv: &[Bytes]) -> Vec<Bytes> {
     if argv.len() <= MAX_ARGUMENTS {
         return argv.iter().map(cut_argument).collect();
@@ -93,7 +96,7 @@ fn cut_argument(arg: &Bytes) -> Bytes {
         Some((head, tail)) if !tail.is_empty() => {
             [head, format!("... ({} more bytes)", tail.len()).as_bytes()].concat().into()
         }
-        // A copy: the argument may be a piece of a large read buffer.
+        // A copy: the argument may be a slice of a large read buffer.
         _ => Bytes::copy_from_slice(arg),
     }
 }

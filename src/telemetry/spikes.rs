@@ -1,35 +1,36 @@
-//! The latency monitor: for each event what took longer than `latency-monitor-threshold`, at most one sample a second.
+//! The latency monitor: for each event, the times longer than `latency-monitor-threshold`, at most one sample
+//! a second.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Samples kept of one event.
+/// Samples kept per event.
 const KEPT: usize = 160;
 
-/// What happened at one time.
+/// A sample of an event's latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Seconds since the Unix epoch.
+    /// Its time, in seconds since the Unix epoch.
     pub at: u64,
-    /// Milliseconds.
+    /// Its latency in milliseconds.
     pub took: u64,
 }
 
-/// What is known of one event.
+/// The samples of one event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Series {
-    /// The oldest first; the longest of each second.
+    /// Oldest first; the longest of each second.
     pub samples: VecDeque<Sample>,
-    /// Milliseconds of the longest since the last reset.
+    /// The longest latency since the last reset, in milliseconds.
     pub longest: u64,
 }
 
-/// The events that took long.
+/// The events that exceeded the threshold.
 #[derive(Debug, Default)]
 pub struct Spikes(Mutex<BTreeMap<&'static str, Series>>);
 
 impl Spikes {
-    /// `event` took long.
+    /// Adds a sample of `event`.
     pub fn add(&self, event: &'static str, sample: Sample) {
         let mut events = self.0.lock();
         let series = events.entry(event).or_default();
@@ -42,15 +43,15 @@ impl Spikes {
             series.samples.pop_front();
         }
     }
-    /// All events, in their names' order.
+    /// All events, sorted by name.
     pub fn all(&self) -> Vec<(&'static str, Series)> {
         self.0.lock().iter().map(|(event, series)| (*event, series.clone())).collect()
     }
-    /// What is known of `event`.
+    /// The samples of `event`.
     pub fn of(&self, event: &[u8]) -> Option<(&'static str, Series)> {
         self.all().into_iter().find(|(name, _)| name.as_bytes() == event)
     }
-    /// Forgets all events, or those that are named. Returns how many.
+    /// Removes all events, or the named ones. Returns their number.
     pub fn reset(&self, named: &[bytes::Bytes]) -> usize {
         let mut events = self.0.lock();
         let before = events.len();

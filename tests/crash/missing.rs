@@ -122,7 +122,7 @@ pub fn follow_the_advice(dir: &Path, said: &str) {
     let log = std::fs::File::options().write(true).open(file).unwrap();
     log.set_len(length.parse().unwrap()).unwrap();
     std::fs::remove_file(dir.join("TERN-SYNCED")).unwrap();
-    if said.contains("move the logs with higher numbers") {
+    if said.contains("move away the logs with higher numbers") {
         let higher = files(dir).into_iter().filter(|f| f.extension().is_some_and(|e| e == "log"));
         higher.filter(|f| f.as_path() > Path::new(file)).for_each(|f| std::fs::remove_file(f).unwrap());
         std::fs::remove_file(dir.join("TERN-LOGS")).unwrap();

@@ -144,7 +144,7 @@ const EXCUSES: &[Excuse] = &[
     Excuse {
         label: "sort",
         why: "there are no lists yet",
-        applies: |_, _, tern| tern.starts_with("ERR SORT with STORE makes a list"),
+        applies: |_, _, tern| tern.starts_with("ERR SORT with STORE creates a list"),
     },
 ];
 

@@ -103,7 +103,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "MULTI|IDEMPOTENT @1 EXEC x|EXEC|",
         "+OK|-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command|-ERR EXEC without MULTI|",
     ),
-    // Inside MULTI only EXEC has an id.
+    // Inside MULTI only EXEC can have an id.
     (
         "MULTI|IDEMPOTENT @1 INCR k|IDEMPOTENT @1 EXEC|EXISTS k|",
         "+OK|-ERR inside a transaction only EXEC has an id: IDEMPOTENT <id> EXEC|-SPOILT|:0|",
@@ -124,9 +124,9 @@ const SCRIPTS: &[(&str, &str)] = &[
 const TEXTS: &[(&str, &str)] = &[
     ("@1", "request:00000001"),
     ("@2", "request:00000002"),
-    ("-OTHER", "-ERR the id was used for another command, or in another database"),
+    ("-OTHER", "-ERR the id was already used for another command or in another database"),
     ("-INT", "-ERR value is not an integer or out of range"),
-    ("-BADID", "-ERR an id has 16 to 255 bytes. Try IDEMPOTENT HELP."),
+    ("-BADID", "-ERR an id must have 16 to 255 bytes. Try IDEMPOTENT HELP."),
     ("-SPOILT", "-EXECABORT Transaction discarded because of previous errors."),
     ("+Q|", "+QUEUED|"),
 ];

@@ -1,4 +1,5 @@
-//! BITFIELD: a list of operations on integers of 1 to 64 bits inside a string. All are read before one is done.
+//! BITFIELD: a list of operations on integers of 1 to 64 bits inside a string. All operations are parsed
+//! before the first one runs.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -22,14 +23,14 @@ const BAD_TYPE: ReplyError = ReplyError::new(
     "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
 );
 
-/// What becomes of a number that does not fit.
+/// How to handle a number that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overflow {
-    /// The low bits are kept.
+    /// Keep the low bits.
     Wrap,
-    /// The nearest number that fits.
+    /// Use the nearest number that fits.
     Sat,
-    /// Nothing is written, the answer is nil.
+    /// Write nothing, reply nil.
     Fail,
 }
 
@@ -53,7 +54,7 @@ impl Kind {
         Ok(Kind { signed, bits })
     }
 
-    /// The number that these bits are.
+    /// The number that these bits represent.
     fn number(self, bits: u64) -> i128 {
         let unused = 64 - self.bits;
         if self.signed { i128::from((bits << unused).cast_signed() >> unused) } else { i128::from(bits) }
@@ -64,15 +65,16 @@ impl Kind {
         self.number(n as u64 & (u64::MAX >> (64 - self.bits)))
     }
 
-    /// What Redis takes a signed operand of SET for: its comparison with the largest number that fits overflows for the
-    /// lowest operands, so that they are too large, and SAT makes them that number. The low bits stay.
+    /// Redis' view of a signed operand of SET: its comparison with the largest number that fits overflows for
+    /// the lowest operands, so that they count as too large, and SAT replaces them by that number. The low
+    /// bits are kept.
     fn compared(self, n: i64) -> i128 {
         let max = (1i128 << (self.bits - 1)) - 1;
         let overflows = self.bits < 64 && max - i128::from(n) > i128::from(i64::MAX);
         i128::from(n) + if overflows { 1 << 64 } else { 0 }
     }
 
-    /// `n`, or what becomes of it where it does not fit. None: nothing is written.
+    /// `n`, adjusted if it does not fit. None: nothing is written.
     fn fit(self, n: i128, overflow: Overflow) -> Option<i128> {
         let (min, max) = match (self.signed, self.bits) {
             (true, bits) => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
@@ -87,7 +89,7 @@ impl Kind {
     }
 }
 
-/// What is done with a field.
+/// An operation on a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Get,
@@ -107,7 +109,7 @@ impl Op {
         self.action != Action::Get
     }
 
-    /// Bytes that a string must have to hold the field.
+    /// The length that a string needs to hold the field, in bytes.
     fn reach(&self) -> u64 {
         (self.offset + u64::from(self.kind.bits)).div_ceil(8)
     }
@@ -205,7 +207,7 @@ async fn bitfield_ro(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(replies))
 }
 
-/// SET answers the old number, INCRBY the new one. A number that stays is not written.
+/// SET returns the old number, INCRBY the new one. An unchanged number is not written.
 async fn run(
     s: &Scope<'_>,
     slot: &mut Slot,
@@ -215,7 +217,7 @@ async fn run(
     let old = kind.number(bits::field(s, slot.string()?, offset, kind.bits).await?);
     let new = match action {
         Action::Get => return Ok(Reply::Int(old as i64)),
-        // As Redis reads it: a negative operand is a large unsigned number.
+        // As in Redis: a negative operand is a large unsigned number.
         Action::Set(n, overflow) if !kind.signed => kind.fit(i128::from(n.cast_unsigned()), overflow),
         Action::Set(n, overflow) => kind.fit(kind.compared(n), overflow),
         Action::IncrBy(by, overflow) => kind.fit(old + i128::from(by), overflow),

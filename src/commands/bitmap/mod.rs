@@ -1,5 +1,5 @@
-//! Bitmaps: strings read and changed bit by bit. BITFIELD is in `bitfield.rs`. Semantics and texts are Redis 7.0's, those of BITOP's newer operations
-//! 8.2's.
+//! Bitmaps: strings read and changed bit by bit. BITFIELD is in `field.rs`. Semantics and texts are Redis
+//! 7.0's; those of BITOP's newer operations are 8.2's.
 
 mod field;
 
@@ -31,7 +31,7 @@ pub const COMMANDS: &[Command] =
 const BAD_OFFSET: ReplyError = ReplyError::new("ERR bit offset is not an integer or out of range");
 const BAD_BIT: ReplyError = ReplyError::new("ERR bit is not an integer or out of range");
 
-/// A bit's place, inside the longest string. `width`: `#n` stands for the n-th field of so many bits.
+/// A bit offset within the longest string. With `width`, `#n` is the n-th field of that many bits.
 pub(super) fn offset(cx: &Cx<'_>, raw: &[u8], width: Option<u32>) -> ArgResult<u64> {
     let (raw, factor) = match (raw, width) {
         ([b'#', raw @ ..], Some(width)) => (raw, i64::from(width)),
@@ -47,7 +47,7 @@ const SETBIT: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_CHANGED)
         .syntax("key offset value")
-        .summary("Changes a bit of a string and returns what it was.")
+        .summary("Sets or clears a bit of a string, and returns the old bit.")
         .types(&[("value", "integer")]),
     handler!(setbit),
 );
@@ -83,7 +83,7 @@ async fn getbit(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(bits::field(&s, slot.string()?, at, 1).await? as i64))
 }
 
-/// BYTE or BIT: how many bits an index counts.
+/// BYTE or BIT: the number of bits that an index counts.
 fn unit(args: &mut Args<'_>) -> ArgResult<u64> {
     let unit = match () {
         () if args.is_empty() || args.keyword("BYTE") => 8,
@@ -94,7 +94,7 @@ fn unit(args: &mut Args<'_>) -> ArgResult<u64> {
     Ok(unit)
 }
 
-/// Indexes with both ends included (negative: from the end of `total`) as half-open indexes. Empty where start > end.
+/// Inclusive indexes (negative: from the end of `total`) as half-open ones. Empty if start > end.
 fn range(start: i64, end: i64, total: u64) -> (u64, u64) {
     let absolute = |i: i64| if i < 0 { (total as i64).saturating_add(i).max(0) } else { i } as u64;
     let (start, end) = (absolute(start), absolute(end).saturating_add(1).min(total));
@@ -106,7 +106,7 @@ const BITCOUNT: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key [range: start end [unit: BYTE | BIT]]")
-        .summary("Counts the ones in a string."),
+        .summary("Counts the set bits in a string."),
     handler!(bitcount),
 );
 
@@ -135,11 +135,11 @@ const BITPOS: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key bit [range: start [end-unit-block: end [unit: BYTE | BIT]]]")
-        .summary("Finds the first bit that is one, or zero."),
+        .summary("Finds the first set or clear bit in a string."),
     handler!(bitpos),
 );
 
-/// Without an end, the string counts as followed by zeroes.
+/// Without an end argument, the string counts as followed by zeroes.
 async fn bitpos(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, bit) = (args.next()?, args.int()?);
     if bit != 0 && bit != 1 {
@@ -171,7 +171,7 @@ fn span(mut args: Args<'_>, bytes: u64) -> ArgResult<(u64, u64, bool)> {
     Ok((from * unit, to * unit, end.is_none()))
 }
 
-/// The operation of this name.
+/// The operation with this name.
 pub(super) fn operation(name: &[u8]) -> Option<BitOp> {
     Some(match name.to_ascii_lowercase().as_slice() {
         b"and" => BitOp::And,
@@ -191,7 +191,7 @@ const BITOP: Command = Command::new(
         .flags(WRITES)
         .keys(COMBINED)
         .syntax("<operation: AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]")
-        .summary("Stores the combination of strings bit by bit.")
+        .summary("Combines strings bit by bit and stores the result.")
         .makes(Makes::Bits),
     handler!(bitop),
 );

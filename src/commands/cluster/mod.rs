@@ -1,5 +1,6 @@
-//! CLUSTER and its relatives: any server can answer for any key, so there is no cluster mode. The subcommands are rows
-//! because a client that asks in a wrong form must be told so first, as by Redis without cluster mode.
+//! CLUSTER and its relatives. Any server can answer for any key, so Tern has no cluster mode. The subcommands
+//! are rows because a client with a malformed request must be told so first, as by Redis without cluster
+//! mode.
 
 use crate::commands::binding::{Command, Run};
 use crate::spec::{Flags, Group, Row};
@@ -9,7 +10,7 @@ const MANAGES: Flags = Flags::ADMIN.or(Flags::STALE);
 const CHANGES: Flags = MANAGES.or(Flags::NO_ASYNC_LOADING);
 const OPEN: Flags = Flags::LOADING.or(Flags::STALE);
 
-/// Why its commands are refused.
+/// The error of its commands.
 pub(super) const NO_CLUSTER: Run = Run::Refuse("ERR This instance has cluster support disabled");
 /// The commands of this family.
 pub const COMMANDS: &[Command] = &[ASKING, CLUSTER, READONLY, READWRITE];
@@ -59,7 +60,7 @@ const ASKING: Command = Command::new(
 
 const CLUSTER: Command = Command::container(
     Row::new(Group::Cluster, "cluster", -2, "3.0.0")
-        .summary("Manages a cluster. There is no cluster mode: every server can answer for every key."),
+        .summary("Manages a cluster. Refused: without cluster mode, every server answers for every key."),
     SUBS,
 );
 
@@ -83,7 +84,7 @@ const CLUSTER_ADDSLOTS: Command = Command::new(
     Row::new(Group::Cluster, "addslots", -3, "3.0.0")
         .flags(CHANGES)
         .syntax(SLOTS)
-        .summary("Gives slots to this node."),
+        .summary("Assigns slots to this node."),
     NO_CLUSTER,
 );
 
@@ -91,14 +92,14 @@ const CLUSTER_ADDSLOTSRANGE: Command = Command::new(
     Row::new(Group::Cluster, "addslotsrange", -4, "7.0.0")
         .flags(CHANGES)
         .syntax(RANGES)
-        .summary("Gives ranges of slots to this node."),
+        .summary("Assigns ranges of slots to this node."),
     NO_CLUSTER,
 );
 
 const CLUSTER_BUMPEPOCH: Command = Command::new(
     Row::new(Group::Cluster, "bumpepoch", 2, "3.0.0")
         .flags(CHANGES)
-        .summary("Moves the configuration's epoch on.")
+        .summary("Advances the configuration epoch.")
         .tips(&["nondeterministic_output"]),
     NO_CLUSTER,
 );
@@ -107,7 +108,7 @@ const CLUSTER_COUNT_FAILURE_REPORTS: Command = Command::new(
     Row::new(Group::Cluster, "count-failure-reports", 3, "3.0.0")
         .flags(MANAGES)
         .syntax(NODE)
-        .summary("Counts who reports a node as failing.")
+        .summary("Counts the nodes that report a node as failing.")
         .tips(&["nondeterministic_output"]),
     NO_CLUSTER,
 );
@@ -124,7 +125,7 @@ const CLUSTER_DELSLOTS: Command = Command::new(
     Row::new(Group::Cluster, "delslots", -3, "3.0.0")
         .flags(CHANGES)
         .syntax(SLOTS)
-        .summary("Takes slots from this node."),
+        .summary("Removes slots from this node."),
     NO_CLUSTER,
 );
 
@@ -132,7 +133,7 @@ const CLUSTER_DELSLOTSRANGE: Command = Command::new(
     Row::new(Group::Cluster, "delslotsrange", -4, "7.0.0")
         .flags(CHANGES)
         .syntax(RANGES)
-        .summary("Takes ranges of slots from this node."),
+        .summary("Removes ranges of slots from this node."),
     NO_CLUSTER,
 );
 
@@ -140,14 +141,14 @@ const CLUSTER_FAILOVER: Command = Command::new(
     Row::new(Group::Cluster, "failover", -2, "3.0.0")
         .flags(CHANGES)
         .syntax("[options: FORCE | TAKEOVER]")
-        .summary("Makes a replica the master."),
+        .summary("Promotes a replica to master."),
     NO_CLUSTER,
 );
 
 const CLUSTER_FLUSHSLOTS: Command = Command::new(
     Row::new(Group::Cluster, "flushslots", 2, "3.0.0")
         .flags(CHANGES)
-        .summary("Takes all slots from this node."),
+        .summary("Removes all slots from this node."),
     NO_CLUSTER,
 );
 
@@ -206,7 +207,7 @@ const CLUSTER_MEET: Command = Command::new(
 );
 
 const CLUSTER_MYID: Command = Command::new(
-    Row::new(Group::Cluster, "myid", 2, "3.0.0").flags(ASKS).summary("Returns the name of this node."),
+    Row::new(Group::Cluster, "myid", 2, "3.0.0").flags(ASKS).summary("Returns the id of this node."),
     NO_CLUSTER,
 );
 
@@ -239,7 +240,7 @@ const CLUSTER_RESET: Command = Command::new(
     Row::new(Group::Cluster, "reset", -2, "3.0.0")
         .flags(MANAGES.or(Flags::NOSCRIPT))
         .syntax("[reset-type: HARD | SOFT]")
-        .summary("Forgets the cluster."),
+        .summary("Resets this node."),
     NO_CLUSTER,
 );
 
@@ -262,7 +263,7 @@ const CLUSTER_SETSLOT: Command = Command::new(
     Row::new(Group::Cluster, "setslot", -4, "3.0.0")
         .flags(CHANGES)
         .syntax("slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>")
-        .summary("Binds a slot to a node."),
+        .summary("Assigns a slot to a node."),
     NO_CLUSTER,
 );
 
@@ -278,7 +279,7 @@ const CLUSTER_SLAVES: Command = Command::new(
     Row::new(Group::Cluster, "slaves", 3, "3.0.0")
         .flags(MANAGES)
         .syntax(NODE)
-        .summary("Is the old name of REPLICAS.")
+        .summary("The old name of REPLICAS.")
         .tips(&["nondeterministic_output"])
         .deprecated("5.0.0", "CLUSTER REPLICAS"),
     NO_CLUSTER,
@@ -287,7 +288,7 @@ const CLUSTER_SLAVES: Command = Command::new(
 const CLUSTER_SLOTS: Command = Command::new(
     Row::new(Group::Cluster, "slots", 2, "3.0.0")
         .flags(ASKS)
-        .summary("Returns which nodes serve which slots.")
+        .summary("Returns the mapping from slots to nodes.")
         .tips(&["nondeterministic_output"])
         .deprecated("7.0.0", "CLUSTER SHARDS"),
     NO_CLUSTER,

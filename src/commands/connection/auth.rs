@@ -1,4 +1,5 @@
-//! Rows of AUTH, HELLO, RESET and QUIT. The session runs them (`session/login.rs`): they decide about what follows them.
+//! Rows of AUTH, HELLO, RESET and QUIT. The session runs them (`session/login.rs`), because they affect the
+//! commands after them.
 
 use crate::commands::binding::{Command, Run, SessionOp};
 use crate::spec::{Flags, Group, Row, Secrets};
@@ -26,7 +27,7 @@ const HELLO: Command = Command::new(
     Row::new(Group::Connection, "hello", -1, "6.0.0")
         .flags(FLAGS)
         .syntax("[arguments: protover [AUTH username password] [SETNAME clientname]]")
-        .summary("Greets the server and chooses the protocol.")
+        .summary("Handshakes with the server and selects the protocol.")
         .secrets(Secrets::Login),
     Run::Session(SessionOp::Hello),
 );
@@ -34,7 +35,7 @@ const HELLO: Command = Command::new(
 const RESET: Command = Command::new(
     Row::new(Group::Connection, "reset", 1, "6.2.0")
         .flags(FLAGS.or(Flags::WHILE_SUBSCRIBED))
-        .summary("Makes the connection as new."),
+        .summary("Resets the connection to its initial state."),
     Run::Session(SessionOp::Reset),
 );
 

@@ -1,4 +1,5 @@
-//! CLIENT. What changes the client's state is published to the registry at once, so that other connections see it.
+//! CLIENT. Changes of the client's state are published to the registry at once, so that other connections see
+//! them.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::{Command, Run, SessionOp};
@@ -44,15 +45,15 @@ const SUBS: &[Command] = &[
 const CLIENT: Command = Command::container(
     Row::new(Group::Connection, "client", -2, "2.4.0")
         .flags(Flags::KEEPS_CACHING)
-        .summary("Looks at and changes connections."),
+        .summary("Inspects and manages connections."),
     SUBS,
 );
 
 const CLIENT_CACHING: Command = Command::new(
-    Row::new(Group::Connection, "caching", 3, "6.0.0").flags(OPEN).syntax("<mode: YES | NO>").summary(
-        "Says whether what the next command or transaction reads is to be remembered for this \
-             connection's cache.",
-    ),
+    Row::new(Group::Connection, "caching", 3, "6.0.0")
+        .flags(OPEN)
+        .syntax("<mode: YES | NO>")
+        .summary("Sets whether the server tracks the keys that the next command or transaction reads."),
     Run::Session(SessionOp::Caching),
 );
 
@@ -63,14 +64,14 @@ const CLIENT_TRACKING: Command = Command::new(
             "<status: ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
              [OPTIN] [OPTOUT] [NOLOOP]",
         )
-        .summary("Tells this connection, or another, which keys of its cache have changed."),
+        .summary("Turns on invalidation messages about the keys that this connection caches."),
     Run::Session(SessionOp::Tracking),
 );
 
 const CLIENT_ID: Command = Command::new(
     Row::new(Group::Connection, "id", 2, "5.0.0")
         .flags(OPEN)
-        .summary("Returns the number of this connection, which no other has had."),
+        .summary("Returns the id of this connection, which is never reused."),
     handler!(id),
 );
 
@@ -94,7 +95,7 @@ const CLIENT_SETNAME: Command = Command::new(
     Row::new(Group::Connection, "setname", 3, "2.6.9")
         .flags(OPEN)
         .syntax("connection-name")
-        .summary("Names this connection."),
+        .summary("Sets the name of this connection."),
     handler!(setname),
 );
 
@@ -108,7 +109,7 @@ const CLIENT_SETINFO: Command = Command::new(
     Row::new(Group::Connection, "setinfo", 4, "7.2.0")
         .flags(OPEN)
         .syntax("<attr: LIB-NAME libname | LIB-VER libver>")
-        .summary("Tells the name or the version of the client's library.")
+        .summary("Sets the name or version of the client's library.")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(setinfo),
 );
@@ -116,7 +117,7 @@ const CLIENT_SETINFO: Command = Command::new(
 async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let option = args.next()?;
     let value = args.next()?;
-    // An error repeats it as it was written.
+    // The error repeats it as it was written.
     let name = quoted(option);
     match option.to_ascii_lowercase().as_slice() {
         b"lib-name" => cx.client.lib_name = printable(value, &name)?,
@@ -129,15 +130,16 @@ async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Ok)
 }
 
-/// Bytes of a client's name, and of its library's. CLIENT LIST shows those of all clients in one answer.
+/// The most bytes of a client's name, and of its library's. CLIENT LIST shows all clients' names in one
+/// reply.
 const LONGEST_NAME: usize = 1024;
 
-/// A name as it is kept. Names are shown in lines of words, so they hold neither spaces nor control characters.
+/// Checks a name. Names are shown in lines of words, so they contain neither spaces nor control characters.
 pub fn printable(raw: &[u8], what: &str) -> ArgResult<Bytes> {
     if raw.len() > LONGEST_NAME {
         let len = raw.len();
         return Err(ReplyError::of(format!(
-            "ERR {what} cannot be longer than {LONGEST_NAME} bytes: this has {len}"
+            "ERR {what} cannot be longer than {LONGEST_NAME} bytes: this one has {len}"
         )));
     }
     if raw.iter().all(u8::is_ascii_graphic) {
@@ -158,7 +160,7 @@ const CLIENT_NO_EVICT: Command = Command::new(
     Row::new(Group::Connection, "no-evict", 3, "7.0.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("<enabled: ON | OFF>")
-        .summary("Protects this connection from being closed for its memory."),
+        .summary("Protects this connection from being evicted for its memory."),
     handler!(no_evict),
 );
 
@@ -172,7 +174,7 @@ const CLIENT_NO_TOUCH: Command = Command::new(
     Row::new(Group::Connection, "no-touch", 3, "7.2.0")
         .flags(OPEN)
         .syntax("<enabled: ON | OFF>")
-        .summary("Keeps this connection's reads from counting as uses of a key."),
+        .summary("Keeps this connection's reads from updating keys' access times."),
     handler!(no_touch),
 );
 
@@ -186,7 +188,7 @@ const CLIENT_REPLY: Command = Command::new(
     Row::new(Group::Connection, "reply", 3, "3.2.0")
         .flags(OPEN)
         .syntax("<action: ON | OFF | SKIP>")
-        .summary("Says whether this connection gets replies.")
+        .summary("Turns replies to this connection on or off.")
         .effect(Effect::Mutes),
     handler!(reply),
 );
@@ -211,7 +213,7 @@ async fn reply(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 const CLIENT_INFO: Command = Command::new(
     Row::new(Group::Connection, "info", 2, "6.2.0")
         .flags(OPEN)
-        .summary("Returns this connection's line of CLIENT LIST.")
+        .summary("Describes this connection, as CLIENT LIST does.")
         .tips(&["nondeterministic_output"]),
     handler!(info),
 );
@@ -225,16 +227,16 @@ fn line(cx: &Cx<'_>, client: &ClientHandle) -> String {
     client.line(cx.server.env.clock.monotonic(), &cx.server.telemetry) + "\n"
 }
 
-/// Steps of work ([`Pace`]) that a line of CLIENT LIST takes.
+/// Steps of work ([`Pace`]) per line of CLIENT LIST.
 const LINE: usize = 1 << 10;
-/// ... and finding a client by its id.
+/// Steps of work to find a client by its id.
 const FOUND: usize = 1 << 6;
 
 const CLIENT_LIST: Command = Command::new(
     Row::new(Group::Connection, "list", -2, "2.4.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("[TYPE <client-type: NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]")
-        .summary("Describes connections, a line each.")
+        .summary("Lists connections, one per line.")
         .categories(&["dangerous"])
         .tips(&["nondeterministic_output"]),
     handler!(list),
@@ -263,7 +265,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(Bytes::from(lines)))
 }
 
-/// One or more ids, to the end. Nobody has one below 1.
+/// One or more ids, to the end. Ids start at 1.
 fn ids(args: &mut Args<'_>) -> Result<Vec<u64>> {
     let mut ids = vec![one_id(args)?];
     while !args.is_empty() {
@@ -280,16 +282,16 @@ fn one_id(args: &mut Args<'_>) -> Result<u64> {
 /// Classes of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Neither of the others.
+    /// None of the others.
     Normal,
     /// Subscribed.
     Pubsub,
-    /// Masters and replicas: there are none.
+    /// Masters and replicas, which Tern does not have.
     Replication,
 }
 
 impl Kind {
-    /// From its name in any case.
+    /// Parses a class name in any case.
     pub(super) fn parse(raw: &[u8]) -> Result<Self> {
         match raw.to_ascii_lowercase().as_slice() {
             b"normal" => Ok(Kind::Normal),
@@ -301,7 +303,7 @@ impl Kind {
             }
         }
     }
-    /// Whether `client` is one.
+    /// Whether `client` is of this class.
     pub(super) fn is(self, client: &ClientHandle) -> bool {
         self == if client.is_subscribed() { Kind::Pubsub } else { Kind::Normal }
     }
@@ -309,7 +311,7 @@ impl Kind {
 
 const CLIENT_GETREDIR: Command = Command::new(
     Row::new(Group::Connection, "getredir", 2, "6.0.0").flags(OPEN).summary(
-        "Returns where invalidations go: the number of a connection, 0 for this one, -1 where \
+        "Returns the id of the connection that gets the invalidations: 0 for this one, -1 if \
              tracking is off.",
     ),
     handler!(getredir),
@@ -322,7 +324,7 @@ async fn getredir(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const CLIENT_TRACKINGINFO: Command = Command::new(
     Row::new(Group::Connection, "trackinginfo", 2, "6.2.0")
         .flags(OPEN)
-        .summary("Returns how this connection tracks keys."),
+        .summary("Returns the tracking settings of this connection."),
     handler!(trackinginfo),
 );
 
@@ -355,7 +357,7 @@ const CLIENT_UNBLOCK: Command = Command::new(
     Row::new(Group::Connection, "unblock", -3, "5.0.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("client-id [unblock-type: TIMEOUT | ERROR]")
-        .summary("Ends a blocking command of another connection. There are none, so it finds none."),
+        .summary("Unblocks a client in a blocking command. No command blocks, so it finds none."),
     handler!(unblock),
 );
 
@@ -363,7 +365,7 @@ async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if args.len() > 2 {
         return Err(args.no_such_form().into());
     }
-    // The reason is judged first.
+    // The reason is checked first.
     let mut id = args;
     args.next()?;
     if !args.is_empty() && !args.keyword("TIMEOUT") && !args.keyword("ERROR") {

@@ -1,4 +1,4 @@
-//! CLIENT KILL: whom it means, and how it ends them.
+//! CLIENT KILL: which connections it selects, and how it closes them.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// All conditions must hold.
 #[derive(Default)]
 struct Filter {
-    /// Any of them.
+    /// Any of these.
     ids: BTreeSet<u64>,
     kind: Option<Kind>,
     user: Option<Bytes>,
@@ -102,7 +102,7 @@ pub(super) const CLIENT_KILL: Command = Command::new(
     handler!(kill),
 );
 
-/// The old form names one address and answers OK; the new one answers how many it closed.
+/// The old form names one address and replies OK; the new one replies with the number of closed connections.
 async fn kill(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let old_form = args.len() == 1;
     let filter = if old_form {

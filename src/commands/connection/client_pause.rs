@@ -1,4 +1,4 @@
-//! CLIENT PAUSE and UNPAUSE. Who waits, and for how long, is in [`crate::server::pause`].
+//! CLIENT PAUSE and UNPAUSE. Which commands wait, and for how long, is in [`crate::server::pause`].
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -16,7 +16,7 @@ pub(super) const CLIENT_PAUSE: Command = Command::new(
     Row::new(Group::Connection, "pause", -3, "3.0.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("timeout [mode: WRITE | ALL]")
-        .summary("Makes the commands of all clients of this server wait, or only those that write.")
+        .summary("Suspends commands from all clients of this server, or only their writes.")
         .effect(Effect::Pauses),
     handler!(pause),
 );
@@ -44,7 +44,7 @@ async fn pause(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 pub(super) const CLIENT_UNPAUSE: Command = Command::new(
     Row::new(Group::Connection, "unpause", 2, "6.2.0")
         .flags(OPEN.or(Flags::ADMIN))
-        .summary("Ends what CLIENT PAUSE began.")
+        .summary("Resumes clients after CLIENT PAUSE.")
         .effect(Effect::Resumes),
     handler!(unpause),
 );

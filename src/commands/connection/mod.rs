@@ -1,4 +1,4 @@
-//! Commands about the connection, but for those that the session runs itself.
+//! Commands about the connection, except those that the session runs itself.
 
 pub(super) mod auth;
 pub mod client;
@@ -14,7 +14,7 @@ use crate::server::Protocol;
 use crate::server::reply::Reply;
 use crate::spec::{Effect, Flags, Group, Row};
 
-/// Redis' words, its grammar too.
+/// Redis' text, including its grammar.
 const NOT_INT32: ReplyError =
     ReplyError::new("ERR value is out of range, value must between -2147483648 and 2147483647");
 
@@ -37,12 +37,12 @@ const PING: Command = Command::new(
     Row::new(Group::Connection, "ping", -1, "1.0.0")
         .flags(Flags::FAST.or(Flags::WHILE_SUBSCRIBED))
         .syntax("[message]")
-        .summary("Returns PONG, or the message: shows that the server answers.")
+        .summary("Returns PONG, or the message, to show that the server answers.")
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     handler!(ping),
 );
 
-/// A subscriber in RESP2 gets `pong` and the message as an array: it reads nothing else than arrays.
+/// A subscriber in RESP2 gets `pong` and the message as an array, because it only reads arrays.
 async fn ping(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let message = match args.rest() {
         [] => None,

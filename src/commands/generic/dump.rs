@@ -1,7 +1,8 @@
-//! DUMP and RESTORE: values that move between this server and Redis.
+//! DUMP and RESTORE: move values between this server and Redis.
 //!
-//! A payload of Redis 7.0 and later restores here, and ours there. What is broken, or of a type that is neither string
-//! nor set, is refused before anything is written. Idle times and frequencies are read and forgotten: none are kept.
+//! Payloads of Redis 7.0 and later can be restored here, and Tern's there. A payload that is broken, or of a
+//! type that is neither string nor set, is rejected before anything is written. Idle times and frequencies
+//! are parsed and ignored, because none are kept.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -31,7 +32,7 @@ const DUMP: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key")
-        .summary("Returns a value in the form that RESTORE takes, here and in Redis.")
+        .summary("Returns a value in serialized form, which RESTORE accepts here and in Redis.")
         .tips(&["nondeterministic_output"]),
     handler!(dump),
 );
@@ -88,7 +89,7 @@ const RESTORE: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::DENYOOM))
         .keys(RESTORED)
         .syntax(OPTIONS)
-        .summary("Creates a key from what DUMP has returned, here or in Redis.")
+        .summary("Creates a key from a value that DUMP returned, here or in Redis.")
         .makes(Makes::Restored)
         .categories(&["dangerous"]),
     handler!(restore),
@@ -99,7 +100,7 @@ const RESTORE_ASKING: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::ASKING))
         .keys(RESTORED)
         .syntax(OPTIONS)
-        .summary("RESTORE as tools that move slots of a Redis cluster send it.")
+        .summary("RESTORE, as sent by tools that migrate slots of a Redis cluster.")
         .makes(Makes::Restored)
         .for_systems()
         .categories(&["keyspace", "dangerous"]),
@@ -122,7 +123,7 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         return Ok(Reply::Ok);
     }
     if slot.exists() {
-        // As Redis, so that the key counts as new.
+        // As in Redis, so that the key counts as new.
         object::remove(&s, &mut slot)?;
     }
     match value {
@@ -133,8 +134,8 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Ok)
 }
 
-/// When the key expires, in ms since the epoch; 0 stands for never. A sum that a C `long long` cannot hold is past, as
-/// in Redis.
+/// When the key expires, in ms since the epoch; 0 means never. A sum that a C `long long` cannot hold is in
+/// the past, as in Redis.
 fn life(raw: &[u8], absolute: bool, now: u64) -> ArgResult<Option<u64>> {
     let ttl = parse_i64(raw).ok_or(crate::error::NOT_INTEGER)?;
     if ttl < 0 {
@@ -144,10 +145,10 @@ fn life(raw: &[u8], absolute: bool, now: u64) -> ArgResult<Option<u64>> {
     Ok((ttl > 0).then(|| u64::try_from(at).unwrap_or(0)))
 }
 
-/// What a payload is.
+/// The content of a payload.
 enum Restored<'a> {
     Read(Dumped),
-    /// It exceeds a transaction; it was found sound when it was built.
+    /// It exceeds a transaction; it was checked when it was built.
     Built(&'a Object),
 }
 
@@ -158,7 +159,7 @@ async fn restored<'a>(cx: &'a Cx<'_>, payload: &[u8]) -> Result<Restored<'a>> {
     let (weight, longest) = (dump::weight(payload), cx.server.config.get().proto_max_bulk_len);
     cx.light(weight)?;
     if dump::is_string(payload) && weight > string::DIRECT_MAX as u64 {
-        // What is sound was to be built.
+        // A valid payload of this size should have been built already.
         dump::scan(payload, longest).await.map_err(refused)?;
         return Err(StoreError::TooLarge.into());
     }
@@ -170,7 +171,7 @@ fn refused(refused: Refused) -> ReplyError {
         Refused::Checksum => ReplyError::new("ERR DUMP payload version or checksum are wrong"),
         Refused::Format => ReplyError::new("ERR Bad data format"),
         Refused::Type(kind) => ReplyError::of(format!(
-            "ERR the payload holds a value of RDB type {kind}: this server has strings and sets only"
+            "ERR the payload holds a value of RDB type {kind}: this server supports only strings and sets"
         )),
     }
 }
@@ -189,7 +190,7 @@ async fn put(s: &Scope<'_>, slot: &mut Slot, value: Dumped, expire_at: Option<u6
     }
 }
 
-/// As [`put`], for what was built because it exceeds a transaction.
+/// Like [`put`], for an object that was built because it exceeds a transaction.
 async fn put_built(
     s: &Scope<'_>,
     slot: &mut Slot,

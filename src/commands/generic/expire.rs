@@ -17,7 +17,7 @@ use crate::types::object;
 pub const COMMANDS: &[Command] =
     &[EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL];
 
-/// Unit and base of a command's time argument.
+/// The unit and base of a command's time argument.
 #[derive(Clone, Copy)]
 struct Time {
     command: &'static str,
@@ -25,7 +25,7 @@ struct Time {
     absolute: bool,
 }
 
-/// Conditions on the expiry that a key has.
+/// Conditions on a key's current expiry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Only {
     nx: bool,
@@ -66,7 +66,7 @@ impl Only {
         Ok(self)
     }
 
-    /// A key without an expiry counts as one that expires never.
+    /// A key without an expiry counts as one that never expires.
     fn allow(self, now: Option<u64>, to: i64) -> bool {
         let now = now.map(|at| at as i64);
         !(self.nx && now.is_some()
@@ -81,7 +81,7 @@ const EXPIRE: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEY_RW)
         .syntax("key seconds [NX | XX | GT | LT]")
-        .summary("Makes a key expire after seconds."),
+        .summary("Makes a key expire after a number of seconds."),
     handler!(expire),
 );
 
@@ -94,7 +94,7 @@ const PEXPIRE: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEY_RW)
         .syntax("key milliseconds [NX | XX | GT | LT]")
-        .summary("Makes a key expire after milliseconds."),
+        .summary("Makes a key expire after a number of milliseconds."),
     handler!(pexpire),
 );
 
@@ -107,7 +107,7 @@ const EXPIREAT: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEY_RW)
         .syntax("key unix-time-seconds [NX | XX | GT | LT]")
-        .summary("Makes a key expire at a time in seconds."),
+        .summary("Makes a key expire at a Unix time in seconds."),
     handler!(expireat),
 );
 
@@ -120,7 +120,7 @@ const PEXPIREAT: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEY_RW)
         .syntax("key unix-time-milliseconds [NX | XX | GT | LT]")
-        .summary("Makes a key expire at a time in milliseconds."),
+        .summary("Makes a key expire at a Unix time in milliseconds."),
     handler!(pexpireat),
 );
 
@@ -149,7 +149,7 @@ async fn set(cx: &mut Cx<'_>, mut args: Args<'_>, time: Time) -> Result<Reply> {
     Ok(Reply::Int(1))
 }
 
-/// Milliseconds since the epoch; negative ones are past, only an overflow is refused.
+/// Milliseconds since the epoch; negative values are in the past, only an overflow is rejected.
 fn moment(amount: i64, time: Time, now: u64) -> ArgResult<i64> {
     let ms = if time.seconds { amount.checked_mul(1000) } else { Some(amount) };
     let base = if time.absolute { 0 } else { now as i64 };
@@ -161,7 +161,7 @@ const TTL: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::FAST))
         .keys(KEY_RO)
         .syntax("key")
-        .summary("Returns how long a key still lives, in seconds.")
+        .summary("Returns the remaining time to live of a key, in seconds.")
         .tips(&["nondeterministic_output"]),
     handler!(ttl),
 );
@@ -175,7 +175,7 @@ const PTTL: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::FAST))
         .keys(KEY_RO)
         .syntax("key")
-        .summary("Returns how long a key still lives, in milliseconds.")
+        .summary("Returns the remaining time to live of a key, in milliseconds.")
         .tips(&["nondeterministic_output"]),
     handler!(pttl),
 );
@@ -189,7 +189,7 @@ const EXPIRETIME: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::FAST))
         .keys(KEY_RO)
         .syntax("key")
-        .summary("Returns when a key expires, in seconds."),
+        .summary("Returns the time at which a key expires, in Unix seconds."),
     handler!(expiretime),
 );
 
@@ -202,7 +202,7 @@ const PEXPIRETIME: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::FAST))
         .keys(KEY_RO)
         .syntax("key")
-        .summary("Returns when a key expires, in milliseconds."),
+        .summary("Returns the time at which a key expires, in Unix milliseconds."),
     handler!(pexpiretime),
 );
 
@@ -230,7 +230,7 @@ const PERSIST: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEY_RW)
         .syntax("key")
-        .summary("Takes a key's expiry away."),
+        .summary("Removes the expiry of a key."),
     handler!(persist),
 );
 

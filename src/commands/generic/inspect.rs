@@ -1,7 +1,7 @@
 //! OBJECT: how Redis would store a value.
 //!
-//! Derived from the value, except for short strings that APPEND, SETRANGE or INCRBYFLOAT left ([`Str::Made`]). What Redis
-//! knows and Tern does not: the copy of a small integer is not shared with others (REFCOUNT).
+//! Derived from the value, except for short strings left by APPEND, SETRANGE or INCRBYFLOAT ([`Str::Made`]).
+//! One thing that Redis knows and Tern does not: that the copy of a small integer is not shared (REFCOUNT).
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -16,11 +16,11 @@ use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 const OF_KEY: &[KeySpec] =
     &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
 
-/// Longest string that Redis keeps in one allocation with its header.
+/// The longest string that Redis keeps in one allocation with its header.
 const EMBSTR_MAX: usize = 44;
-/// Longest text that Redis tries to read as an integer.
+/// The longest text that Redis tries to parse as an integer.
 const INT_MAX: usize = 20;
-/// Redis shares the integers below, and answers `INT_MAX` references for them.
+/// Redis shares these integers, and reports `INT_MAX` references for them.
 const SHARED_INTS: std::ops::Range<i64> = 0..10_000;
 
 /// The container.
@@ -29,11 +29,11 @@ pub const COMMANDS: &[Command] = &[OBJECT];
 const SUBS: &[Command] = &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT];
 
 const OBJECT: Command = Command::container(
-    Row::new(Group::Generic, "object", -2, "2.2.3").summary("Looks at how values are stored."),
+    Row::new(Group::Generic, "object", -2, "2.2.3").summary("Inspects how values are stored."),
     SUBS,
 );
 
-/// The value under the key; None answers nil.
+/// The value under the key; None replies nil.
 async fn value(cx: &Cx<'_>, mut args: Args<'_>) -> Result<Option<Value>> {
     let slot = cx.look_at(&cx.scope()?, args.next()?).await?;
     Ok(slot.record().map(|r| r.value.clone()))
@@ -44,7 +44,7 @@ const OBJECT_ENCODING: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(OF_KEY)
         .syntax("key")
-        .summary("Returns how a value is stored, in Redis' words.")
+        .summary("Returns the encoding of a value, in Redis' terms.")
         .tips(&["nondeterministic_output"]),
     handler!(encoding),
 );
@@ -54,7 +54,7 @@ async fn encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(value.map_or(Reply::Nil, |v| Reply::bulk_static(encoding_of(&v))))
 }
 
-/// The encoding in Redis' words.
+/// The encoding in Redis' terms.
 pub(in crate::commands) fn encoding_of(value: &Value) -> &'static str {
     match value {
         Value::Str(Str::Inline(b)) if as_int(b).is_some() => "int",
@@ -95,7 +95,7 @@ const OBJECT_IDLETIME: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(OF_KEY)
         .syntax("key")
-        .summary("Access times are not kept: always 0.")
+        .summary("Returns a key's idle time: always 0, because access times are not kept.")
         .tips(&["nondeterministic_output"]),
     handler!(idletime),
 );
@@ -109,7 +109,7 @@ const OBJECT_FREQ: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(OF_KEY)
         .syntax("key")
-        .summary("Access frequencies are not kept: an error.")
+        .summary("Returns an error: access frequencies are not kept.")
         .tips(&["nondeterministic_output"]),
     handler!(freq),
 );

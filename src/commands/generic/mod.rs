@@ -1,4 +1,5 @@
-//! Commands on keys of any type, and on whole databases. What moves a value to another key is in `keys_moves.rs`.
+//! Commands on keys of any type, and on whole databases. Commands that move a value to another key are in
+//! `moves.rs`.
 
 pub(super) mod dump;
 pub(super) mod expire;
@@ -23,10 +24,11 @@ use crate::store::{MAX_TRANSACTION, RangeOptions, Read};
 use crate::types::object;
 use bytes::Bytes;
 
-/// What a ghost weighs that is taken along ([`Cx::light`]): reading and writing its row, as often as a pipeline flushes.
+/// The weight of a ghost that is carried over ([`Cx::light`]): reading and writing its row, as often as a
+/// pipeline flushes.
 const GHOST: u64 = 256 << 10;
 
-/// Keys that are removed before others have their turn.
+/// Keys to remove before other tasks run.
 const AT_A_TIME: usize = 256;
 
 const SEVERAL: &[KeySpec] = &[all(&["RO"])];
@@ -83,7 +85,7 @@ const UNLINK: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEYS_RM)
         .syntax("key [key ...]")
-        .summary("Removes keys, as DEL.")
+        .summary("Removes keys, like DEL.")
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
     handler!(del),
 );
@@ -93,7 +95,7 @@ async fn del(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let mut removed = 0;
     for (n, key) in args.rest().iter().enumerate() {
         if n % AT_A_TIME == AT_A_TIME - 1 {
-            // What cannot fit is refused before all of it was tried.
+            // A removal that cannot fit fails before all of it was tried.
             if s.tx.is_write() && s.tx.size() > MAX_TRANSACTION {
                 return Err(StoreError::TooLarge.into());
             }
@@ -110,7 +112,7 @@ const EXISTS: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::FAST))
         .keys(SEVERAL)
         .syntax("key [key ...]")
-        .summary("Counts how many of the keys exist.")
+        .summary("Counts the keys that exist.")
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
     handler!(exists),
 );
@@ -120,7 +122,7 @@ const TOUCH: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::FAST))
         .keys(SEVERAL)
         .syntax("key [key ...]")
-        .summary("Counts how many of the keys exist, as EXISTS.")
+        .summary("Counts the keys that exist, like EXISTS.")
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"]),
     handler!(exists),
 );
@@ -148,7 +150,7 @@ const DBSIZE: Command = Command::new(
     handler!(dbsize),
 );
 
-/// Counts rows, also of keys past their expiry that no job has removed yet; as Redis does.
+/// Counts rows, including expired keys that no job has removed yet, as Redis does.
 async fn dbsize(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let (from, to) = (s.db.key_count(0), s.db.key_count(SHARDS));
@@ -198,10 +200,10 @@ async fn flush(cx: &mut Cx<'_>, databases: &[u8]) -> Result<Reply> {
     Ok(Reply::Ok)
 }
 
-/// Of a database each.
+/// The ghosts of each database.
 type Ghosts = Vec<(u8, Vec<(Bytes, Ghost)>)>;
 
-/// What the watchers of absent keys rely on, to be taken along: a few in a lane.
+/// The ghosts that watchers of absent keys rely on, to be carried over: only a few in a lane.
 async fn ghosts(cx: &Cx<'_>, databases: &[u8]) -> Result<Ghosts> {
     let mut all = Vec::with_capacity(databases.len());
     for db in databases {
@@ -212,7 +214,7 @@ async fn ghosts(cx: &Cx<'_>, databases: &[u8]) -> Result<Ghosts> {
     Ok(all)
 }
 
-/// Takes them along.
+/// Carries ghosts over.
 async fn carry(cx: &Cx<'_>, ghosts: Ghosts) -> Result<()> {
     for (db, ghosts) in ghosts {
         watched::carry(&cx.scope_of(db)?, cx.place(db)?.swaps, ghosts).await?;

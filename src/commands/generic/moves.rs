@@ -1,4 +1,4 @@
-//! RENAME, RENAMENX, COPY, MOVE: a value goes to another key.
+//! RENAME, RENAMENX, COPY, MOVE: move or copy a value to another key.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -34,7 +34,7 @@ pub(super) const RENAME: Command = Command::new(
         .flags(Flags::WRITE)
         .keys(RENAMED)
         .syntax("key newkey")
-        .summary("Renames a key; what newkey held is gone."),
+        .summary("Renames a key, replacing newkey if it exists."),
     handler!(rename),
 );
 
@@ -58,7 +58,7 @@ async fn renamenx(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(move_to(cx, args, true).await?.into())
 }
 
-/// The record moves, its object stays where it is. True where the new name has the value now.
+/// Moves the record; its object stays in place. True if the new name has the value now.
 async fn move_to(cx: &Cx<'_>, mut args: Args<'_>, only_new: bool) -> Result<bool> {
     let (from, to) = (args.next()?, args.next()?);
     let s = cx.scope()?;
@@ -79,7 +79,7 @@ async fn move_to(cx: &Cx<'_>, mut args: Args<'_>, only_new: bool) -> Result<bool
     Ok(true)
 }
 
-/// Redis removes what was there first, so that the key counts as new in any case.
+/// Removes the old value first, as Redis does, so that the key always counts as new.
 pub(super) fn put_new(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>) -> Result<()> {
     if slot.exists() {
         s.tell(Events::NEW, "new", &slot.key);
@@ -87,19 +87,20 @@ pub(super) fn put_new(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: O
     object::put(s, slot, value, expire_at)
 }
 
-/// A database number in `int`'s range that exists.
+/// The number of an existing database, parsed as an `int`.
 fn database(cx: &Cx<'_>, raw: &[u8]) -> ArgResult<u8> {
     let n = i32::try_from(parse_i64(raw).ok_or(NOT_INTEGER)?).map_err(|_| NOT_INT)?;
     existing_database(cx, n)
 }
 
-/// A database number that exists.
+/// The number of an existing database.
 pub(super) fn existing_database(cx: &Cx<'_>, n: i32) -> ArgResult<u8> {
     let db = u8::try_from(n).ok().filter(|db| cx.catalog.place(*db).is_some());
     db.ok_or(ReplyError::new("ERR DB index is out of range"))
 }
 
-/// What follows COPY's keys: the database, and whether REPLACE is there. Options are judged one by one, each `database` too.
+/// The options after COPY's keys: the database, and whether REPLACE is given. Each option is checked in turn,
+/// including each `database`.
 pub(in crate::commands) fn copy_options(
     options: &[Bytes],
     database: impl Fn(&Bytes) -> ArgResult<u8>,
@@ -123,7 +124,7 @@ pub(super) const COPY: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY))
         .keys(COPIED)
         .syntax("source destination [DB destination-db] [REPLACE]")
-        .summary("Copies a key's value to another key.")
+        .summary("Copies a value to another key.")
         .makes(Makes::Copy),
     handler!(copy),
 );
@@ -149,7 +150,7 @@ async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(1))
 }
 
-/// The value as `to` has it, made now or before.
+/// The copy of the value for `to`, made now or beforehand.
 async fn copied(cx: &Cx<'_>, from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Value> {
     match staged::result(cx.staged) {
         Some(built) => {

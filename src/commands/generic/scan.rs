@@ -1,8 +1,9 @@
-//! SCAN, KEYS, RANDOMKEY: walks over the records of a database, which are ordered by the hash of their key.
+//! SCAN, KEYS, RANDOMKEY: iterate over the records of a database, which are ordered by the hash of their key.
 //!
-//! SCAN's cursor is the top 48 bits of the hash where the next call begins, plus one; 0 is start and end. It holds no state:
-//! any server can answer the next call, and a key that stays is returned exactly once, because a page never ends between
-//! keys with the same 48 bits. 48 bits, because clients keep cursors in doubles.
+//! SCAN's cursor is the top 48 bits of the hash at which the next call begins, plus one; 0 is both start and
+//! end. It holds no state: any server can answer the next call, and a key that stays is returned exactly
+//! once, because a page never ends between keys with the same 48 bits. 48 bits, because clients keep cursors
+//! in doubles.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -21,24 +22,24 @@ use crate::store::{Pairs, RangeOptions, Read, key_after};
 use crate::types::object;
 use bytes::Bytes;
 
-/// Bytes of records that one page reads at most: values are in them.
+/// The most bytes of records that one page reads, including their values.
 const PAGE_BYTES: usize = 1 << 20;
-/// Names that KEYS compares before others have their turn.
+/// Names that KEYS compares before other tasks run.
 const AT_A_TIME: usize = 256;
 /// Bits of the hash below the cursor.
 const LOW_BITS: u32 = 16;
-/// Seeks of RANDOMKEY before it takes the first key that there is.
+/// Seeks of RANDOMKEY before it takes the first key in order.
 const SEEKS: usize = 16;
-/// Records that RANDOMKEY looks at behind a seek.
+/// Records that RANDOMKEY examines after a seek.
 const SEEK_ROWS: usize = 32;
 
 /// The commands of this family.
 pub const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
 
-/// What SCAN, SSCAN and friends take behind the cursor.
+/// The options of SCAN, SSCAN and similar commands after the cursor.
 #[derive(Debug, Clone)]
 pub struct ScanOptions<'a> {
-    /// MATCH; None where everything matches.
+    /// MATCH; None if everything matches.
     pub pattern: Option<&'a Bytes>,
     /// COUNT, at least 1.
     pub count: usize,
@@ -47,7 +48,7 @@ pub struct ScanOptions<'a> {
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Reads all that is left. `typed`: whether TYPE is allowed.
+    /// Parses the remaining arguments. `typed`: whether TYPE is allowed.
     pub fn parse(args: &mut Args<'a>, typed: bool) -> ArgResult<Self> {
         let mut options = ScanOptions { pattern: None, count: 10, type_name: None };
         while !args.is_empty() {
@@ -65,7 +66,7 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
-    /// What MATCH lets through of names or members of `longest` bytes at most.
+    /// The filter that MATCH defines, for names or members of at most `longest` bytes.
     pub async fn filter(&self, longest: usize, pace: &mut Pace) -> Filter {
         match self.pattern {
             None => Filter(None),
@@ -74,15 +75,15 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// Steps of work ([`Pace`]) that a name costs beside its pattern.
+/// Steps of work ([`Pace`]) per name in addition to its pattern.
 const NAME: usize = 1 << 7;
 
-/// What a pattern lets through; without one, everything.
+/// A filter by pattern; without a pattern, everything passes.
 #[derive(Debug)]
 pub struct Filter(Option<Glob>);
 
 impl Filter {
-    /// Whether it lets a name or member through.
+    /// Whether a name or member passes.
     pub async fn passes(&self, text: &[u8], pace: &mut Pace) -> bool {
         pace.spend(NAME).await;
         match &self.0 {
@@ -92,7 +93,7 @@ impl Filter {
     }
 }
 
-/// A cursor as C's `strtoul` reads it: a sign wraps, the empty text is 0, a zero byte ends it.
+/// Parses a cursor as C's `strtoul` does: a sign wraps, the empty text is 0, a zero byte ends it.
 pub fn parse_cursor(raw: &[u8]) -> ArgResult<u64> {
     let raw = raw.split(|b| *b == 0).next().unwrap_or_default();
     let (negative, digits) = match raw {
@@ -115,7 +116,7 @@ const SCAN: Command = Command::new(
     Row::new(Group::Generic, "scan", -2, "2.8.0")
         .flags(Flags::READONLY)
         .syntax("cursor [MATCH pattern] [COUNT count] [TYPE type]")
-        .summary("Walks over the names of the keys, a few a call.")
+        .summary("Iterates over the keys, a few per call.")
         .count(Count::Option)
         .tips(&["nondeterministic_output", "request_policy:special"]),
     handler!(scan),
@@ -146,7 +147,7 @@ async fn scan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::bulks(names)]))
 }
 
-/// About `count` records from the group of hashes `group` (their top 48 bits) on, and the cursor behind them.
+/// About `count` records from the hash group `group` (the top 48 bits) on, and the cursor after them.
 async fn page(s: &Scope<'_>, group: u64, count: usize) -> Result<(u64, Vec<(Bytes, Record)>)> {
     let Some(from) = group_start(group) else { return Ok((0, Vec::new())) };
     let opts = RangeOptions { limit: count.saturating_add(1), bytes: PAGE_BYTES, reverse: false };
@@ -197,7 +198,7 @@ fn drop_group(s: &Scope<'_>, rows: &mut Pairs, group: u64) -> Result<()> {
     Ok(())
 }
 
-/// A page that is one group: all of it, however large.
+/// A page of exactly one group: all of it, however large.
 async fn whole_group(s: &Scope<'_>, group: u64) -> Result<Pairs> {
     let from = s.db.record_from(group << LOW_BITS);
     let end = group_start(group + 1).map_or(s.db.records_end(), |hash| s.db.record_from(hash));
@@ -257,7 +258,7 @@ const RANDOMKEY: Command = Command::new(
     handler!(randomkey),
 );
 
-/// The first key behind a random hash. Reads are snapshot: any key will do.
+/// The first key after a random hash. Reads are snapshot reads, because any key will do.
 async fn randomkey(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     for _ in 0..SEEKS {
         let seed = cx.rng.u64();
@@ -270,7 +271,7 @@ async fn randomkey(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
             }
         }
     }
-    // Hardly any row is a key: the marks of watched keys, or keys that have expired, are in the way.
+    // Few rows are keys: the rest are marks of watched keys, or expired keys.
     let s = cx.scope()?;
     let (mut from, end) = (s.db.record_from(0), s.db.records_end());
     loop {

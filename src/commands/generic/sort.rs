@@ -1,7 +1,7 @@
-//! SORT and SORT_RO of sets: by number, by bytes, by what other keys hold.
+//! SORT and SORT_RO of sets: by number, by bytes, or by the values of other keys.
 //!
-//! STORE is refused: what it makes is a list. `->` in a pattern names a field of a hash, and there are none, so such a
-//! weight or value is missing. Bytes are compared as they are, in no language's order.
+//! STORE is refused because it would create a list. `->` in a pattern names a field of a hash; Tern has no
+//! hashes, so such a weight or value counts as missing. Bytes are compared as they are, without a locale.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -29,28 +29,28 @@ const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: Find
 pub const COMMANDS: &[Command] = &[SORT, SORT_RO];
 
 const NO_LISTS: ReplyError =
-    ReplyError::new("ERR SORT with STORE makes a list: this server has strings and sets only");
+    ReplyError::new("ERR SORT with STORE creates a list: this server supports only strings and sets");
 const TOO_MANY: ReplyError = ReplyError::new(
-    "ERR what GET names for all members would take more memory than proto-max-bulk-len: ask for fewer",
+    "ERR the result of GET would take more memory than proto-max-bulk-len: request fewer elements",
 );
 const TOO_MUCH: ReplyError =
-    ReplyError::new("ERR the strings that BY names are longer together than proto-max-bulk-len");
+    ReplyError::new("ERR the strings that BY reads exceed proto-max-bulk-len in total");
 const NO_NUMBER: ReplyError = ReplyError::new("ERR One or more scores can't be converted into double");
 const NO_BY: ReplyError =
     ReplyError::new("ERR BY option of SORT denied due to insufficient ACL permissions.");
 const NO_GET: ReplyError =
     ReplyError::new("ERR GET option of SORT denied due to insufficient ACL permissions.");
-/// Elements that are sorted, or merged, before others have their turn: about a millisecond.
+/// Elements that are sorted, or merged, before other tasks run: about a millisecond.
 const STEP: usize = 2048;
-/// Bytes of a pattern that may name a key, with the field behind it.
+/// The most bytes of a pattern that may name a key and its field.
 const LONGEST_PATTERN: usize = 2 * MAX_REDIS_KEY;
-/// Keys read at once.
+/// Keys read concurrently.
 const AT_ONCE: usize = 256;
 
 #[derive(Debug, Default)]
 struct Options<'a> {
     by: Option<&'a Bytes>,
-    /// BY with a pattern that names no key of a member.
+    /// BY with a pattern that does not depend on the member.
     unsorted: bool,
     descending: bool,
     alpha: bool,
@@ -88,7 +88,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// The part of `all` that LIMIT asks for.
+    /// The part of `all` that LIMIT selects.
     fn limited<'m, T>(&self, all: &'m [T]) -> &'m [T] {
         let (offset, count) = self.limit.unwrap_or((0, -1));
         let rest = all.get(offset.clamp(0, all.len() as i64) as usize..).unwrap_or_default();
@@ -105,7 +105,7 @@ const SORT: Command = Command::new(
             "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
              [order: ASC | DESC] [sorting: ALPHA] [STORE destination]",
         )
-        .summary("Returns the members of a set in order. STORE, which makes a list, is refused.")
+        .summary("Returns the members of a set in order. STORE is refused: it would create a list.")
         .categories(&["set", "sortedset", "list", "dangerous"]),
     handler!(sort),
 );
@@ -164,7 +164,7 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
     Ok(Reply::Array(found))
 }
 
-/// BY and GET may name any key, so they need the right to read all.
+/// BY and GET may name any key, so they require permission to read all keys.
 fn check_patterns(cx: &Cx<'_>, options: &Options<'_>, name: &str) -> ArgResult<()> {
     let by = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
     let user = cx.server.acl.get(&cx.client.user);
@@ -214,7 +214,7 @@ fn firsts<W>(all: Vec<(W, Bytes)>) -> Vec<Bytes> {
     all.into_iter().map(|(_, member)| member).collect()
 }
 
-/// Sorts, and lets others have their turn every [`STEP`] elements. Equal ones keep their order.
+/// Sorts, yielding to other tasks every [`STEP`] elements. The sort is stable.
 async fn in_steps<T>(all: Vec<T>, order: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
     let (mut rest, mut runs) = (all.into_iter(), Vec::new());
     while rest.len() > 0 {
@@ -251,7 +251,8 @@ async fn merged<T>(a: Vec<T>, b: Vec<T>, order: &impl Fn(&T, &T) -> Ordering) ->
     all
 }
 
-/// What C's `strtod` makes of a text up to its first zero byte, if all of it is a number that a double holds.
+/// The result of C's `strtod` on the text up to its first zero byte, if all of it is a number that a double
+/// can hold.
 fn score(raw: &[u8]) -> Option<f64> {
     let text = raw.split(|b| *b == 0).next()?.trim_ascii_start();
     if text.is_empty() {
@@ -271,7 +272,7 @@ fn score(raw: &[u8]) -> Option<f64> {
     (!number.is_nan() && (number.is_finite() || named)).then_some(number)
 }
 
-/// What BY names for the members. All of it is held, so it is bounded.
+/// The values that BY reads for the members. All are held in memory, so their size is bounded.
 async fn values(cx: &Cx<'_>, s: &Scope<'_>, wanted: &[(&Bytes, &Bytes)]) -> Result<Vec<Option<Bytes>>> {
     let mut found = Vec::with_capacity(wanted.len());
     let bytes = AtomicUsize::new(0);
@@ -282,7 +283,7 @@ async fn values(cx: &Cx<'_>, s: &Scope<'_>, wanted: &[(&Bytes, &Bytes)]) -> Resu
     Ok(found)
 }
 
-/// `bytes`: of all strings so far.
+/// `bytes`: the total of all strings so far.
 async fn value(
     cx: &Cx<'_>,
     s: &Scope<'_>,
@@ -302,7 +303,7 @@ async fn value(
     string::read(s, value).await.map(Some)
 }
 
-/// What GET names for a member.
+/// The value that GET reads for a member.
 async fn got(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Reply> {
     if pattern.as_ref() == b"#" {
         return Ok(Reply::Bulk(member.clone()));
@@ -313,9 +314,10 @@ async fn got(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Res
     }
 }
 
-/// The key that the pattern is with the member in the place of its first `*`. None where it has none, or names a field.
+/// The key that results from replacing the pattern's first `*` by the member. None if it has no `*`, or names
+/// a field.
 async fn named(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Option<Slot>> {
-    // No key has such a name, and to look through the pattern for each member would take long.
+    // No key has such a long name, and searching the pattern for each member would take long.
     if pattern.len() > LONGEST_PATTERN {
         return Ok(None);
     }
@@ -338,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn steps_sort_as_one_sort_does() {
         for len in [0, 1, 2, STEP - 1, STEP, STEP + 1, 3 * STEP, 7 * STEP + 5, 8 * STEP] {
-            // Equal ones keep their order.
+            // The sort is stable.
             let all: Vec<(usize, usize)> = (0..len).map(|n| (n * 7_919 % 1009, n)).collect();
             let mut want = all.clone();
             want.sort_by(|(a, _), (b, _)| b.cmp(a));

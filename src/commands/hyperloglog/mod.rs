@@ -1,7 +1,8 @@
-//! HyperLogLogs: strings that count different elements without keeping them. Semantics and texts are Redis 7.0's.
+//! HyperLogLogs: strings that count distinct elements without storing them. Semantics and texts are Redis
+//! 7.0's.
 //!
-//! PFCOUNT of one key keeps the number in the string ([`Flags::KEEPS`]), as Redis does: the next one only reads it, and
-//! whoever WATCHes the key sees a change.
+//! PFCOUNT of one key caches the count in the string ([`Flags::KEEPS`]), as Redis does: the next PFCOUNT only
+//! reads it, and clients that WATCH the key see a change.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -43,7 +44,8 @@ impl From<Corrupt> for crate::error::Error {
     }
 }
 
-/// The HyperLogLog under a key. None: no such key. What is none by its header is not read, whatever its length.
+/// The HyperLogLog under a key. None if the key does not exist. A string whose header shows that it is none
+/// is not read further.
 async fn read(s: &Scope<'_>, slot: &Slot) -> Result<Option<HyperLogLog>> {
     let Some(value) = slot.string()? else { return Ok(None) };
     begin(s, value).await?;
@@ -54,7 +56,7 @@ async fn read(s: &Scope<'_>, slot: &Slot) -> Result<Option<HyperLogLog>> {
     Ok(Some(HyperLogLog::parse(&bytes).ok_or(NOT_ONE)?))
 }
 
-/// What says whether a string is one, and its number of elements where that was kept.
+/// The header, which shows whether a string is a HyperLogLog, and its cached count.
 async fn begin(s: &Scope<'_>, value: &Str) -> Result<HyperLogLog> {
     let header = string::read_range(s, value, 0, HEADER as u64).await?;
     Ok(HyperLogLog::begin(&header, string::len(value)).ok_or(NOT_ONE)?)
@@ -78,11 +80,11 @@ const PFADD: Command = Command::new(
         .flags(WRITES.or(Flags::FAST))
         .keys(ADDED)
         .syntax("key [element [element ...]]")
-        .summary("Counts elements in a HyperLogLog, which is created where the key is missing."),
+        .summary("Adds elements to a HyperLogLog; creates it if the key does not exist."),
     handler!(pfadd),
 );
 
-/// Elements before the one at which it turns out to be corrupt stay counted, as in Redis.
+/// As in Redis, elements before the one at which the value turns out to be corrupt stay counted.
 async fn pfadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = object::open(&s, args.next()?, Read::Serializable).await?;
@@ -111,7 +113,7 @@ const PFCOUNT: Command = Command::new(
         .flags(Flags::READONLY.or(Flags::KEEPS))
         .keys(COUNTED)
         .syntax("key [key ...]")
-        .summary("Estimates how many different elements HyperLogLogs have counted together."),
+        .summary("Estimates the number of distinct elements in the union of HyperLogLogs."),
     handler!(pfcount),
 );
 
@@ -148,7 +150,7 @@ const PFMERGE: Command = Command::new(
         .flags(WRITES)
         .keys(MERGED)
         .syntax("destkey [sourcekey [sourcekey ...]]")
-        .summary("Adds to a HyperLogLog what others have counted."),
+        .summary("Merges HyperLogLogs into one."),
     handler!(pfmerge),
 );
 
@@ -216,7 +218,7 @@ async fn pfdebug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     })
 }
 
-/// True where it was sparse.
+/// True if it was sparse.
 async fn densify(s: &Scope<'_>, slot: &mut Slot, hll: &mut HyperLogLog) -> Result<bool> {
     let was_sparse = hll.make_dense()?;
     if was_sparse {
@@ -225,20 +227,20 @@ async fn densify(s: &Scope<'_>, slot: &mut Slot, hll: &mut HyperLogLog) -> Resul
     Ok(was_sparse)
 }
 
-/// Elements of the self-test. Redis takes ten million, and stands still for seconds.
+/// Elements of the self-test. Redis takes ten million, and blocks for seconds.
 const TESTED: u64 = 100_000;
-/// Elements of a self-test after which others come first.
+/// Elements of a self-test between yields to other tasks.
 const TESTED_AT_ONCE: u64 = 1000;
 
 const PFSELFTEST: Command = Command::new(
     Row::new(Group::HyperLogLog, "pfselftest", 1, "2.8.9")
         .flags(Flags::ADMIN)
-        .summary("Tests the estimates with random elements.")
+        .summary("Tests the accuracy of the estimates with random elements.")
         .for_systems(),
     handler!(pfselftest),
 );
 
-/// Sparse and dense must agree, and be as exact as they promise: a standard error of 1.04 / sqrt(registers).
+/// Sparse and dense forms must agree, within the promised standard error of 1.04 / sqrt(registers).
 async fn pfselftest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (mut sparse, mut dense) = (HyperLogLog::new(), HyperLogLog::new());
     dense.make_dense()?;
@@ -259,7 +261,7 @@ async fn pfselftest(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Ok)
 }
 
-/// Six standard errors, and one element where those are less: two of ten elements may share a register.
+/// Six standard errors, but at least one element: two of ten elements may share a register.
 fn check_estimates(elements: u64, sparse: u64, dense: u64) -> Result<()> {
     let allowed = (elements as f64 * 6.0 * 1.04 / (REGISTERS as f64).sqrt()).ceil() as u64;
     if sparse != dense {

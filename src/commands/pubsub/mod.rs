@@ -1,4 +1,5 @@
-//! Publish and subscribe. The session runs what subscribes (`session/subscriptions.rs`); who hears what is in [`crate::server::subscribers`].
+//! Publish and subscribe. The session runs the subscribing commands (`session/subscriptions.rs`);
+//! [`crate::server::subscribers`] delivers messages.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::{Command, Run, SessionOp};
@@ -13,14 +14,13 @@ use crate::spec::{Channels, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::{handler, help};
 use bytes::Bytes;
 
-const TOO_LONG: ReplyError =
-    ReplyError::new("ERR the pattern has more than 262144 wildcards and classes: use fewer");
+const TOO_LONG: ReplyError = ReplyError::new("ERR the pattern has more than 262144 wildcards and classes");
 
 const ASKS: Flags = Flags::PUBSUB.or(Flags::LOADING).or(Flags::STALE);
 const SUBSCRIBES: Flags = ASKS.or(Flags::NOSCRIPT).or(Flags::WHILE_SUBSCRIBED);
 const PUBLISHES: Flags = ASKS.or(Flags::FAST).or(Flags::TELLS);
 
-/// Redis Cluster finds a shard channel's node as a key's.
+/// Redis Cluster maps a shard channel to a node like a key.
 const SHARD: &[KeySpec] = &[one(&["not_key"])];
 const SHARDS: &[KeySpec] =
     &[KeySpec { flags: &["not_key"], begin: 1, find: FindKeys::Range { last: -1, step: 1 } }];
@@ -42,13 +42,13 @@ const PSUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "psubscribe", -2, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("pattern [pattern ...]")
-        .summary("Listens to all channels whose names match patterns.")
+        .summary("Subscribes to all channels that match the patterns.")
         .channels(Channels::Patterns),
     Run::Session(SessionOp::Subscribe(Kind::Pattern)),
 );
 
 const PUBSUB: Command = Command::container(
-    Row::new(Group::Pubsub, "pubsub", -2, "2.8.0").summary("Looks at this server's channels."),
+    Row::new(Group::Pubsub, "pubsub", -2, "2.8.0").summary("Inspects this server's Pub/Sub channels."),
     SUBS,
 );
 
@@ -56,7 +56,7 @@ const PUNSUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "punsubscribe", -1, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("[pattern [pattern ...]]")
-        .summary("No longer listens to the channels of patterns, or of any pattern."),
+        .summary("Unsubscribes from the patterns, or from all patterns."),
     Run::Session(SessionOp::Unsubscribe(Kind::Pattern)),
 );
 
@@ -65,7 +65,7 @@ const SSUBSCRIBE: Command = Command::new(
         .flags(SUBSCRIBES)
         .keys(SHARDS)
         .syntax("shardchannel [shardchannel ...]")
-        .summary("Listens to shard channels.")
+        .summary("Subscribes to shard channels.")
         .channels(Channels::All),
     Run::Session(SessionOp::Subscribe(Kind::Shard)),
 );
@@ -74,7 +74,7 @@ const SUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "subscribe", -2, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("channel [channel ...]")
-        .summary("Listens to channels.")
+        .summary("Subscribes to channels.")
         .channels(Channels::All),
     Run::Session(SessionOp::Subscribe(Kind::Channel)),
 );
@@ -84,7 +84,7 @@ const SUNSUBSCRIBE: Command = Command::new(
         .flags(SUBSCRIBES)
         .keys(SHARDS)
         .syntax("[shardchannel [shardchannel ...]]")
-        .summary("No longer listens to shard channels, or to any."),
+        .summary("Unsubscribes from the shard channels, or from all of them."),
     Run::Session(SessionOp::Unsubscribe(Kind::Shard)),
 );
 
@@ -92,7 +92,7 @@ const UNSUBSCRIBE: Command = Command::new(
     Row::new(Group::Pubsub, "unsubscribe", -1, "2.0.0")
         .flags(SUBSCRIBES)
         .syntax("[channel [channel ...]]")
-        .summary("No longer listens to channels, or to any."),
+        .summary("Unsubscribes from the channels, or from all of them."),
     Run::Session(SessionOp::Unsubscribe(Kind::Channel)),
 );
 
@@ -100,7 +100,7 @@ const PUBLISH: Command = Command::new(
     Row::new(Group::Pubsub, "publish", 3, "2.0.0")
         .flags(PUBLISHES)
         .syntax("channel message")
-        .summary("Sends a message to those who listen to a channel; counts those of this server.")
+        .summary("Publishes a message to a channel; returns the number of receivers on this server.")
         .channels(Channels::First),
     handler!(publish),
 );
@@ -117,7 +117,7 @@ const SPUBLISH: Command = Command::new(
         .flags(PUBLISHES)
         .keys(SHARD)
         .syntax("shardchannel message")
-        .summary("Sends a message to those who listen to a shard channel; counts those of this server.")
+        .summary("Publishes a message to a shard channel; returns the number of receivers on this server.")
         .channels(Channels::First),
     handler!(spublish),
 );
@@ -129,14 +129,15 @@ async fn spublish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(receivers(cx, Kind::Shard, channel).await)
 }
 
-/// Steps of work ([`Pace`]) that a name costs that is counted.
+/// Steps of work ([`Pace`]) to count one name.
 const NAME: usize = 1 << 6;
 
-/// Bytes that a message may hold of the buffer that its request was read into, beside its own.
+/// The most bytes of its request's buffer that a message may keep alive beyond its own.
 const BUFFER: usize = 64 << 10;
 
-/// A channel and a message that wait for receivers, who may be slow. They are slices of the buffer of a request: short ones are
-/// copied, for they would hold all of it and be counted as little. A long one is most of it.
+/// A channel and a message that wait for receivers, which may be slow. They are slices of a request's buffer.
+/// Short ones are copied, because they would keep all of it alive while counting as little; a long one is
+/// most of the buffer.
 fn own(channel: &Bytes, payload: &Bytes) -> [Bytes; 2] {
     let own = |text: &Bytes, other: &Bytes| {
         let is_most = text.len() > BUFFER && text.len() >= other.len();
@@ -153,7 +154,7 @@ const PUBSUB_CHANNELS: Command = Command::new(
     Row::new(Group::Pubsub, "channels", -2, "2.8.0")
         .flags(ASKS)
         .syntax("[pattern]")
-        .summary("Lists the channels that somebody listens to on this server."),
+        .summary("Lists the channels with subscribers on this server."),
     handler!(channels),
 );
 
@@ -165,7 +166,7 @@ const PUBSUB_SHARDCHANNELS: Command = Command::new(
     Row::new(Group::Pubsub, "shardchannels", -2, "7.0.0")
         .flags(ASKS)
         .syntax("[pattern]")
-        .summary("Lists the shard channels that somebody listens to on this server."),
+        .summary("Lists the shard channels with subscribers on this server."),
     handler!(shardchannels),
 );
 
@@ -182,7 +183,7 @@ async fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::bulks(cx.server.subscribers.matching(kind, pattern.as_ref()).await))
 }
 
-/// A pattern of channels. Their names may have any length.
+/// Parses a pattern of channels, whose names may have any length.
 pub async fn read_pattern(pattern: &[u8], pace: &mut Pace) -> ArgResult<Glob> {
     let glob = Glob::read(pattern, Case::Exact, usize::MAX, pace).await;
     if glob.is_whole() { Ok(glob) } else { Err(TOO_LONG) }
@@ -192,7 +193,7 @@ const PUBSUB_NUMSUB: Command = Command::new(
     Row::new(Group::Pubsub, "numsub", -2, "2.8.0")
         .flags(ASKS)
         .syntax("[channel [channel ...]]")
-        .summary("Counts who listens to channels on this server, not by a pattern."),
+        .summary("Counts the subscribers of channels on this server, without patterns."),
     handler!(numsub),
 );
 
@@ -204,7 +205,7 @@ const PUBSUB_SHARDNUMSUB: Command = Command::new(
     Row::new(Group::Pubsub, "shardnumsub", -2, "7.0.0")
         .flags(ASKS)
         .syntax("[shardchannel [shardchannel ...]]")
-        .summary("Counts who listens to shard channels on this server."),
+        .summary("Counts the subscribers of shard channels on this server."),
     handler!(shardnumsub),
 );
 
@@ -225,7 +226,7 @@ async fn counts(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Reply {
 const PUBSUB_NUMPAT: Command = Command::new(
     Row::new(Group::Pubsub, "numpat", 2, "2.8.0")
         .flags(ASKS)
-        .summary("Counts the patterns that somebody listens to on this server."),
+        .summary("Counts the patterns with subscribers on this server."),
     handler!(numpat),
 );
 

@@ -1,4 +1,5 @@
-//! Scripts and functions. There are none, and what would bring one or run it is refused; what asks about them is answered.
+//! Scripts and functions. Tern has none: commands that would load or run one are refused, queries about them
+//! are answered.
 
 use crate::commands::args::Args;
 use crate::commands::binding::{Command, Run};
@@ -9,9 +10,9 @@ use crate::spec::words::quoted;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 
-const NO_SCRIPTS: Run = Run::Refuse("ERR scripts and functions are not supported by this server");
+const NO_SCRIPTS: Run = Run::Refuse("ERR this server does not support scripts and functions");
 
-/// What Redis answers where nothing runs.
+/// Redis' reply if no script is running.
 const NOTHING_RUNS: Run = Run::Refuse("NOTBUSY No scripts in execution right now.");
 
 const WRITTEN: &[KeySpec] =
@@ -21,14 +22,14 @@ const READ: &[KeySpec] =
 
 const RUNS: Flags = Flags::NOSCRIPT.or(Flags::STALE).or(Flags::MOVABLEKEYS);
 const READS: Flags = RUNS.or(Flags::READONLY);
-const NONE_RUNS: &str = "Runs a script. There are none.";
+const NONE_RUNS: &str = "Runs a script. Not supported.";
 
 const ARGS_OF_SCRIPT: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
 const ARGS_OF_DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
 const ARGS_OF_FUNCTION: &str = "function numkeys [key [key ...]] [arg [arg ...]]";
 
-const OF_SCRIPTS: &str = "Manages scripts. There are none.";
-const OF_FUNCTIONS: &str = "Manages functions. There are none.";
+const OF_SCRIPTS: &str = "Manages scripts. Not supported.";
+const OF_FUNCTIONS: &str = "Manages functions. Not supported.";
 
 const KILLS: Flags = Flags::NOSCRIPT.or(Flags::ALLOW_BUSY);
 
@@ -267,7 +268,7 @@ const FUNCTION_STATS: Command = Command::new(
     handler!(stats),
 );
 
-/// No function runs, and there is no engine that could run one.
+/// No function is running, and no engine could run one.
 async fn stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let none = (Reply::bulk_static("running_script"), Reply::Nil);
     Ok(Reply::Map(vec![none, (Reply::bulk_static("engines"), Reply::Map(Vec::new()))]))

@@ -1,4 +1,5 @@
-//! ACL's subcommands. None shares its window with others: what follows one is asked under the rules that it made.
+//! ACL's subcommands. None shares its window with others: the commands after it are checked under the rules
+//! that it set.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -41,8 +42,10 @@ const SUBS: &[Command] = &[
     ACL_WHOAMI,
 ];
 
-const ACL: Command =
-    Command::container(Row::new(Group::Server, "acl", -2, "6.0.0").summary("Says who may do what."), SUBS);
+const ACL: Command = Command::container(
+    Row::new(Group::Server, "acl", -2, "6.0.0").summary("Manages users and their permissions."),
+    SUBS,
+);
 
 const NO_FILE: ReplyError = ReplyError::new(
     "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
@@ -53,15 +56,15 @@ const NOT_SAVED: ReplyError = ReplyError::new(
 const BAD_BITS: ReplyError = ReplyError::new(
     "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
 );
-/// What LOG shows unless it is told how much.
+/// The default number of entries that LOG shows.
 const SHOWN: i64 = 10;
-/// Steps of work ([`Pace`]) that an entry of the log costs.
+/// Steps of work ([`Pace`]) per entry of the log.
 const ENTRY: usize = 1 << 6;
 
 const ACL_WHOAMI: Command = Command::new(
     Row::new(Group::Server, "whoami", 2, "6.0.0")
         .flags(OPEN)
-        .summary("Returns the name of this connection's user."),
+        .summary("Returns the name of the user this connection is authenticated as."),
     handler!(whoami),
 );
 
@@ -70,7 +73,7 @@ async fn whoami(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 const ACL_USERS: Command = Command::new(
-    Row::new(Group::Server, "users", 2, "6.0.0").flags(ADMIN).summary("Lists the users' names."),
+    Row::new(Group::Server, "users", 2, "6.0.0").flags(ADMIN).summary("Lists the names of all users."),
     handler!(users),
 );
 
@@ -115,7 +118,7 @@ const ACL_SETUSER: Command = Command::new(
     Row::new(Group::Server, "setuser", -3, "6.0.0")
         .flags(ADMIN)
         .syntax("username [rule [rule ...]]")
-        .summary("Makes or changes a user.")
+        .summary("Creates or changes a user.")
         .secrets(Secrets::From(2)),
     handler!(setuser),
 );
@@ -137,7 +140,7 @@ const ACL_DELUSER: Command = Command::new(
     Row::new(Group::Server, "deluser", -3, "6.0.0")
         .flags(ADMIN)
         .syntax("username [username ...]")
-        .summary("Removes users, and closes their connections."),
+        .summary("Deletes users and closes their connections."),
     handler!(deluser),
 );
 
@@ -150,7 +153,7 @@ async fn deluser(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(removed.len() as i64))
 }
 
-/// Closes the connections of users that are no more; the client's own after its reply.
+/// Closes the connections of users that no longer exist; the client's own after its reply.
 fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
     for client in cx.server.clients.all() {
         if users.contains(&client.identity().user) && client.id != cx.client.id {
@@ -162,7 +165,7 @@ fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
     }
 }
 
-/// Closes the connections that are subscribed to what their user may no longer use.
+/// Closes the connections with subscriptions that their user may no longer have.
 fn close_subscribers(cx: &Cx<'_>) {
     let acl = &cx.server.acl;
     cx.server.subscribers.part_from(|client, kind, name| {
@@ -224,7 +227,7 @@ async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 }
 
 const ACL_LOAD: Command = Command::new(
-    Row::new(Group::Server, "load", 2, "6.0.0").flags(ADMIN).summary("Reads the users from aclfile."),
+    Row::new(Group::Server, "load", 2, "6.0.0").flags(ADMIN).summary("Reloads the users from aclfile."),
     handler!(load),
 );
 
@@ -242,7 +245,7 @@ async fn load(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 const ACL_SAVE: Command = Command::new(
-    Row::new(Group::Server, "save", 2, "6.0.0").flags(ADMIN).summary("Writes the users into aclfile."),
+    Row::new(Group::Server, "save", 2, "6.0.0").flags(ADMIN).summary("Saves the users to aclfile."),
     handler!(save),
 );
 
@@ -266,7 +269,7 @@ const ACL_LOG: Command = Command::new(
     Row::new(Group::Server, "log", -2, "6.0.0")
         .flags(ADMIN)
         .syntax("[operation: count | RESET]")
-        .summary("Returns what was refused lately."),
+        .summary("Returns recent refusals, or clears them."),
     handler!(log),
 );
 
@@ -310,7 +313,7 @@ const ACL_DRYRUN: Command = Command::new(
     Row::new(Group::Server, "dryrun", -4, "7.0.0")
         .flags(ADMIN)
         .syntax("username command [arg [arg ...]]")
-        .summary("Says whether a user may run a command, without running it.")
+        .summary("Tests whether a user may run a command, without running it.")
         .secrets(Secrets::Line(3)),
     handler!(dryrun),
 );
@@ -328,7 +331,7 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         _ => (None, args.rest()),
     };
     let found = match (cx.server.table.resolve(argv), argv) {
-        // A container alone has too few arguments.
+        // A container without a subcommand has too few arguments.
         (Some(Err(container)), [_]) => Some((container, 1)),
         (found, _) => found.and_then(|found| found.ok()),
     };

@@ -1,4 +1,4 @@
-//! COMMAND: what the table says about commands. HELP of every container is derived from its rows, too.
+//! COMMAND: describes the commands in the table. HELP of every container is also derived from its rows.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -14,7 +14,7 @@ use crate::spec::{Entry, Flags, Form, Group, PREFIX, Row, Secrets, Table, catego
 use crate::{handler, help};
 use bytes::Bytes;
 
-/// The container; without a subcommand it runs itself.
+/// The container, which also runs without a subcommand.
 pub const COMMANDS: &[Command] = &[COMMAND];
 
 const SUBS: &[Command] = &[
@@ -30,7 +30,7 @@ const SUBS: &[Command] = &[
 const COMMAND: Command = Command::new(
     Row::new(Group::Server, "command", -1, "2.8.13")
         .flags(Flags::LOADING.or(Flags::STALE))
-        .summary("Returns what is known about all commands.")
+        .summary("Describes all commands.")
         .categories(&["connection"])
         .tips(&["nondeterministic_output_order"]),
     handler!(all),
@@ -49,7 +49,7 @@ async fn all(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const COMMAND_COUNT: Command = Command::new(
     Row::new(Group::Server, "count", 2, "2.8.13")
         .flags(Flags::LOADING.or(Flags::STALE))
-        .summary("Counts the commands.")
+        .summary("Returns the number of commands.")
         .categories(&["connection"]),
     handler!(count),
 );
@@ -58,23 +58,24 @@ async fn count(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(cx.server.table.commands().count() as i64))
 }
 
-/// Names that INFO and DOCS take: some times as many as there are. What is said of each is a hundred times as long as its name.
+/// The most names that INFO and DOCS accept: several times the number of commands. A description is a hundred
+/// times as long as its name.
 const MOST_NAMES: usize = 1024;
-/// Steps of work ([`Pace`]) that the description of a row takes, with each of its subcommands.
+/// Steps of work ([`Pace`]) to describe a row with its subcommands.
 const DESCRIPTION: usize = 1 << 9;
 
-/// The rows of these names, in their order.
+/// The rows with these names, in order.
 fn named<'a>(
     table: &'a Table,
     names: &'a [Bytes],
 ) -> Result<impl Iterator<Item = Option<&'static Entry>> + 'a> {
     if names.len() > MOST_NAMES {
-        return Err(ReplyError::of(format!("ERR at most {MOST_NAMES} names can be asked for at once")).into());
+        return Err(ReplyError::of(format!("ERR at most {MOST_NAMES} names are allowed per call")).into());
     }
     Ok(names.iter().map(|name| table.find(name)))
 }
 
-/// Lets others come first while rows are described.
+/// Yields to other tasks while rows are described.
 async fn described(pace: &mut Pace, row: &Entry) {
     pace.spend(DESCRIPTION * (1 + row.subs.len())).await;
 }
@@ -83,7 +84,7 @@ const COMMAND_INFO: Command = Command::new(
     Row::new(Group::Server, "info", -2, "2.8.13")
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("[command-name [command-name ...]]")
-        .summary("Returns arity, flags, keys and categories of commands.")
+        .summary("Returns the arity, flags, keys and categories of commands.")
         .categories(&["connection"])
         .tips(&["nondeterministic_output_order"]),
     handler!(info),
@@ -109,7 +110,7 @@ const COMMAND_DOCS: Command = Command::new(
     Row::new(Group::Server, "docs", -2, "7.0.0")
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("[command-name [command-name ...]]")
-        .summary("Returns summaries and arguments of commands.")
+        .summary("Returns the summaries and arguments of commands.")
         .categories(&["connection"])
         .tips(&["nondeterministic_output_order"]),
     handler!(docs),
@@ -166,7 +167,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
 }
 
-/// The keys of a command line and what is done with each, or the error that COMMAND GETKEYS answers.
+/// The keys of a command line and how they are used, or the error of COMMAND GETKEYS.
 fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static [&'static str])>> {
     let row = match table.resolve(argv) {
         Some(Ok((row, _))) if row.form == Form::Prefix => {
@@ -186,7 +187,7 @@ fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static
     for spec in row.keys {
         found.extend(keys_at(spec, argv).ok_or(invalid.clone())?.map(|key| (key, row.key_flags(spec, argv))));
     }
-    // A script may do without keys.
+    // A script may have no keys.
     if found.is_empty() && row.group != Group::Scripting { Err(invalid.into()) } else { Ok(found) }
 }
 
@@ -209,7 +210,7 @@ const COMMAND_GETKEYSANDFLAGS: Command = Command::new(
     Row::new(Group::Server, "getkeysandflags", -3, "7.0.0")
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("command [arg [arg ...]]")
-        .summary("Returns the keys in a command line and what is done with each.")
+        .summary("Returns the keys in a command line, and how the command uses each.")
         .secrets(Secrets::Line(2))
         .categories(&["connection"]),
     handler!(getkeysandflags),
@@ -223,7 +224,8 @@ async fn getkeysandflags(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Array(keys.into_iter().map(one).collect()))
 }
 
-/// HELP of a container: its name, its group, which version of Redis has its HELP first, and its categories beyond those that follow.
+/// HELP of a container: its name, its group, the Redis version that introduced its HELP, and additional
+/// categories.
 #[macro_export]
 macro_rules! help {
     ($container:literal, $group:expr, $since:literal) => {

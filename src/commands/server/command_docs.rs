@@ -1,11 +1,11 @@
-//! COMMAND DOCS: a row in the words of its documentation.
+//! COMMAND DOCS: the documentation of a row.
 
 use crate::commands::server::command_info::flag_words;
 use crate::commands::server::syntax::{self, Argument, Kind};
 use crate::server::reply::Reply;
 use crate::spec::{Entry, FindKeys, Group, Row};
 
-/// The map that documents a row, its subcommands inside.
+/// The map that documents a row, including its subcommands.
 pub(super) fn docs_of(row: &Entry) -> Reply {
     let mut pairs = vec![
         ("summary", Reply::bulk_static(row.summary)),
@@ -52,7 +52,7 @@ fn group(group: Group) -> &'static str {
     }
 }
 
-/// Numbers the key arguments of a row: the first belongs to its first key specification, and so on.
+/// Numbers a row's key arguments: the first belongs to its first key specification, and so on.
 struct KeyIndex {
     next: usize,
     last: Option<usize>,

@@ -3,7 +3,7 @@
 use crate::server::reply::Reply;
 use crate::spec::{Entry, FindKeys, Flags, KeySpec, categories};
 
-/// Flags in the order that Redis prints them.
+/// Flags in Redis' order.
 const WORDS: &[(Flags, &str)] = &[
     (Flags::WRITE, "write"),
     (Flags::READONLY, "readonly"),
@@ -48,7 +48,8 @@ pub(super) fn flag_words<'a>(words: impl Iterator<Item = &'a str>) -> Reply {
     Reply::Set(words.map(|w| Reply::Simple(w.to_owned().into())).collect())
 }
 
-/// First key, last key and step, as clients before key specifications read them: one range over all that are ranges.
+/// First key, last key and step, for clients that predate key specifications: one range over all
+/// specifications that are ranges.
 fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
     let mut range: Option<(i64, i64, i64)> = None;
     for spec in keys {
@@ -57,7 +58,7 @@ fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
         let last = if last < 0 { i64::from(last) } else { first + i64::from(last) };
         range = Some(match range {
             None => (first, last, step as i64),
-            // Only specifications that continue each other make one range.
+            // Only specifications that continue each other form one range.
             Some((begin, end, _)) if end >= 0 && end + 1 == first => (begin, last, 1),
             Some(range) => range,
         });

@@ -1,4 +1,4 @@
-//! CONFIG: the options while the server runs, and who must hear of a change.
+//! CONFIG: reads and changes the options at runtime, and notifies the code that depends on them.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -23,7 +23,7 @@ const SUBS: &[Command] =
     &[CONFIG_GET, help!("config", Group::Server, "5.0.0"), CONFIG_RESETSTAT, CONFIG_REWRITE, CONFIG_SET];
 
 const CONFIG: Command = Command::container(
-    Row::new(Group::Server, "config", -2, "2.0.0").summary("Looks at and changes options."),
+    Row::new(Group::Server, "config", -2, "2.0.0").summary("Reads and changes the configuration."),
     SUBS,
 );
 
@@ -31,7 +31,7 @@ const CONFIG_GET: Command = Command::new(
     Row::new(Group::Server, "get", -3, "2.0.0")
         .flags(ADMIN)
         .syntax("parameter [parameter ...]")
-        .summary("Returns the options whose names match any of the patterns."),
+        .summary("Returns the options that match any of the patterns."),
     handler!(get),
 );
 
@@ -62,7 +62,7 @@ const CONFIG_SET: Command = Command::new(
     Row::new(Group::Server, "set", -4, "2.0.0")
         .flags(ADMIN)
         .syntax("<data: parameter value> [parameter value ...]")
-        .summary("Changes options, all or none.")
+        .summary("Changes options: all of them or none.")
         .secrets(Secrets::Options)
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(set),
@@ -78,7 +78,7 @@ async fn set(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
         let [name, value] = pair else { continue };
         pairs.push((text(name)?, text(value)?));
     }
-    // Files that options name are read.
+    // Reads the files that options name.
     let config = cx.server.config.clone();
     let changed = beside(move || config.set(&pairs)).await?.map_err(refused)?;
     for opt in changed {
@@ -104,7 +104,7 @@ fn refused(e: SetError) -> ReplyError {
     })
 }
 
-/// Tells those who keep a copy of an option. All others read it when they need it.
+/// Notifies code that keeps a copy of an option. All other code reads the option when it needs it.
 fn apply(server: &Server, option: &str) {
     let settings = server.config.get();
     match option {
@@ -115,7 +115,7 @@ fn apply(server: &Server, option: &str) {
     }
 }
 
-/// The store's word for `appendfsync`.
+/// The store's form of `appendfsync`.
 pub fn fsync(option: AppendFsync) -> Fsync {
     match option {
         AppendFsync::Always => Fsync::Always,
@@ -125,9 +125,7 @@ pub fn fsync(option: AppendFsync) -> Fsync {
 }
 
 const CONFIG_RESETSTAT: Command = Command::new(
-    Row::new(Group::Server, "resetstat", 2, "2.0.0")
-        .flags(ADMIN)
-        .summary("Starts all statistics again from zero."),
+    Row::new(Group::Server, "resetstat", 2, "2.0.0").flags(ADMIN).summary("Resets all statistics to zero."),
     handler!(resetstat),
 );
 
@@ -139,7 +137,7 @@ async fn resetstat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const CONFIG_REWRITE: Command = Command::new(
     Row::new(Group::Server, "rewrite", 2, "2.8.0")
         .flags(ADMIN)
-        .summary("Makes the configuration file say what is in force."),
+        .summary("Rewrites the configuration file to match the current configuration."),
     handler!(rewrite),
 );
 

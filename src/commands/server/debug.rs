@@ -1,5 +1,5 @@
-//! DEBUG: what tests need. Only where `enable-debug-command` allows it, because it can do harm on purpose: see
-//! `session::gate`.
+//! DEBUG: for tests. Only if `enable-debug-command` allows it, because it can do harm on purpose: see
+//! `dispatch::gate`.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -18,37 +18,37 @@ use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The command. As in Redis no container: the command itself says what is wrong with a subcommand.
+/// The command. As in Redis it is not a container: the command itself rejects wrong subcommands.
 pub const COMMANDS: &[Command] = &[DEBUG];
 
-/// Longest DEBUG SLEEP: a typing error must not hold a connection for years.
+/// The longest DEBUG SLEEP: a typo must not block a connection for years.
 const MAX_SLEEP: f64 = 3600.0;
 
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "DICTIONARY-GC",
-    "    Begins a collection of the members that no set holds any more. INFO tern shows how far it is.",
+    "    Starts a collection of the members that are no longer in any set. INFO tern shows its progress.",
     "ERROR <string>",
-    "    Answers this error.",
+    "    Replies with this error.",
     "LOG <message>",
     "    Writes a message to the log.",
     "OBJECT <key>",
     "    Shows how a value is stored.",
     "PANIC [CONNECTION]",
-    "    Panics in this command, or in the task of this connection.",
+    "    Panics in this command, or in this connection's task.",
     "PROTOCOL <type>",
-    "    Answers a value of a type: string, integer, double, null, array, set, map, attrib, push, verbatim, true, false, bignum.",
+    "    Replies with a value of a type: string, integer, double, null, array, set, map, attrib, push, verbatim, true, false, bignum.",
     "RELOAD [option ...]",
-    "    Forgets what this server remembers of the store, so that it is read anew. LOADAOF is the same.",
+    "    Drops this server's caches of the store. LOADAOF does the same.",
     "SET-ACTIVE-EXPIRE <0|1>",
-    "    Switches the job that removes expired keys off or on.",
+    "    Turns the job that removes expired keys off or on.",
     "SLEEP <seconds>",
-    "    Answers after a while.",
+    "    Replies after that time.",
     "HELP",
     "    Prints this help.",
 ];
 
-/// Panics, because a client that is allowed to has asked for it.
+/// Panics, because a client with permission asked for it.
 #[expect(clippy::panic, reason = "tests see that a panic harms nobody else")]
 pub fn fail(why: &'static str) -> ! {
     std::panic::panic_any(why)
@@ -61,7 +61,7 @@ const DEBUG: Command = Command::new(
             "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] \
              | PROTOCOL type | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
         )
-        .summary("Helps tests: waits, breaks, looks inside. Allowed by enable-debug-command.")
+        .summary("Commands for testing and debugging, allowed by enable-debug-command.")
         .for_systems(),
     handler!(debug),
 );
@@ -143,7 +143,7 @@ fn sample(kind: &[u8], protocol: Protocol) -> Result<Reply> {
     })
 }
 
-/// In Redis' form, which tests take apart. There is no address, no reference count and no LRU clock.
+/// In Redis' format, which tests parse. Tern has no address, reference count or LRU clock to report.
 async fn object(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     cx.only_read = true;
     let s = cx.scope()?;

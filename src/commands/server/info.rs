@@ -1,4 +1,4 @@
-//! INFO: which sections are asked for. `info_sections.rs` writes them.
+//! INFO: selects the sections. `info_sections.rs` writes them.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -22,7 +22,7 @@ use bytes::Bytes;
 /// The command.
 pub const COMMANDS: &[Command] = &[INFO];
 
-/// Sections in the order in which they are printed, and whether a bare INFO has them.
+/// Sections in display order, and whether INFO without arguments includes them.
 const SECTIONS: &[(&str, bool)] = &[
     ("server", true),
     ("clients", true),
@@ -40,7 +40,7 @@ const SECTIONS: &[(&str, bool)] = &[
     ("tern", true),
 ];
 
-/// Whether `section` is among those asked for.
+/// Whether `section` was requested.
 fn wanted(asked: &[Bytes], section: &str, by_default: bool) -> bool {
     let is = |word: &Bytes, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
     asked.is_empty() && by_default
@@ -53,7 +53,7 @@ const INFO: Command = Command::new(
     Row::new(Group::Server, "info", -1, "1.0.0")
         .flags(Flags::LOADING.or(Flags::STALE))
         .syntax("[section [section ...]]")
-        .summary("Returns facts and statistics about the server.")
+        .summary("Returns information and statistics about the server.")
         .categories(&["dangerous"])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     handler!(info),
@@ -93,7 +93,7 @@ async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(out.into()))
 }
 
-/// Takes a sample for the rates. Called once a second by a job, and by INFO itself.
+/// Takes a sample for the rates. Called several times a second by the server, and by INFO itself.
 pub fn sample(server: &Server) {
     let t = &server.telemetry;
     t.rates.lock().sample(Sample {
@@ -104,7 +104,7 @@ pub fn sample(server: &Server) {
     });
 }
 
-/// Databases that hold keys. Empty where the store cannot be read, because INFO is what an operator asks then.
+/// Databases that hold keys. Empty if the store cannot be read, because that is when an operator needs INFO.
 async fn keyspace(cx: &Cx<'_>) -> Result<Vec<KeyspaceRow>> {
     let mut rows = Vec::new();
     for (db, prefix) in cx.catalog.prefixes() {
@@ -117,7 +117,7 @@ async fn keyspace(cx: &Cx<'_>) -> Result<Vec<KeyspaceRow>> {
     Ok(rows)
 }
 
-/// Ids leased, and where the collection of the dictionary stands; None where the store cannot be read.
+/// The number of leased ids, and the state of the dictionary's collection; None if the store cannot be read.
 async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
     let read = async {
         let leased = leases::leased(cx.tx).await?;
@@ -130,7 +130,7 @@ async fn dictionary(cx: &Cx<'_>) -> Result<Option<(u64, State)>> {
     }
 }
 
-/// Rows of the expiry index that are read at most to count them: INFO says no larger number.
+/// The most rows of the expiry index that are read to count them: INFO reports no larger number.
 const MAX_EXPIRY_ROWS: usize = 10_000;
 
 async fn keyspace_row(tx: &Tx, db: u8, prefix: Prefix) -> Result<Option<KeyspaceRow>> {
@@ -158,19 +158,19 @@ fn figures(server: &Server) -> Vec<Figure> {
     let (f, g) = (Figure::counter, Figure::gauge);
     let uptime = server.env.clock.monotonic().saturating_sub(server.telemetry.started);
     let mut figures = vec![
-        g("connected_clients", "Clients connected now.", server.clients.len() as u64),
-        g("instances_alive", "Living servers of the store.", server.space.instances.living() as u64),
-        g("uptime_seconds", "Seconds since the start.", uptime.as_secs()),
+        g("connected_clients", "Connected clients.", server.clients.len() as u64),
+        g("instances_alive", "Live servers on the store.", server.space.instances.living() as u64),
+        g("uptime_seconds", "Seconds since the server started.", uptime.as_secs()),
         g("resident_memory_bytes", "Resident memory of the process.", process.rss),
-        g("tasks", "Tasks of the runtime.", process::tasks()),
-        f("store_commits", "Transactions committed with writes.", store.commits),
-        f("store_conflicts", "Commits refused with a conflict.", store.conflicts),
+        g("tasks", "Tasks of the async runtime.", process::tasks()),
+        f("store_commits", "Transactions with writes that committed.", store.commits),
+        f("store_conflicts", "Commits rejected with a conflict.", store.conflicts),
         f("store_batches", "Batches written by the committer.", store.batches),
         f("store_syncs", "Syncs of the log.", store.syncs),
         Figure::micros("store_write_seconds", "Time spent writing batches.", store.write_micros),
-        Figure::micros("store_sync_seconds", "Time spent in syncs.", store.sync_micros),
+        Figure::micros("store_sync_seconds", "Time spent syncing the log.", store.sync_micros),
         g("store_disk_bytes", "Bytes on disk.", store.disk_bytes),
-        g("store_memory_bytes", "Bytes of memory of the store's tables and caches.", store.memory_bytes),
+        g("store_memory_bytes", "Memory of the store's tables and caches, in bytes.", store.memory_bytes),
         g("store_read_only", "1 while writes are refused.", u64::from(store.refusal.is_some())),
     ];
     if let Some(n) = store.network {
@@ -179,7 +179,7 @@ fn figures(server: &Server) -> Vec<Figure> {
             f("store_keys_read", "Keys fetched by point reads.", n.keys_read),
             f("store_ranges_read", "Pages fetched by range reads.", n.ranges_read),
             f("store_unknown", "Commits whose result is unknown.", n.unknown),
-            f("store_too_old", "Reads and commits refused for their age or for load.", n.too_old),
+            f("store_too_old", "Reads and commits rejected as too old or because of load.", n.too_old),
         ]);
     }
     figures

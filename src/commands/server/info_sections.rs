@@ -1,5 +1,5 @@
-//! The sections of INFO. Field names are Redis' where the meaning is the same; what has no meaning here is left out rather than
-//! invented.
+//! The sections of INFO. Fields have Redis' names if they have the same meaning; fields without a meaning
+//! here are left out.
 
 use crate::commands::REDIS_VERSION;
 use crate::keyspace::cluster::instances::Instance;
@@ -21,7 +21,7 @@ macro_rules! lines {
     }};
 }
 
-/// A number of bytes as Redis shows it to people.
+/// A number of bytes in Redis' human-readable form.
 fn human(bytes: u64) -> String {
     let units = [(1u64 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
     match units.iter().find(|(size, _)| bytes >= *size) {
@@ -72,7 +72,7 @@ pub(super) fn clients(out: &mut String, server: &Server) {
     );
 }
 
-/// `used_memory` is the resident memory: there is no other number that is true for all allocators in the process.
+/// `used_memory` is the resident memory: no other number is correct for all allocators in the process.
 pub(super) fn memory(out: &mut String, server: &Server) {
     let (p, store) = (process::read(), server.store.stats());
     lines!(out, "Memory",
@@ -104,12 +104,13 @@ pub(super) fn memory(out: &mut String, server: &Server) {
     );
 }
 
-/// When the last backup ended, in seconds since 1970, as LASTSAVE and INFO answer it. 0: there has been none that a server knows of,
-/// because no command makes one yet, and what is made from outside (`tern copy`, a cluster's own backup) does not tell it. That every
-/// write is durable is no backup: an alarm about its age has to ring.
+/// When the last backup ended, in seconds since 1970, for LASTSAVE and INFO. 0: no server knows of any
+/// backup, because no command makes one yet, and external ones (`tern copy`, a cluster's own backup) are not
+/// reported to it. Durable writes are no backup: an alarm about the age of the last backup must fire.
 pub(super) const LAST_BACKUP: i64 = 0;
 
-/// Redis' append-only file stands for the store here: writes are in its log before they are acknowledged.
+/// Here the store takes the place of Redis' append-only file: writes are in its log before they are
+/// acknowledged.
 pub(super) fn persistence(out: &mut String, server: &Server) {
     let store = server.store.stats();
     lines!(out, "Persistence",
@@ -232,7 +233,7 @@ pub(super) fn commandstats(out: &mut String, server: &Server) {
             c.label,
         );
     }
-    // What is not here has not run either.
+    // A command that is not implemented has not run either.
     for (name, rejected) in server.telemetry.all_missing() {
         let _ = write!(
             out,
@@ -261,18 +262,18 @@ pub(super) fn latencystats(out: &mut String, server: &Server) {
     }
 }
 
-/// What INFO shows of a database.
+/// A database's numbers in INFO.
 pub(super) struct KeyspaceRow {
     /// Its number.
     pub db: u8,
-    /// Keys, of which some may have expired and not be removed yet.
+    /// Keys, some of which may have expired without being removed yet.
     pub keys: i64,
-    /// Keys with an expiry, as far as they are counted.
+    /// Keys with an expiry, as far as they were counted.
     pub expires: usize,
 }
 
-/// Without `avg_ttl`'s sampling it is 0, as in Redis before its first sample. Exporters read `expires` by its place, so it is never
-/// left out: where there are more than are counted, it is as many as were.
+/// `avg_ttl` is 0, as in Redis before its first sample, because nothing is sampled. Exporters read `expires`
+/// by position, so it is never left out: if there are more than were counted, it is the number counted.
 pub(super) fn keyspace(out: &mut String, rows: &[KeyspaceRow]) {
     lines!(out, "Keyspace",);
     for KeyspaceRow { db, keys, expires } in rows {
@@ -280,7 +281,7 @@ pub(super) fn keyspace(out: &mut String, rows: &[KeyspaceRow]) {
     }
 }
 
-/// The members of chunked sets: how many there are, and how many nobody needs.
+/// The members of chunked sets: their number, and the number that are unused.
 pub(super) fn dictionary(out: &mut String, server: &Server, read: Option<(u64, State)>) {
     let Some((leased, state)) = read else { return };
     let _ = write!(
@@ -295,8 +296,8 @@ pub(super) fn dictionary(out: &mut String, server: &Server, read: Option<(u64, S
     );
 }
 
-/// How far the collection of the dictionary is. Sets and candidates are what this server has done of the phase, where it does it;
-/// delayed are its own commands.
+/// The progress of the dictionary's collection. Sets and candidates are what this server has done in the
+/// phase, if it runs it; delayed commands are its own.
 pub(super) fn collection(out: &mut String, server: &Server, read: Option<(u64, State)>) {
     let Some((leased, state)) = read else { return };
     let (notes, brake) = (&server.space.collector, &server.space.brake);
@@ -376,7 +377,7 @@ pub(super) fn tern(out: &mut String, server: &Server) {
     }
 }
 
-/// What a FoundationDB cluster reports of itself; `store_cluster_available:0` also where it does not answer.
+/// A FoundationDB cluster's report about itself; `store_cluster_available:0` also if it does not answer.
 pub(super) fn store_cluster(out: &mut String, cluster: Option<ClusterStatus>) {
     let Some(c) = cluster else { return };
     let _ = write!(

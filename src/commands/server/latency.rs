@@ -1,4 +1,4 @@
-//! LATENCY: distributions of all commands' times, and what the latency monitor kept (`telemetry::spikes`).
+//! LATENCY: latency distributions of all commands, and the latency monitor's events (`telemetry::spikes`).
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -29,11 +29,11 @@ const SUBS: &[Command] = &[
 
 const LATENCY: Command = Command::container(
     Row::new(Group::Server, "latency", -2, "2.8.13")
-        .summary("Shows how long commands take, and what took long."),
+        .summary("Reports the latency of commands and of background work."),
     SUBS,
 );
 
-/// Powers of two of nanoseconds that a histogram's steps are: 1 microsecond to 18 minutes.
+/// The steps of a histogram, as powers of two of nanoseconds: 1 microsecond to 18 minutes.
 const STEPS: std::ops::RangeInclusive<u32> = 10..=40;
 /// Columns and rows of a graph.
 const WIDTH: usize = 80;
@@ -47,12 +47,13 @@ const LATENCY_HISTOGRAM: Command = Command::new(
     Row::new(Group::Server, "histogram", -2, "7.0.0")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
         .syntax("[command [command ...]]")
-        .summary("Returns how many calls of each command took at most so many microseconds.")
+        .summary("Returns the cumulative distribution of each command's latency, in microseconds.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(histogram),
 );
 
-/// A container's name means its subcommands. What was measured before `latency-tracking no` is shown on, as in Redis.
+/// A container's name includes its subcommands. As in Redis, values measured before `latency-tracking no` are
+/// still shown.
 async fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let names: HashSet<Vec<u8>> = args.rest().iter().map(|name| name.to_ascii_lowercase()).collect();
     let meant = |label: &str| {
@@ -64,7 +65,7 @@ async fn histogram(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Map(ran.map(|stats| (Reply::text(stats.label.clone()), distribution(stats))).collect()))
 }
 
-/// Calls at or below each step at which there are more than at the one before.
+/// Cumulative calls at each step, omitting steps without additional calls.
 fn distribution(stats: &CommandStats) -> Reply {
     let (steps, rest) = stats.latency.by_powers(STEPS);
     let (mut sum, mut reached) = (0, Vec::new());
@@ -82,7 +83,7 @@ fn distribution(stats: &CommandStats) -> Reply {
 const LATENCY_LATEST: Command = Command::new(
     Row::new(Group::Server, "latest", 2, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
-        .summary("Returns of each event the last and the longest time.")
+        .summary("Returns the latest and the longest latency of each event.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(latest),
 );
@@ -104,7 +105,7 @@ const LATENCY_HISTORY: Command = Command::new(
     Row::new(Group::Server, "history", 3, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
         .syntax("event")
-        .summary("Returns the times of an event.")
+        .summary("Returns the latency samples of an event.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(history),
 );
@@ -119,7 +120,7 @@ const LATENCY_RESET: Command = Command::new(
     Row::new(Group::Server, "reset", -2, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
         .syntax("[event [event ...]]")
-        .summary("Forgets the times of all events, or of some. Returns of how many.")
+        .summary("Resets the latency samples of all events, or of those given. Returns the number of events reset.")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(reset),
 );
@@ -132,7 +133,7 @@ const LATENCY_GRAPH: Command = Command::new(
     Row::new(Group::Server, "graph", 3, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
         .syntax("event")
-        .summary("Draws the times of an event.")
+        .summary("Draws a graph of an event's latency.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(graph),
 );
@@ -146,7 +147,7 @@ async fn graph(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Verbatim(draw(name, &series, cx.now / 1000).into()))
 }
 
-/// A column a sample, the latest on the right; below it how long ago it was, read downwards.
+/// One column per sample, the latest on the right; below it, read downwards, how long ago it was.
 fn draw(event: &str, series: &Series, now: u64) -> String {
     let skip = series.samples.len().saturating_sub(WIDTH);
     let shown: Vec<Sample> = series.samples.iter().skip(skip).copied().collect();
@@ -186,7 +187,7 @@ fn age(seconds: u64) -> String {
 const LATENCY_DOCTOR: Command = Command::new(
     Row::new(Group::Server, "doctor", 2, "2.8.13")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
-        .summary("Says in words what took long, and what may help.")
+        .summary("Reports in plain words what was slow, and what may help.")
         .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     handler!(doctor),
 );
@@ -197,14 +198,14 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     if events.is_empty() {
         let text = match config.latency_monitor_threshold {
             0 => {
-                "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> makes it keep what takes \
+                "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> makes it record whatever takes \
                   longer; LATENCY HISTOGRAM works without it.\n"
             }
-            _ => "Nothing took longer than latency-monitor-threshold says since the last reset.\n",
+            _ => "No event has exceeded latency-monitor-threshold since the last reset.\n",
         };
         return Ok(Reply::Verbatim(Bytes::from_static(text.as_bytes())));
     }
-    let mut out = format!("Longer than {} ms took:\n", config.latency_monitor_threshold);
+    let mut out = format!("Events that took longer than {} ms:\n", config.latency_monitor_threshold);
     for (event, series) in events {
         let n = series.samples.len() as u64;
         let average = series.samples.iter().map(|s| s.took).sum::<u64>() / n.max(1);
@@ -222,14 +223,14 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 fn advice(event: &str) -> &'static str {
     match event {
         "fast-command" => {
-            "Such a command does little itself: look at the store (INFO tern: batch_usec, store_sync_usec) and at the \
+            "These commands do little themselves: look at the store (INFO tern: batch_usec, store_sync_usec) and at the \
              machine's load."
         }
         "command" => {
-            "SLOWLOG GET shows which. Commands on large sets, KEYS and SORT read all that they answer; commits of \
+            "SLOWLOG GET shows which. Commands on large sets, KEYS and SORT read everything they return; commits of \
              large writes take as long as the disk does."
         }
-        _ => "Background work: it shares the store with the commands.",
+        _ => "Background work, which shares the store with commands.",
     }
 }
 

@@ -1,4 +1,4 @@
-//! LOLWUT: a picture, as Redis has one for each of its versions. Ours is terns above the sea.
+//! LOLWUT: a picture, as Redis has one for each of its versions. Tern's shows terns above the sea.
 
 use crate::commands::REDIS_VERSION;
 use crate::commands::args::Args;
@@ -17,14 +17,15 @@ const WIDTH: usize = 60;
 const SKY: usize = 8;
 const SEA: usize = 3;
 
-/// How many numbers size the picture of a version of Redis. Ours has one size, but what is no number is refused.
+/// The number of size arguments of each Redis version's picture. Tern's has one size, but rejects arguments
+/// that are not numbers.
 const SIZES: &[(i64, usize)] = &[(5, 3), (6, 2)];
 
 const LOLWUT: Command = Command::new(
     Row::new(Group::Server, "lolwut", -1, "5.0.0")
         .flags(Flags::READONLY.or(Flags::FAST))
         .syntax("[VERSION version]")
-        .summary("Draws a picture and tells the version."),
+        .summary("Draws a picture and shows the version."),
     handler!(lolwut),
 );
 
@@ -45,7 +46,7 @@ fn picture(rng: &mut Rng) -> String {
     lines.into_iter().chain(sea).map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// A line of strokes, each as often as its weight says.
+/// A line of strokes, each drawn with a frequency given by its weight.
 fn line(rng: &mut Rng, strokes: &[(&str, u64)]) -> String {
     let total = strokes.iter().map(|(_, weight)| weight).sum();
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! MEMORY: what can be said truly of a server whose values are not in memory.
+//! MEMORY: what can truthfully be reported by a server whose values are not in memory.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -30,21 +30,19 @@ const SUBS: &[Command] = &[
 ];
 
 const MEMORY: Command =
-    Command::container(Row::new(Group::Server, "memory", -2, "4.0.0").summary("Looks at memory."), SUBS);
+    Command::container(Row::new(Group::Server, "memory", -2, "4.0.0").summary("Reports memory usage."), SUBS);
 
 const MEMORY_DOCTOR: Command = Command::new(
-    Row::new(Group::Server, "doctor", 2, "4.0.0").summary("Says where memory goes.").tips(&[
-        "nondeterministic_output",
-        "request_policy:all_shards",
-        "response_policy:special",
-    ]),
+    Row::new(Group::Server, "doctor", 2, "4.0.0")
+        .summary("Reports in plain words what memory is used for.")
+        .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     handler!(doctor),
 );
 
 async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (store, process) = (cx.server.store.stats(), process::read());
     let text = format!(
-        "Values are in the store ({} bytes on disk), memory holds caches: {} bytes resident, {} of them the store's.\n",
+        "Values are in the store ({} bytes on disk); memory holds caches: {} bytes resident, {} of them in the store.\n",
         store.disk_bytes, process.rss, store.memory_bytes
     );
     Ok(Reply::Verbatim(text.into()))
@@ -52,7 +50,7 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 const MEMORY_MALLOC_STATS: Command = Command::new(
     Row::new(Group::Server, "malloc-stats", 2, "4.0.0")
-        .summary("Would show the allocator's own report: ours has none.")
+        .summary("Returns the allocator's report: not supported by Tern's allocator.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     handler!(malloc_stats),
 );
@@ -63,24 +61,24 @@ async fn malloc_stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 
 const MEMORY_PURGE: Command = Command::new(
     Row::new(Group::Server, "purge", 2, "4.0.0")
-        .summary("Asks the allocator to give memory back: ours does so by itself.")
+        .summary("Does nothing: Tern's allocator returns memory to the system on its own.")
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     handler!(purge),
 );
 
-/// As Redis does with an allocator that it cannot ask.
+/// OK, as in Redis with an allocator that has no such function.
 async fn purge(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Ok)
 }
 
 const MEMORY_STATS: Command = Command::new(
     Row::new(Group::Server, "stats", 2, "4.0.0")
-        .summary("Returns what memory is used for, in bytes.")
+        .summary("Returns memory usage by purpose, in bytes.")
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]),
     handler!(stats),
 );
 
-/// Redis' names where the meaning is the same. `total.allocated` is the resident memory: see INFO.
+/// Redis' names for equal meanings. `total.allocated` is the resident memory: see INFO.
 async fn stats(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let (store, process) = (cx.server.store.stats(), process::read());
     let clients = cx.server.clients.all().iter().map(|c| c.memory()).sum::<u64>();
@@ -94,9 +92,10 @@ async fn stats(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Map(figures.map(|(name, n)| (Reply::bulk_static(name), Reply::Int(n as i64))).into()))
 }
 
-/// Bytes of a record beside its key and value: version, tag, flags, revision, expiry, and the key's prefix and hash.
+/// Bytes of a record in addition to its key and value: version, tag, flags, revision, expiry, and the key's
+/// prefix and hash.
 const RECORD: u64 = 30;
-/// Bytes that a member of a chunked set takes: its share of a bitmap, of both dictionary rows and their keys.
+/// Bytes per member of a chunked set: its share of a bitmap, of both dictionary rows and their keys.
 const MEMBER: u64 = 48;
 
 const MEMORY_USAGE: Command = Command::new(
@@ -104,11 +103,11 @@ const MEMORY_USAGE: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(OF_KEY)
         .syntax("key [SAMPLES count]")
-        .summary("Returns about how many bytes of the store a key and its value take."),
+        .summary("Estimates the bytes that a key and its value take in the store."),
     handler!(usage),
 );
 
-/// An estimate from what the record and the cardinality say: nothing is sampled, so SAMPLES changes nothing.
+/// An estimate from the record and the cardinality: nothing is sampled, so SAMPLES has no effect.
 async fn usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
     while args.keyword("SAMPLES") {
@@ -124,7 +123,7 @@ async fn usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int((RECORD + key.len() as u64 + value) as i64))
 }
 
-/// About how many bytes of the store a value takes.
+/// Approximate bytes that a value takes in the store.
 pub(super) async fn value_bytes(s: &Scope<'_>, value: &Value) -> Result<u64> {
     Ok(match value {
         Value::Str(value) => string::len(value),

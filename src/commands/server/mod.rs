@@ -1,4 +1,5 @@
-//! Commands about the server: time, role, shutdown, and what other servers have and this one says about itself.
+//! Commands about the server: time, role, shutdown, and commands about replication and snapshots, which Tern
+//! does not have.
 
 pub(super) mod acl;
 pub mod command;
@@ -34,10 +35,10 @@ const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flag
 const SAVES: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::NO_ASYNC_LOADING);
 const OPEN: Flags = Flags::LOADING.or(Flags::STALE);
 const NO_SNAPSHOTS: Run = Run::Refuse(
-    "ERR There are no snapshot files: every write is in the store before it is acknowledged, as appendfsync says",
+    "ERR snapshot files are not supported: every write reaches the store before it is acknowledged, as appendfsync defines",
 );
 const NO_MASTER: ReplyError = ReplyError::new(
-    "ERR This server replicates no other: the store replicates, and any server on it can be written to",
+    "ERR replication is not supported: the store replicates, and any server on it accepts writes",
 );
 /// The commands of this family.
 pub const COMMANDS: &[Command] =
@@ -46,7 +47,7 @@ pub const COMMANDS: &[Command] =
 const BGREWRITEAOF: Command = Command::new(
     Row::new(Group::Server, "bgrewriteaof", 1, "1.0.0")
         .flags(SAVES)
-        .summary("Rewrites Redis' log. There is none."),
+        .summary("Rewrites the append-only file. Refused: Tern has none."),
     NO_SNAPSHOTS,
 );
 
@@ -54,14 +55,14 @@ const BGSAVE: Command = Command::new(
     Row::new(Group::Server, "bgsave", -1, "1.0.0")
         .flags(SAVES)
         .syntax("[SCHEDULE]")
-        .summary("Writes a snapshot file. There are none."),
+        .summary("Writes a snapshot file. Refused: Tern has none."),
     NO_SNAPSHOTS,
 );
 
 const SAVE: Command = Command::new(
     Row::new(Group::Server, "save", 1, "1.0.0")
         .flags(SAVES.or(Flags::NO_MULTI))
-        .summary("Writes a snapshot file. There are none."),
+        .summary("Writes a snapshot file. Refused: Tern has none."),
     NO_SNAPSHOTS,
 );
 
@@ -96,7 +97,7 @@ async fn role(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const LASTSAVE: Command = Command::new(
     Row::new(Group::Server, "lastsave", 1, "1.0.0")
         .flags(OPEN.or(Flags::FAST))
-        .summary("Returns when the last backup ended, in seconds since 1970; 0 where none is known.")
+        .summary("Returns the Unix time of the last snapshot: always 0.")
         .categories(&["admin", "dangerous"])
         .tips(&["nondeterministic_output"]),
     handler!(lastsave),
@@ -110,7 +111,7 @@ const REPLICAOF: Command = Command::new(
     Row::new(Group::Server, "replicaof", 3, "5.0.0")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING))
         .syntax("<args: <host-port: host port> | <no-one: NO ONE>>")
-        .summary("NO ONE, which this server follows, is OK; another one is refused."),
+        .summary("Accepts NO ONE, which is always the case; refuses any other master."),
     handler!(replicaof),
 );
 
@@ -118,7 +119,7 @@ const SLAVEOF: Command = Command::new(
     Row::new(Group::Server, "slaveof", 3, "1.0.0")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE).or(Flags::NO_ASYNC_LOADING))
         .syntax("<args: <host-port: host port> | <no-one: NO ONE>>")
-        .summary("Is REPLICAOF's old name.")
+        .summary("The old name of REPLICAOF.")
         .deprecated("5.0.0", "REPLICAOF"),
     handler!(replicaof),
 );
@@ -137,13 +138,13 @@ const WAIT: Command = Command::new(
     Row::new(Group::Generic, "wait", 3, "3.0.0")
         .flags(Flags::BLOCKING)
         .syntax("numreplicas timeout")
-        .summary("Returns how many replicas have all writes: none, at once.")
+        .summary("Returns the number of replicas that have all writes: 0, immediately.")
         .categories(&["connection"])
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     handler!(wait),
 );
 
-/// Redis would wait until the timeout; no replica will ever come, so nothing is gained by it.
+/// Redis would wait until the timeout; no replica can ever come, so waiting is pointless.
 async fn wait(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     args.int()?;
     let timeout = args.int().map_err(|_| ReplyError::new("ERR timeout is not an integer or out of range"))?;
@@ -158,16 +159,16 @@ const WAITAOF: Command = Command::new(
         .flags(Flags::BLOCKING)
         .syntax("numlocal numreplicas timeout")
         .summary(
-            "Returns on how many disks all writes are for certain: this server's, and its \
-             replicas', at once.",
+            "Returns, immediately, how many copies on disk are certain to have all writes: this \
+             server's, and its replicas'.",
         )
         .categories(&["connection"])
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     handler!(waitaof),
 );
 
-/// A write is acknowledged when it is durable, but for what `appendfsync` allows the embedded engine. Nothing is waited
-/// for: what is not durable then becomes so by itself.
+/// An acknowledged write is durable, except as `appendfsync` allows on the local engine. It does not wait:
+/// any remaining writes become durable on their own.
 async fn waitaof(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let local = args.int()?;
     if !(0..=1).contains(&local) {
@@ -186,11 +187,11 @@ const SHUTDOWN: Command = Command::new(
     Row::new(Group::Server, "shutdown", -1, "1.0.0")
         .flags(ADMIN.or(Flags::NO_MULTI).or(Flags::ALLOW_BUSY))
         .syntax("[save-selector: NOSAVE | SAVE] [NOW] [FORCE] [ABORT]")
-        .summary("Finishes what runs, then stops the server."),
+        .summary("Waits for running commands, then stops the server."),
     handler!(shutdown),
 );
 
-/// The words only matter where there is a file to save; here they may not contradict each other.
+/// The options only matter with a snapshot file to save; here they just must not contradict each other.
 async fn shutdown(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (mut save, mut nosave, mut abort, mut others) = (false, false, false, false);
     while !args.is_empty() {
@@ -208,7 +209,7 @@ async fn shutdown(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if abort {
         return Err(ReplyError::new("ERR No shutdown in progress.").into());
     }
-    tracing::info!(client = cx.client.id, addr = cx.client.handle.addr, "shutdown was asked for");
+    tracing::info!(client = cx.client.id, addr = cx.client.handle.addr, "shutdown requested");
     cx.server.stop.send_replace(true);
     cx.client.after_reply = AfterReply::Close;
     Ok(Reply::None)

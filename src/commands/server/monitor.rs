@@ -1,4 +1,4 @@
-//! MONITOR. What its clients are sent is in [`crate::server::monitor`].
+//! MONITOR. The lines sent to its clients are in [`crate::server::monitor`].
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -14,7 +14,7 @@ pub const COMMANDS: &[Command] = &[MONITOR];
 const MONITOR: Command = Command::new(
     Row::new(Group::Server, "monitor", 1, "1.0.0")
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE))
-        .summary("Makes the server send this connection every command that it runs, until RESET or the end."),
+        .summary("Sends this connection every command that the server runs, until RESET or until it closes."),
     handler!(monitor),
 );
 

@@ -1,5 +1,5 @@
-//! Commands that are refused by design, so that who sends one learns why: what moves data from server to server has nothing to do
-//! where the store does that, and what the store does for a backup or a cluster is not done again.
+//! Commands that are refused by design, with an error that says why: the store replicates and moves data, so
+//! servers do not; and the store's own tools for backups and clusters are not duplicated.
 
 use crate::commands::args::Args;
 use crate::commands::binding::{Command, Run};
@@ -11,10 +11,10 @@ use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 
 const NO_REPLICATION: Run = Run::Refuse(
-    "ERR there is no replication between servers: the store replicates, and any server on it can be written to",
+    "ERR servers do not replicate each other: the store replicates, and any server on it accepts writes",
 );
 const NO_MIGRATE: Run = Run::Refuse(
-    "ERR MIGRATE is not supported: servers on one store share its keys; tern copy moves a whole store, DUMP and RESTORE one key",
+    "ERR MIGRATE is not supported: servers on one store share its keys. Use tern copy for a whole store, DUMP and RESTORE for one key",
 );
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT);
@@ -25,18 +25,18 @@ const MOVED: &[KeySpec] = &[
     KeySpec { flags: &["RW", "access", "delete", "incomplete"], begin: 1, find: FindKeys::Unknown },
 ];
 
-const NO_MODULES: Run = Run::Refuse("ERR modules are not supported: all commands of this server are its own");
+const NO_MODULES: Run = Run::Refuse("ERR modules are not supported: all commands are built in");
 const NO_BACKUP: Run = Run::Refuse(
-    "ERR BACKUP is not supported: tern copy copies a whole store, and a cluster has its own backup tools",
+    "ERR BACKUP is not supported: use tern copy for a whole store, or FoundationDB's backup tools for a cluster",
 );
 const NO_HOTKEYS: Run = Run::Refuse(
-    "ERR HOTKEYS is not supported: keys are not counted; SLOWLOG and LATENCY show what takes long, MONITOR all commands",
+    "ERR HOTKEYS is not supported: accesses to keys are not counted. SLOWLOG and LATENCY show slow commands, MONITOR shows all commands",
 );
 
 const MODULE_SUBS: &[Command] =
     &[help!("module", Group::Server, "5.0.0"), MODULE_LIST, MODULE_LOAD, MODULE_LOADEX, MODULE_UNLOAD];
 const LOADS: Flags = ADMIN.or(Flags::NO_ASYNC_LOADING);
-/// Of what reads a backup's state.
+/// Flags of commands that read a backup's state.
 const TELLS: Flags = Flags::ADMIN.or(Flags::STALE);
 
 const BACKUP_SUBS: &[Command] = &[
@@ -55,7 +55,7 @@ const HOTKEYS_SUBS: &[Command] =
 const MODULE_LIST: Command = Command::new(
     Row::new(Group::Server, "list", 2, "4.0.0")
         .flags(ADMIN)
-        .summary("Lists modules. There are none.")
+        .summary("Lists loaded modules: always an empty list.")
         .tips(&["nondeterministic_output_order"]),
     handler!(no_modules),
 );
@@ -90,7 +90,7 @@ const MODULE_UNLOAD: Command = Command::new(
 );
 
 const BACKUP_ABORT: Command = Command::new(
-    Row::new(Group::Server, "abort", 2, "8.10.0").flags(ADMIN).summary("Ends a backup that has begun."),
+    Row::new(Group::Server, "abort", 2, "8.10.0").flags(ADMIN).summary("Aborts a running backup."),
     NO_BACKUP,
 );
 
@@ -105,24 +105,24 @@ const BACKUP_LIST: Command = Command::new(
 );
 
 const BACKUP_SEAL: Command = Command::new(
-    Row::new(Group::Server, "seal", 2, "8.10.0").flags(ADMIN).summary("Finishes a backup."),
+    Row::new(Group::Server, "seal", 2, "8.10.0").flags(ADMIN).summary("Completes a backup."),
     NO_BACKUP,
 );
 
 const BACKUP_START: Command = Command::new(
-    Row::new(Group::Server, "start", 2, "8.10.0").flags(ADMIN).summary("Begins a backup."),
+    Row::new(Group::Server, "start", 2, "8.10.0").flags(ADMIN).summary("Starts a backup."),
     NO_BACKUP,
 );
 
 const BACKUP_STATUS: Command = Command::new(
-    Row::new(Group::Server, "status", 2, "8.10.0").flags(TELLS).summary("Says how far a backup is."),
+    Row::new(Group::Server, "status", 2, "8.10.0").flags(TELLS).summary("Returns the progress of a backup."),
     NO_BACKUP,
 );
 
 const HOTKEYS_GET: Command = Command::new(
     Row::new(Group::Server, "get", 2, "8.6.0")
         .flags(ADMIN)
-        .summary("Returns the keys that are used most.")
+        .summary("Returns the most frequently used keys.")
         .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
     NO_HOTKEYS,
 );
@@ -130,7 +130,7 @@ const HOTKEYS_GET: Command = Command::new(
 const HOTKEYS_RESET: Command = Command::new(
     Row::new(Group::Server, "reset", 2, "8.6.0")
         .flags(ADMIN)
-        .summary("Forgets what was counted.")
+        .summary("Resets the counts.")
         .tips(&["request_policy:special"]),
     NO_HOTKEYS,
 );
@@ -142,7 +142,7 @@ const HOTKEYS_START: Command = Command::new(
             "METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio] [SLOTS count \
              slot [slot ...]]",
         )
-        .summary("Begins to count the use of keys.")
+        .summary("Starts counting accesses to keys.")
         .tips(&["request_policy:special"]),
     NO_HOTKEYS,
 );
@@ -150,7 +150,7 @@ const HOTKEYS_START: Command = Command::new(
 const HOTKEYS_STOP: Command = Command::new(
     Row::new(Group::Server, "stop", 2, "8.6.0")
         .flags(ADMIN)
-        .summary("Ends that.")
+        .summary("Stops counting.")
         .tips(&["request_policy:special"]),
     NO_HOTKEYS,
 );
@@ -170,7 +170,7 @@ const MIGRATE: Command = Command::new(
 );
 
 const SYNC: Command = Command::new(
-    Row::new(Group::Server, "sync", 1, "1.0.0").flags(STREAM).summary("Asks for the stream of changes."),
+    Row::new(Group::Server, "sync", 1, "1.0.0").flags(STREAM).summary("Starts a replication stream."),
     NO_REPLICATION,
 );
 
@@ -178,7 +178,7 @@ const PSYNC: Command = Command::new(
     Row::new(Group::Server, "psync", -3, "2.8.0")
         .flags(STREAM)
         .syntax("replicationid offset")
-        .summary("Asks for the stream of changes from an offset on."),
+        .summary("Resumes a replication stream from an offset."),
     NO_REPLICATION,
 );
 
@@ -186,7 +186,7 @@ const REPLCONF: Command = Command::new(
     Row::new(Group::Server, "replconf", -1, "3.0.0")
         .flags(ADMIN.or(Flags::LOADING).or(Flags::STALE).or(Flags::ALLOW_BUSY))
         .syntax("[option value [option value ...]]")
-        .summary("Tells a master about a replica.")
+        .summary("Configures a replication stream.")
         .for_systems(),
     NO_REPLICATION,
 );
@@ -195,7 +195,7 @@ const FAILOVER: Command = Command::new(
     Row::new(Group::Server, "failover", -1, "6.2.0")
         .flags(ADMIN.or(Flags::STALE))
         .syntax("[TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]")
-        .summary("Makes a replica the master."),
+        .summary("Promotes a replica to master."),
     NO_REPLICATION,
 );
 
@@ -205,12 +205,12 @@ const BACKUP: Command = Command::container(
 );
 
 const HOTKEYS: Command = Command::container(
-    Row::new(Group::Server, "hotkeys", -2, "8.6.0").summary("Finds the keys that are used most."),
+    Row::new(Group::Server, "hotkeys", -2, "8.6.0").summary("Tracks the most frequently used keys."),
     HOTKEYS_SUBS,
 );
 
 const MODULE: Command = Command::container(
-    Row::new(Group::Server, "module", -2, "4.0.0").summary("Manages modules. There are none."),
+    Row::new(Group::Server, "module", -2, "4.0.0").summary("Manages modules. None can be loaded."),
     MODULE_SUBS,
 );
 
@@ -218,7 +218,7 @@ const TRIMSLOTS: Command = Command::new(
     Row::new(Group::Server, "trimslots", -5, "8.4.0")
         .flags(Flags::WRITE)
         .syntax("RANGES numranges startslot endslot [startslot endslot ...]")
-        .summary("Removes the keys of slots.")
+        .summary("Removes all keys in ranges of slots.")
         .categories(&["keyspace", "dangerous"]),
     NO_CLUSTER,
 );

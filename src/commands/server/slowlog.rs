@@ -1,4 +1,4 @@
-//! SLOWLOG: the commands that took long, see `telemetry::slowlog`.
+//! SLOWLOG: slow commands, see `telemetry::slowlog`.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -17,22 +17,22 @@ pub const COMMANDS: &[Command] = &[SLOWLOG];
 const SUBS: &[Command] = &[SLOWLOG_GET, help!("slowlog", Group::Server, "6.2.0"), SLOWLOG_LEN, SLOWLOG_RESET];
 
 const SLOWLOG: Command = Command::container(
-    Row::new(Group::Server, "slowlog", -2, "2.2.12").summary("Shows the commands that took long."),
+    Row::new(Group::Server, "slowlog", -2, "2.2.12").summary("Manages the slow log."),
     SUBS,
 );
 
-/// What GET shows unless it is told how many.
+/// The default number of entries that GET shows.
 const SHOWN: usize = 10;
-/// Entries that are looked at together.
+/// Entries that are visited together.
 const PAGE: usize = 64;
-/// Steps of work ([`Pace`]) that an entry costs.
+/// Steps of work ([`Pace`]) per entry.
 const ENTRY: usize = 1 << 7;
 
 const SLOWLOG_GET: Command = Command::new(
     Row::new(Group::Server, "get", -2, "2.2.12")
         .flags(Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE))
         .syntax("[count]")
-        .summary("Returns the latest slow commands, 10 or as many as are asked for; -1 means all.")
+        .summary("Returns the latest entries of the slow log: 10 by default, all with -1.")
         .tips(&["request_policy:all_nodes", "nondeterministic_output"]),
     handler!(get),
 );
@@ -74,7 +74,7 @@ fn entry(command: &SlowCommand) -> Reply {
 const SLOWLOG_LEN: Command = Command::new(
     Row::new(Group::Server, "len", 2, "2.2.12")
         .flags(Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE))
-        .summary("Counts the slow commands that are kept.")
+        .summary("Returns the number of entries in the slow log.")
         .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"]),
     handler!(len),
 );
@@ -86,7 +86,7 @@ async fn len(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 const SLOWLOG_RESET: Command = Command::new(
     Row::new(Group::Server, "reset", 2, "2.2.12")
         .flags(Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE))
-        .summary("Forgets them.")
+        .summary("Clears the slow log.")
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(reset),
 );

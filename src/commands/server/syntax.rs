@@ -53,17 +53,17 @@ const INTEGERS: &[&str] = &[
 ];
 const TIMES: &[&str] = &["unix-time-seconds", "unix-time-milliseconds"];
 
-/// Whether the value of this name is a key. The notation has no types: names tell.
+/// Whether the value with this name is a key. The notation has no types: names imply them.
 pub fn is_key(name: &str) -> bool {
     KEYS.contains(&name)
 }
 
-/// Whether the value of this name is a whole number.
+/// Whether the value with this name is an integer.
 pub fn is_integer(name: &str) -> bool {
     INTEGERS.contains(&name)
 }
 
-/// Whether the value of this name is a time since the epoch.
+/// Whether the value with this name is a time since the epoch.
 pub fn is_time(name: &str) -> bool {
     TIMES.contains(&name)
 }
@@ -71,26 +71,26 @@ pub fn is_time(name: &str) -> bool {
 /// One argument, or several that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Argument {
-    /// Lower case.
+    /// In lower case.
     pub name: String,
-    /// The word that stands before it, or that it is.
+    /// The word that precedes it, or that it consists of.
     pub token: Option<String>,
-    /// What it is made of.
+    /// Its structure.
     pub kind: Kind,
-    /// May be left out.
+    /// Whether it may be left out.
     pub optional: bool,
-    /// May be repeated.
+    /// Whether it may be repeated.
     pub multiple: bool,
-    /// The token is repeated, too.
+    /// Whether its token is repeated too.
     pub multiple_token: bool,
 }
 
-/// What an argument is made of.
+/// The structure of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A value.
     Value,
-    /// The token alone.
+    /// Only the token.
     Token,
     /// All of these, in this order.
     Block(Vec<Argument>),
@@ -104,8 +104,8 @@ impl Argument {
     }
 }
 
-/// The arguments that `syntax` describes. What does not follow the notation is read as far as it does; the table's test
-/// shows that every row does.
+/// The arguments that `syntax` describes. Text that does not follow the notation is parsed as far as
+/// possible; a test of the table shows that every row follows it.
 pub fn parse(syntax: &str) -> Vec<Argument> {
     let words: Vec<String> = split(syntax);
     let mut words = words.as_slice();
@@ -160,7 +160,7 @@ fn repetition(words: &[String]) -> Option<usize> {
     (first == "[" && dots && plain > 0).then_some(plain)
 }
 
-/// Makes the items of the last `n` words one that is repeated.
+/// Turns the items of the last `n` words into one repeated item.
 fn repeat(mut items: Vec<Argument>, n: usize) -> Vec<Argument> {
     let mut words = 0;
     let mut at = items.len();
@@ -172,7 +172,7 @@ fn repeat(mut items: Vec<Argument>, n: usize) -> Vec<Argument> {
     match (tail.pop(), tail.is_empty()) {
         (Some(only), true) => {
             let multiple_token = only.token.is_some() && n == width(&only);
-            // Without its token it is the repetition inside a token's values: `ID client-id [client-id ...]`.
+            // Without its token it repeats the values of a token: `ID client-id [client-id ...]`.
             items.push(Argument { multiple: true, multiple_token, ..only });
         }
         (Some(last), false) => {
@@ -185,7 +185,7 @@ fn repeat(mut items: Vec<Argument>, n: usize) -> Vec<Argument> {
     items
 }
 
-/// How many words an argument is.
+/// The number of words of an argument.
 fn width(a: &Argument) -> usize {
     let own = usize::from(a.token.is_some());
     match &a.kind {
@@ -196,7 +196,7 @@ fn width(a: &Argument) -> usize {
     }
 }
 
-/// What follows a token: nothing, one value, or several.
+/// Parses what follows a token: nothing, one value, or several.
 fn tokened(token: &str, words: &mut &[String], ends: &[&str]) -> Argument {
     let mut values = Vec::new();
     while let Some((word, rest)) = words.split_first() {
@@ -223,7 +223,7 @@ fn tokened(token: &str, words: &mut &[String], ends: &[&str]) -> Argument {
     }
 }
 
-/// Alternatives up to the closing bracket, as one argument. None where there is nothing.
+/// Alternatives up to the closing bracket, as one argument. None if there are none.
 fn choice(words: &mut &[String], close: &str) -> Option<Argument> {
     let name = words.first().and_then(|word| word.strip_suffix(':')).map(str::to_owned);
     if name.is_some() {
@@ -252,7 +252,8 @@ fn choice(words: &mut &[String], close: &str) -> Option<Argument> {
     }
 }
 
-/// A syntax as HELP shows it, without the names of what is in brackets, and without brackets that are there for a name.
+/// The syntax as HELP shows it: without the names inside brackets, and without brackets that only serve a
+/// name.
 pub fn without_names(syntax: &str) -> String {
     let unnamed = |piece: &'_ str| match piece.split_once(": ") {
         Some((name, rest)) if !name.contains([' ', '|', ']', '>']) => (true, rest.to_owned()),
@@ -280,7 +281,7 @@ fn joined(mut items: Vec<Argument>) -> Option<Argument> {
     Some(Argument::new(name, None, Kind::Block(items)))
 }
 
-/// Redis has names of its own for choices; these are like them.
+/// Names in the style of Redis' own names for choices.
 fn choice_name(alternatives: &[Argument]) -> &'static str {
     let has = |name: &str| alternatives.iter().any(|a| a.name == name);
     match () {

@@ -1,4 +1,4 @@
-//! SINTER, SUNION, SDIFF and what is made of them.
+//! SINTER, SUNION, SDIFF and the commands derived from them.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -27,7 +27,7 @@ const NUMBERED: &[KeySpec] =
 const SOURCES: KeySpec =
     KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Range { last: -1, step: 1 } };
 const STORED: &[KeySpec] = &[one(&["OW", "update"]), SOURCES];
-/// Redis says of SINTERSTORE alone that it reads its destination.
+/// In Redis, only SINTERSTORE is marked as reading its destination.
 const INTER_STORED: &[KeySpec] = &[one(&["RW", "update"]), SOURCES];
 
 const COUNT_SYNTAX: &str = "numkeys key [key ...] [LIMIT limit]";
@@ -152,7 +152,7 @@ async fn sunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     store_members(cx, args, Op::Union).await
 }
 
-/// Opens all keys before anything is decided: another type is an error also where the result is empty anyway.
+/// Opens all keys before deciding anything: a wrong type is an error even if the result is empty anyway.
 async fn combine(cx: &Cx<'_>, s: &Scope<'_>, op: Op, keys: &[Bytes], limit: Option<u64>) -> Result<Found> {
     let mut slots: Vec<Slot> = Vec::with_capacity(keys.len());
     for key in keys {

@@ -1,4 +1,4 @@
-//! Set commands on one or two keys. Algebra is in `set_algebra.rs`.
+//! Set commands on one or two keys. Set algebra is in `algebra.rs`.
 
 pub(super) mod algebra;
 
@@ -34,10 +34,11 @@ const MOVED: &[KeySpec] = &[
     KeySpec { flags: &["RW", "insert"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } },
 ];
 
-/// Most members that SRANDMEMBER repeats in one answer: what fits in memory, not in Redis' 63 bits.
+/// The most members that SRANDMEMBER returns with repetitions: limited by memory, not by Redis' 63 bits.
 const MAX_REPEATED: u64 = 10_000_000;
 
-/// Members that an answer reads in the command's own transaction; of more it keeps the ids and reads them as they are sent.
+/// The most members that a command reads in its own transaction; for more, the reply holds ids, which are
+/// read as they are sent.
 const AT_ONCE: u64 = 256;
 
 /// The commands of this family.
@@ -53,7 +54,7 @@ const SADD: Command = Command::new(
         .flags(WRITES_FAST.or(Flags::DENYOOM))
         .keys(INSERTED)
         .syntax("key member [member ...]")
-        .summary("Adds members to a set, which is created where the key is missing.")
+        .summary("Adds members to a set; creates it if the key does not exist.")
         .names_members()
         .makes(Makes::Added),
     handler!(sadd),
@@ -78,7 +79,7 @@ const SREM: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(DELETED)
         .syntax("key member [member ...]")
-        .summary("Removes members from a set; the key goes with the last one.")
+        .summary("Removes members from a set; removing the last one deletes the key.")
         .names_members()
         .makes(Makes::Removed),
     handler!(srem),
@@ -98,7 +99,8 @@ async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok(Reply::Int(removed.cast_signed()))
 }
 
-/// Members have gone, the key perhaps with them. Of several who remove the last members at once none may see that it goes.
+/// Publishes that members were removed, and perhaps the key with them. If several commands remove the last
+/// members concurrently, possibly none of them sees the key go.
 fn tell_removed(s: &Scope<'_>, slot: &Slot, event: &'static str) {
     s.tell(Events::SET, event, &slot.key);
     if !slot.exists() {
@@ -126,7 +128,7 @@ const SISMEMBER: Command = Command::new(
         .flags(READS_FAST)
         .keys(KEY_META)
         .syntax("key member")
-        .summary("Tells whether a set has a member.")
+        .summary("Returns whether a set has a member.")
         .names_members(),
     handler!(sismember),
 );
@@ -142,7 +144,7 @@ const SMISMEMBER: Command = Command::new(
         .flags(READS_FAST)
         .keys(KEY_RO)
         .syntax("key member [member ...]")
-        .summary("Tells for each of several members whether a set has it.")
+        .summary("Returns, for each of several members, whether a set has it.")
         .names_members(),
     handler!(smismember),
 );
@@ -170,7 +172,7 @@ async fn smembers(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     found_reply(cx, &s, set::found(&s, slot.set()?).await?).await
 }
 
-/// The answer of members that a command has found: many are read while they are sent.
+/// The reply of a command that has found members; many are read while they are sent.
 pub(super) async fn found_reply(cx: &Cx<'_>, s: &Scope<'_>, found: Found) -> Result<Reply> {
     if found.ids.len() <= AT_ONCE {
         return Ok(set_reply(found.members(s).await?));
@@ -181,7 +183,7 @@ pub(super) async fn found_reply(cx: &Cx<'_>, s: &Scope<'_>, found: Found) -> Res
     Ok(set_reply(found.members_within(s, MAX_REPLY).await?))
 }
 
-/// An unordered answer of members.
+/// An unordered reply of members.
 fn set_reply(members: Vec<Bytes>) -> Reply {
     Reply::Set(members.into_iter().map(Reply::Bulk).collect())
 }
@@ -246,7 +248,7 @@ async fn spop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     drawn_reply(cx, &s, popped, count.map(|_| set_reply as fn(_) -> _)).await
 }
 
-/// The answer of members that were drawn: one, or what `many` makes of them. Many are read while they are sent.
+/// The reply of drawn members: one, or whatever `many` makes of them. Many are read while they are sent.
 async fn drawn_reply(
     cx: &Cx<'_>,
     s: &Scope<'_>,
@@ -266,7 +268,7 @@ async fn drawn_reply(
     Ok(many(drawn.members_within(s, MAX_REPLY).await?))
 }
 
-/// A count from 0 on, or `line`.
+/// A count of 0 or more, or the error `line`.
 pub(super) fn positive(raw: &[u8], line: &'static str) -> Result<u64> {
     let n = parse_i64(raw).and_then(|n| u64::try_from(n).ok());
     Ok(n.ok_or(ReplyError::new(line))?)
@@ -305,7 +307,7 @@ async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let members = match count.unwrap_or(1) {
         n if n < 0 && n.unsigned_abs() > MAX_REPEATED && rep.is_some() => {
             return Err(ReplyError::of(format!(
-                "ERR SRANDMEMBER repeats at most {MAX_REPEATED} members in one answer"
+                "ERR SRANDMEMBER returns at most {MAX_REPEATED} members with repetitions"
             ))
             .into());
         }
@@ -320,7 +322,7 @@ const SSCAN: Command = Command::new(
         .flags(READS)
         .keys(KEY_RO)
         .syntax("key cursor [MATCH pattern] [COUNT count]")
-        .summary("Walks over the members of a set in pages.")
+        .summary("Iterates over the members of a set, a page per call.")
         .count(Count::Option)
         .tips(&["nondeterministic_output"]),
     handler!(sscan),

@@ -1,4 +1,5 @@
-//! Strings compared by their bytes or their digest: DELEX, DELIFEQ, DIGEST. SET's conditions are in `strings_set.rs`.
+//! Commands that compare strings by bytes or digest: DELEX, DELIFEQ, DIGEST. SET's conditions are in
+//! `set.rs`.
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -20,12 +21,12 @@ pub(super) const DELEX: Command = Command::new(
         .syntax(
             "key [condition: IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
         )
-        .summary("Removes a key if its value or its digest compares as told.")
+        .summary("Removes a key if its value or digest meets a condition.")
         .variable(Variable::Condition),
     handler!(delex),
 );
 
-/// Without a condition a value of any type goes; with one, only a string.
+/// Without a condition it removes a value of any type; with one, only a string.
 async fn delex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
     if args.len() == 1 || args.len() > 2 {
@@ -37,7 +38,7 @@ async fn delex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     Ok((goes && object::delete(&s, &mut slot)?).into())
 }
 
-/// DELEX's condition, which is read once there is a string to compare, as in Redis.
+/// DELEX's condition, which is parsed only if there is a string to compare, as in Redis.
 async fn compares(cx: &Cx<'_>, slot: &Slot, args: &mut Args<'_>) -> Result<bool> {
     if slot.string().is_err() {
         return Err(ReplyError::new("ERR Key should be of string type if conditions are specified").into());
@@ -51,7 +52,7 @@ pub(super) const DELIFEQ: Command = Command::new(
         .flags(Flags::WRITE.or(Flags::FAST))
         .keys(KEY_TAKEN)
         .syntax("key value")
-        .summary("Removes a key if it holds this string: Valkey's DELEX with IFEQ."),
+        .summary("Removes a key if it holds the given string: Valkey's name for DELEX with IFEQ."),
     handler!(delifeq),
 );
 

@@ -1,8 +1,8 @@
-//! INCREX (Redis 8.8): a number grows inside bounds, and gets an expiry with it.
+//! INCREX (Redis 8.8): increments a number within bounds, and sets an expiry with it.
 //!
-//! A result outside the bounds, or outside what the type can hold, leaves key and expiry as they are: the answer is the
-//! old value and 0. With SATURATE the result is the bound instead, and the answer tells how much was added. A value that
-//! has been outside before and would stay there on the same side is never moved.
+//! A result outside the bounds or the type's range leaves key and expiry unchanged: the reply is the old
+//! value and 0. With SATURATE the result is the bound instead, and the reply says how much was added. A value
+//! that was already outside, and would stay outside on the same side, is never moved.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -29,7 +29,8 @@ const ENX_ALONE: ReplyError = ReplyError::new("ERR ENX flag requires an expirati
 const BOUNDS_CROSS: ReplyError = ReplyError::new("ERR LBOUND can't be greater than UBOUND");
 const NO_FINITE: ReplyError = ReplyError::new("ERR increment would produce NaN or Infinity");
 
-/// The arguments as they came: their order is free, and the type that they are read as may come last.
+/// The unparsed arguments: their order is free, and the type that determines how they are parsed may come
+/// last.
 #[derive(Default)]
 struct Options<'a> {
     by_int: Option<&'a Bytes>,
@@ -65,7 +66,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Reads an option that has a number; false where the next argument is none.
+    /// Parses an option with a number; false if the next argument is no such option.
     fn value(&mut self, args: &mut Args<'a>) -> ArgResult<bool> {
         let Options { by_int, by_float, lower, upper, .. } = self;
         for (word, place) in [("BYINT", by_int), ("BYFLOAT", by_float), ("LBOUND", lower), ("UBOUND", upper)]
@@ -160,10 +161,10 @@ impl Number for LongDouble {
     }
 }
 
-/// The result of a step, and what it added. None: refused.
+/// The result of a step, and the amount added. None: refused.
 fn step<N: Number>(old: N, by: N, (lower, upper): (N, N), saturate: bool) -> Option<(N, N)> {
     let sum = old.plus(by);
-    // Beyond the type counts as beyond the bound on that side.
+    // Beyond the type's range counts as beyond the bound on that side.
     let up = by.partial_cmp(&N::ZERO) == Some(Ordering::Greater);
     let over = sum.map_or(up, |sum| sum > upper);
     let under = sum.map_or(!up, |sum| sum < lower);
@@ -185,7 +186,7 @@ pub(super) const INCREX: Command = Command::new(
              [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | \
              PERSIST] [ENX]",
         )
-        .summary("Adds to a number inside bounds, and sets its expiry."),
+        .summary("Adds to a number within bounds, and sets its expiry."),
     handler!(increx),
 );
 
@@ -239,7 +240,7 @@ async fn run<N: Number>(cx: &Cx<'_>, key: &Bytes, by: N, options: &Options<'_>) 
     Ok(Reply::Array(vec![new.reply(protocol), added.reply(protocol)]))
 }
 
-/// When the key expires from now on; `given`: by the options.
+/// The key's new expiry; `given`: the one that the options set.
 fn life(slot: &Slot, options: &Options<'_>, given: Option<u64>) -> Option<u64> {
     match options.ttl {
         Ttl::Persist => None,
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(step(5, 10, (0, 10), true), Some((10, 5)));
         assert_eq!(step(10, 1, (0, 10), true), Some((10, 0)), "at the bound");
         assert_eq!(step(5, -10, (0, 10), true), Some((0, -5)));
-        // Outside before.
+        // It was outside before.
         assert_eq!(step(200, 100, (0, 100), true), None);
         assert_eq!(step(200, -50, (0, 100), true), None, "still outside");
         assert_eq!(step(200, -150, (0, 100), false), Some((50, -150)));

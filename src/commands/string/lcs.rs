@@ -1,8 +1,8 @@
-//! LCS: the longest common subsequence of two strings, the one that Redis finds among several.
+//! LCS: the longest common subsequence of two strings; if there are several, the one that Redis finds.
 //!
-//! Redis keeps a table of lengths, four bytes a pair of bytes, and walks it back from its end. The walk only asks which
-//! of two neighbours is larger: so here a pair costs a bit, and two rows of lengths are kept. The limit on the table
-//! stays Redis', because it also limits the time.
+//! Redis keeps a table of lengths, four bytes per pair of bytes, and walks it back from its end. The walk
+//! only asks which of two neighbours is larger, so here a pair takes one bit, and two rows of lengths are
+//! kept. The limit on the table stays Redis', because it also limits the time.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -19,10 +19,10 @@ use bytes::Bytes;
 const TWO: &[KeySpec] =
     &[KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Range { last: 1, step: 1 } }];
 
-/// Pairs of bytes after which others get their turn.
+/// Pairs of bytes after which other tasks run.
 const BREATH: usize = 1 << 20;
 
-/// What is answered.
+/// What to reply.
 #[derive(Debug, Clone, Copy, Default)]
 struct Options {
     len: bool,
@@ -107,8 +107,8 @@ async fn common(table: &Table, a: &[u8], b: &[u8]) -> Bytes {
 
 /// For each pair of prefixes, which of them to shorten.
 struct Table {
-    /// Bit `i * width + j`: the first i + 1 bytes of a, less one, have more in common with the first j + 1 of b than the
-    /// other way round.
+    /// Bit `i * width + j`: whether the first i + 1 bytes of a, minus the last one, have more in common with
+    /// the first j + 1 of b than the other way round.
     up: Vec<u64>,
     width: usize,
     length: u32,
@@ -118,7 +118,7 @@ impl Table {
     async fn of(a: &[u8], b: &[u8]) -> Table {
         let width = b.len();
         let mut up = vec![0u64; (a.len() * width).div_ceil(64)];
-        // Of the prefix of a before this one, and from the left on of this one.
+        // For the previous prefix of a, and from the left on for this one.
         let mut row = vec![0u32; width];
         let (mut since, mut at) = (0, 0);
         for x in a {
@@ -146,12 +146,12 @@ impl Table {
         Table { up, width, length }
     }
 
-    /// The places in a and b of what is common, from the last to the first.
+    /// The common positions in a and b, from last to first.
     fn walk<'a>(&'a self, a: &'a [u8], b: &'a [u8]) -> Walk<'a> {
         Walk { table: self, a, b, steps: 0 }
     }
 
-    /// The same as stretches without a gap in either string: begins and length, from the last to the first.
+    /// The same as stretches without a gap in either string: starts and length, from last to first.
     async fn stretches(&self, a: &[u8], b: &[u8]) -> Vec<(usize, usize, usize)> {
         let (mut walk, mut out) = (self.walk(a, b), Vec::<(usize, usize, usize)>::new());
         while let Some((i, j)) = walk.next().await {
@@ -164,10 +164,10 @@ impl Table {
     }
 }
 
-/// The way back through a [`Table`].
+/// The walk back through a [`Table`].
 struct Walk<'a> {
     table: &'a Table,
-    /// The prefixes that it has not left yet.
+    /// The prefixes that remain.
     a: &'a [u8],
     b: &'a [u8],
     steps: usize,

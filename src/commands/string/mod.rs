@@ -1,4 +1,4 @@
-//! String commands. SET and its relatives that expire are in `strings_set.rs`, arithmetic is in `strings_numbers.rs`.
+//! String commands. SET and its relatives with an expiry are in `set.rs`, arithmetic is in `numbers.rs`.
 
 mod compare;
 mod increx;
@@ -179,7 +179,7 @@ const GETRANGE: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key start end")
-        .summary("Returns a part of a string."),
+        .summary("Returns part of a string."),
     handler!(getrange),
 );
 
@@ -188,7 +188,7 @@ const SUBSTR: Command = Command::new(
         .flags(Flags::READONLY)
         .keys(KEY_RO)
         .syntax("key start end")
-        .summary("Returns a part of a string: GETRANGE's old name.")
+        .summary("Returns part of a string: the old name of GETRANGE.")
         .deprecated("2.0.0", "GETRANGE"),
     handler!(getrange),
 );
@@ -203,7 +203,7 @@ async fn getrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     cx.bulk_range(&s, &slot, value, (start, end)).await
 }
 
-/// GETRANGE's indexes (negative: from the end, the last one included) as a half-open range inside `len`.
+/// GETRANGE's indexes (negative: from the end, inclusive) as a half-open range inside `len`.
 fn clamp(start: i64, end: i64, len: u64) -> (u64, u64) {
     if start < 0 && end < 0 && start > end {
         return (0, 0);
@@ -217,7 +217,7 @@ const APPEND: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(APPENDED)
         .syntax("key value")
-        .summary("Appends to a string, which is created where the key is missing.")
+        .summary("Appends to a string; creates it if the key does not exist.")
         .makes(Makes::Appended),
     handler!(append),
 );
@@ -228,7 +228,7 @@ async fn append(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut slot = object::open(&s, key, Read::Serializable).await?;
     let old = slot.string()?;
     if old.is_none() && tail.len() <= string::INLINE_MAX {
-        // As SET: also in the eyes of OBJECT ENCODING.
+        // Like SET, including for OBJECT ENCODING.
         string::write(&s, &[], &mut slot, tail, None).await?;
         s.tell(Events::STRING, "append", key);
         return Ok(Reply::Int(tail.len() as i64));
@@ -245,7 +245,7 @@ const SETRANGE: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_RW)
         .syntax("key offset value")
-        .summary("Overwrites a part of a string.")
+        .summary("Overwrites part of a string.")
         .makes(Makes::Patched),
     handler!(setrange),
 );

@@ -52,7 +52,7 @@ pub(super) const INCRBY: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key increment")
-        .summary("Adds a number to an integer."),
+        .summary("Adds an integer to an integer."),
     handler!(incrby),
 );
 
@@ -66,7 +66,7 @@ pub(super) const DECRBY: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key decrement")
-        .summary("Subtracts a number from an integer."),
+        .summary("Subtracts an integer from an integer."),
     handler!(decrby),
 );
 
@@ -91,7 +91,7 @@ async fn add(cx: &Cx<'_>, key: &Bytes, by: i64) -> Result<Reply> {
     Ok(Reply::Int(new))
 }
 
-/// The bytes of a string that may be a number: `Some(None)` where it is longer than any.
+/// The bytes of a string that may be a number: `Some(None)` if it is longer than any number.
 fn short(slot: &Slot) -> Result<Option<Option<&Bytes>>> {
     Ok(slot.string()?.map(string::inline))
 }
@@ -101,7 +101,7 @@ pub(super) const INCRBYFLOAT: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key increment")
-        .summary("Adds a floating point number.")
+        .summary("Adds a floating-point number to a number.")
         .types(&[("increment", "double")]),
     handler!(incrbyfloat),
 );

@@ -23,7 +23,7 @@ const WRITES_FAST: Flags = WRITES.or(Flags::FAST);
 const SET_KEY: &[KeySpec] = &[one(&["RW", "access", "update", "variable_flags"])];
 const INSERTED: &[KeySpec] = &[one(&["OW", "insert"])];
 
-/// Units and base of a time argument.
+/// The unit and base of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Ex,
@@ -32,10 +32,10 @@ pub(super) enum Unit {
     PxAt,
 }
 
-/// What becomes of the key's expiry.
+/// What happens to the key's expiry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Ttl<'a> {
-    /// The default: SET removes it, GETEX leaves it.
+    /// The default: SET removes it, GETEX keeps it.
     #[default]
     Default,
     /// KEEPTTL.
@@ -47,8 +47,8 @@ pub(super) enum Ttl<'a> {
 }
 
 impl<'a> Ttl<'a> {
-    /// Reads one option into `self`; false where the next argument is none. An option may be repeated, the last one
-    /// counts; two different ones are a syntax error.
+    /// Parses one option into `self`; false if the next argument is no such option. An option may be
+    /// repeated, and the last one counts; two different options are a syntax error.
     pub(super) fn option(&mut self, args: &mut Args<'a>, own: (&str, Ttl<'a>)) -> ArgResult<bool> {
         if args.keyword(own.0) {
             return self.become_if(matches!(self, Ttl::Default) || *self == own.1, own.1);
@@ -75,12 +75,12 @@ impl<'a> Ttl<'a> {
         Ok(true)
     }
 
-    /// Whether it names a time.
+    /// Whether it contains a time.
     pub(super) fn is_time(self) -> bool {
         matches!(self, Ttl::Set(..))
     }
 
-    /// When a key expires that is given this: None where it names no time.
+    /// When a key with this option expires: None if it contains no time.
     pub(super) fn resolve(self, now: u64, command: &str) -> ArgResult<Option<u64>> {
         match self {
             Ttl::Set(unit, amount) => moment(unit, amount, now, command).map(Some),
@@ -89,7 +89,7 @@ impl<'a> Ttl<'a> {
     }
 }
 
-/// The moment in ms since the epoch. Refused: no integer, not positive, too large.
+/// The moment in ms since the epoch. Fails for a value that is no integer, not positive, or too large.
 fn moment(unit: Unit, amount: &Bytes, now: u64, command: &str) -> ArgResult<u64> {
     let amount = parse_i64(amount).ok_or(NOT_INTEGER)?;
     let ms = match unit {
@@ -101,25 +101,25 @@ fn moment(unit: Unit, amount: &Bytes, now: u64, command: &str) -> ArgResult<u64>
     at.map(|at| at as u64).ok_or_else(|| invalid_expire(command))
 }
 
-/// The error line of a time that no key can expire at.
+/// The error for a time at which no key can expire.
 pub(in crate::commands) fn invalid_expire(command: &str) -> ReplyError {
     ReplyError::of(format!("ERR invalid expire time in '{command}' command"))
 }
 
-/// What must hold for a write.
+/// The condition for a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum When<'a> {
     Always,
     Absent,
     Present,
-    /// The bytes are equal (`true`) or not; a missing key is not equal to anything.
+    /// The bytes are equal (`true`) or not; a missing key is equal to nothing.
     Equal(bool, &'a Bytes),
     /// The same for the XXH3 digest in hex.
     Digest(bool, &'a Bytes),
 }
 
 impl<'a> When<'a> {
-    /// Reads NX or XX; None where the next argument is neither.
+    /// Parses NX or XX; None if the next argument is neither.
     pub(super) fn existence(args: &mut Args<'a>) -> Option<Self> {
         match () {
             () if args.keyword("NX") => Some(When::Absent),
@@ -128,7 +128,7 @@ impl<'a> When<'a> {
         }
     }
 
-    /// Reads a comparison with its operand; None where the next argument is none.
+    /// Parses a comparison with its operand; None if the next argument is no comparison.
     pub(super) fn comparison(args: &mut Args<'a>) -> ArgResult<Option<Self>> {
         Ok(Some(match () {
             () if args.keyword("IFEQ") => When::Equal(true, args.next()?),
@@ -147,7 +147,7 @@ impl<'a> When<'a> {
                 None => return Ok(false),
             },
         };
-        // The last of the same condition counts.
+        // If the same condition is repeated, the last one counts.
         let again = match (&*self, &to) {
             (When::Equal(a, _), When::Equal(b, _)) | (When::Digest(a, _), When::Digest(b, _)) => a == b,
             (have, to) => have == to,
@@ -159,7 +159,7 @@ impl<'a> When<'a> {
         Ok(true)
     }
 
-    /// Whether it holds for what `slot` has.
+    /// Whether it holds for the value of `slot`.
     pub(super) async fn holds(&self, cx: &Cx<'_>, slot: &Slot) -> Result<bool> {
         let s = &cx.scope()?;
         if matches!(self, When::Equal(..) | When::Digest(..)) {
@@ -178,7 +178,7 @@ impl<'a> When<'a> {
             }
             When::Digest(want, hex) => {
                 let Some(digest) = digest(s, slot).await? else { return Ok(!want) };
-                // Redis looks at its length alone, and only where it has something to compare it with.
+                // Redis checks only its length, and only if it has something to compare it with.
                 if hex.len() != 16 {
                     return Err(ReplyError::new("ERR must be exactly 16 hexadecimal characters").into());
                 }
@@ -188,7 +188,7 @@ impl<'a> When<'a> {
     }
 }
 
-/// DIGEST's answer: XXH3 with 64 bits, in hex. None: no such key.
+/// DIGEST's reply: the 64-bit XXH3 in hex. None if the key does not exist.
 pub(super) async fn digest(s: &Scope<'_>, slot: &Slot) -> Result<Option<String>> {
     let Some(value) = slot.string()? else { return Ok(None) };
     Ok(Some(format!("{:016x}", string::digest(s, value).await?)))
@@ -203,7 +203,7 @@ pub(super) const SET: Command = Command::new(
              | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
              PXAT unix-time-milliseconds | KEEPTTL]",
         )
-        .summary("Sets a string, on conditions and with an expiry if asked for.")
+        .summary("Sets a string, optionally with conditions and an expiry.")
         .variable(Variable::Conditions),
     handler!(set),
 );
@@ -235,7 +235,7 @@ async fn set(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     })
 }
 
-/// Writes the value; one whose expiry is past leaves no key. `timed`: the command gave it this expiry.
+/// Writes the value; with an expiry in the past, no key remains. `timed`: the command set this expiry.
 pub(super) async fn store(
     cx: &Cx<'_>,
     slot: &mut Slot,
@@ -246,7 +246,7 @@ pub(super) async fn store(
     let s = cx.scope()?;
     let past = expiry.is_some_and(|at| at <= cx.now);
     if past {
-        // Redis creates it and lets it expire: whoever WATCHes the key must notice.
+        // Redis creates the key and lets it expire: clients that WATCH it must notice.
         object::clear_ghost(&s, slot)?;
         object::remove(&s, slot)?;
     } else {
@@ -287,7 +287,7 @@ pub(super) const SETEX: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_OW)
         .syntax("key seconds value")
-        .summary("Sets a string that expires after seconds.")
+        .summary("Sets a string that expires after a number of seconds.")
         .deprecated("2.6.12", "SET with EX"),
     handler!(setex),
 );
@@ -301,7 +301,7 @@ pub(super) const PSETEX: Command = Command::new(
         .flags(WRITES)
         .keys(KEY_OW)
         .syntax("key milliseconds value")
-        .summary("Sets a string that expires after milliseconds.")
+        .summary("Sets a string that expires after a number of milliseconds.")
         .deprecated("2.6.12", "SET with PX"),
     handler!(psetex),
 );
@@ -323,7 +323,7 @@ pub(super) const GETSET: Command = Command::new(
         .flags(WRITES_FAST)
         .keys(KEY_CHANGED)
         .syntax("key value")
-        .summary("Sets a string and returns the one before.")
+        .summary("Sets a string and returns the previous one.")
         .deprecated("6.2.0", "SET with GET"),
     handler!(getset),
 );
@@ -362,7 +362,7 @@ pub(super) const GETEX: Command = Command::new(
             "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT \
              unix-time-milliseconds | PERSIST]",
         )
-        .summary("Returns a string and changes when it expires."),
+        .summary("Returns a string and changes its expiry."),
     handler!(getex),
 );
 
@@ -396,7 +396,7 @@ async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 type Pairs<'a> = (&'a [Bytes], When<'a>, Ttl<'a>);
 
 fn msetex_arguments<'a>(mut args: Args<'a>) -> ArgResult<Pairs<'a>> {
-    // Redis reads a C int.
+    // Redis parses a C int.
     let number = parse_i64(args.next()?).and_then(|n| i32::try_from(n).ok()).filter(|n| *n > 0);
     let number =
         number.and_then(|n| usize::try_from(n).ok()).ok_or(ReplyError::new("ERR invalid numkeys value"))?;
@@ -421,12 +421,12 @@ pub(super) const MSETEX: Command = Command::new(
             "numkeys <data: key value> [key value ...] [NX | XX] [EX seconds | PX milliseconds | \
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         )
-        .summary("Sets strings together with an expiry, all of them or none.")
+        .summary("Sets several strings with one expiry: all of them or none.")
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"]),
     handler!(msetex),
 );
 
-/// All pairs or none: NX wants that none of the keys exists, XX that all do.
+/// All pairs or none: NX requires that none of the keys exists, XX that all do.
 async fn msetex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let (pairs, when, ttl) = msetex_arguments(args)?;
     let expiry = ttl.resolve(cx.now, "msetex")?;

@@ -1,22 +1,29 @@
-//! IDEMPOTENT: a command under an id that the client chose, so that a client that lost the answer can ask again.
+//! IDEMPOTENT: a command under an id chosen by the client, so that a client that lost the reply can retry
+//! exactly once.
 //!
-//! * The reply is kept in the command's own transaction (`lifecycle/idempotency.rs`), so it is there exactly where the effect is. The
-//!   same id again, on any connection to any server, is answered with it and runs nothing. `exec/once.rs` does that.
-//! * **An id is its user's.** The user's name is part of what a receipt is found by and of its fingerprint: RESULT and FORGET know
-//!   one's own ids only, and nobody takes another's id away by using it first. A user who is removed and made again has the ids of that name.
-//!   Ids are not per database, because a retry may come before SELECT. The selected database is part of the command's
-//!   fingerprint, so an id that is used again in another database is an error, not an answer.
-//! * **The prefix is a command with a permission of its own**, beside that of the command behind it: `+get` does not allow to keep
-//!   answers, `-idempotent` forbids it. What is kept has a bound for each user and one for all (`idempotency-max-size`): beyond it a new id is
-//!   refused before its command runs; one that is known is answered.
-//! * **The fingerprint** is a sum with the store's secret (`keyspace/secret.rs`) of the arguments, byte for byte (`incr` is not `INCR`); of
-//!   EXEC, of all queued commands, but not of WATCH: a retry that has watched again is still the retry.
-//! * **What may run**: commands whose effect is all in the transaction, and SELECT, because the receipt says which database
-//!   was selected afterwards. What changes the connection or the server itself would be lost with it.
-//! * **What is kept**: every outcome, a read's and an error's too. Not the store's own errors (nothing was done, or nobody
-//!   knows), and not the null of an EXEC that WATCH aborted: nothing ran, and the retry shall be able to.
-//! * `IDEMPOTENT RESULT` that answers 0 says that nothing is committed yet. What is still under way may be; only sending the
-//!   command again under its id settles it.
+//! * The reply is kept in the command's own transaction (`lifecycle/idempotency.rs`), so it exists exactly if the
+//!   effect does. The same id, on any connection to any server, is answered with it and runs nothing
+//!   (`exec/idempotency.rs`).
+//! * **An id belongs to its user.** The user's name is part of the receipt's key and of its fingerprint:
+//!   RESULT and FORGET only see the user's own ids, and nobody can take another user's id by using it first.
+//!   A user who is deleted and created again has the ids of that name. Ids are not per database, because a
+//!   retry may come before SELECT. The selected database is part of the command's fingerprint, so reusing an
+//!   id in another database is an error, not a reply.
+//! * **The prefix is a command with a permission of its own**, in addition to that of the command behind it:
+//!   `+get` does not allow keeping replies, and `-idempotent` forbids it. Kept replies are limited per user
+//!   and in total (`idempotency-max-size`): beyond a limit a new id is refused before its command runs; a
+//!   known one is answered.
+//! * **The fingerprint** is a hash, keyed with the store's secret (`keyspace/secret.rs`), of the arguments,
+//!   byte for byte (`incr` is not `INCR`). For EXEC it covers all queued commands but not WATCH: a retry that
+//!   has watched again is still the same retry.
+//! * **What may run**: commands whose whole effect is in the transaction, and SELECT, because the receipt
+//!   records the database selected afterwards. Other effects on the connection or the server would be lost on
+//!   a retry.
+//! * **What is kept**: every outcome, including replies of reads and errors. Not the store's own errors
+//!   (nothing was done, or the result is unknown), and not the null of an EXEC aborted by WATCH: nothing ran,
+//!   and a retry must be able to run.
+//! * `IDEMPOTENT RESULT` with the reply 0 says that nothing is committed yet. A command in flight may still
+//!   commit; only sending the command again under its id settles that.
 
 use crate::commands::args::Args;
 use crate::commands::binding::{Command, Run, SessionOp};
@@ -35,23 +42,23 @@ use crate::{handler, help};
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 
-/// Lengths that an id may have, in bytes. Shorter words are subcommands.
+/// Valid lengths of an id, in bytes. Shorter words are subcommands.
 pub const ID_LENGTH: RangeInclusive<usize> = 16..=255;
 
-const BAD_ID: ReplyError = ReplyError::new("ERR an id has 16 to 255 bytes. Try IDEMPOTENT HELP.");
+const BAD_ID: ReplyError = ReplyError::new("ERR an id must have 16 to 255 bytes. Try IDEMPOTENT HELP.");
 const OTHER_COMMAND: ReplyError =
-    ReplyError::new("ERR the id was used for another command, or in another database");
+    ReplyError::new("ERR the id was already used for another command or in another database");
 
 const USER_FULL: ReplyError = ReplyError::new(
-    "ERR no room for another id: the answers kept for this user have reached idempotency-max-size-per-user. Forget ids that are \
+    "ERR no room for another id: the replies kept for this user have reached idempotency-max-size-per-user. Forget ids that are \
      settled (IDEMPOTENT FORGET), or wait until the oldest are idempotency-min-age seconds old",
 );
 const ALL_FULL: ReplyError = ReplyError::new(
-    "ERR no room for another id: the answers kept for all users have reached idempotency-max-size. Forget ids that are settled \
+    "ERR no room for another id: the replies kept for all users have reached idempotency-max-size. Forget ids that are settled \
      (IDEMPOTENT FORGET), or wait until the oldest are idempotency-min-age seconds old",
 );
 
-/// Bytes that are summed up at once, and after which others have their turn.
+/// Bytes to hash before other tasks run.
 const SUMMED_AT_ONCE: usize = 256 << 10;
 
 /// The command.
@@ -64,19 +71,19 @@ const IDEMPOTENT: Command = Command::new(
     Row::new(Group::Transactions, "idempotent", -2, "7.4.0")
         .flags(Flags::WRITE.or(Flags::DENYOOM).or(Flags::NOSCRIPT).or(Flags::MOVABLEKEYS))
         .syntax("id command [arg [arg ...]]")
-        .summary("Runs a command once under an id, and answers again what it answered.")
+        .summary("Runs a command exactly once under an id; a retry gets the first reply.")
         .secrets(Secrets::Line(PREFIX))
         .form(Form::Prefix),
     Run::Nothing,
 )
 .with(SUBS);
 
-/// An error unless `id` can be one.
+/// Fails unless `id` is a valid id.
 pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
     if ID_LENGTH.contains(&id.len()) { Ok(()) } else { Err(BAD_ID) }
 }
 
-/// Whether a retry can be answered for `row`: all that it does is in the transaction or in the receipt.
+/// Whether a retry of `row` can be answered: its whole effect is in the transaction or in the receipt.
 pub fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
     match run {
@@ -94,21 +101,21 @@ pub struct Keyed<'a> {
     fingerprint: u128,
 }
 
-/// What is known of one that ran.
+/// What is known about one that ran.
 pub struct Known {
-    /// What it answered.
+    /// Its reply.
     pub reply: Reply,
-    /// The database that was selected afterwards.
+    /// The database selected afterwards.
     pub db: u8,
 }
 
 impl<'a> Keyed<'a> {
-    /// The command `argv` of `user` while database `db` is selected.
+    /// The command `argv` of `user`, with database `db` selected.
     pub async fn command(secret: &Secret, user: &[u8], id: &'a [u8], db: u8, argv: &[Bytes]) -> Self {
         Self::new(secret, user, id, fingerprint(secret, [0, db], std::iter::once(argv)).await)
     }
 
-    /// EXEC of `queue` by `user` while database `db` is selected.
+    /// EXEC of `queue` by `user`, with database `db` selected.
     pub async fn exec<'q>(
         secret: &Secret,
         user: &[u8],
@@ -126,8 +133,8 @@ impl<'a> Keyed<'a> {
         Keyed { of: ReceiptName { owner: Some(owner), id }, owner, fingerprint }
     }
 
-    /// What it answered; None where it has not run and may. An error where the id belongs to another command, or there is no room for
-    /// its answer.
+    /// Its reply; None if it has not run and may. Fails if the id belongs to another command, or if there is
+    /// no room for the reply.
     pub async fn recall(&self, tx: &Tx, settings: &Settings) -> Result<Option<Known>> {
         let (per_user, all) = (settings.idempotency_max_size_per_user, settings.idempotency_max_size);
         let sizes = async {
@@ -152,8 +159,8 @@ impl<'a> Keyed<'a> {
         Ok(Some(Known { reply: decode(&receipt)?, db: receipt.db }))
     }
 
-    /// Keeps the encoded `reply` (None: it cannot be) of a command that ran at `now` and after which `db` was selected. Only after
-    /// [`Keyed::recall`] has found nothing in `tx`.
+    /// Keeps the encoded `reply` (None: it cannot be kept) of a command that ran at `now` and left `db`
+    /// selected. Only after [`Keyed::recall`] found nothing in `tx`.
     pub fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Option<Vec<u8>>) -> Result<()> {
         let reply = reply.ok_or(StoreError::Corrupt("a reply that is read while it is sent".into()))?;
         let len = u32::try_from(reply.len()).map_err(|_| StoreError::ReplyTooLarge(reply.len()))?;
@@ -163,7 +170,7 @@ impl<'a> Keyed<'a> {
     }
 }
 
-/// `begin`: what kind it is, and the selected database.
+/// `begin`: its kind, and the selected database.
 async fn fingerprint<'a>(secret: &Secret, begin: [u8; 2], lines: impl Iterator<Item = &'a [Bytes]>) -> Sum {
     let mut sum = secret.of_command();
     sum.update(&begin);
@@ -190,7 +197,7 @@ fn decode(receipt: &Receipt) -> Result<Reply> {
     Ok(reply.ok_or_else(|| StoreError::Corrupt("a kept reply".into()))?)
 }
 
-/// Whose ids the client's are.
+/// The owner of the client's ids.
 async fn owner(cx: &Cx<'_>) -> Result<Owner> {
     Ok(cx.server.space.secret().await?.owner(&cx.client.user))
 }
@@ -199,7 +206,7 @@ const IDEMPOTENT_RESULT: Command = Command::new(
     Row::new(Group::Transactions, "result", 3, "7.4.0")
         .flags(Flags::READONLY)
         .syntax("id")
-        .summary("Says whether the command under an id was committed, and what it answered."),
+        .summary("Returns whether the command under an id was committed, and its reply."),
     handler!(result),
 );
 
@@ -217,7 +224,7 @@ const IDEMPOTENT_FORGET: Command = Command::new(
     Row::new(Group::Transactions, "forget", -3, "7.4.0")
         .flags(Flags::WRITE)
         .syntax("id [id ...]")
-        .summary("Forgets what the commands under ids answered."),
+        .summary("Deletes the replies kept under ids."),
     handler!(forget),
 );
 
@@ -238,7 +245,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// Of `bob` under a secret of ones. Short lines need no turn of others.
+    /// For `bob`, with a secret of ones. Short lines need no yields.
     fn print<'a>(kind: u8, db: u8, lines: impl Iterator<Item = &'a [Bytes]>) -> u128 {
         let secret = Secret::decode(&[1; 33]).unwrap();
         let sum = fingerprint(&secret, [kind, db], lines).now_or_never().unwrap();
@@ -249,7 +256,7 @@ mod tests {
         words.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect()
     }
 
-    /// Stored, so it must not change from version to version.
+    /// Stored, so it must not change between versions.
     #[test]
     fn fingerprints_are_these() {
         let argv = line(&["INCR", "k"]);

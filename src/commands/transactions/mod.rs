@@ -1,4 +1,5 @@
-//! Rows of MULTI and its family. The session runs them (`session/transaction.rs`): they decide about what follows them.
+//! Rows of MULTI and its family. The session runs them (`session/transaction.rs`), because they affect the
+//! commands after them.
 
 pub mod idempotent;
 
@@ -19,12 +20,14 @@ const MULTI: Command = Command::new(
 const EXEC: Command = Command::new(
     Row::new(Group::Transactions, "exec", 1, "1.2.0")
         .flags(Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::SKIP_SLOWLOG))
-        .summary("Runs the commands of a transaction."),
+        .summary("Runs the queued commands of a transaction."),
     Run::Session(SessionOp::Exec),
 );
 
 const DISCARD: Command = Command::new(
-    Row::new(Group::Transactions, "discard", 1, "2.0.0").flags(FLAGS).summary("Gives up a transaction."),
+    Row::new(Group::Transactions, "discard", 1, "2.0.0")
+        .flags(FLAGS)
+        .summary("Discards the queued commands of a transaction."),
     Run::Session(SessionOp::Discard),
 );
 
@@ -33,7 +36,7 @@ const WATCH: Command = Command::new(
         .flags(FLAGS)
         .keys(&[all(&["RO"])])
         .syntax("key [key ...]")
-        .summary("Makes the next transaction depend on keys not changing."),
+        .summary("Watches keys: the next transaction runs only if none of them changes."),
     Run::Session(SessionOp::Watch),
 );
 

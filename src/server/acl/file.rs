@@ -1,4 +1,5 @@
-//! Users from the configuration file and from `aclfile`, and back. A file with one error changes nothing.
+//! Loads users from the configuration file and from `aclfile`, and saves them. A file with one error changes
+//! nothing.
 
 use super::user::{DEFAULT, User, joined};
 use super::{Acl, RuleError, Users};
@@ -16,7 +17,7 @@ const UNCHANGED: &str =
     "WARNING: ACL errors detected, no change to the previously active ACL rules was performed";
 
 impl Acl {
-    /// The users that the settings define, at the start. The error says what is wrong with them.
+    /// Loads the users that the settings define, at startup. The error names what is wrong with them.
     pub fn load_configured(&self, settings: &Settings) -> Result<(), String> {
         if settings.aclfile.is_empty() {
             return self.load_lines(settings);
@@ -32,10 +33,10 @@ impl Acl {
         let mut new = Users::new();
         for line in &settings.users {
             let words: Vec<Bytes> = line.iter().map(|w| Bytes::copy_from_slice(w.as_bytes())).collect();
-            let (name, rules) = words.split_first().ok_or("a user has a name")?;
+            let (name, rules) = words.split_first().ok_or("a user must have a name")?;
             let user = read_user(self.table, &new, name, rules, settings)?;
             if !user.enabled {
-                tracing::info!("the user '{}' is off: no rule says 'on'", String::from_utf8_lossy(name));
+                tracing::info!("user '{}' is off: no rule turns it on", String::from_utf8_lossy(name));
             }
             new.insert(name.clone(), Arc::new(user));
         }
@@ -44,7 +45,8 @@ impl Acl {
         Ok(())
     }
 
-    /// The users of `aclfile`. The file may be long, or its disk slow: not to be called where others wait.
+    /// Reads the users of `aclfile`. The file may be long or its disk slow: do not call this where others
+    /// wait.
     pub fn read_file(table: &'static Table, settings: &Settings) -> Result<Users, String> {
         let name = &settings.aclfile;
         let text = file::read(Path::new(name), file::TEXT)
@@ -72,7 +74,7 @@ impl Acl {
         Ok(new)
     }
 
-    /// Puts these users in the place of all. Returns the names of those that are no more.
+    /// Replaces all users by these. Returns the names of users that no longer exist.
     pub fn replace(&self, new: Users) -> Vec<Bytes> {
         self.change(|users| {
             let old = std::mem::replace(users, new);
@@ -81,7 +83,7 @@ impl Acl {
     }
 }
 
-/// A user from its rules, whom `known` must not have.
+/// Parses a user from its rules; fails if `known` already has the user.
 fn read_user(
     table: &'static Table,
     known: &Users,
@@ -102,7 +104,7 @@ fn read_user(
     Ok(user)
 }
 
-/// A rule is shown where it cannot be a password.
+/// The text of an error. The rule is shown only if it cannot be a password.
 fn said(rule: &[u8], why: RuleError) -> String {
     match why {
         RuleError::Unknown => {

@@ -1,4 +1,4 @@
-//! ACL LOG: what was refused, lately. The same refusal within a minute is counted, not kept again.
+//! ACL LOG: recent refusals. The same refusal within a minute is counted, not added again.
 
 use crate::env::free;
 use crate::keyspace::keys::MAX_REDIS_KEY;
@@ -7,33 +7,34 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Milliseconds within which the same refusal is the same entry, and how many entries are looked at for it.
+/// Milliseconds within which equal refusals share an entry, and the number of entries searched for one.
 const TOGETHER: u64 = 60_000;
 const LOOKED_AT: usize = 10;
 
-/// Most bytes of a name that an entry keeps: as many as a key can have. Who is refused chooses the names, and they are held.
+/// The most bytes of a name that an entry keeps: as many as a key can have. The refused client chooses the
+/// names, and they are kept in memory.
 const MAX_NAME: usize = MAX_REDIS_KEY;
 
-/// What an entry keeps of a name, which may be a slice of a buffer.
+/// The part of a name to keep, copied because it may be a slice of a buffer.
 pub fn kept(name: &[u8]) -> Bytes {
     Bytes::copy_from_slice(name.get(..MAX_NAME).unwrap_or(name))
 }
 
-/// Why something was refused.
+/// The reason for a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// A wrong user or password.
     Auth,
-    /// The command.
+    /// The command is not allowed.
     Command,
-    /// A key.
+    /// A key is not allowed.
     Key,
-    /// A channel.
+    /// A channel is not allowed.
     Channel,
 }
 
 impl Reason {
-    /// As ACL LOG shows it.
+    /// The reason as ACL LOG shows it.
     pub fn text(self) -> &'static str {
         match self {
             Reason::Auth => "auth",
@@ -44,26 +45,26 @@ impl Reason {
     }
 }
 
-/// One refusal, or several that are the same.
+/// One refusal, or several equal ones.
 #[derive(Debug, Clone)]
 pub struct Refusal {
     /// Its number, from 0.
     pub id: u64,
-    /// How often.
+    /// How often it occurred.
     pub count: i64,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// Inside MULTI or EXEC.
     pub in_multi: bool,
     /// The command, key or channel.
     pub object: Bytes,
-    /// Who.
+    /// The user.
     pub user: Bytes,
-    /// When first, in milliseconds since the Unix epoch.
+    /// The first time, in milliseconds since the Unix epoch.
     pub created: u64,
-    /// When last.
+    /// The last time.
     pub updated: u64,
-    /// The last one's line in CLIENT LIST.
+    /// The last client's line in CLIENT LIST.
     pub client: Bytes,
 }
 
@@ -82,7 +83,7 @@ impl Refusal {
 pub struct AclLog(Mutex<(VecDeque<Arc<Refusal>>, u64)>);
 
 impl AclLog {
-    /// Adds one; keeps `most`.
+    /// Adds a refusal; keeps at most `most` entries.
     pub fn add(&self, new: Refusal, most: usize) {
         let mut log = self.0.lock();
         let (entries, next) = &mut *log;
@@ -101,11 +102,11 @@ impl AclLog {
             free(old.len(), old);
         }
     }
-    /// At most `count`, the latest first.
+    /// The latest refusals, at most `count`, newest first.
     pub fn latest(&self, count: usize) -> Vec<Arc<Refusal>> {
         self.0.lock().0.iter().take(count).cloned().collect()
     }
-    /// Forgets all.
+    /// Removes all entries.
     pub fn reset(&self) {
         let old = std::mem::take(&mut self.0.lock().0);
         free(old.len(), old);

@@ -1,9 +1,9 @@
-//! Access control: users, what each may do, and what was refused. Of this server: its configuration file, or `aclfile`, says
-//! who there is, and other servers on the same store have their own.
+//! Access control: users, their permissions, and the log of refusals. Users belong to this server: its
+//! configuration file or `aclfile` defines them, and other servers on the same store have their own.
 //!
-//! Every connection asks for its user's rights before every command ([`Rights`]): one load and one comparison tell that
-//! nothing has changed, and a user who may do everything has no rights to look at. A change of any user makes every
-//! connection look its user up again, so it takes effect for the next command that is read.
+//! Every connection checks its user's rights before every command ([`Rights`]). One load and one comparison
+//! show that nothing has changed, and an unrestricted user has no rights to check. A change of any user makes
+//! every connection look its user up again, so the change applies to the next command that is read.
 
 mod file;
 pub mod log;
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// By name.
+/// Users by name.
 pub type Users = BTreeMap<Bytes, Arc<User>>;
 
 /// The users of a server.
@@ -31,18 +31,19 @@ pub type Users = BTreeMap<Bytes, Arc<User>>;
 pub struct Acl {
     table: &'static Table,
     users: RwLock<Users>,
-    /// Of whoever changes users. Apart from the lock on them, which everybody needs: rules take their time.
+    /// Held by whoever changes users. Separate from the lock on the users, which everybody needs, because
+    /// rules take time.
     turn: Mutex<()>,
     generation: AtomicU64,
-    /// The default user needs no password.
+    /// Whether the default user needs no password.
     open: AtomicBool,
-    /// Users were defined, so CONFIG REWRITE says them.
+    /// Whether users were defined, so that CONFIG REWRITE writes them.
     defined: AtomicBool,
-    /// What was refused.
+    /// The refusals.
     pub log: AclLog,
 }
 
-/// What a connection remembers of its user's rights.
+/// The rights of its user that a connection caches.
 #[derive(Debug, Default)]
 pub struct Rights {
     generation: u64,
@@ -50,33 +51,33 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Moves with every change of any user.
+    /// Changes with every change of any user.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whose rights are to be looked at; None: all is allowed.
+    /// The user whose rights to check; None: everything is allowed.
     pub fn restricted(&self) -> Option<&Arc<User>> {
         self.user.as_ref()
     }
 }
 
-/// A rule that was refused: the rule as it was given, and why; or a selector that is not closed.
+/// Why ACL SETUSER failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetUserError {
-    /// Of a rule.
+    /// A rule, as it was given, and what is wrong with it.
     Rule(Bytes, RuleError),
-    /// A parenthesis is missing.
+    /// A selector without its closing parenthesis.
     Open(Bytes),
-    /// More than `MOST_RULES`.
+    /// More than `MOST_RULES` rules.
     TooMany,
 }
 
-/// Rules of one change.
+/// The most rules in one change.
 const MOST_RULES: usize = 20_000;
 
 impl SetUserError {
-    /// What a client reads, without a code.
+    /// The text for the client, without an error code.
     pub fn text(&self) -> String {
         match self {
             SetUserError::Rule(rule, why) => {
@@ -86,13 +87,13 @@ impl SetUserError {
                 let first = quoted(first);
                 format!("Unmatched parenthesis in acl selector starting at '{first}'.")
             }
-            SetUserError::TooMany => format!("A user is given at most {MOST_RULES} rules at once"),
+            SetUserError::TooMany => format!("A user can be given at most {MOST_RULES} rules at once"),
         }
     }
 }
 
 impl Acl {
-    /// With the default user alone, who has this password; without one none is asked for.
+    /// Only the default user, with this password; if empty, without one.
     pub fn new(table: &'static Table, requirepass: &str) -> Self {
         let acl = Acl {
             table,
@@ -107,7 +108,7 @@ impl Acl {
         acl
     }
 
-    /// `requirepass` changed.
+    /// Applies a change of `requirepass`.
     pub fn set_default_password(&self, password: &str) {
         self.change(|users| {
             let mut user =
@@ -120,7 +121,7 @@ impl Acl {
         });
     }
 
-    /// Nobody else changes users meanwhile. Whoever waits for that keeps no worker thread.
+    /// Locks out other changes of users. Waiting for this does not block a worker thread.
     fn turn(&self) -> MutexGuard<'_, ()> {
         aside(|| self.turn.lock())
     }
@@ -130,7 +131,7 @@ impl Acl {
         self.changed(with)
     }
 
-    /// As [`Acl::change`], for whoever has the turn.
+    /// Like [`Acl::change`], for a caller that has the turn.
     fn changed<T>(&self, with: impl FnOnce(&mut Users) -> T) -> T {
         let mut users = self.users.write();
         let out = with(&mut users);
@@ -145,12 +146,12 @@ impl Acl {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Whether the default user has no password, be it switched off or not.
+    /// Whether the default user has no password, even if it is disabled.
     pub fn default_has_no_password(&self) -> bool {
         self.get(&DEFAULT).is_none_or(|user| user.nopass)
     }
 
-    /// The user of this name.
+    /// The user with this name.
     pub fn get(&self, name: &[u8]) -> Option<Arc<User>> {
         self.users.read().get(name).cloned()
     }
@@ -166,12 +167,12 @@ impl Acl {
         self.all().into_iter().map(line).collect()
     }
 
-    /// The lines, where users were defined otherwise than by `requirepass`.
+    /// The lines, if users were defined by anything other than `requirepass`.
     pub fn defined(&self) -> Option<Vec<Vec<u8>>> {
         self.defined.load(Ordering::Acquire).then(|| self.lines())
     }
 
-    /// Applies all rules to the user of this name, who is made where there is none, or none of them.
+    /// Applies all rules to the user with this name, or none of them. Creates the user if it does not exist.
     pub fn set_user(&self, name: &Bytes, rules: &[Bytes], all_channels: bool) -> Result<(), SetUserError> {
         let rules = user::joined(rules).map_err(SetUserError::Open)?;
         let words = |rule: &Bytes| rule.split(u8::is_ascii_whitespace).take(MOST_RULES + 1).count();
@@ -189,17 +190,17 @@ impl Acl {
         Ok(())
     }
 
-    /// Removes users. Returns the names of those that there were.
+    /// Removes users. Returns the names of those that existed.
     pub fn remove(&self, names: &[Bytes]) -> Vec<Bytes> {
         self.defined.store(true, Ordering::Release);
         self.change(|users| names.iter().filter(|name| users.remove(*name).is_some()).cloned().collect())
     }
 
-    /// Brings what a connection remembers of the user called `name` up to date. Cheap where nothing has changed.
+    /// Refreshes a connection's cached rights of the user `name`. Cheap if nothing has changed.
     pub fn refresh(&self, rights: &mut Rights, name: &[u8]) {
         let generation = self.generation.load(Ordering::Acquire);
         if rights.generation != generation {
-            // Who was removed may do nothing until the connection has ended.
+            // A removed user may do nothing until the connection has ended.
             let user = self.get(name).unwrap_or_else(|| Arc::new(User::new(self.table, false)));
             *rights = Rights { generation, user: Some(user).filter(|user| !user.is_unrestricted()) };
         }

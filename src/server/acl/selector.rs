@@ -1,9 +1,9 @@
-//! A selector: which commands may be run on which keys and channels. A user has a first one and may have more; what any of
-//! them allows is allowed.
+//! A selector: which commands may run on which keys and channels. A user has a root selector and may have
+//! more; anything that one of them allows is allowed.
 //!
-//! Commands are bits by a row's place in the table. Beside the bits the rules themselves are kept, in the order in which they were
-//! given and without those that a later one replaces, because they say more: `+@hash` also allows what does not exist yet, and
-//! so does `+hset` (see [`elsewhere`]).
+//! Commands are bits, by their row's index in the table. The rules themselves are kept too, in the order in
+//! which they were given and without those that a later rule replaces, because they say more than the bits:
+//! `+@hash` also allows commands that do not exist yet, and so does `+hset` (see [`elsewhere`]).
 
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::server::glob::{Case, Glob};
@@ -11,13 +11,15 @@ use crate::spec::elsewhere;
 use crate::spec::{CATEGORIES, Entry, Flags, KeySpec, Row, Table, categories, keys_at};
 use bytes::Bytes;
 
-/// Steps that a pattern may take for a key or channel: some 100 µs. One that takes more allows nothing, so that nobody holds the
-/// server with a long name that somebody's pattern has to be tried on at every byte.
+/// The most steps of matching a pattern against a key or channel: some 100 µs. A match that takes more allows
+/// nothing, so that nobody can block the server with a long name against a pattern that has to be tried at
+/// every byte.
 const STEPS: usize = 1 << 16;
 
-/// Patterns of keys that a selector has at most, of channels, rules about commands: each key is held against each pattern.
+/// The most key patterns, channel patterns and command rules of a selector, each: every key is matched
+/// against every pattern.
 pub(super) const MOST: usize = 4096;
-/// Bytes of a pattern, of a user's name, of an allowed first argument.
+/// The most bytes of a pattern, of a user's name, of an allowed first argument.
 const LONGEST: usize = 64 << 10;
 
 /// Why a rule was refused. The texts are Redis'.
@@ -25,19 +27,19 @@ const LONGEST: usize = 64 << 10;
 pub enum RuleError {
     /// No such command or category.
     Unknown,
-    /// Not understood, or a pattern with a space.
+    /// Not understood, or a pattern that contains a space.
     Syntax,
-    /// A key pattern beside all keys.
+    /// A key pattern after all keys were allowed.
     AllKeys,
-    /// A channel pattern beside all channels.
+    /// A channel pattern after all channels were allowed.
     AllChannels,
-    /// A password to be removed that is not there.
+    /// The password to remove does not exist.
     NoSuchPassword,
     /// Not a SHA-256.
     NoHash,
     /// A password of more than `MAX_PASSWORD` bytes.
     LongPassword,
-    /// A first argument of a subcommand.
+    /// A first argument after a subcommand.
     FirstArgument,
     /// More of a kind than `MOST`.
     TooMany,
@@ -46,7 +48,7 @@ pub enum RuleError {
 }
 
 impl RuleError {
-    /// What a client or the log reads.
+    /// The text for the client or the log.
     pub fn text(self) -> &'static str {
         match self {
             RuleError::Unknown => "Unknown command or category name in ACL",
@@ -63,15 +65,15 @@ impl RuleError {
             RuleError::NoHash => {
                 "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
             }
-            RuleError::LongPassword => "A password has at most 16384 bytes",
+            RuleError::LongPassword => "A password can have at most 16384 bytes",
             RuleError::FirstArgument => "Allowing first-arg of a subcommand is not supported",
-            RuleError::TooMany => "A user has at most 4096 patterns, rules, passwords or selectors",
-            RuleError::TooLong => "A pattern or name has at most 65536 bytes",
+            RuleError::TooMany => "A user can have at most 4096 patterns, rules, passwords or selectors",
+            RuleError::TooLong => "A pattern or name can have at most 65536 bytes",
         }
     }
 }
 
-/// What a call must not do.
+/// What a call may not do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
     /// Run the command.
@@ -94,7 +96,7 @@ struct KeyPattern {
     access: Access,
 }
 
-/// A pattern of names, as it is written and as it is read.
+/// A pattern of names, as written and as parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Name {
     pattern: Bytes,
@@ -114,7 +116,8 @@ impl KeyPattern {
     fn allows(&self, wanted: Access) -> bool {
         (self.access.read || !wanted.read) && (self.access.write || !wanted.write)
     }
-    /// Behind `~*` as a rule nothing may come: beside others it is `%RW~*`, though Redis shows what it does not read again.
+    /// As a rule, nothing may come after `~*`; beside other patterns it is therefore shown as `%RW~*`. Redis
+    /// shows rules that it does not accept again.
     fn show(&self, alone: bool) -> Vec<u8> {
         let prefix: &[u8] = match self.access {
             Access { read: true, write: true } if !alone && self.name.pattern == "*" => b"%RW~",
@@ -126,7 +129,7 @@ impl KeyPattern {
     }
 }
 
-/// What is allowed together.
+/// Commands, keys and channels that are allowed together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
     table: &'static Table,
@@ -141,7 +144,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Allows nothing of the commands of `table`, or any channel.
+    /// Allows no command of `table` and, unless `all_channels`, no channel.
     pub fn new(table: &'static Table, all_channels: bool) -> Self {
         Selector {
             table,
@@ -250,7 +253,7 @@ impl Selector {
         Ok(())
     }
 
-    /// A command or `container|subcommand`, which may be one that only Redis has.
+    /// Allows or forbids a command or `container|subcommand`, which may be one that only Redis has.
     fn change_named(&mut self, name: &[u8], allow: bool) -> Result<(), RuleError> {
         match self.table.find(name) {
             Some(row) => self.change(row, allow),
@@ -293,7 +296,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Allows or forbids a row, with its subcommands.
+    /// Allows or forbids a row and its subcommands.
     fn change(&mut self, row: &'static Entry, allow: bool) {
         self.all_commands &= allow;
         for n in std::iter::once(row).chain(row.subs.iter().copied()).map(|row| row.index) {
@@ -304,7 +307,7 @@ impl Selector {
         }
     }
 
-    /// Keeps the rule, in place of those that it replaces.
+    /// Keeps a rule, replacing those that it overrides.
     fn note(&mut self, rule: &[u8], allow: bool) {
         let rule = rule.to_ascii_lowercase();
         let replaced = |old: &[u8]| {
@@ -328,7 +331,7 @@ impl Selector {
         self.first_arguments.iter().any(|(at, first)| *at == n && is(first))
     }
 
-    /// What it forbids of a call, and in which argument.
+    /// Which part of a call is forbidden, and in which argument.
     pub(super) fn check(&self, row: &Entry, argv: &[Bytes], names: usize) -> Result<(), (usize, Denied)> {
         if !self.allows_command(row, argv, names) {
             return Err((0, Denied::Command));
@@ -354,25 +357,25 @@ impl Selector {
         self.keys.iter().any(|k| k.allows(wanted) && k.name.matches(key))
     }
 
-    /// Whether a channel may be used. A pattern that is subscribed to must be one of the selector's own.
+    /// Whether a channel may be used. A subscribed pattern must equal one of the selector's own patterns.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let same = |own: &Name| if is_pattern { own.pattern == channel } else { own.matches(channel) };
         self.all_channels || self.channels.iter().any(same)
     }
 
-    /// Whether the row may be run and every key be read.
+    /// Whether the row may run and every key may be read.
     pub fn reads_all_keys(&self, row: &Entry, names: usize) -> bool {
         let read = Access { read: true, write: false };
         let all = self.all_keys || self.keys.iter().any(|k| k.allows(read) && k.name.pattern == "*");
         all && self.allows_command(row, &[], names)
     }
 
-    /// The rules about commands.
+    /// The command rules.
     pub fn show_commands(&self) -> Vec<u8> {
         self.rules.join(&b' ')
     }
 
-    /// The patterns of keys.
+    /// The key patterns.
     pub fn show_keys(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -381,7 +384,7 @@ impl Selector {
         self.keys.iter().map(|keys| keys.show(alone)).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// The patterns of channels.
+    /// The channel patterns.
     pub fn show_channels(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -390,7 +393,7 @@ impl Selector {
         self.channels.iter().map(show).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// The rules that make it.
+    /// The rules that produce this selector.
     pub fn show(&self) -> Vec<u8> {
         let reset: &[u8] = if self.all_channels { b"" } else { b"resetchannels" };
         let parts = [&self.show_keys(), reset, &self.show_channels(), &self.show_commands()];
@@ -398,7 +401,7 @@ impl Selector {
     }
 }
 
-/// `R~pattern`, `W~pattern`, `RW~pattern`.
+/// Parses `R~pattern`, `W~pattern`, `RW~pattern`.
 fn access(rest: &[u8]) -> Option<(Access, &[u8])> {
     let mut access = Access::default();
     let mut rest = rest.iter();
@@ -421,7 +424,7 @@ pub fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
     if raw.iter().any(bad) { Err(RuleError::Syntax) } else { Ok(Bytes::copy_from_slice(raw)) }
 }
 
-/// What a call does with the keys of one specification.
+/// How a call accesses the keys of one key specification.
 fn wanted(row: &Row, spec: &KeySpec, argv: &[Bytes]) -> Access {
     let flags = row.key_flags(spec, argv);
     let has = |flag: &str| flags.contains(&flag);

@@ -1,4 +1,5 @@
-//! A user: passwords, whether it may log in, and its selectors. Values are replaced as a whole, never changed in place.
+//! A user: passwords, whether it may log in, and its selectors. A user is replaced as a whole, never changed
+//! in place.
 
 use super::selector::{Denied, MOST, RuleError, Selector};
 use crate::config::MAX_PASSWORD;
@@ -7,30 +8,30 @@ use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConstantTimeEq};
 
-/// The user that connections have at first.
+/// The user that connections start with.
 pub const DEFAULT: Bytes = Bytes::from_static(b"default");
 
-/// As long as the sum of a password, and of none: it is no hexadecimal number.
+/// As long as the hash of a password, but matches none, because it is not hexadecimal.
 const NOBODYS: &str = "----------------------------------------------------------------";
 
 /// One user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     table: &'static Table,
-    /// May log in.
+    /// Whether the user may log in.
     pub enabled: bool,
-    /// Any password will do.
+    /// Any password is accepted.
     pub nopass: bool,
-    /// `sanitize-payload`: kept and shown. RESTORE checks every payload, whatever it says.
+    /// `sanitize-payload`: kept and shown. RESTORE checks every payload regardless.
     sanitize: Option<bool>,
     /// SHA-256 of each password, as 64 hexadecimal digits.
     pub passwords: Vec<String>,
-    /// The first one is the user's own.
+    /// The first one is the root selector.
     selectors: Vec<Selector>,
 }
 
 impl User {
-    /// A user who may do nothing; where `all_channels` is, use any channel.
+    /// A user without permissions, except for any channel if `all_channels`.
     pub fn new(table: &'static Table, all_channels: bool) -> Self {
         let selectors = vec![Selector::new(table, all_channels)];
         User { table, enabled: false, nopass: false, sanitize: None, passwords: Vec::new(), selectors }
@@ -45,12 +46,13 @@ impl User {
         User { enabled: true, nopass: true, ..user }
     }
 
-    /// Whether there is nothing to check.
+    /// Whether no check is needed.
     pub fn is_unrestricted(&self) -> bool {
         self.selectors.first().is_some_and(Selector::is_unrestricted)
     }
 
-    /// Applies one rule. `all_channels`: what `reset` and new selectors give, see `acl-pubsub-default`.
+    /// Applies one rule. `all_channels`: the setting that `reset` and new selectors start with, see
+    /// `acl-pubsub-default`.
     pub fn apply(&mut self, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
         match rule.to_ascii_lowercase().as_slice() {
             b"" => {}
@@ -81,7 +83,8 @@ impl User {
                 }
                 let mut selector = Selector::new(self.table, all_channels);
                 for rule in rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
-                    // Shown, it would end the selector where it stands: Redis writes a file of users then that it refuses to read.
+                    // When shown, it would end the selector early: Redis then writes a file of users that it
+                    // refuses to load.
                     if rule.ends_with(b")") {
                         return Err(RuleError::Syntax);
                     }
@@ -110,8 +113,9 @@ impl User {
         if self.passwords.len() < before { Ok(()) } else { Err(RuleError::NoSuchPassword) }
     }
 
-    /// Whether somebody with this password may log in as `user`; nobody may where there is none. The time it takes does not depend on
-    /// whether there is one, may log in, or has this password: each password is summed up once, but for what is too long to be one.
+    /// Whether somebody with this password may log in as `user`; never if the user does not exist. The time
+    /// does not depend on whether the user exists, may log in, or has this password: each password is hashed
+    /// once, unless it is too long to be one.
     pub fn accepts(user: Option<&User>, password: &[u8]) -> bool {
         if password.len() > MAX_PASSWORD {
             return false;
@@ -125,8 +129,8 @@ impl User {
         user.is_some_and(|user| user.enabled && (user.nopass || bool::from(found)))
     }
 
-    /// What is forbidden of a call whose row is known; `names` of its arguments are names. Of several selectors the one that
-    /// came furthest says it.
+    /// Which part of a call is forbidden; `names` of its arguments are names. With several selectors, the one
+    /// that came furthest decides.
     pub fn check(&self, row: &Entry, argv: &[Bytes], names: usize) -> Result<(), Denied> {
         let mut worst = (0, 0, Denied::Command);
         for selector in &self.selectors {
@@ -143,7 +147,7 @@ impl User {
         Err(worst.2)
     }
 
-    /// Whether the row may be run and every key be read.
+    /// Whether the row may run and every key may be read.
     pub fn reads_all_keys(&self, row: &Entry, names: usize) -> bool {
         self.selectors.iter().any(|s| s.reads_all_keys(row, names))
     }
@@ -153,12 +157,12 @@ impl User {
         self.selectors.iter().any(|s| s.allows_channel(channel, is_pattern))
     }
 
-    /// The selectors: the user's own first.
+    /// The selectors, the root selector first.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
 
-    /// The user's flags, in the order in which they are shown.
+    /// The user's flags, in display order.
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.enabled { "on" } else { "off" }];
         flags.extend(self.nopass.then_some("nopass"));
@@ -166,7 +170,7 @@ impl User {
         flags
     }
 
-    /// The rules that make the user.
+    /// The rules that produce this user.
     pub fn show(&self) -> Vec<u8> {
         let mut words: Vec<Vec<u8>> = self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()).collect();
         words.extend(self.passwords.iter().map(|p| format!("#{p}").into_bytes()));
@@ -190,13 +194,14 @@ fn checked(hash: &[u8]) -> Result<String, RuleError> {
     Ok(String::from_utf8_lossy(hash).into_owned())
 }
 
-/// Joins the words of a selector that is spread over several: `(~k`, `+get)`. Err: one that is not closed, as it begins.
+/// Joins the words of selectors that are spread over several arguments: `(~k`, `+get)`. Err: the beginning of
+/// an unclosed selector.
 pub fn joined(words: &[Bytes]) -> Result<Vec<Bytes>, Bytes> {
     let mut out: Vec<Bytes> = Vec::with_capacity(words.len());
     let mut open: Option<(Bytes, Vec<u8>)> = None;
     for word in words {
         open = match open {
-            // As in Redis, one that begins inside another takes its place.
+            // As in Redis, a selector that begins inside another one replaces it.
             _ if word.starts_with(b"(") && !word.ends_with(b")") => Some((word.clone(), word.to_vec())),
             None => {
                 out.push(word.clone());

@@ -1,11 +1,11 @@
-//! Reads the text of a pattern into its parts, in steps.
+//! Parses a pattern into its parts, in steps.
 
 use super::{Case, Glob, Part};
 
-/// Steps that the end of a class takes.
+/// Steps charged at the end of a class.
 const CLASS: usize = 32;
 
-/// Bytes, each with the place of its value as a signed number: ranges are ordered so.
+/// A set of bytes, indexed by their signed value: that is how ranges are ordered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ByteSet([u64; 4]);
 
@@ -27,7 +27,7 @@ impl ByteSet {
     fn insert(&mut self, byte: u8) {
         self.put(byte, true);
     }
-    /// All from `low` to `high` as signed numbers.
+    /// Inserts all bytes from `low` to `high`, compared as signed.
     fn insert_range(&mut self, low: u8, high: u8) {
         let ((first, from), (last, to)) = (Self::place(low), Self::place(high));
         for (n, word) in self.0.iter_mut().enumerate() {
@@ -50,17 +50,17 @@ impl ByteSet {
     }
 }
 
-/// A class that is being read.
+/// A class that is being parsed.
 #[derive(Debug, Default)]
 struct Class {
     negated: bool,
-    /// Bytes as they are, and those that a byte in lower case is looked for among.
+    /// The bytes as written; a byte in lower case is looked up here.
     exact: ByteSet,
     lowered: ByteSet,
 }
 
 impl Class {
-    /// Reads what stands first. Returns its length; 0 where the class ends.
+    /// Parses the next item. Returns its length; 0 at the end of the class.
     fn read(&mut self, pattern: &[u8], case: Case) -> usize {
         match pattern {
             [] => 0,
@@ -91,7 +91,7 @@ impl Class {
 
     fn set(&self) -> ByteSet {
         let mut set = self.lowered.clone();
-        // No byte in lower case is one of these; they are asked for as the other.
+        // No byte in lower case is one of these: they are looked up in the other set.
         for upper in b'A'..=b'Z' {
             set.put(upper, self.lowered.has(upper.to_ascii_lowercase()));
         }
@@ -103,7 +103,7 @@ impl Class {
     }
 }
 
-/// Reads a pattern.
+/// Parses a pattern.
 pub(super) struct Reader<'p> {
     rest: &'p [u8],
     class: Option<Class>,
@@ -113,13 +113,14 @@ pub(super) struct Reader<'p> {
 impl<'p> Reader<'p> {
     pub(super) fn new(pattern: &'p [u8], case: Case, longest: usize) -> Self {
         let (parts, literals, classes) = (Vec::new(), Vec::new(), Vec::new());
-        // What a place among literals can say.
+        // The largest index of a literal.
         let longest = longest.min(u32::MAX as usize);
         let glob = Glob { case, parts, literals, classes, least: 0, grows: false, longest };
         Reader { rest: pattern, class: None, glob }
     }
 
-    /// Goes on for so many steps. Returns whether that was the end: nothing is left, or no text is long enough.
+    /// Continues for `steps` steps. Returns whether parsing has ended: nothing is left, or no text is long
+    /// enough.
     pub(super) fn go_on(&mut self, steps: &mut usize) -> bool {
         while *steps > 0 {
             *steps -= 1;
@@ -182,7 +183,7 @@ impl<'p> Reader<'p> {
     fn any(&mut self) {
         let parts = &mut self.glob.parts;
         match parts.as_mut_slice() {
-            // `*?` is `?*`.
+            // `*?` equals `?*`.
             [.., Part::Any(n), Part::Star] | [.., Part::Any(n)] => *n += 1,
             [.., star @ Part::Star] => {
                 *star = Part::Any(1);

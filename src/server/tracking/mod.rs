@@ -1,35 +1,45 @@
-//! CLIENT TRACKING: who has what in a cache, and who is told that it is stale.
+//! CLIENT TRACKING: remembers which clients cache which keys, and tells them when a key is stale.
 //!
-//! A client that tracks is sent the names of keys that have changed (`invalidate`), by whatever client of whatever server, and null
-//! where all may have (FLUSHALL, FLUSHDB, SWAPDB). In the usual mode these are the keys that it has read since they changed last, in
-//! BCAST mode all that begin with one of its prefixes. Names are of all databases alike, as in Redis.
+//! A client that tracks is sent the names of keys that have changed (`invalidate`), no matter which client of
+//! which server changed them, and null if all keys may have changed (FLUSHALL, FLUSHDB, SWAPDB). In the
+//! default mode these are the keys that it has read since their last change; in BCAST mode, all keys that
+//! begin with one of its prefixes. As in Redis, names do not distinguish databases.
 //!
-//! **What is promised.** A client keeps each reply until the name of its key comes behind it. Then, once no change is under way, what it keeps is
-//! what is stored:
-//! 1. A key is [remembered](Tracking::remember) before the transaction that reads it begins, and forgotten only when an invalidation of it
-//!    is posted. So each change that this transaction does not see finds the key remembered, for it is told after it has been committed.
-//! 2. What is posted while a client's command runs is sent behind its reply (`mailbox`). So no old value comes behind the last invalidation.
-//!    With REDIRECT there are two connections, and who reads both must compare them itself, as with Redis.
-//! 3. Each commit that changes a key tells so (`types::object`, `Scope::tell`), where the transaction sees that anybody tracks. The first one
-//!    who does moves the metadata version before its OK: what is under way then runs again (`keyspace::cluster::bus`).
-//! 4. On a store of several servers changes come through the log, which is part of the transaction. A server that could not hear all of it
-//!    closes the connections of its clients that track. On an embedded store changes are told when the commit is known; where its result
-//!    stays unknown, all that track are sent null once the store takes writes again ([`Tracking::doubt`]).
+//! **The guarantee.** Suppose a client caches each reply until the name of its key arrives after it. Then,
+//! once no change is in flight, its cache equals the store:
 //!
-//! Too much is told rather than too little: a change on another server that the reply has seen already, or one of an equal name in another database. NOLOOP
-//! forgets nothing: who is not told of its own change is told of the next one (Redis forgets the key by then).
+//! 1. A key is [remembered](Tracking::remember) before the transaction that reads it begins, and is forgotten
+//!    only when an invalidation for it is posted. So every change that this transaction does not see finds
+//!    the key remembered, because it is published after its commit.
+//! 2. Messages posted while a client's command runs are sent after its reply (`mailbox`), so no old value
+//!    arrives after the last invalidation. With REDIRECT there are two connections, and a client that reads
+//!    both must order them itself, as with Redis.
+//! 3. Every commit that changes a key publishes that (`types::object`, `Scope::tell`), if its transaction
+//!    sees that any client tracks. The first client to track changes the metadata version before it gets its
+//!    OK, which makes transactions in flight run again (`keyspace::cluster::bus`).
+//! 4. On a shared store, changes come through the log, which is part of the transaction. A server that missed
+//!    part of the log closes the connections of its tracking clients. On a local store, changes are published
+//!    once the commit is known; if its result stays unknown, all tracking clients are sent null once the
+//!    store accepts writes again ([`Tracking::doubt`]).
 //!
-//! `tests/tracking_caches.rs` has caches, writers on two servers, and compares in the end.
+//! It errs on the side of too many messages: for a change on another server that the reply has already seen,
+//! or for a key of the same name in another database. NOLOOP forgets nothing: a client that is not told of
+//! its own change is told of the next one (Redis has forgotten the key by then).
 //!
-//! **REDIRECT** goes to connections of the same user only, as long as both are: where either logs in as another one, the redirection is
-//! broken, as it is where the other connection has left. What waits there counts against who asked for it: where that exceeds
-//! `client-output-buffer-limit pubsub`, the client that tracks is closed, and not the one to which it redirects. What that one has in a
-//! cache for it is then as stale as after any end of the connection that has read it.
+//! `tests/tracking_caches.rs` runs caches and writers on two servers, and compares at the end.
 //!
-//! **Limits.** `tracking-table-max-keys` names are remembered on a server, of [`EACH`] bytes each on the average; who has one more evicted
-//! is told that it is stale. What is too long for a key is not remembered: nobody can ever change it. A reader
-//! locks one table, for [`PAGE`] names at a time: a command of a million names, or a change of as many, pauses between them. Where nobody tracks, a command costs a load and a branch, and a change one more; on a cluster where somebody does, each commit that
-//! changes keys writes a row with their names, and each server with such clients reads it.
+//! **REDIRECT** works only between connections of the same user, and only while both are: if either logs in
+//! as another user, the redirection is broken, as it is if the target disconnects. Messages waiting there
+//! count against the client that asked for them: if they exceed `client-output-buffer-limit pubsub`, the
+//! tracking client is closed, not the target. What the target caches for it is then as stale as after any end
+//! of the connection that read it.
+//!
+//! **Limits.** A server remembers `tracking-table-max-keys` names, of [`EACH`] bytes each on average; when a
+//! name is evicted, its readers are told that it is stale. A name too long for a key is not remembered,
+//! because nobody can ever change it. A reader locks one table, for [`PAGE`] names at a time: a command with
+//! a million names, or a change of as many, pauses in between. If no client tracks, a command costs a load
+//! and a branch, and a change one more. On a cluster where some client does, each commit that changes keys
+//! writes a row with their names, and each server with such clients reads it.
 
 mod options;
 mod table;
@@ -53,46 +63,47 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use table::Table;
 
-/// Bytes of memory that a name has, with those who have read it, on the average of the table. Most have 150.
+/// Average memory of a name and its readers, in bytes, over the whole table. Most names take 150.
 const EACH: usize = 512;
-/// Names that are looked up, or changes that are told, before the table is let go, and the steps of work ([`Pace`]) of each.
+/// The number of names looked up, or of changes published, before the table is unlocked, and the steps of
+/// work ([`Pace`]) of each.
 const PAGE: usize = 256;
 const STEPS: usize = 1 << 8;
 
-/// Which of its reads a client wants to be remembered.
+/// Which of a client's reads to remember.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// All.
+    /// All reads.
     #[default]
     All,
-    /// Those behind CLIENT CACHING YES.
+    /// Reads after CLIENT CACHING YES.
     OptIn,
-    /// All but those behind CLIENT CACHING NO.
+    /// All reads except those after CLIENT CACHING NO.
     OptOut,
 }
 
-/// How a client tracks.
+/// A client's tracking mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mode {
-    /// Whether it does.
+    /// Whether tracking is on.
     pub on: bool,
-    /// Prefixes, instead of what it has read.
+    /// BCAST: by prefix instead of by what it has read.
     pub bcast: bool,
-    /// It is not told of its own changes.
+    /// NOLOOP: it is not told of its own changes.
     pub noloop: bool,
-    /// OPTIN, OPTOUT.
+    /// OPTIN or OPTOUT.
     pub choice: Choice,
-    /// CLIENT CACHING was the last command, or stands before the transaction.
+    /// CLIENT CACHING was the last command, or came before the transaction.
     pub caching: bool,
 }
 
 impl Mode {
-    /// Whether what a command reads may have to be remembered.
+    /// Whether a command's reads may have to be remembered.
     pub fn remembers(self) -> bool {
         self.on && !self.bcast
     }
 
-    /// Whether what the next command reads is to be remembered.
+    /// Whether the next command's reads are remembered.
     pub fn wants(self) -> bool {
         self.remembers()
             && match self.choice {
@@ -108,10 +119,10 @@ impl Mode {
 pub struct Tracker {
     mailbox: Arc<Mailbox>,
     mode: Mode,
-    /// To whom its invalidations go; 0: to itself.
+    /// The client that gets its invalidations; 0: itself.
     redirect: u64,
     prefixes: Arc<BTreeSet<Bytes>>,
-    /// It is told of what was committed after that.
+    /// It is told of what was committed after this version.
     since: Version,
 }
 
@@ -125,10 +136,10 @@ impl Tracker {
     }
 }
 
-/// Who has which prefix.
+/// The clients of each prefix.
 type Prefixes = BTreeMap<Bytes, BTreeSet<u64>>;
 
-/// Prefixes, each with the places of the changes that begin with it.
+/// Prefixes, each with the indexes of the changes that begin with it.
 type Found = BTreeMap<Bytes, Vec<usize>>;
 
 #[derive(Debug, Default)]
@@ -138,8 +149,8 @@ struct Hub {
     prefixes: Prefixes,
 }
 
-/// Those of `prefixes` that `key` begins with, the longest first. Looks up one more than it finds and those that nearly are, so many
-/// prefixes cost a change little.
+/// Those of `prefixes` that `key` begins with, the longest first. Looks up little more than the matches and
+/// near matches, so a large number of prefixes adds little to the cost of a change.
 fn prefixes_of(prefixes: &Prefixes, key: &[u8]) -> Vec<Bytes> {
     let (mut found, mut most) = (Vec::new(), Some(key.len()));
     while let Some(len) = most {
@@ -151,7 +162,7 @@ fn prefixes_of(prefixes: &Prefixes, key: &[u8]) -> Vec<Bytes> {
             found.push(last.clone());
             last.len().checked_sub(1)
         } else {
-            // What is longer than what both have would stand between them.
+            // A prefix longer than what both have in common would sort between them.
             Some(last.iter().zip(key).take_while(|(a, b)| a == b).count())
         };
     }
@@ -161,29 +172,29 @@ fn prefixes_of(prefixes: &Prefixes, key: &[u8]) -> Vec<Bytes> {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Tracking {
-    /// Of all clients, to find whom REDIRECT names.
+    /// The mailboxes of all clients, to find the target of REDIRECT.
     mailboxes: RwLock<HashMap<u64, Arc<Mailbox>>>,
     hub: Mutex<Hub>,
-    /// Whether there are trackers.
+    /// Whether any client tracks.
     on: AtomicBool,
-    /// Names in the table, and its bytes.
+    /// The number of names in the table, and its bytes.
     keys: AtomicUsize,
     bytes: AtomicUsize,
     doubt: AtomicBool,
-    /// A version that every transaction sees that begins now.
+    /// A version that every transaction beginning now sees.
     committed: AtomicU64,
 }
 
-/// What INFO tells.
+/// Numbers for INFO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Clients that track.
+    /// The number of tracking clients.
     pub clients: usize,
-    /// Names that are remembered.
+    /// The number of remembered names.
     pub keys: usize,
-    /// Pairs of a name and a client.
+    /// The number of pairs of a name and a client.
     pub items: usize,
-    /// Prefixes.
+    /// The number of prefixes.
     pub prefixes: usize,
 }
 
@@ -193,12 +204,12 @@ impl Tracking {
         self.on.load(Ordering::SeqCst)
     }
 
-    /// A client has come.
+    /// A client has connected.
     pub fn enter(&self, mailbox: &Arc<Mailbox>) {
         self.mailboxes.write().insert(mailbox.client().id, mailbox.clone());
     }
 
-    /// It has left.
+    /// A client has disconnected.
     pub fn leave(&self, mailbox: &Mailbox) {
         let id = mailbox.client().id;
         if self.is_on() {
@@ -207,7 +218,8 @@ impl Tracking {
         self.mailboxes.write().remove(&id);
     }
 
-    /// The connection that `by` may redirect to under this id: one of the same user. To nobody else it is told whether there is one.
+    /// The connection with this id, if `by` may redirect to it: it must be of the same user. Nobody else
+    /// learns whether it exists.
     fn target(&self, id: u64, by: &ClientHandle) -> Option<Arc<Mailbox>> {
         let mailbox = self.mailboxes.read().get(&id).cloned()?;
         (by.id == id || mailbox.client().is_of_user_of(by)).then_some(mailbox)
@@ -218,7 +230,7 @@ impl Tracking {
         self.target(id, by).is_some()
     }
 
-    /// What is known of a client that tracks.
+    /// The tracking state of a client.
     pub fn get(&self, id: u64) -> Option<Tracker> {
         self.hub.lock().trackers.get(&id).cloned()
     }
@@ -228,7 +240,7 @@ impl Tracking {
         self.get(id).map(|tracker| tracker.prefixes).unwrap_or_default()
     }
 
-    /// Makes a client track; it is told of what is committed after `since`. Prefixes come to those that it has.
+    /// Makes a client track; it is told of what is committed after `since`. Adds to its prefixes.
     pub fn switch_on(&self, mailbox: &Arc<Mailbox>, options: Options, since: Version) {
         let id = mailbox.client().id;
         let before = self.get(id);
@@ -243,7 +255,8 @@ impl Tracking {
         self.set(id, Some(Tracker { mailbox, mode, redirect, prefixes, since }));
     }
 
-    /// Makes a client track as `tracker` says, or not at all. What it has read stays in the table, until somebody changes it.
+    /// Sets a client's tracking state, or turns tracking off. Its reads stay in the table until the keys
+    /// change.
     pub fn set(&self, id: u64, tracker: Option<Tracker>) {
         let (old, new) =
             (self.prefixes(id), tracker.as_ref().map(|new| new.prefixes.clone()).unwrap_or_default());
@@ -255,7 +268,8 @@ impl Tracking {
         }
     }
 
-    /// Prefixes of a client that does not track lead to nobody: they come before it does and go after it, a [`PAGE`] at a time.
+    /// Prefixes of a client that does not track lead nowhere: they are added before tracking is turned on and
+    /// removed after it is turned off, a [`PAGE`] at a time.
     fn replace(&self, id: u64, tracker: Option<Tracker>, old: &BTreeSet<Bytes>, new: &BTreeSet<Bytes>) {
         self.each_prefix(new.difference(old), |prefixes, prefix| {
             prefixes.entry(prefix.clone()).or_default().insert(id);
@@ -296,7 +310,7 @@ impl Tracking {
         forgotten.discard();
     }
 
-    /// Remembers that a client reads `keys`. To be called before the transaction begins that reads them.
+    /// Remembers that a client reads `keys`. Call it before the transaction that reads them begins.
     pub async fn remember(&self, id: u64, keys: &[&Bytes]) {
         let mut pace = Pace::default();
         for page in keys.chunks(PAGE) {
@@ -321,7 +335,7 @@ impl Tracking {
         self.bytes.store(table.bytes(), Ordering::Relaxed);
     }
 
-    /// Forgets what exceeds `tracking-table-max-keys`, and tells those who have it.
+    /// Evicts names beyond `tracking-table-max-keys`, and tells their readers.
     pub async fn trim(&self, server: &Server) {
         let most = server.config.get().tracking_table_max_keys;
         let exceeds = |keys: usize, bytes: usize| keys > most || bytes > most.saturating_mul(EACH);
@@ -344,26 +358,28 @@ impl Tracking {
         }
     }
 
-    /// Something was committed at `version`: who begins to read now has no need to hear of it.
+    /// Records a commit at `version`: a client that begins to read now need not be told of it.
     pub fn committed(&self, version: Version) {
         if self.is_on() {
             self.committed.fetch_max(version, Ordering::SeqCst);
         }
     }
 
-    /// Nobody will ever know whether a commit that changed keys was applied.
+    /// Records that a commit that changed keys may have been applied, which can never be known.
     pub fn doubt(&self) {
         self.doubt.store(true, Ordering::SeqCst);
     }
 
-    /// The store takes writes: where there was a doubt, all that track are told that all may have changed.
+    /// Called when the store accepts writes: after a doubt, tells all tracking clients that any key may have
+    /// changed.
     pub async fn settle(&self, server: &Server) {
         if self.doubt.swap(false, Ordering::SeqCst) {
             server.invalidate(&[(0, &Message::Flushed(Origin::default()))]).await;
         }
     }
 
-    /// Closes the connections of those who track, and of those to whom they redirect: something was missed.
+    /// Closes the connections of all tracking clients and of their redirection targets, because messages were
+    /// missed.
     pub fn part(&self) -> usize {
         let hub = self.hub.lock();
         for tracker in hub.trackers.values() {
@@ -374,7 +390,7 @@ impl Tracking {
         hub.trackers.len()
     }
 
-    /// For INFO.
+    /// Totals for INFO.
     pub fn totals(&self) -> Totals {
         let hub = self.hub.lock();
         let Hub { trackers, table, prefixes } = &*hub;
@@ -382,12 +398,12 @@ impl Tracking {
         Totals { clients: trackers.len(), keys, items, prefixes: prefixes.len() }
     }
 
-    /// Sends a tracker, or to whom it redirects, `what` is stale: an array of names, or null.
+    /// Sends a tracker, or its redirection target, `what` is stale: an array of names, or null.
     fn send(&self, server: &Server, tracker: &Tracker, what: &Reply) {
         let word = Reply::bulk_static;
         let by = tracker.mailbox.client();
         let to = match tracker.redirect {
-            // What it is not told any more, it will not have in a cache: it is being closed.
+            // It is being closed, and so will not cache what it is no longer told about.
             _ if by.is_killed() => return,
             0 => tracker.mailbox.clone(),
             id => match self.target(id, by) {
@@ -411,7 +427,7 @@ impl Tracking {
     }
 }
 
-/// To whom it redirects has left, or is another user than it is.
+/// Marks a redirection as broken: the target has left, or is of another user.
 fn broken(server: &Server, tracker: &Tracker) {
     let client = tracker.mailbox.client();
     client.set_broken();
@@ -422,7 +438,7 @@ fn broken(server: &Server, tracker: &Tracker) {
 }
 
 impl Server {
-    /// Brings changes to this server's clients that track, each with the version that it was committed at.
+    /// Sends changes to this server's tracking clients, each with the version at which it was committed.
     pub async fn invalidate(&self, changes: &[(Version, &Message)]) {
         let tracking = &self.tracking;
         if changes.is_empty() || !tracking.is_on() {
@@ -445,14 +461,14 @@ impl Server {
         }
     }
 
-    /// Whether a change comes from this client.
+    /// Whether this client made a change.
     fn is_of(&self, by: Origin, tracker: &Tracker) -> bool {
         by == Origin { instance: self.space.fresh.instance(), client: tracker.id() }
     }
 }
 
 impl Tracking {
-    /// To those who have read what has changed.
+    /// Sends to the clients that have read what has changed.
     fn tell_readers(&self, server: &Server, changes: &[(Version, &Message)]) {
         let (mut hub, mut forgotten) = (self.hub.lock(), Table::default());
         for (version, message) in changes {
@@ -474,7 +490,7 @@ impl Tracking {
         forgotten.discard();
     }
 
-    /// The prefixes that somebody has of the keys that have changed, each with the places of those changes.
+    /// The prefixes with clients that changed keys begin with, each with the indexes of those changes.
     fn prefixes_of(&self, changes: &[(Version, &Message)], from: usize, found: &mut Found) {
         let hub = self.hub.lock();
         for (at, (_, message)) in changes.iter().enumerate().skip(from).take(PAGE) {
@@ -486,7 +502,7 @@ impl Tracking {
         }
     }
 
-    /// To those who have a prefix.
+    /// Sends to the clients of a prefix.
     fn tell_listeners(&self, server: &Server, prefix: &Bytes, changes: &[(Version, &Message)]) {
         let hub = self.hub.lock();
         let ids = hub.prefixes.get(prefix).into_iter().flatten();
@@ -494,7 +510,7 @@ impl Tracking {
         self.broadcast(server, trackers, changes);
     }
 
-    /// To those who have read it.
+    /// Sends to the clients that have read it.
     fn changed(&self, server: &Server, hub: &mut Hub, version: Version, by: Origin, key: &Bytes) {
         let Some(mut ids) = hub.table.take(key) else { return };
         let name = Reply::bulks([Bytes::copy_from_slice(key)]);
@@ -513,7 +529,7 @@ impl Tracking {
         hub.table.put_back(key, ids);
     }
 
-    /// What begins with a prefix to those who have it, each name once.
+    /// Sends changes that begin with a prefix to its clients, each name once.
     fn broadcast<'t>(
         &self,
         server: &Server,

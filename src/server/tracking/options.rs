@@ -1,4 +1,4 @@
-//! The arguments of CLIENT TRACKING and CLIENT CACHING, judged in Redis' order and words.
+//! The arguments of CLIENT TRACKING and CLIENT CACHING, checked in Redis' order and with its texts.
 
 use super::{Choice, Mode};
 use crate::error::{NOT_INTEGER, ReplyError, SYNTAX};
@@ -28,9 +28,9 @@ const CACHING_NO: ReplyError =
 /// CLIENT TRACKING's arguments.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// What is wanted, apart from [`Mode::choice`] of both.
+    /// The requested mode; [`Mode::choice`] is checked for both options.
     pub mode: Mode,
-    /// The client to whom invalidations go; 0: none.
+    /// The client that gets the invalidations; 0: none.
     pub redirect: u64,
     /// PREFIX.
     pub prefixes: Vec<Bytes>,
@@ -39,7 +39,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads them. `there`: whether a client is connected to which this one may redirect.
+    /// Parses them. `there`: whether the client may redirect to the connected client with this id.
     pub fn parse(args: &[Bytes], there: impl Fn(u64) -> bool) -> Result<Self, ReplyError> {
         let (switch, mut rest) = args.split_first().ok_or(SYNTAX)?;
         let mut options = Options::default();
@@ -87,7 +87,7 @@ impl Options {
         Ok(())
     }
 
-    /// Whether they go together, and with what the client has now.
+    /// Whether they are compatible with each other and with the client's current state.
     pub fn check(&self, now: Mode, prefixes: &BTreeSet<Bytes>) -> Result<(), ReplyError> {
         let (bcast, switched) = (self.mode.bcast, self.optin && now.choice == Choice::OptOut);
         let refusals = [
@@ -103,12 +103,12 @@ impl Options {
         }
     }
 
-    /// But for an empty one, `existing` do not overlap among themselves.
+    /// Except for an empty prefix, `existing` do not overlap among themselves.
     fn overlap(&self, existing: &BTreeSet<Bytes>) -> Result<(), ReplyError> {
         let again = self.first_again();
         for (n, prefix) in self.prefixes.iter().enumerate() {
             let overlaps = |other: &&Bytes| prefix.starts_with(other) || other.starts_with(prefix);
-            // Without PREFIX there is the empty one beside others, and everything begins with it.
+            // Without PREFIX the empty prefix is added to the others, and everything begins with it.
             let all = existing.first().filter(|first| first.is_empty());
             let before = existing.range::<Bytes, _>(..=prefix).next_back();
             let behind = existing.range::<Bytes, _>(prefix..).next();
@@ -128,8 +128,9 @@ impl Options {
         Ok(())
     }
 
-    /// The first of the provided prefixes that overlaps with a later one. In order, what a text begins with stands before it, and
-    /// between them only what begins with it too: so a stack of them suffices, and nobody waits for many prefixes.
+    /// The first provided prefix that overlaps with a later one. In sorted order, the prefixes of a text come
+    /// before it, and only texts with the same beginning lie between: so a stack of them suffices, and many
+    /// prefixes take little time.
     fn first_again(&self) -> Option<usize> {
         let mut sorted: Vec<(&Bytes, usize)> = self.prefixes.iter().zip(0..).collect();
         sorted.sort();
@@ -138,7 +139,7 @@ impl Options {
             while open.last().is_some_and(|(outer, _)| !prefix.starts_with(outer)) {
                 open.pop();
             }
-            // Each on the stack has overlapped with the one below it already.
+            // Each entry on the stack already overlaps the one below it.
             let outer = open.last().map(|(_, outer)| *outer);
             first = outer.map(|outer| outer.min(n)).into_iter().chain(first).min();
             open.push((prefix, n));
@@ -147,7 +148,7 @@ impl Options {
     }
 }
 
-/// Whether a client that tracks as `now` may say CLIENT CACHING with these arguments.
+/// Whether a client that tracks as `now` may send CLIENT CACHING with these arguments.
 pub fn check_caching(args: &[Bytes], now: Mode) -> Result<(), ReplyError> {
     if !now.on {
         return Err(CACHING_OFF);
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Each with each, as Redis does.
+    /// Compares each with each, as Redis does.
     fn plain(provided: &[Bytes], existing: &BTreeSet<Bytes>) -> Option<(Bytes, bool, Bytes)> {
         let overlap = |a: &Bytes, b: &Bytes| a.starts_with(b) || b.starts_with(a);
         for (n, prefix) in provided.iter().enumerate() {

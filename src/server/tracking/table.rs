@@ -1,4 +1,5 @@
-//! Who has read which keys. Ordered by the hash of the names, so that what is evicted in that order is evicted by chance.
+//! The table of keys and their readers. Ordered by the hash of the names, so that evicting in that order
+//! evicts at random.
 
 use crate::env::aside;
 use crate::keyspace::keys::hash;
@@ -6,16 +7,16 @@ use crate::store::Version;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Bytes that a name costs beside its own, and a client that has read it.
+/// Overhead in bytes of a name, and of a client that has read it.
 const NAME: usize = 96;
 const READER: usize = 32;
 
-/// Names that take a while to be dropped.
+/// The number of names that take a while to drop.
 const MANY: usize = 1024;
-/// Clients of one name from which on it is looked whether some have left.
+/// The number of clients of a name from which on clients that have left are removed.
 const CROWD: usize = 64;
 
-/// The clients that have read a key, by id, each with a version that the first of its reads saw or was behind.
+/// The clients that have read a key, by id, each with a version that its first read saw or was later than.
 pub(super) type Readers = BTreeMap<u64, Version>;
 
 /// Readers by the hash and the name of a key.
@@ -23,40 +24,41 @@ pub(super) type Readers = BTreeMap<u64, Version>;
 pub(super) struct Table {
     keys: BTreeMap<(u64, Bytes), Readers>,
     items: usize,
-    /// Of the names themselves.
+    /// Bytes of the names themselves.
     text: usize,
     /// Where to evict next.
     next: u64,
 }
 
 impl Table {
-    /// Names.
+    /// The number of names.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Pairs of a name and a client.
+    /// The number of pairs of a name and a client.
     pub(super) fn items(&self) -> usize {
         self.items
     }
 
-    /// Bytes of memory, roughly.
+    /// Approximate memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.text + self.keys.len() * NAME + self.items * READER
     }
 
-    /// Client `id` reads `key`, at `version` or later. Where a name has many clients, those go that are not `there` any more.
+    /// Records that client `id` reads `key`, at `version` or later. If a name has many clients, those that
+    /// are no longer `there` are removed.
     pub(super) fn add(&mut self, key: &Bytes, (id, version): (u64, Version), there: impl Fn(u64) -> bool) {
         let at = (hash(key), key.clone());
         let ids = match self.keys.get_mut(&at) {
             Some(ids) => ids,
-            // The name may be a slice of a buffer.
+            // Copied: the name may be a slice of a buffer.
             None => {
                 self.text += key.len();
                 self.keys.entry((at.0, Bytes::copy_from_slice(key))).or_default()
             }
         };
-        // What it has read before it may still have.
+        // The client may still cache what it read before.
         let before = ids.len();
         ids.entry(id).or_insert(version);
         self.items += ids.len() - before;
@@ -67,7 +69,7 @@ impl Table {
         }
     }
 
-    /// Forgets a name. Returns who had read it.
+    /// Removes a name. Returns its readers.
     pub(super) fn take(&mut self, key: &Bytes) -> Option<Readers> {
         let ids = self.keys.remove(&(hash(key), key.clone()))?;
         self.items -= ids.len();
@@ -75,7 +77,7 @@ impl Table {
         Some(ids)
     }
 
-    /// Remembers some of those whom [`Table::take`] returned.
+    /// Restores some of the readers that [`Table::take`] returned.
     pub(super) fn put_back(&mut self, key: &Bytes, ids: Readers) {
         if !ids.is_empty() {
             self.items += ids.len();
@@ -84,14 +86,14 @@ impl Table {
         }
     }
 
-    /// Drops it, a large one aside.
+    /// Drops the table; a large one aside.
     pub(super) fn discard(self) {
         if self.len() > MANY {
             aside(|| drop(self));
         }
     }
 
-    /// Evicts a name: the next one, in a circle.
+    /// Evicts the next name, in a circle.
     pub(super) fn pop(&mut self) -> Option<(Bytes, Readers)> {
         let from = (self.next, Bytes::new());
         let at = self.keys.range(from..).next().or_else(|| self.keys.iter().next())?.0.clone();

@@ -1,7 +1,7 @@
-//! Commits: everything is handed to the library at once, conflict ranges of reads first.
+//! Commits: hands everything to the library at once, read conflict ranges first.
 //!
-//! First, because the library leaves out of a read conflict range what the transaction has written: own writes do answer
-//! reads, but here they have been told apart already.
+//! They come first because the library removes from a read conflict range whatever the transaction has
+//! written. It is right that own writes answer reads, but this engine has already separated the two.
 
 use super::errors::{of_commit, unavailable};
 use super::tx::State;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
-/// A commit under way, for which closing the store waits.
+/// A commit in flight, which closing the store waits for.
 pub(super) struct InFlight(Arc<Core>);
 
 impl InFlight {
@@ -42,7 +42,7 @@ pub(super) async fn run(in_flight: InFlight, native: Transaction, state: State) 
     count(&core.counters.commits);
     // Fails only for a transaction that was not committed.
     let version = committed.committed_version().map_err(of_commit)?.cast_unsigned();
-    // Committed is committed: a watch that cannot be registered ends with its sender.
+    // The commit stands: a watch that cannot be registered ends with its sender.
     let _ = watch(core, version, state.watches);
     Ok(version)
 }
@@ -65,9 +65,9 @@ fn write(native: &Transaction, writes: &Writes) -> FdbResult<()> {
         write_key(native, key, op)?;
     }
     for row in &writes.stamped {
-        // The cluster adds the conflict of the row itself; the library's would be of all stamps that may come.
+        // The cluster adds the conflict of the row itself; the library's would cover all possible stamps.
         native.set_option(TransactionOption::NextWriteNoWriteConflictRange)?;
-        // The library replaces the ten bytes that begin where the four behind the key say.
+        // The library replaces ten bytes, at the offset given by the four bytes after the key.
         let mut key = row.key(&[0; STAMP]);
         key.extend_from_slice(&(row.prefix.len() as u32).to_le_bytes());
         native.atomic_op(&key, &row.value, MutationType::SetVersionstampedKey);
@@ -99,8 +99,8 @@ fn write_key(native: &Transaction, key: &[u8], op: &Op) -> FdbResult<()> {
     Ok(())
 }
 
-/// Watches keys from `version` on, in a transaction of their own: one that watches what it has written would see that as a
-/// change.
+/// Watches keys from `version` on, in a transaction of its own: a transaction that watches a key it has
+/// written would see that write as a change.
 pub(super) fn watch(
     core: &Arc<Core>,
     version: Version,
@@ -125,7 +125,7 @@ pub(super) fn watch(
             }
         });
     }
-    // Nothing to commit, but this is what makes the watches live.
+    // Commits nothing, but this activates the watches.
     tokio::spawn(native.commit());
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! FoundationDB's errors as the contract's, by number; its texts are for people only.
+//! Maps FoundationDB's errors to the contract's, by number; its texts are for people only.
 //!
-//! The line that matters is drawn at commit: `Unknown` is whatever does not prove that nothing was and will be applied. The library's
-//! predicate "maybe committed" is narrower (1021, 1039): a timeout or a cancellation of a commit on its way is unknown too.
+//! What matters is the classification of failed commits: everything is `Unknown` that does not prove that the
+//! commit was not and will not be applied. The library's predicate "maybe committed" is narrower (1021,
+//! 1039): a timeout or cancellation of a commit in flight is unknown too.
 
 use crate::error::StoreError;
 use foundationdb::FdbError;
@@ -18,10 +19,10 @@ const GRV_PROXY_MEMORY: i32 = 1078;
 const TAG_THROTTLED: i32 = 1213;
 const PROXY_TAG_THROTTLED: i32 = 1223;
 const TOO_LARGE: i32 = 2101;
-/// Numbers of errors of the caller: refused before anything was sent.
+/// Numbers of client errors, which are rejected before anything is sent.
 const CLIENT_ERRORS: std::ops::Range<i32> = 2000..3000;
 
-/// What a read, or anything else that cannot have written, failed with.
+/// The error of a read, or of anything else that cannot have written.
 pub(super) fn of_read(e: FdbError) -> StoreError {
     match e.code() {
         code if runs_again(code) => StoreError::TooOld,
@@ -30,7 +31,7 @@ pub(super) fn of_read(e: FdbError) -> StoreError {
     }
 }
 
-/// What a commit failed with.
+/// The error of a commit.
 pub(super) fn of_commit(e: FdbError) -> StoreError {
     match e.code() {
         NOT_COMMITTED => StoreError::Conflict,
@@ -41,7 +42,8 @@ pub(super) fn of_commit(e: FdbError) -> StoreError {
     }
 }
 
-/// Nothing was applied, and the same transaction may succeed with a new read version: too old, or refused for load.
+/// Whether nothing was applied and the same transaction may succeed with a new read version: too old, or
+/// rejected because of load.
 fn runs_again(code: i32) -> bool {
     matches!(
         code,
@@ -56,7 +58,7 @@ fn runs_again(code: i32) -> bool {
     )
 }
 
-/// An error that running again does not help against.
+/// An error that a retry does not fix.
 pub(super) fn unavailable(e: FdbError) -> StoreError {
     StoreError::Unavailable(format!("FoundationDB: {} ({})", e.message(), e.code()))
 }

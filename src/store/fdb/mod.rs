@@ -5,16 +5,20 @@
 //!    | commit                  a task of its own: mutations and conflict ranges in one go, then the answer
 //! Transaction                  the library's, one for each of ours, on its network thread (network)
 //! ```
-//! Why reads and writes are kept on this side: every call into the library crosses over to its network thread. A batch that
-//! touches one record fifty times crosses once to read it and once to write it, and a key that was prefetched is answered
-//! without waiting. The library's cache of a transaction's reads and writes is off. Its own loop (`run`) is not used: it
-//! retries for ever and forgets an unknown commit.
 //!
-//! * All keys lie below one directory of FoundationDB's directory layer, `("tern", <namespace>)`.
-//! * A transaction reads one version. The library gets it with the first read, not at `begin`: a read thus sees whatever
-//!   was committed before it was sent, by any server.
-//! * Every transaction ends within `store-timeout`. One that was about to commit then is unknown, any other unavailable.
-//! * The metadata version is the cluster's own, so every layer on it moves it; that costs others a look at their catalog.
+//! Why reads and writes are kept on this side: every call into the library crosses over to its network
+//! thread. A batch that touches one record fifty times crosses once to read it and once to write it, and a
+//! key that was prefetched is answered without waiting. The library's own cache of a transaction's reads and
+//! writes is off. Its retry loop (`run`) is not used, because it retries forever and loses track of unknown
+//! commits.
+//!
+//! * All keys are below one directory of FoundationDB's directory layer, `("tern", <namespace>)`.
+//! * A transaction reads one version, which the library gets with the first read, not at `begin`: so a read
+//!   sees whatever was committed before it was sent, by any server.
+//! * Every transaction ends within `store-timeout`. If it was committing by then it is unknown, otherwise
+//!   unavailable.
+//! * The metadata version is the cluster's own, so every layer on the cluster can change it; that costs other
+//!   servers a look at their catalog.
 
 mod commit;
 mod errors;
@@ -44,38 +48,38 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Bytes that a namespace's prefix may have: what FoundationDB's limit of a key has above [`super::MAX_KEY`].
+/// The most bytes of a namespace's prefix: the part of FoundationDB's key limit above [`super::MAX_KEY`].
 const MAX_PREFIX: usize = 100;
-/// Attempts to open the directory: several servers may create it at once.
+/// Attempts to open the directory, because several servers may create it at once.
 const OPEN_ATTEMPTS: u32 = 20;
 
 /// A namespace of a FoundationDB cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Fdb(Arc<Core>);
 
-/// How a cluster is reached.
+/// Options of a cluster.
 #[derive(Debug, Clone)]
 pub struct FdbOptions {
     /// The file that names the coordinators; the library rewrites it when they change.
     pub cluster_file: PathBuf,
-    /// Second part of the directory's path.
+    /// The second part of the directory's path.
     pub namespace: String,
-    /// Longest life of a transaction, from its begin to the answer of its commit.
+    /// The longest life of a transaction, from its begin to the answer of its commit.
     pub timeout: Duration,
-    /// Files and rules for encrypted connections; those of the first store opened hold for the process.
+    /// TLS files and rules; those of the first store opened apply to the whole process.
     pub tls: FdbTls,
-    /// Clock for the 5 s limit.
+    /// The clock for the 5 s limit.
     pub clock: Clock,
 }
 
-/// What transactions share.
+/// The state that transactions share.
 struct Core {
     database: Arc<Database>,
     prefix: Vec<u8>,
     clock: Clock,
     closed: AtomicBool,
     committing: AtomicUsize,
-    /// Told when the last commit under way has ended.
+    /// Notified when the last commit in flight has ended.
     idle: Notify,
     counters: Counters,
     status: status::Cached,
@@ -102,14 +106,14 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A client of a cluster that has yet to answer.
+/// A client of a cluster that has not answered yet.
 pub struct FdbClient {
     database: Arc<Database>,
     options: FdbOptions,
 }
 
 impl FdbClient {
-    /// Starts FoundationDB's client. Fails where the options cannot be used.
+    /// Starts FoundationDB's client. Fails if the options are invalid.
     pub fn new(options: FdbOptions) -> StoreResult<Self> {
         network::boot(&options)?;
         let file = options.cluster_file.to_str();
@@ -123,8 +127,8 @@ impl FdbClient {
         Ok(FdbClient { database: Arc::new(database), options })
     }
 
-    /// Opens the namespace, which is created where it is missing. [`StoreError::Unavailable`] where the cluster does not answer
-    /// within the timeout: it may be tried again.
+    /// Opens the namespace, creating it if needed. [`StoreError::Unavailable`] if the cluster does not answer
+    /// within the timeout: it may be retried.
     pub async fn open(&self) -> StoreResult<Fdb> {
         let options = &self.options;
         let path = ["tern".to_owned(), options.namespace.clone()];
@@ -184,7 +188,7 @@ impl Fdb {
         self.0.status.get(&self.0).await
     }
 
-    /// Refuses what comes from now on, and waits for the commits under way.
+    /// Rejects new requests, and waits for the commits in flight.
     pub(super) async fn close(&self) -> StoreResult<()> {
         self.0.closed.store(true, Ordering::SeqCst);
         loop {
@@ -198,7 +202,7 @@ impl Fdb {
 }
 
 impl Core {
-    /// `key` below the namespace's prefix.
+    /// `key` with the namespace's prefix.
     fn stored(&self, key: &[u8]) -> Bytes {
         let mut stored = Vec::with_capacity(self.prefix.len() + key.len() + 1);
         stored.extend_from_slice(&self.prefix);

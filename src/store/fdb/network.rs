@@ -1,10 +1,11 @@
 //! FoundationDB's network thread: started with the first store, stopped once when the process exits.
 //!
-//! The client library can do either only once in a process, so TLS and the like are those of the first store that is opened.
-//! `main` stops it last of all ([`stop`]). A process that only returns from its `main`, as tests do, is stopped by an exit handler:
-//! the library's static objects must not be destroyed under a running thread. They are destroyed in the order opposite to
-//! their construction, with the handlers in between, and some are made by the first commit, watch or error: so the handler is
-//! registered anew whenever a store goes.
+//! The client library can start and stop it only once in a process, so TLS and similar options are those of
+//! the first store that is opened. `main` stops it last ([`stop`]). In a process that just returns from
+//! `main`, as tests do, an exit handler stops it, because the library's static objects must not be destroyed
+//! under a running thread. They are destroyed in the reverse order of their construction, interleaved with
+//! the exit handlers, and some are created by the first commit, watch or error: so the handler is registered
+//! again whenever a store is closed.
 
 use super::FdbOptions;
 use super::errors::unavailable;
@@ -23,7 +24,7 @@ enum Network {
 
 static NETWORK: Mutex<Network> = Mutex::new(Network::Unbooted);
 
-/// Starts the thread unless it runs.
+/// Starts the thread unless it is running.
 pub(super) fn boot(options: &FdbOptions) -> StoreResult<()> {
     let mut network = NETWORK.lock();
     match *network {
@@ -41,20 +42,21 @@ pub(super) fn boot(options: &FdbOptions) -> StoreResult<()> {
     Ok(())
 }
 
-/// A store has been closed: what the library has made since the last registration goes after the thread has been stopped.
+/// A store was closed: the handler registered now runs before the destruction of whatever the library has
+/// created since the last registration.
 pub(super) fn store_gone() {
     if until_exit(None).is_err() {
-        tracing::warn!("no room for an exit handler");
+        tracing::warn!("cannot register an exit handler");
     }
 }
 
 #[expect(unsafe_code, reason = "the library's contract: stopped before the process exits")]
 fn until_exit(start: Option<NetworkBuilder>) -> StoreResult<Option<NetworkAutoStop>> {
-    // SAFETY: `boot` asks that the guard is dropped before the process exits: the exit handler drops it. An exit
-    // handler may be any function that does not unwind; `on_exit` returns or aborts.
+    // SAFETY: `boot` requires that the guard is dropped before the process exits: the exit handler drops it.
+    // An exit handler may be any function that does not unwind; `on_exit` returns or aborts.
     unsafe {
         if libc::atexit(on_exit) != 0 {
-            return Err(StoreError::Unavailable("no room for an exit handler".into()));
+            return Err(StoreError::Unavailable("cannot register an exit handler".into()));
         }
         start.map(|builder| builder.boot().map_err(unavailable)).transpose()
     }
@@ -64,10 +66,10 @@ extern "C" fn on_exit() {
     stop();
 }
 
-/// Stops the thread; what is asked of a store afterwards is never answered. For the end of `main`.
+/// Stops the thread; requests to a store are never answered afterwards. For the end of `main`.
 ///
-/// On a thread of its own: in an exit handler the thread-local objects of the exiting one, which the library uses, have
-/// been destroyed already.
+/// Runs on a thread of its own: in an exit handler, the exiting thread's thread-local objects, which the
+/// library uses, have already been destroyed.
 pub fn stop() {
     if let Network::Running(guard) = std::mem::replace(&mut *NETWORK.lock(), Network::Stopped) {
         let stopping = std::thread::Builder::new().spawn(|| drop(guard));

@@ -1,8 +1,9 @@
-//! What a transaction read: the values, so that no key is fetched twice, not even by two who ask at once, and what it would
-//! fail for.
+//! The reads of a transaction: the values, so that no key is fetched twice, not even by two concurrent
+//! readers, and the read conflicts.
 //!
-//! All reads of the library's transaction are snapshot reads; conflict ranges are kept here and handed over at commit. A
-//! transaction that writes nothing thus pays nothing for them, and a key read often is named once.
+//! All reads of the library's transaction are snapshot reads; conflict ranges are kept here and handed over
+//! at commit. So a transaction without writes pays nothing for them, and a key that is read often is passed
+//! once.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,26 +11,26 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// Longest page that is kept, in rows.
+/// The longest page to remember, in rows.
 const KEPT_ROWS: usize = 128;
 
-/// A range read: its bounds, the most rows and bytes, and whether from the end.
+/// A range read: its bounds, the most rows and bytes, and its direction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ask {
     pub(super) begin: Bytes,
     pub(super) end: Bytes,
-    /// None: any number.
+    /// None: no limit.
     pub(super) limit: Option<usize>,
-    /// 0: as many as the library likes.
+    /// 0: as many as the library chooses.
     pub(super) bytes: usize,
     pub(super) reverse: bool,
 }
 
-/// What the snapshot holds in a range, or in a first part of it.
+/// The snapshot's rows in a range, or in its first part.
 #[derive(Debug, Clone)]
 pub(super) struct Page {
     pub(super) rows: Vec<(Bytes, Bytes)>,
-    /// There may be more behind it.
+    /// More rows may follow.
     pub(super) more: bool,
 }
 
@@ -38,9 +39,9 @@ pub(super) struct Page {
 pub(super) struct Reads {
     pages: BTreeMap<Ask, Page>,
     values: BTreeMap<Bytes, Option<Bytes>>,
-    /// Begins and ends of ranges of which `values` has all rows.
+    /// Begins and ends of ranges whose rows are all in `values`.
     covered: BTreeMap<Bytes, Bytes>,
-    /// Keys that are being fetched. Whoever holds the lock fetches; the others find the value when they get it.
+    /// Keys that are being fetched. The holder of the lock fetches; the others then find the value.
     coming: BTreeMap<Bytes, Arc<Mutex<()>>>,
     points: BTreeSet<Bytes>,
     ranges: Vec<(Bytes, Bytes)>,
@@ -48,7 +49,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// What the snapshot holds under `key`, where that is known.
+    /// The snapshot's value of `key`, if known.
     pub(super) fn value(&self, key: &[u8]) -> Option<Option<Bytes>> {
         match self.values.get(key) {
             Some(value) => Some(value.clone()),
@@ -56,7 +57,7 @@ impl Reads {
         }
     }
 
-    /// The end of the last whole range that begins at `begin` or before it.
+    /// The end of the last completely read range that begins at or before `begin`.
     fn covered_from(&self, begin: &[u8]) -> Option<&Bytes> {
         let before = (Bound::Unbounded, Bound::Included(begin));
         self.covered.range::<[u8], _>(before).next_back().map(|(_, end)| end)
@@ -66,12 +67,12 @@ impl Reads {
     pub(super) fn turn(&mut self, key: &Bytes) -> Arc<Mutex<()>> {
         self.coming.entry(key.clone()).or_default().clone()
     }
-    /// Remembers what the snapshot holds.
+    /// Remembers the snapshot's value.
     pub(super) fn fetched(&mut self, key: Bytes, value: Option<Bytes>) {
         self.coming.remove(&key);
         self.values.insert(key, value);
     }
-    /// The answer to an equal range read, or to one of a part of a whole range.
+    /// The result of an equal range read, or of a part of a completely read range.
     pub(super) fn page(&self, ask: &Ask) -> Option<Page> {
         self.pages.get(ask).cloned().or_else(|| self.part(ask))
     }
@@ -86,8 +87,8 @@ impl Reads {
         Some(Page { rows, more: false })
     }
 
-    /// Remembers a range read's answer, where it is small: a long scan is not made twice. A whole range says of each key in it
-    /// what it holds.
+    /// Remembers a range read's result if it is small: a long scan is not repeated. A completely read range
+    /// also answers point reads in it.
     pub(super) fn fetched_page(&mut self, ask: Ask, page: &Page) {
         if page.rows.len() > KEPT_ROWS {
             return;
@@ -99,13 +100,13 @@ impl Reads {
         }
         self.pages.insert(ask, page.clone());
     }
-    /// A write of `key` fails this transaction.
+    /// Adds a read conflict on `key`.
     pub(super) fn point(&mut self, key: &Bytes) {
         if self.points.insert(key.clone()) {
             self.size += 2 * key.len() + 1;
         }
     }
-    /// A write in `begin..end` fails this transaction.
+    /// Adds a read conflict on `begin..end`.
     pub(super) fn range(&mut self, begin: Bytes, end: Bytes) {
         if end.split_last() == Some((&0, &begin[..])) {
             return self.point(&begin);
@@ -113,15 +114,15 @@ impl Reads {
         self.size += begin.len() + end.len();
         self.ranges.push((begin, end));
     }
-    /// The keys that conflict.
+    /// The keys with read conflicts.
     pub(super) fn points(&self) -> impl Iterator<Item = &Bytes> {
         self.points.iter()
     }
-    /// The ranges that conflict.
+    /// The ranges with read conflicts.
     pub(super) fn ranges(&self) -> impl Iterator<Item = &(Bytes, Bytes)> {
         self.ranges.iter()
     }
-    /// Bytes of what conflicts.
+    /// Bytes of all read conflicts.
     pub(super) fn size(&self) -> usize {
         self.size
     }

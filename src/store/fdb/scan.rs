@@ -1,7 +1,8 @@
-//! Range reads: pages of the snapshot, with the transaction's own effects laid over them.
+//! Range reads: pages of the snapshot, overlaid with the transaction's own effects.
 //!
-//! The bounds are counted here, over keys without the namespace's prefix and after own writes, so that they mean the same on
-//! every engine; the library counts more bytes a pair. What it returns beyond a bound is dropped, and conflicts with nobody.
+//! Bounds are counted here, over keys without the namespace's prefix and after own writes, so that they mean
+//! the same on every engine; the library counts more bytes per pair. Rows that it returns beyond a bound are
+//! dropped, and conflict with nothing.
 
 use super::count;
 use super::reads::{Ask, Page};
@@ -15,7 +16,8 @@ use foundationdb::options::StreamingMode;
 use foundationdb::{KeySelector, RangeOption};
 use std::collections::BTreeMap;
 
-/// Bytes of a page where the caller asks for no number: what the library returns at most in its own mode for all.
+/// Bytes of a page if the caller sets no limit: the most that the library returns in its default streaming
+/// mode.
 const PAGE: usize = 80_000;
 
 impl FdbTx {
@@ -46,7 +48,7 @@ impl FdbTx {
         Ok(pairs)
     }
 
-    /// Nothing that is found is kept. What own writes touch is collected first.
+    /// Remembers none of the rows. Ranges with own writes are collected first.
     pub(in crate::store) async fn visit(
         &self,
         begin: &[u8],
@@ -114,7 +116,8 @@ impl FdbTx {
         self.reading()?.get_range(&option, 1, true).await.map_err(|e| self.read_failed(e))
     }
 
-    /// Adds `rows`, which are all of the snapshot in `part`, under own writes. True where a bound is reached.
+    /// Adds `rows`, which are all rows of the snapshot in `part`, overlaid with own writes. True if a bound
+    /// is reached.
     fn overlay(&self, rows: Vec<(Bytes, Bytes)>, part: &(Bytes, Bytes), out: &mut Collector) -> bool {
         let state = self.state.lock();
         if !touches(&state.writes, part) {
@@ -155,7 +158,7 @@ fn merged(
     merged
 }
 
-/// The part of a range that a read which stopped at `last` covered.
+/// The part of a range that a read covered if it stopped at `last`.
 fn up_to((begin, end): (Bytes, Bytes), last: Option<Bytes>, reverse: bool) -> (Bytes, Bytes) {
     match last {
         Some(last) if reverse => (last, end),
@@ -179,7 +182,7 @@ fn rows(page: &FdbValues) -> Vec<(Bytes, Bytes)> {
     page.iter().map(take).collect()
 }
 
-/// What is left of a range behind `last`.
+/// The rest of a range after `last`.
 fn behind((begin, end): (Bytes, Bytes), last: &[u8], reverse: bool) -> (Bytes, Bytes) {
     match reverse {
         true => (begin, Bytes::copy_from_slice(last)),
@@ -191,7 +194,7 @@ fn no_progress() -> StoreError {
     StoreError::Unavailable("FoundationDB: an empty page that is not the last".into())
 }
 
-/// How much a range read may return, and has returned.
+/// The bounds of a range read, and how much it has returned.
 struct Bounds {
     options: RangeOptions,
     rows: usize,
@@ -202,16 +205,17 @@ impl Bounds {
     fn new(options: RangeOptions) -> Self {
         Bounds { options, rows: 0, bytes: 0 }
     }
-    /// What to read of the rest of the range.
+    /// The read for the rest of the range.
     fn ask(&self, (begin, end): (Bytes, Bytes)) -> Ask {
         let RangeOptions { limit, bytes, reverse } = self.options;
         let left = bytes.saturating_sub(self.bytes);
-        // An eighth more, for what the library adds to each pair: rather a pair too many than another round trip.
+        // An eighth more, because the library adds to the size of each pair: rather a pair too many than
+        // another round trip.
         let bytes = if bytes > 0 { left + left / 8 + 64 } else { 0 };
         let limit = Some(limit.saturating_sub(self.rows)).filter(|n| *n > 0);
         Ask { begin, end, limit, bytes, reverse }
     }
-    /// Counts a pair. True where it reaches a bound.
+    /// Counts a pair. True if it reaches a bound.
     fn reached_by(&mut self, key: &[u8], value: &[u8]) -> bool {
         let RangeOptions { limit, bytes, .. } = self.options;
         self.rows += 1;
@@ -227,7 +231,7 @@ struct Collector {
 }
 
 impl Collector {
-    /// True where a bound is reached.
+    /// True if a bound is reached.
     fn push(&mut self, stored: &Bytes, value: Bytes) -> bool {
         let key = stored.slice(self.prefix.min(stored.len())..);
         self.pairs.more = self.bounds.reached_by(&key, &value);

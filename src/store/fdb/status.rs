@@ -1,5 +1,5 @@
-//! What the cluster says of itself, for INFO. Its report is gathered from all its processes, so it is asked for at most once in a
-//! few seconds, and not waited for long.
+//! The cluster's report about itself, for INFO. The cluster gathers it from all its processes, so it is
+//! requested at most once in a few seconds, and not waited for long.
 
 use super::Core;
 use crate::error::StoreResult;
@@ -8,14 +8,14 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// Where the report is read.
+/// The key of the report.
 const REPORT: &[u8] = b"\xff\xff/status/json";
-/// How long a report is shown.
+/// How long a report is cached.
 const AGE: Duration = Duration::from_secs(5);
-/// How long a report is waited for.
+/// How long to wait for a report.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The last report and when it was asked for.
+/// The last report, and when it was requested.
 #[derive(Default)]
 pub(super) struct Cached(Mutex<Option<(Duration, ClusterStatus)>>);
 

@@ -1,7 +1,8 @@
-//! TLS to the cluster, spoken to addresses that end in `:tls` in the cluster file.
+//! TLS to the cluster, used for addresses that end in `:tls` in the cluster file.
 //!
-//! The library says what is wrong with a certificate only in its own log, and goes on trying: to who waits, a cluster that does
-//! not let this client in is one that is silent. So files are looked at before it gets them, and a silence names TLS.
+//! The library reports a bad certificate only in its own log, and keeps trying: to a caller, a cluster that
+//! rejects this client looks silent. So the files are checked before the library gets them, and the error for
+//! a silent cluster mentions TLS.
 
 use super::errors::unavailable;
 use crate::config::file;
@@ -10,23 +11,23 @@ use foundationdb::api::NetworkBuilder;
 use foundationdb::options::NetworkOption;
 use std::path::Path;
 
-/// Files and rules for encrypted connections; empty means none, or FoundationDB's default.
+/// TLS files and rules; empty means none, or FoundationDB's default.
 #[derive(Debug, Clone, Default)]
 pub struct FdbTls {
-    /// File of the certificate chain, PEM.
+    /// The file with the certificate chain, PEM.
     pub certificate: String,
-    /// File of the private key, PEM.
+    /// The file with the private key, PEM.
     pub key: String,
-    /// File of the certificates that are trusted, PEM.
+    /// The file with the trusted certificates, PEM.
     pub authorities: String,
-    /// Password of the private key.
+    /// The password of the private key.
     pub password: String,
     /// FoundationDB's conditions on the peer's certificate, such as `Check.Valid=1,S.O=Example`.
     pub verify_peers: String,
 }
 
 impl FdbTls {
-    /// Hands it all to the library.
+    /// Passes all of it to the library.
     pub(super) fn apply(&self, builder: NetworkBuilder) -> StoreResult<NetworkBuilder> {
         self.check_files()?;
         let options = [
@@ -52,7 +53,7 @@ impl FdbTls {
     }
 }
 
-/// What a store that could not be opened failed with, and where else to look if its cluster speaks TLS.
+/// Adds advice about TLS to the error of a store that could not be opened, if its cluster uses TLS.
 pub(super) fn explain(e: StoreError, cluster_file: &Path) -> StoreError {
     let speaks = || std::fs::read_to_string(cluster_file).is_ok_and(|text| text.contains(":tls"));
     match e {

@@ -1,4 +1,4 @@
-//! One transaction: what it read, what it would write, and the library's transaction that it reads through.
+//! A transaction: its reads, its writes, and the library's transaction that it reads through.
 
 use super::commit::{self, InFlight};
 use super::errors::of_read;
@@ -19,10 +19,10 @@ use tokio::sync::oneshot;
 /// A transaction on FoundationDB.
 pub struct FdbTx {
     pub(super) core: Arc<Core>,
-    /// An error where it could not be made: every operation says why.
+    /// If it could not be created, its error: every operation fails with it.
     native: StoreResult<Transaction>,
     started: Duration,
-    /// Whether a read version has been asked for.
+    /// Whether a read version has been requested.
     versioned: AtomicBool,
     pub(super) state: Mutex<State>,
 }
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) watches: Vec<(Bytes, oneshot::Sender<()>)>,
 }
 
-/// The library's transaction. It need not remember for itself what is read and written: that is done here.
+/// Creates the library's transaction. It need not track reads and writes: that is done here.
 fn native(core: &Core) -> StoreResult<Transaction> {
     let native = core.transaction()?;
     native.set_option(TransactionOption::ReadYourWritesDisable).map_err(of_read)?;
@@ -52,7 +52,7 @@ impl FdbTx {
         }
     }
 
-    /// Sets the version that it reads.
+    /// Sets the read version.
     pub(super) fn read_at(&self, version: Version) {
         if let Ok(native) = &self.native {
             native.set_read_version(version.cast_signed());
@@ -60,7 +60,7 @@ impl FdbTx {
         }
     }
 
-    /// Another one at the same version.
+    /// Another transaction at the same version.
     pub(in crate::store) async fn again(&self) -> StoreResult<Self> {
         let again = FdbTx::new(self.core.clone());
         again.read_at(self.read_version().await?);
@@ -110,7 +110,8 @@ impl FdbTx {
         Ok(over(own, value))
     }
 
-    /// The value, where own writes or an earlier read say it. A read that own writes do not answer alone is noted.
+    /// The value, if own writes or an earlier read determine it. Records a read that own writes alone do not
+    /// answer.
     fn known(&self, key: &Bytes, read: Read) -> Option<Option<Bytes>> {
         let mut state = self.state.lock();
         let own = state.writes.own(key);
@@ -175,8 +176,8 @@ impl FdbTx {
         Ok(receiver)
     }
 
-    /// The first eight bytes of the cluster's metadata version. Two bumps that share them share a commit version, so that no
-    /// transaction reads one without the other.
+    /// The first eight bytes of the cluster's metadata version. Two bumps that share them share a commit
+    /// version, so that no transaction reads one without the other.
     pub(in crate::store) async fn metadata_version(&self) -> StoreResult<u64> {
         let version = self.reading()?.get_metadata_version(false).await;
         let version = version.map_err(|e| self.read_failed(e))?;
@@ -190,7 +191,7 @@ impl FdbTx {
         self.check()?;
         self.own_version().await
     }
-    /// The read version, however old.
+    /// The read version, regardless of the transaction's age.
     async fn own_version(&self) -> StoreResult<Version> {
         let version = self.any_age()?.get_read_version().await;
         version.map(i64::cast_unsigned).map_err(|e| self.read_failed(e))
@@ -200,7 +201,7 @@ impl FdbTx {
         if let Ok(native) = &self.native
             && let Err(e) = native.set_option(TransactionOption::Timeout(millis))
         {
-            tracing::debug!(?e, "a transaction keeps the time that all have");
+            tracing::debug!(?e, "cannot set a transaction's timeout: the default applies");
         }
     }
     pub(in crate::store) fn is_write(&self) -> bool {
@@ -211,7 +212,7 @@ impl FdbTx {
         state.writes.size() + state.reads.size()
     }
 
-    /// Commits in a task of its own, which goes on when the caller does not. Of a transaction that wrote nothing there is
+    /// Commits in a task of its own, which continues even if the caller does not. Without writes there is
     /// nothing to commit.
     pub(in crate::store) async fn commit(self) -> StoreResult<Version> {
         if !self.is_write() {
@@ -231,7 +232,7 @@ impl FdbTx {
     }
 }
 
-/// Own writes over what the snapshot holds.
+/// Own writes applied to the snapshot's value.
 fn over(own: Own, value: Option<Bytes>) -> Option<Bytes> {
     match own {
         Own::Known(value) => value,

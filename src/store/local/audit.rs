@@ -1,24 +1,31 @@
-//! Reads RocksDB's own files before it opens them, because it goes on where it must not, and stops where it need not:
+//! Checks RocksDB's own files before RocksDB opens them, because it continues where it must not and stops
+//! where it need not:
 //!
-//! * a page of zeros in a log, where a record should begin, is skipped in silence with what follows it in its block; so is
-//!   the end of a log that is missing while a later log goes on. What is found then is not what was ever there;
-//! * a last write of which some pages reached the disk and others did not (a loss of power) is a checksum that does not match, and
-//!   refused, as damage of what was synced would be.
+//! * It silently skips a page of zeros in a log where a record should begin, together with the rest of that
+//!   block. It also ignores a missing end of a log although a later log continues. The resulting state never
+//!   existed.
+//! * It refuses a last write of which only some pages reached the disk (a loss of power) because of the
+//!   checksum, just like damage of synced data.
 //!
-//! So, by what is known to have been synced (`synced.rs`): what is missing or not whole in front of that is **damage**: nothing is opened, the file and the
-//! place are named. Behind it, what a loss of power leaves is a **torn write** that nobody was told of, and RocksDB never sees it: the end of a log or
-//! of the manifest that is missing or zeros, a hole of zeros in front of records that are whole, a log without its end in front of a later one. All from
-//! there on is cut off ([`mend`]). Where nobody knows what was synced, holes are damage, and so is what changed without becoming zeros, wherever it is.
-//! Logs that the manifest says are flushed do not count, for after a loss of power they can be there again in any state.
+//! What to do depends on what is known to have been synced (`synced.rs`). Anything missing or incomplete
+//! before that point is **damage**: nothing is opened, and the error names the file and the position. After
+//! that point, what a loss of power leaves is a **torn write** that was never acknowledged: a missing or
+//! zeroed end of a log or of the manifest, a hole of zeros before whole records, a log without its end before
+//! a later one. RocksDB never sees it, because everything from there on is cut off ([`mend`]). If it is not
+//! known what was synced, holes are damage, as are bytes that changed without becoming zeros, wherever they
+//! are. Logs that the manifest calls flushed do not count: after a loss of power they can reappear in any
+//! state.
 //!
-//! RocksDB opens a manifest that is cut off without what was behind, removes the tables that this named, and the logs that this told to be flushed
-//! are gone. Where it is not known how long the manifest was: an edit is one write, of which a disk that is full or loses power keeps whole
-//! sectors. So a manifest that ends inside of a record and of a sector is damaged: the record's length is wrong, or the file was copied in part. It
-//! also was longer once where the logs begin behind what it knows.
+//! RocksDB opens a truncated manifest without its missing end, removes the tables named there, and the logs
+//! that this end called flushed are gone. If it is not known how long the manifest was: an edit is one write,
+//! of which a disk that is full or loses power keeps whole sectors. So a manifest that ends inside a record
+//! and inside a sector is damaged: either the record's length is wrong, or the file was copied in part. A
+//! manifest was also longer if the logs begin after what it knows.
 //!
-//! A log that is not there, where the list of the logs says that there must be one, is missed before anything else (`logs.rs`).
+//! A log that is missing although the list of logs names it is reported before anything else (`logs.rs`).
 //!
-//! A log that is being written to looks like one with a torn end, so a directory in use is refused later, by its lock.
+//! A log that is being written looks like one with a torn end, so a directory in use is rejected later, by
+//! its lock.
 
 use super::records::{Damage, Edit, End, SECTOR, edit, sequence, walk};
 use super::synced::{self, Known};
@@ -27,26 +34,27 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// What a loss of power has left.
+/// The effects of a loss of power.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
-    /// Where the manifest ends inside of a record: RocksDB was writing it, or its length is wrong, and then what RocksDB looks for next
-    /// is missing.
+    /// Where the manifest ends inside a record: RocksDB was writing it, or its length is wrong, in which case
+    /// RocksDB misses the next file it looks for.
     ends: Option<String>,
-    /// Files that are to end where torn writes begin.
+    /// Files to truncate where torn writes begin.
     cuts: Vec<(PathBuf, u64)>,
 }
 
-/// Refuses what is damaged, and cuts off what was torn. Says where the manifest ends inside of a record.
+/// Rejects damage and cuts off torn writes. Returns where the manifest ends inside a record.
 pub(super) fn mend(dir: &Path) -> StoreResult<Option<String>> {
     let found = audit(dir)?;
     if found.cuts.is_empty() {
         return Ok(found.ends);
     }
     let unavailable = |e: std::io::Error| {
-        StoreError::Unavailable(format!("cannot cut off what was torn in {}: {e}", dir.display()))
+        StoreError::Unavailable(format!("cannot truncate the torn write in {}: {e}", dir.display()))
     };
-    // RocksDB's lock: as long as it is held nobody writes. Closing it lets go, also where this process has the database open.
+    // RocksDB's lock: nobody writes while it is held. Closing it releases the lock, even if this process has
+    // the database open.
     let lock = File::options()
         .write(true)
         .create(true)
@@ -56,7 +64,7 @@ pub(super) fn mend(dir: &Path) -> StoreResult<Option<String>> {
     fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| StoreError::Unavailable(format!("{} is in use by another process", dir.display())))?;
     let found = audit(dir)?;
-    // The last first: broken off, it is found again.
+    // The last file first, so that an interrupted run finds the torn write again.
     for (path, length) in found.cuts.iter().rev() {
         cut(path, *length).map_err(unavailable)?;
     }
@@ -70,12 +78,12 @@ fn cut(path: &Path, length: u64) -> std::io::Result<()> {
     file.sync_all()?;
     if lost > 0 {
         let path = path.display();
-        tracing::warn!(file = %path, byte = length, lost, "a torn write was cut off: what had not been synced is gone");
+        tracing::warn!(file = %path, byte = length, lost, "truncated a torn write: data that had not been synced is lost");
     }
     Ok(())
 }
 
-/// Nothing is changed.
+/// Changes nothing.
 fn audit(dir: &Path) -> StoreResult<Found> {
     let current = dir.join("CURRENT");
     let Some(name) = read(&current)? else { return Ok(Found::default()) };
@@ -86,7 +94,7 @@ fn audit(dir: &Path) -> StoreResult<Found> {
     };
     let manifest = dir.join(&name);
     let Some(bytes) = read(&manifest)? else {
-        return Err(refusal(&manifest, 0, "the file CURRENT names it, and it is missing", None));
+        return Err(refusal(&manifest, 0, "the file CURRENT names it, but it is missing", None));
     };
     let synced = synced::read(dir);
     let sure = synced.as_ref().and_then(|synced| synced.manifest(number));
@@ -101,29 +109,34 @@ fn audit(dir: &Path) -> StoreResult<Found> {
     if damage.is_none() {
         listed.clone()?;
     }
-    // Where it is not known how long the manifest was, nobody knows whether the logs or it have lost something.
+    // If the length of the manifest is unknown, so is whether the logs or the manifest lost something.
     let synced = &synced.filter(|_| sure.is_some());
     let next = known.map(|known| known.sequence.saturating_add(1));
-    // A log is removed when the manifest says on the disk that it is flushed.
+    // A log is removed once the manifest on disk says that it is flushed.
     if let Some((next, (first, at))) = next.zip(first_sequence(&logs)?)
         && first > next
     {
         let Some(cuts) = drop_from(&logs, at, synced.as_ref()).filter(|_| at > 0) else {
             let at = damage.map_or(bytes.len(), |damage| damage.at);
-            return Err(refusal(&manifest, at, "something is missing there, for the logs begin later", None));
+            return Err(refusal(
+                &manifest,
+                at,
+                "records are missing there, because the logs begin later",
+                None,
+            ));
         };
         found.cuts.extend(cuts);
         return Ok(found);
     }
     // A manifest without its end may not know that a log is flushed.
     listed?;
-    // A log that is written to meanwhile can look odd once.
+    // A log that is being written may look wrong once.
     let synced = synced::read(dir);
     found.cuts.extend(audit_logs(&logs, synced.as_ref()).or_else(|_| audit_logs(&logs, synced.as_ref()))?);
     Ok(found)
 }
 
-/// `sure`: how long the manifest was when it was synced, if that is known.
+/// `sure`: the length of the manifest at its last sync, if known.
 fn audit_manifest(
     manifest: &Path,
     length: usize,
@@ -139,10 +152,10 @@ fn audit_manifest(
         None => {}
         Some(Damage { at, end: End::Cut }) if sure.is_some() || length.is_multiple_of(SECTOR) => {
             let name = manifest.file_name().unwrap_or_default().display();
-            found.ends = Some(format!("{name} ends inside of its record at byte {at}"));
+            found.ends = Some(format!("{name} ends inside its record at byte {at}"));
         }
         Some(Damage { at, end: End::Cut }) => {
-            return Err(refusal(manifest, at, "it ends inside of a record", None));
+            return Err(refusal(manifest, at, "it ends inside a record", None));
         }
         Some(Damage { at, end: End::Zeros }) if sure.is_some() => {
             found.cuts.push((manifest.to_path_buf(), at as u64));
@@ -152,7 +165,7 @@ fn audit_manifest(
     Ok(found)
 }
 
-/// The first sequence number in the logs, if there is a record, and which log has it.
+/// The first sequence number in the logs, if they have a record, and the index of its log.
 fn first_sequence(logs: &[PathBuf]) -> StoreResult<Option<(u64, usize)>> {
     let mut first = None;
     for (at, path) in logs.iter().enumerate() {
@@ -167,7 +180,7 @@ fn first_sequence(logs: &[PathBuf]) -> StoreResult<Option<(u64, usize)>> {
     Ok(first)
 }
 
-/// What empties the logs from the one at `from` on, if nobody was told of anything in them.
+/// Cuts that empty the logs from index `from` on, if nothing in them was acknowledged.
 fn drop_from(logs: &[PathBuf], from: usize, synced: Option<&Known>) -> Option<Vec<(PathBuf, u64)>> {
     let synced = synced?;
     let logs = logs.get(from..).unwrap_or_default();
@@ -175,9 +188,9 @@ fn drop_from(logs: &[PathBuf], from: usize, synced: Option<&Known>) -> Option<Ve
     torn.then(|| logs.iter().map(|log| (log.clone(), 0)).collect())
 }
 
-/// What is to be cut off.
+/// Returns the cuts to make.
 fn audit_logs(logs: &[PathBuf], synced: Option<&Known>) -> StoreResult<Vec<(PathBuf, u64)>> {
-    // The first log without its end, and its place.
+    // The first log without its end, and its index.
     let mut torn: Option<(usize, Damage)> = None;
     let mut next = None;
     for (place, path) in logs.iter().enumerate() {
@@ -195,17 +208,17 @@ fn audit_logs(logs: &[PathBuf], synced: Option<&Known>) -> StoreResult<Vec<(Path
             Some([(logs.get(place)?.clone(), at as u64)].into_iter().chain(rest).collect())
         };
         if let Some(at) = gap {
-            // In a log that goes on where it should, no number is left out.
+            // A log that continues where it should skips no number.
             let cuts = match torn {
                 Some((torn, damage)) => cut(torn, damage.at),
                 None => drop_from(logs, place, synced).filter(|_| at == 0),
             };
             let (path, at) =
                 torn.and_then(|(torn, damage)| Some((logs.get(torn)?, damage.at))).unwrap_or((path, at));
-            let what = "what was written there is missing, and later records are not";
+            let what = "the data written there is missing, but later records are present";
             return cuts.ok_or_else(|| refusal(path, at, what, logs.last()));
         }
-        // A log that goes on where the whole records before it end shows that nothing is missing.
+        // A log that continues after the whole records before it shows that nothing is missing.
         torn = torn.filter(|_| records == 0);
         let sure = synced.zip(number(path)).map_or(0, |(synced, number)| synced.log(number));
         let at = damage.map_or(bytes.len(), |damage| damage.at);
@@ -218,7 +231,7 @@ fn audit_logs(logs: &[PathBuf], synced: Option<&Known>) -> StoreResult<Vec<(Path
                 if let Some(cuts) = cut(place, at).filter(|_| damage.end == End::Hole) {
                     return Ok(cuts);
                 }
-                "a checksum does not match, and whole records are behind it"
+                "a checksum does not match, but whole records follow"
             }
             Some(damage) if damage.end == End::Wrong => "a checksum does not match",
             damage => {
@@ -232,7 +245,7 @@ fn audit_logs(logs: &[PathBuf], synced: Option<&Known>) -> StoreResult<Vec<(Path
         && let Some(log) = logs.get(log)
     {
         let (log, byte) = (log.display(), damage.at);
-        tracing::warn!(%log, byte, "the log ends in a torn write: what had not been synced is gone");
+        tracing::warn!(%log, byte, "the log ends in a torn write: data that had not been synced is lost");
     }
     Ok(Vec::new())
 }
@@ -245,7 +258,7 @@ fn read(path: &Path) -> StoreResult<Option<Vec<u8>>> {
     }
 }
 
-/// The number of a log.
+/// The number in a log's name.
 fn number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
 }
@@ -262,14 +275,14 @@ fn logs(dir: &Path, first: u64) -> Vec<PathBuf> {
 fn refusal(path: &Path, at: usize, what: &str, cut: Option<&PathBuf>) -> StoreError {
     let file = path.display();
     let advice = match cut {
-        None => "Put a backup in the directory's place.".to_owned(),
+        None => "Replace the directory with a backup.".to_owned(),
         Some(last) if last == path => format!(
-            "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, \
+            "Replace the directory with a backup, or give up everything written after that point: truncate -s {at} {file}, \
              remove the file TERN-SYNCED, then run tern check."
         ),
         Some(_) => format!(
-            "Put a backup in the directory's place; or go on without what was written behind: truncate -s {at} {file}, \
-             move the logs with higher numbers away, and the files TERN-LOGS and TERN-SYNCED, then run tern check."
+            "Replace the directory with a backup, or give up everything written after that point: truncate -s {at} {file}, \
+             move away the logs with higher numbers and the files TERN-LOGS and TERN-SYNCED, then run tern check."
         ),
     };
     StoreError::Corrupt(format!("{file} is damaged at byte {at}: {what}. {advice}"))
@@ -282,7 +295,8 @@ mod tests {
     use super::super::synced::Lengths;
     use super::*;
 
-    /// A directory with a manifest of `edits`, of which `length` bytes are left, and a log whose first number is `sequence`.
+    /// A directory with a manifest of `edits`, cut to `length` bytes, and a log whose first number is
+    /// `sequence`.
     fn manifest(
         edits: &[&[u8]],
         length: impl Fn(usize) -> usize,
@@ -299,7 +313,7 @@ mod tests {
     }
 
     fn ends(at: usize) -> StoreResult<Found> {
-        let ends = Some(format!("MANIFEST-000001 ends inside of its record at byte {at}"));
+        let ends = Some(format!("MANIFEST-000001 ends inside its record at byte {at}"));
         Ok(Found { ends, ..Found::default() })
     }
 
@@ -312,7 +326,7 @@ mod tests {
         assert_eq!(said(SECTOR), ends(11));
         for length in [12, SECTOR - 1, SECTOR + 1, 11 + HEADER + long.len() - 1] {
             let refused = said(length).unwrap_err().to_string();
-            assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: it ends inside of a record"));
+            assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: it ends inside a record"));
         }
     }
 
@@ -335,7 +349,7 @@ mod tests {
                 } else {
                     assert_eq!(found, if whole < length { ends(whole) } else { Ok(Found::default()) });
                 }
-                // Zeros in the place of what is missing.
+                // Zeros in place of the missing part.
                 let manifest = dir.path().join("MANIFEST-000001");
                 File::options().write(true).open(&manifest).unwrap().set_len(2 * all as u64).unwrap();
                 let cuts = vec![(manifest, whole as u64)];
@@ -356,13 +370,13 @@ mod tests {
         assert_eq!(said(&[&[2, 3, 4, 9]], 4), sound());
         assert_eq!(said(&[&[2, 3, 4, 9], &[4, 20]], 21), sound());
         let refused = said(&[&[2, 3, 4, 9]], 11).unwrap_err().to_string();
-        assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: something is missing there"));
+        assert!(refused.contains("MANIFEST-000001 is damaged at byte 11: records are missing there"));
         assert_eq!(said(&[&[2, 3, 4, 9], &[77]], 11), sound(), "a field that is not known");
         let most = [&[4][..], &[0xff; 9], &[1]].concat();
         assert_eq!(said(&[&most], u64::MAX), sound());
     }
 
-    /// Logs 4, 7 and 9 with records of 1000 bytes or so, numbered from 0 on; what is synced of each.
+    /// Logs 4, 7 and 9 with records of about 1000 bytes, numbered from 0, and the synced length of each.
     struct Logs {
         dir: tempfile::TempDir,
         paths: [PathBuf; 3],
@@ -385,7 +399,7 @@ mod tests {
             audit_logs(&self.paths, self.synced.as_ref())
         }
 
-        /// The first log cut and with something behind it.
+        /// Cuts the first log and appends something.
         fn first(&self, length: usize, behind: &[u8]) -> &Self {
             std::fs::write(&self.paths[0], [&log()[..length], behind].concat()).unwrap();
             self

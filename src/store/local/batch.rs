@@ -1,12 +1,13 @@
-//! One batch while it is collected: the admitted transactions in commit order and what RocksDB will write for them.
+//! A batch while it is being collected: the admitted transactions in commit order, and what RocksDB will
+//! write for them.
 //!
-//! Order is meaning: inside a `WriteBatch` the later entry wins, so each transaction appends its cleared ranges first and
-//! its effects on keys after them, behind everything of the transactions before it.
+//! Order matters: inside a `WriteBatch` a later entry wins. So each transaction appends its cleared ranges
+//! first and its effects on keys after them, after everything of the transactions before it.
 //!
-//! Small clears become point deletes, large ones a `DeleteRange`. A range tombstone is one entry whatever it covers, but
-//! as long as it is in a memtable every read there must look it up, and each new one makes RocksDB build the sorted list of
-//! them again; a point tombstone costs a reader nothing but its own key. So the rows are counted up to [`POINT_DELETES`],
-//! giving up after some tombstones (queues leave many).
+//! Small clears become point deletes, large ones a `DeleteRange`. A range tombstone is one entry regardless
+//! of its length, but while it is in a memtable every read must look it up, and each new one makes RocksDB
+//! rebuild their sorted list; a point tombstone costs only readers of its own key. So the rows are counted up
+//! to [`POINT_DELETES`], giving up after some tombstones (queues leave many).
 
 use super::committer::{Request, Waiter};
 use super::conflicts::{Conflicts, Identity};
@@ -22,7 +23,7 @@ use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use tokio::sync::oneshot;
 
-/// A cleared range with at most so many rows is deleted row by row.
+/// A cleared range with at most this number of rows is deleted row by row.
 const POINT_DELETES: usize = 32;
 
 /// An admitted transaction.
@@ -36,7 +37,7 @@ pub(super) struct Admitted {
     pub(super) watches: Vec<Waiter>,
 }
 
-/// What the cleared ranges of a transaction came to.
+/// The removals that a transaction's cleared ranges turned into.
 #[derive(Default)]
 pub(super) struct Removed {
     /// All keys of the small ranges.
@@ -45,7 +46,7 @@ pub(super) struct Removed {
     pub(super) ranges: Vec<(Bytes, Bytes)>,
 }
 
-/// Everything before the batch, for the committer: the newest of it.
+/// The state before the batch, for the committer: the newest version of everything.
 pub(super) struct Before<'a> {
     pub(super) engine: &'a Engine,
     pub(super) values: &'a ValueCache,
@@ -55,7 +56,7 @@ impl Before<'_> {
     fn newest(&self, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
         self.values.newest(hash, key).map_or_else(|| self.engine.newest(key), Ok)
     }
-    /// False where the key is surely absent.
+    /// False if the key is certainly absent.
     fn may_have(&self, hash: u64, key: &[u8]) -> bool {
         match self.values.newest(hash, key) {
             Some(value) => value.is_some(),
@@ -68,16 +69,16 @@ impl Before<'_> {
 pub(super) struct Batch {
     before: Version,
     pub(super) admitted: Vec<Admitted>,
-    /// Watches that something before them has changed already: to be woken once this batch is published.
+    /// Watches of keys that changed before the watch: they are woken once this batch is published.
     pub(super) outdated: Vec<Waiter>,
-    /// Hashes of keys written without a conflict: the conflict table does not know them.
+    /// Hashes of keys written without a conflict, which the conflict table does not know.
     quiet: HashSet<u64, BuildHasherDefault<Identity>>,
     rocks: WriteBatch,
     metadata: Option<Version>,
 }
 
 impl Batch {
-    /// An empty batch behind version `before`.
+    /// An empty batch after version `before`.
     pub(super) fn new(before: Version) -> Self {
         let (admitted, outdated, quiet) = Default::default();
         Batch { before, admitted, outdated, quiet, rocks: WriteBatch::new(), metadata: None }
@@ -88,7 +89,7 @@ impl Batch {
         self.before + self.admitted.len() as u64
     }
 
-    /// The metadata version, where a transaction bumped it.
+    /// The metadata version, if a transaction bumped it.
     pub(super) fn metadata(&self) -> Option<Version> {
         self.metadata
     }
@@ -98,7 +99,7 @@ impl Batch {
         self.admitted.iter().any(|a| a.writes.between(begin, end).any(|(_, op)| op.conflict))
     }
 
-    /// Appends a resolved transaction that conflicts with nothing.
+    /// Appends a resolved transaction that has no conflict.
     pub(super) fn admit(&mut self, request: Request, past: &Before<'_>, table: &mut Conflicts) {
         let Request { mut writes, mut hashes, watches, reply, .. } = request;
         let version = self.last() + 1;
@@ -116,7 +117,7 @@ impl Batch {
         self.admitted.push(Admitted { version, writes, hashes, removed, reply, watches });
     }
 
-    /// What RocksDB writes, with the version rows; taken once.
+    /// The batch for RocksDB, with the version rows; may be taken once.
     pub(super) fn seal(&mut self) -> WriteBatch {
         let mut rocks = std::mem::take(&mut self.rocks);
         rocks.put(VERSION, self.last().to_be_bytes());
@@ -126,7 +127,8 @@ impl Batch {
         rocks
     }
 
-    /// Replaces the atomic operations of a transaction by their results. Comes before [`Batch::admit`], which cannot fail.
+    /// Replaces the atomic operations of a transaction by their results. Precedes [`Batch::admit`], which
+    /// cannot fail.
     pub(super) fn resolve(
         &self,
         request: &mut Request,
@@ -141,7 +143,7 @@ impl Batch {
         Ok(())
     }
 
-    /// The newest value of a key: from this batch, or from the database, whose only writer we are.
+    /// The newest value of a key: from this batch, or from the database, of which this is the only writer.
     fn newest(
         &self,
         key: &[u8],
@@ -171,7 +173,7 @@ impl Batch {
                 Effect::Clear if self.wrote(key, *hash, table) || past.may_have(*hash, key) => {
                     self.rocks.delete(key)
                 }
-                // A tombstone of a key that was never there would only slow range reads down.
+                // A tombstone of a key that never existed would only slow down range reads.
                 Effect::Clear => {}
                 Effect::Atomic(_) => {} // resolved before
             }

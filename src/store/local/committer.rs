@@ -1,17 +1,19 @@
-//! The one that writes.
+//! The committer: the only writer.
 //!
-//! It takes whatever is queued, validates each transaction in order (against the table of last writers, which already
-//! holds what was admitted before it in the same batch), writes one batch, syncs the log once, publishes version and
-//! snapshot as one pointer, then answers everybody. While it syncs, the next batch fills: group commit without a timer.
+//! It takes all queued transactions, validates each in order (against the table of last writers, which
+//! already includes those admitted before it in the same batch), writes one batch, syncs the log once,
+//! publishes version and snapshot as one pointer, then answers everyone. While it syncs, the next batch
+//! fills: group commit without a timer.
 //!
-//! It has a thread of its own. A caller that finds it idle does the work of a small transaction at once on its own thread
-//! ([`run_here`]), the sync too: handing over and back costs more than a small write, and with a sync of 0.3 ms about as
-//! much again (in the trial that decided it, 50 clients, SET and INCR with `appendfsync always` on two cores: 0.80 of redis-server
-//! instead of 0.68, one client 0.86 instead of 0.72; `bench/results` has what came of it). Others on that thread wait meanwhile, as all of Redis' clients do; so a disk that was slow is left to the
-//! committer's thread for a while.
+//! It has a thread of its own. A caller that finds it idle commits a small transaction on its own thread
+//! ([`run_here`]), sync included: handing over and back costs more than a small write, and about as much as a
+//! sync of 0.3 ms (in the trial that decided this, 50 clients, SET and INCR with `appendfsync always` on two
+//! cores: 0.80 of redis-server instead of 0.68, one client 0.86 instead of 0.72; `bench/results` has the
+//! current numbers). Other tasks on that thread wait meanwhile, as all of Redis' clients do; so after a slow
+//! write, commits stay on the committer's thread for a while.
 //!
-//! The write and the sync are two calls, so that their times and their failures are told apart; nobody sees the batch
-//! before both are done. After a failure of either, `reopen.rs` takes over.
+//! The write and the sync are separate calls, so that their times and failures can be told apart; nobody sees
+//! the batch before both are done. After a failure of either, `reopen.rs` takes over.
 
 use super::batch::{Admitted, Batch, Before};
 use super::conflicts::Conflicts;
@@ -33,19 +35,21 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A batch takes no further transaction once it has so many bytes: what waits behind it should not wait long.
+/// A batch takes no further transaction once it has this number of bytes, so that those behind it do not wait
+/// long.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// After a write and sync that took longer, none is done on a caller's thread for [`SLOW_FOR`]: others want that thread.
+/// After a write and sync that took longer than this, no commit runs on a caller's thread for [`SLOW_FOR`],
+/// because others need that thread.
 const SLOW: Duration = Duration::from_millis(2);
 const SLOW_FOR: Duration = Duration::from_millis(100);
 
-/// A watched key (stored form) and who waits for it.
+/// A watched key (in stored form) and the receiver that waits for it.
 pub(super) type Waiter = (Bytes, oneshot::Sender<()>);
 
 /// A transaction on its way to the committer.
 pub(super) struct Request {
-    /// What it read. Held until it has been judged, so that the table is not pruned past it.
+    /// The state that it read. Held until it has been validated, so that the table is not pruned past it.
     pub(super) held: Arc<Published>,
     pub(super) reads: Reads,
     pub(super) writes: Writes,
@@ -55,7 +59,7 @@ pub(super) struct Request {
     pub(super) reply: oneshot::Sender<StoreResult<Version>>,
 }
 
-/// A version that has been superseded and may still be read.
+/// A superseded version that may still be read.
 struct Retired {
     version: Version,
     at: Duration,
@@ -69,7 +73,8 @@ pub(super) struct Committer {
     pub(super) version: Version,
     pub(super) metadata_version: Version,
     pub(super) generation: u64,
-    /// The version of the last batch that is in the database. `version` may be ahead of it since the store was opened.
+    /// The version of the last batch in the database. `version` may be ahead of it since the store was
+    /// opened.
     pub(super) written: Version,
     conflicts: Conflicts,
     pub(super) watches: Watches,
@@ -97,8 +102,8 @@ pub(super) fn run(core: &Arc<Core>) {
     }
 }
 
-/// Commits what is queued on the caller's thread, which saves two hand-overs between threads. False where the committer's own
-/// thread must be woken: it is at it, or the disk is slow, or something has failed.
+/// Commits the queue on the caller's thread, which saves two hand-overs between threads. False if the
+/// committer's own thread must be woken: it is already working, the disk is slow, or something has failed.
 pub(super) fn run_here(core: &Core) -> bool {
     let Some(mut slot) = core.committer.try_lock() else { return false };
     let Some(committer) = slot.as_mut() else { return false };
@@ -116,7 +121,7 @@ pub(super) fn run_here(core: &Core) -> bool {
 }
 
 impl Committer {
-    /// On a database whose last batch was of version `written`.
+    /// A committer for a database whose last batch had version `written`.
     pub(super) fn new(core: Arc<Core>, engine: Arc<Engine>, written: Version) -> Self {
         let Published { version, metadata_version, generation, .. } = **core.published.load();
         let conflicts = Conflicts::new(version);
@@ -135,7 +140,7 @@ impl Committer {
         }
     }
 
-    /// Does what is queued. An error must be dealt with before anything else.
+    /// Commits the queue. Handle an error before doing anything else.
     fn work(&mut self) -> Result<(), Broken> {
         let work = self.core.take_work();
         if let Some(broken) = work.broken {
@@ -191,8 +196,8 @@ impl Committer {
         if ranges.any(|(begin, end)| batch.wrote_in(begin, end)) { Err(StoreError::Conflict) } else { Ok(()) }
     }
 
-    /// Watches whose key changed between the read version and now are woken after the batch: what they wait for may
-    /// be in it.
+    /// Watches whose key changed between the read version and now are woken after the batch, which may
+    /// contain the change.
     fn wake_outdated(&self, request: &mut Request, batch: &mut Batch) {
         let read = request.held.version;
         let (outdated, current) = std::mem::take(&mut request.watches)
@@ -225,7 +230,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes and, where the policy says so, syncs. An error leaves the batch in doubt.
+    /// Writes the batch and, if the policy says so, syncs. An error leaves the batch in doubt.
     fn write(&mut self, batch: &mut Batch) -> Result<(), String> {
         let counters = &self.core.counters;
         let start = self.core.now();
@@ -251,7 +256,7 @@ impl Committer {
         self.core.sync(&self.engine, lengths)
     }
 
-    /// Publishes a written batch and answers.
+    /// Publishes a written batch and answers its transactions.
     fn finish(&mut self, batch: Batch) {
         self.version = batch.last();
         self.written = self.version;
@@ -273,7 +278,7 @@ impl Committer {
         self.prune();
     }
 
-    /// Puts what a transaction did in front of the next view.
+    /// Enters a transaction's effects into the value cache before the next view is published.
     fn enter(&self, admitted: &Admitted) {
         let Admitted { version, writes, hashes, removed, .. } = admitted;
         let values = &self.core.values;
@@ -281,7 +286,8 @@ impl Committer {
             values.cleared(begin, end, *version);
         }
         if writes.is_large() {
-            // Not that they are gone: it may have set them again, which outdates nothing of its own version.
+            // Marks them as outdated, not as absent: the transaction may have set them again, and its own
+            // version is not outdated.
             removed.keys.iter().for_each(|key| values.outdated(layout::hash(key), *version));
             return hashes.iter().for_each(|hash| values.outdated_nearby(*hash, *version));
         }
@@ -297,7 +303,7 @@ impl Committer {
         }
     }
 
-    /// Makes the committer's version what new transactions read.
+    /// Publishes the committer's version for new transactions.
     pub(super) fn publish(&mut self, view: Result<View, Offline>) {
         let (version, metadata_version, generation) = (self.version, self.metadata_version, self.generation);
         let published = Published { version, metadata_version, generation, view };
@@ -306,8 +312,8 @@ impl Committer {
         self.retired.push_back(Retired { version: old.version, at: self.core.now(), readers });
     }
 
-    /// Forgets conflicts below the oldest version that a live transaction reads. Who still reads what was superseded more
-    /// than 5 s ago is too old by age.
+    /// Forgets conflicts below the oldest version that a live transaction reads. A transaction that reads a
+    /// version superseded more than 5 s ago is too old anyway.
     fn prune(&mut self) {
         let now = self.core.now();
         let dead = |r: &Retired| r.readers.strong_count() == 0 || now.saturating_sub(r.at) > MAX_AGE;
@@ -318,13 +324,13 @@ impl Committer {
         self.conflicts.prune(floor);
     }
 
-    /// Transactions that read before `version` are too old to write.
+    /// Transactions that read a version before `version` become too old to write.
     pub(super) fn forget_before(&mut self, version: Version) {
         self.conflicts = Conflicts::new(version);
     }
 
-    /// Stops at the end of the queue. Where somebody waits for it, the memtable goes to a table, so that the next open
-    /// has no log to replay, and the database is really closed once the last transaction is gone.
+    /// Stops at the end of the queue. If a caller waits for this, the memtable is flushed, so that the next
+    /// open has no log to replay, and the database is closed once the last transaction is gone.
     pub(super) fn shut_down(mut self) {
         let core = self.core.clone();
         let outcome = self.sync().map_err(StoreError::Unavailable);
@@ -332,7 +338,7 @@ impl Committer {
         if !closers.is_empty()
             && let Err(e) = self.engine.flush()
         {
-            tracing::warn!(error = %e, "the memtable was not written at close; the log has it");
+            tracing::warn!(error = %e, "the memtable was not flushed at close; its data is in the log");
         }
         self.engine.note_manifest();
         self.publish(Err(Offline::Closed));
@@ -345,7 +351,7 @@ impl Committer {
     }
 }
 
-/// What a panic leaves of the committer must not go on.
+/// Closes the store if the committer panics: its state must not be used.
 struct CloseOnPanic<'a>(&'a Core);
 
 impl Drop for CloseOnPanic<'_> {
@@ -356,7 +362,7 @@ impl Drop for CloseOnPanic<'_> {
     }
 }
 
-/// Whatever ends the thread, later commits are refused instead of waiting for ever.
+/// However the thread ends, later commits are rejected instead of waiting forever.
 struct CloseOnExit(Arc<Core>);
 
 impl Drop for CloseOnExit {

@@ -1,13 +1,15 @@
-//! The last-writer table: who wrote what since the oldest version that somebody still reads.
+//! The last-writer table: what was written, and when, since the oldest version that is still read.
 //!
-//! * Points: hash of a key -> version of its last conflicting write. A collision of hashes is a conflict that is
-//!   not there; the transaction runs again.
-//! * Written keys, a segment a batch, for reads of ranges. A segment is sorted when the first range read meets it, and small
-//!   neighbours are merged then: who never reads a range in a writing transaction never pays for it.
-//! * Written ranges (clears and explicit conflicts) as a step function: key -> newest version that covers it from there on.
-//!   The newest version wins always, so adding a range is an assignment.
+//! * Points: hash of a key -> version of its last conflicting write. A hash collision is a false conflict;
+//!   the transaction runs again.
+//! * Written keys, one segment per batch, for range reads. The first range read that needs a segment sorts
+//!   it, and merges small neighbours: workloads without range reads in writing transactions never pay for
+//!   this.
+//! * Written ranges (clears and explicit conflicts) as a step function: key -> newest version that covers the
+//!   keys from there on. The newest version always wins, so adding a range is an assignment.
 //!
-//! Invariant: for every version above `floor` the table is complete. A transaction that reads below it is too old.
+//! Invariant: the table is complete for every version above `floor`. A transaction that reads below it is too
+//! old.
 
 use super::layout;
 use super::reads::Reads;
@@ -19,7 +21,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-/// Segments with fewer keys are merged with their neighbours before a range read looks into them.
+/// Segments with fewer keys are merged with their neighbours before a range read searches them.
 const SEGMENT: usize = 1024;
 
 /// See the module.
@@ -38,14 +40,14 @@ struct Segment {
 }
 
 impl Conflicts {
-    /// An empty table: nothing below `floor` can be judged.
+    /// An empty table: nothing below `floor` can be checked.
     pub(super) fn new(floor: Version) -> Self {
         let ranges = Steps::default();
         Conflicts { floor, points: HashMap::default(), segments: VecDeque::new(), ranges, metadata: 0 }
     }
 
-    /// Whether anything that `reads` names was written after `version`. Range reads against the keys of the batch that
-    /// is being collected are the caller's: they come in with [`Conflicts::archive`].
+    /// Checks whether anything in `reads` was written after `version`. The caller checks range reads against
+    /// the keys of the batch being collected: those enter with [`Conflicts::archive`].
     pub(super) fn check(&mut self, reads: &Reads, version: Version) -> StoreResult<()> {
         if version < self.floor {
             return Err(StoreError::TooOld);
@@ -70,8 +72,8 @@ impl Conflicts {
         point.max(self.ranges.newest_at(key))
     }
 
-    /// Notes what an admitted transaction writes, so that the next one of the same batch sees it. `hashes` belong to
-    /// the keys of `writes.ops`, in order.
+    /// Records the writes of an admitted transaction, so that the next one of the same batch sees them.
+    /// `hashes` belong to the keys of `writes.ops`, in order.
     pub(super) fn note(&mut self, writes: &Writes, hashes: &[u64], version: Version) {
         self.points.reserve(writes.ops.len());
         for (op, hash) in writes.ops.values().zip(hashes) {
@@ -88,14 +90,14 @@ impl Conflicts {
         }
     }
 
-    /// Takes the written keys of a finished batch, for range reads.
+    /// Adds the written keys of a finished batch, for range reads.
     pub(super) fn archive(&mut self, keys: Vec<(Bytes, Version)>, newest: Version) {
         if !keys.is_empty() {
             self.segments.push_back(Segment { newest, sorted: false, keys });
         }
     }
 
-    /// Forgets what nobody can ask for any more: every live transaction reads `floor` or later.
+    /// Drops entries that can no longer matter: every live transaction reads `floor` or later.
     pub(super) fn prune(&mut self, floor: Version) {
         self.floor = self.floor.max(floor);
         while self.segments.front().is_some_and(|s| s.newest <= floor) {
@@ -166,7 +168,7 @@ impl Steps {
         self.steps.insert(begin.clone(), version);
         self.steps.entry(end.clone()).or_insert(behind);
     }
-    /// Sweeps once the map has doubled: the cost is constant an assignment.
+    /// Sweeps once the map has doubled: constant cost per assignment.
     fn prune(&mut self, floor: Version) {
         if self.steps.len() <= 2 * self.swept + 16 {
             return;
@@ -182,7 +184,7 @@ impl Steps {
     }
 }
 
-/// The keys are hashes already.
+/// The keys are already hashes.
 #[derive(Default)]
 pub(super) struct Identity(u64);
 
@@ -205,7 +207,8 @@ mod tests {
     use super::*;
     use crate::env::Rng;
 
-    /// Against a list of all assignments: no step is missed, none reaches too far, also after pruning.
+    /// Compared with a list of all assignments: no step is missed and none reaches too far, even after
+    /// pruning.
     #[test]
     fn steps_equal_a_list_of_ranges() {
         for seed in 0..50 {

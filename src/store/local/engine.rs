@@ -1,11 +1,12 @@
-//! The RocksDB database: options, opening, and the few calls the rest of the engine makes.
+//! The RocksDB database: options, opening, and the few calls that the rest of the engine makes.
 //!
-//! Options and why: one writer, so no concurrent memtable writes; bloom filters over whole keys (10 bits) and a filter
-//! over the memtable, because most reads are points; lz4; a hash index inside data blocks; two background jobs, since the
-//! server's own threads need the cores; tables full of removals are compacted, for range reads walk over them, and a memtable
-//! full of them is made a table; a read of many rows mostly leaves a full block cache as it is; a quiet info log. A log that ends in a
-//! torn record (a crash while writing) opens, anything else that is damaged does not: `audit.rs` decides, so RocksDB is told to stop where
-//! a log is not whole.
+//! Options and reasons: a single writer, so no concurrent memtable writes; bloom filters over whole keys (10
+//! bits) and a filter over the memtable, because most reads are points; lz4; a hash index inside data blocks;
+//! two background jobs, because the server's own threads need the cores; tables full of tombstones are
+//! compacted, because range reads walk over them, and a memtable full of them is flushed; a read of many rows
+//! mostly leaves a full block cache unchanged; a quiet info log. A log that ends in a torn record (a crash
+//! while writing) can be opened, any other damage cannot: `audit.rs` decides, so RocksDB is told to stop at
+//! an incomplete log.
 
 use super::LocalOptions;
 use super::layout::{self, FORMAT, FORMAT_VALUE, METADATA, VERSION};
@@ -37,13 +38,15 @@ pub(super) struct Engine {
     synced: Synced,
 }
 
-/// Rows in a row of a table, and removals among them from which on the table is compacted soon. Range reads walk over removals: where
-/// a set's deltas were folded there is nothing else, and no write comes there that would have them compacted.
+/// A window of consecutive rows of a table, and the number of tombstones in it from which on the table is
+/// compacted soon. Range reads walk over tombstones: after a set's deltas were folded nothing else is left,
+/// and no later write would have them compacted.
 const TOMBSTONES: (usize, usize) = (16 << 10, 8 << 10);
-/// Removals and what they hide that one step of a read may walk over in the memtable, about 2 ms: then it becomes a table soon, and is
-/// compacted as above. Not fewer, for the rest of the memtable goes with them.
+/// Tombstones and hidden rows that one step of a read may walk over in the memtable, about 2 ms: beyond it,
+/// the memtable is flushed soon, and compacted as above. Not fewer, because the rest of the memtable is
+/// flushed with them.
 const HIDDEN: usize = 4 * TOMBSTONES.1;
-/// Dead entries that the count of a cleared range may walk over.
+/// Dead entries that counting the rows of a cleared range may walk over.
 const SKIPPED: u64 = 1000;
 
 struct Gone(Arc<AtomicBool>);
@@ -54,7 +57,7 @@ impl Drop for Gone {
     }
 }
 
-/// Uncompressed blocks in memory.
+/// The cache of uncompressed blocks.
 struct BlockCache {
     cache: Cache,
     capacity: usize,
@@ -67,16 +70,17 @@ impl BlockCache {
         BlockCache { cache: Cache::new_hyper_clock_cache(capacity, 0), capacity, full: AtomicU64::new(0) }
     }
 
-    /// Whether the blocks of many rows that are read at once should enter. To make room for one costs as much as to read and decompress
-    /// it again, and most leave before that: so where the cache is full, one of eight such reads enters, for what is read often. By a hash,
-    /// or always the same parts of a reply would.
+    /// Whether the blocks of a read of many rows should enter. Making room for a block costs as much as
+    /// reading and decompressing it again, and most blocks leave before they are read again: so if the cache
+    /// is full, one of eight such reads enters, for the sake of blocks that are read often. Chosen by a hash:
+    /// otherwise it would always be the same parts of a reply.
     fn admits(&self) -> bool {
         self.cache.get_usage() < self.capacity / 8 * 7
             || layout::hash(&self.full.fetch_add(1, Ordering::Relaxed).to_be_bytes()).is_multiple_of(8)
     }
 }
 
-/// What the database says about its past.
+/// The state found in the database.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Recovered {
     /// Last commit version.
@@ -86,7 +90,7 @@ pub(super) struct Recovered {
 }
 
 impl Engine {
-    /// Opens or creates the database in `dir`; refuses what is not one of ours or is in use.
+    /// Opens or creates the database in `dir`. Rejects a database that is not Tern's or is in use.
     pub(super) fn open(dir: &Path, options: &LocalOptions) -> StoreResult<(Self, Recovered)> {
         refuse_headless(dir)?;
         let manifest = super::audit::mend(dir)?;
@@ -121,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// The values under stored keys, in their order.
+    /// The values under stored keys, in order.
     pub(super) fn get_bulk<'k>(
         &self,
         stored: impl Iterator<Item = &'k Bytes>,
@@ -131,7 +135,7 @@ impl Engine {
         found.into_iter().map(|row| row.map(|v| v.map(Bytes::from)).map_err(read_error)).collect()
     }
 
-    /// Whether what [`Engine::get_bulk`] reads now should be kept.
+    /// Whether the next [`Engine::get_bulk`] should enter the block cache.
     pub(super) fn keeps_bulk(&self) -> bool {
         self.cache.admits()
     }
@@ -141,8 +145,8 @@ impl Engine {
         self.get(stored, &self.newest)
     }
 
-    /// Appends the newest keys in `begin..end` to `keys` as long as there are at most `most` in it; false where there
-    /// are more, or too many dead entries between them to tell.
+    /// Appends the newest keys in `begin..end` to `keys` while it has at most `most`; false if there are
+    /// more, or too many dead entries to tell.
     pub(super) fn few_keys(&self, begin: &[u8], end: &[u8], most: usize, keys: &mut Vec<Bytes>) -> bool {
         let mut options = ReadOptions::default();
         options.set_iterate_lower_bound(begin);
@@ -160,13 +164,14 @@ impl Engine {
         rows.status().is_ok() && keys.len() <= most
     }
 
-    /// False where the key is not in the database; decided by filters and memory alone, so it may be true for nothing.
+    /// False if the key is not in the database. Decided by filters and memory alone, so it may be true for an
+    /// absent key.
     pub(super) fn may_have(&self, stored: &[u8]) -> bool {
         self.db.key_may_exist(stored)
     }
 
-    /// Writes a batch to the log and the memtable. Waits for the disk only where memtables fill faster than tables are written, and
-    /// tables come faster than they are compacted.
+    /// Writes a batch to the log and the memtable. Waits for the disk only if memtables fill faster than they
+    /// are flushed and tables are created faster than they are compacted.
     pub(super) fn write(&self, batch: WriteBatch) -> Result<(), String> {
         self.stall.write(&self.db, batch)?;
         let tables = number(&self.db, property::CURRENT_SUPER_VERSION_NUMBER);
@@ -175,13 +180,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Everything written so far is on disk afterwards.
+    /// Makes everything written so far durable.
     pub(super) fn sync(&self) -> Result<(), String> {
         self.db.flush_wal(true).map_err(rocksdb::Error::into_string)?;
         self.list_logs()
     }
 
-    /// Writes the memtable to a table, unless RocksDB would wait for compaction first.
+    /// Flushes the memtable, unless RocksDB would wait for compaction first.
     pub(super) fn flush(&self) -> Result<(), String> {
         if self.stall.is_near() {
             return Ok(());
@@ -189,36 +194,37 @@ impl Engine {
         self.db.flush().map_err(rocksdb::Error::into_string)
     }
 
-    /// What the next sync makes sure of, for [`Engine::note_synced`] after it. Between two writes: half of one may be on the disk, and the
-    /// other half not.
+    /// The log lengths that the next sync makes durable, for [`Engine::note_synced`] after it. Call it
+    /// between two writes: otherwise half of a write could be included.
     pub(super) fn look_at_logs(&self, now: Duration) -> Option<Lengths> {
         self.logs.with_numbers(|numbers| self.synced.look(numbers, now))
     }
 
-    /// So much of the logs is on the disk, and missed from now on where it is not there.
+    /// Records durable log lengths: from now on a shorter log is reported as damage.
     pub(super) fn note_synced(&self, lengths: Lengths) {
         self.synced.note(lengths, self.logs.newest());
     }
 
-    /// Whether more has been synced than was noted.
+    /// Whether more has been synced than was recorded.
     pub(super) fn has_synced_more(&self) -> bool {
         self.synced.is_behind()
     }
 
-    /// A log that has begun is missed from now on where it is removed, and so is what the manifest says of tables.
+    /// Records new logs, so that a removed one is reported from now on, and the manifest, so that the removal
+    /// of its tables is.
     pub(super) fn list_logs(&self) -> Result<(), String> {
-        if self.logs.note().map_err(|e| format!("cannot list the logs: {e}"))? {
+        if self.logs.note().map_err(|e| format!("cannot update the list of logs: {e}"))? {
             self.synced.note_manifest();
         }
         Ok(())
     }
 
-    /// What the manifest says is missed from now on where it is cut off.
+    /// Records the manifest's length, so that a truncated one is reported from now on.
     pub(super) fn note_manifest(&self) {
         self.synced.note_manifest();
     }
 
-    /// Memtables, their pinned predecessors, block cache and open tables, in bytes.
+    /// Memory of memtables, their pinned predecessors, block cache and open tables, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         [property::SIZE_ALL_MEM_TABLES, property::BLOCK_CACHE_USAGE, property::ESTIMATE_TABLE_READERS_MEM]
             .into_iter()
@@ -226,17 +232,18 @@ impl Engine {
             .sum()
     }
 
-    /// Begins to compact tables. Until then nothing takes room but what is written, and RocksDB stops no writer for the number of tables.
+    /// Starts compaction. Until then only writes take space, and RocksDB does not stop writers because of the
+    /// number of tables.
     pub(super) fn begin_to_compact(&self) -> Result<(), String> {
         self.db.set_options(&[("disable_auto_compactions", "false")]).map_err(rocksdb::Error::into_string)
     }
 
-    /// What to do, where a compaction is due that the disk has no room for.
+    /// What to do if a due compaction has no room on the disk.
     pub(super) fn missing_room(&self) -> Option<String> {
         room::missing(&self.db)
     }
 
-    /// Bytes of memtables, which are written to tables where the database is opened again, and of a manifest.
+    /// Bytes of memtables, which are flushed when the database is reopened, and of a manifest.
     pub(super) fn unwritten_bytes(&self) -> u64 {
         number(&self.db, property::SIZE_ALL_MEM_TABLES) + (1 << 20)
     }
@@ -250,7 +257,7 @@ impl Engine {
         match self.db.get(FORMAT).map_err(read_error)?.as_deref() {
             Some(FORMAT_VALUE) => Ok(()),
             Some(other) => Err(StoreError::Corrupt(format!(
-                "{} has format \"{}\", this version reads \"{}\"",
+                "{} has format \"{}\"; this version reads \"{}\"",
                 dir.display(),
                 other.escape_ascii(),
                 FORMAT_VALUE.escape_ascii()
@@ -274,7 +281,7 @@ impl Engine {
     }
 }
 
-/// Without CURRENT, RocksDB would start afresh and delete the tables that are there.
+/// Without CURRENT, RocksDB would start afresh and delete the existing tables.
 fn refuse_headless(dir: &Path) -> StoreResult<()> {
     if dir.exists() && !dir.is_dir() {
         return Err(StoreError::Unavailable(format!("{} is not a directory", dir.display())));
@@ -285,7 +292,7 @@ fn refuse_headless(dir: &Path) -> StoreResult<()> {
     if dir.join("CURRENT").exists() || !names(dir).any(is_ours) {
         return Ok(());
     }
-    Err(StoreError::Corrupt(format!("{} holds a database that lost its file CURRENT", dir.display())))
+    Err(StoreError::Corrupt(format!("{} holds a database whose file CURRENT is missing", dir.display())))
 }
 
 pub(super) fn names(dir: &Path) -> impl Iterator<Item = String> {
@@ -302,7 +309,7 @@ fn log_bytes(dir: &Path) -> u64 {
     logs.filter_map(|n| std::fs::metadata(dir.join(n)).ok()).map(|m| m.len()).sum()
 }
 
-/// `manifest` is where the manifest ends too early.
+/// `manifest`: where the manifest ends too early.
 fn open_error(dir: &Path, manifest: Option<String>, e: &rocksdb::Error) -> StoreError {
     let text = e.as_ref();
     if text.contains("lock hold by current process") || text.contains("While lock file") {
@@ -311,10 +318,10 @@ fn open_error(dir: &Path, manifest: Option<String>, e: &rocksdb::Error) -> Store
     match e.kind() {
         ErrorKind::Corruption => {
             let what = manifest.map_or_else(|| damage(text), |ends| format!("{ends} ({text})"));
-            StoreError::Corrupt(format!("{} is damaged: {what}. Put a backup in its place.", dir.display()))
+            StoreError::Corrupt(format!("{} is damaged: {what}. Replace it with a backup.", dir.display()))
         }
         _ if text.contains("No space left") => StoreError::Unavailable(format!(
-            "cannot open {}: {text}. What its logs hold is written to tables first: make room for {} MB on that disk",
+            "cannot open {}: {text}. Opening writes the contents of the logs to tables: free {} MB on that disk",
             dir.display(),
             (log_bytes(dir) >> 20) + 1
         )),
@@ -322,8 +329,8 @@ fn open_error(dir: &Path, manifest: Option<String>, e: &rocksdb::Error) -> Store
     }
 }
 
-/// RocksDB blames the manifest for all that fails while it reads it, also for the tables that it opens then, and does not always
-/// name the table. The manifest is known to be whole (`audit.rs`).
+/// RocksDB blames the manifest for every failure while it reads it, even of the tables that it opens then,
+/// and does not always name the table. The manifest is known to be intact (`audit.rs`).
 fn damage(text: &str) -> String {
     let blame = text.find(" The file ").filter(|_| text.ends_with(" may be corrupted."));
     let text = blame.and_then(|at| text.get(..at)).unwrap_or(text).trim_end();
@@ -331,11 +338,11 @@ fn damage(text: &str) -> String {
         return text.to_owned();
     }
     format!(
-        "{text}, probably in one of its tables (*.sst): RocksDB names none, and the manifest's checksums match"
+        "{text}, probably in one of its tables (*.sst): RocksDB does not say which, and the manifest's checksums match"
     )
 }
 
-/// What a failed read says upwards.
+/// Converts a failed read.
 pub(super) fn read_error(e: rocksdb::Error) -> StoreError {
     match e.kind() {
         ErrorKind::Corruption => StoreError::Corrupt(e.into_string()),
@@ -369,7 +376,7 @@ fn database_options(options: &LocalOptions, cache: &Cache) -> StoreResult<Option
     o.set_keep_log_file_num(2);
     o.set_max_log_file_size(1 << 20);
     stall::set_options(&mut o);
-    // The binding has no method for this one.
+    // The binding has no method for this option.
     o.get_options_from_string(format!("memtable_op_scan_flush_trigger={HIDDEN}")).map_err(read_error)
 }
 
@@ -395,7 +402,7 @@ mod tests {
         engine
     }
 
-    /// Hazard: a large reply pushes everything else out of the cache; or what is read often never enters it.
+    /// Hazard: a large reply evicts everything else from the cache; or frequently read blocks never enter it.
     #[test]
     fn one_in_eight_reads_of_many_rows_enters_a_full_cache() {
         let dir = tempfile::tempdir().unwrap();
@@ -410,7 +417,8 @@ mod tests {
         assert!((800..1200).contains(&chosen), "{chosen} of 8000");
     }
 
-    /// Hazard: the list has the log before anybody has looked at its length, nothing more is written, and its end is never missed.
+    /// Hazard: the list contains the log before its length was recorded, nothing more is written, and its
+    /// missing end is never reported.
     #[test]
     fn a_log_that_has_begun_before_a_sync_is_noted_with_the_next() {
         let dir = tempfile::tempdir().unwrap();
@@ -444,7 +452,7 @@ mod tests {
         engine.db().property_int_value(property::TOTAL_SST_FILES_SIZE).unwrap().unwrap()
     }
 
-    /// Rows in a table, and their removals in the memtable. Returns the table's size.
+    /// Writes rows to a table and their tombstones to the memtable. Returns the table's size.
     fn remove_rows(engine: &Engine) -> u64 {
         let keys = || (0..2 * HIDDEN).map(|n| format!("row {n:08}"));
         keys().for_each(|key| engine.db().put(&key, key.as_bytes()).unwrap());
@@ -462,7 +470,7 @@ mod tests {
         assert!(gone, "{} of {full} bytes are left", tables(engine));
     }
 
-    /// Hazard: whoever reads a range walks over what was removed from it, for ever where nobody writes there.
+    /// Hazard: a range read walks over removed rows forever if nobody writes there.
     #[test]
     fn removed_rows_are_compacted_away() {
         let dir = tempfile::tempdir().unwrap();
@@ -472,7 +480,7 @@ mod tests {
         assert_compacted(&engine, full);
     }
 
-    /// Hazard: the same, where the removals do not fill the memtable.
+    /// Hazard: the same, with too few tombstones to fill the memtable.
     #[test]
     fn removals_that_a_read_walked_over_leave_the_memtable() {
         let dir = tempfile::tempdir().unwrap();
@@ -482,7 +490,7 @@ mod tests {
         rows.seek("row ");
         assert!(!rows.valid());
         drop(rows);
-        // One write notices, and the next one starts a memtable.
+        // One write notices, and the next one starts a new memtable.
         (0..2).for_each(|_| engine.db().put("another", "row").unwrap());
         assert_compacted(&engine, full);
     }

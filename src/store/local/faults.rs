@@ -1,8 +1,8 @@
-//! A disk that fails on command: the seam through which tests reach what follows a failed write or sync.
+//! A disk that fails on command: the seam through which tests exercise failed writes and syncs.
 //!
-//! A failed write leaves nothing of its batch in the log; a failed sync leaves all of it there, unsynced, or nothing of it
-//! ([`DiskFaults::forget_unsynced`]), as a kernel may that drops pages it could not write. After either
-//! the disk stays broken, so the engine cannot reopen, until [`DiskFaults::heal`].
+//! A failed write leaves nothing of its batch in the log. A failed sync leaves all of it there, unsynced, or
+//! nothing of it ([`DiskFaults::forget_unsynced`]), like a kernel that drops pages it could not write. After
+//! either the disk stays broken, so that the engine cannot reopen, until [`DiskFaults::heal`].
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -23,24 +23,24 @@ pub(super) type Lengths = BTreeMap<String, u64>;
 pub struct DiskFaults {
     stage: AtomicU8,
     forgets: AtomicBool,
-    /// What is surely on the disk of each log.
+    /// The length of each log that is certainly on disk.
     synced: Mutex<Lengths>,
 }
 
 impl DiskFaults {
-    /// The next batch is not written.
+    /// Makes the next batch fail to be written.
     pub fn fail_next_write(&self) {
         self.stage.store(FAIL_WRITE, Ordering::Release);
     }
-    /// The next sync of the log fails.
+    /// Makes the next sync of the log fail.
     pub fn fail_next_sync(&self) {
         self.stage.store(FAIL_SYNC, Ordering::Release);
     }
-    /// Whenever the store is reopened after a failure, the log has lost what was written behind its last sync.
+    /// Makes every reopening after a failure find the log without what was written after its last sync.
     pub fn forget_unsynced(&self) {
         self.forgets.store(true, Ordering::Release);
     }
-    /// The disk works again.
+    /// Repairs the disk.
     pub fn heal(&self) {
         self.stage.store(HEALTHY, Ordering::Release);
     }
@@ -50,11 +50,11 @@ impl DiskFaults {
     pub(super) fn on_sync(&self) -> io::Result<()> {
         self.on(FAIL_SYNC)
     }
-    /// What a probe of the disk says.
+    /// The result of probing the disk.
     pub(super) fn probe(&self) -> io::Result<()> {
         self.on(BROKEN)
     }
-    /// A sync of logs that had these lengths before it has succeeded.
+    /// Records a successful sync of logs that had these lengths before it.
     pub(super) fn synced(&self, lengths: Lengths) {
         let mut synced = self.synced.lock();
         for (name, length) in lengths {
@@ -62,7 +62,7 @@ impl DiskFaults {
             *known = length.max(*known);
         }
     }
-    /// The database in `dir` is closed, and going to be opened again.
+    /// The database in `dir` has been closed and is about to be reopened.
     pub(super) fn on_reopen(&self, dir: &Path) -> io::Result<()> {
         let mut synced = self.synced.lock();
         if self.forgets.load(Ordering::Acquire) {

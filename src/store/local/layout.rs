@@ -1,4 +1,4 @@
-//! Where things lie in RocksDB's one key space.
+//! The layout of RocksDB's single key space.
 //!
 //! ```text
 //! 00 'format'      what wrote this directory            "tern-local 1"
@@ -6,20 +6,21 @@
 //! 00 'metadata'    the last metadata version            u64, big-endian
 //! 01 <user key>    the user's value
 //! ```
-//! Why a prefix and no second column family: the version is written in every batch. A column family of its own would
-//! hardly ever fill its memtable, so it would pin every log file until it is flushed by force. The byte costs
-//! nothing on disk (keys are delta-encoded) and one short copy a read. Inside the engine all keys are *stored*
-//! keys, with the prefix; only `tx.rs` sees both.
+//!
+//! Why a prefix and not a second column family: the version is written in every batch. A column family of its
+//! own would hardly ever fill its memtable, so it would pin every log file until it is flushed by force. The
+//! byte costs nothing on disk (keys are delta-encoded) and one short copy per read. Inside the engine all
+//! keys are *stored* keys, with the prefix; only `tx.rs` sees both.
 
 use bytes::Bytes;
 
-/// What this version of the engine writes and reads.
+/// The format that this version of the engine reads and writes.
 pub(super) const FORMAT_VALUE: &[u8] = b"tern-local 1";
-/// Row of the format marker.
+/// The row of the format marker.
 pub(super) const FORMAT: &[u8] = b"\0format";
-/// Row of the last commit version.
+/// The row of the last commit version.
 pub(super) const VERSION: &[u8] = b"\0version";
-/// Row of the metadata version.
+/// The row of the metadata version.
 pub(super) const METADATA: &[u8] = b"\0metadata";
 
 const USER: u8 = 1;
@@ -45,12 +46,12 @@ pub(super) fn stored(key: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// The user's key in a stored one.
+/// The user's key of a stored one.
 pub(super) fn user(stored: &[u8]) -> Bytes {
     Bytes::copy_from_slice(stored.get(1..).unwrap_or_default())
 }
 
-/// The hash under which the conflict table knows a stored key.
+/// The hash of a stored key in the conflict table.
 pub(super) fn hash(stored: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(stored)
 }

@@ -1,18 +1,21 @@
 //! The file TERN-LOGS: which logs hold commits.
 //!
-//! RocksDB's manifest says up to which log all is in tables, and not which logs follow: where one was removed, the store would open without its
-//! commits, and nobody would hear of it. So the engine lists its logs itself:
+//! RocksDB's manifest says up to which log everything is in tables, but not which logs follow: if one were
+//! removed, the store would open without its commits, unnoticed. So the engine keeps its own list of logs:
 //!
 //! ```text
 //! TERN-LOGS    tern-logs 1 <number> ... <xxh3-64 of what is in front, 16 hexadecimal digits>\n
 //! ```
-//! A log of the list that the manifest does not call flushed must be there (`audit.rs`). Why that is exact:
-//! * a log is in the list before a commit in it is acknowledged where each is synced, and with the next round of the syncer, within about a second,
-//!   where it is not ([`Logs::note`]);
-//! * it gets there once its own entry in the directory is on the disk, so a loss of power does not take it away;
-//! * RocksDB removes a log only after the manifest that calls it flushed is on the disk.
 //!
-//! Without the file (a directory of an earlier version, a copy of the database alone) there is nothing to compare with. It is replaced as a whole.
+//! A listed log that the manifest does not call flushed must exist (`audit.rs`). Why this is exact:
+//!
+//! * If every commit is synced, a log is listed before a commit in it is acknowledged; otherwise with the
+//!   next round of the syncer, within about a second ([`Logs::note`]).
+//! * It is listed once its directory entry is on disk, so a loss of power does not remove it.
+//! * RocksDB removes a log only after the manifest that calls it flushed is on disk.
+//!
+//! Without the file (a directory of an earlier version, or a copy of only the database) nothing is compared.
+//! The file is replaced as a whole.
 
 use crate::error::{StoreError, StoreResult};
 use parking_lot::Mutex;
@@ -23,7 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Its name: not one that RocksDB could take for a file of its own, as all that begins with LOG.
+/// Not a name that RocksDB could take for one of its own files, as it does with everything that begins with
+/// LOG.
 pub(super) const NAME: &str = "TERN-LOGS";
 const NEW: &str = "TERN-LOGS.new";
 const HEAD: &str = "tern-logs 1";
@@ -31,7 +35,7 @@ const HEAD: &str = "tern-logs 1";
 /// The logs of an open database.
 pub(super) struct Logs {
     dir: PathBuf,
-    /// The number of the memtables and tables that writes were last seen to go by. With another memtable another log begins.
+    /// The number of the memtables and tables last seen by a write. Another memtable means another log.
     tables: AtomicU64,
     /// Another log may have begun since the list was written.
     outdated: AtomicBool,
@@ -39,7 +43,7 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Of the database in `dir`, which is open. They are listed on the disk.
+    /// Lists the logs of the open database in `dir`.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let (tables, outdated, listed) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::default());
         let logs = Logs { dir: dir.to_path_buf(), tables, outdated, listed };
@@ -47,7 +51,7 @@ impl Logs {
         Ok(logs)
     }
 
-    /// After each write: `tables` counts how often RocksDB went over to other memtables or tables.
+    /// Called after each write; `tables` counts RocksDB's switches to other memtables or tables.
     pub(super) fn wrote(&self, tables: u64) {
         if self.tables.swap(tables, Ordering::AcqRel) != tables {
             self.outdated.store(true, Ordering::Release);
@@ -59,12 +63,12 @@ impl Logs {
         self.listed.lock().last().copied()
     }
 
-    /// What `of` says of the listed logs.
+    /// Passes the numbers of the listed logs to `of`.
     pub(super) fn with_numbers<R>(&self, of: impl FnOnce(&mut dyn Iterator<Item = u64>) -> R) -> R {
         of(&mut self.listed.lock().iter().copied())
     }
 
-    /// Lists the logs on the disk, where there may be another one; whether memtables or tables are others than before.
+    /// Updates the list if a log may have begun. Returns whether memtables or tables have changed.
     pub(super) fn note(&self) -> io::Result<bool> {
         if !self.outdated.load(Ordering::Acquire) {
             return Ok(false);
@@ -79,7 +83,7 @@ impl Logs {
     }
 }
 
-/// Writes the list, where there is a log that is not in `listed`.
+/// Writes the list if a log is not in `listed`.
 fn list(dir: &Path, listed: &mut BTreeSet<u64>) -> io::Result<()> {
     let present = numbers(dir)?;
     if !present.is_subset(listed) {
@@ -89,7 +93,7 @@ fn list(dir: &Path, listed: &mut BTreeSet<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// The numbers of the logs that are there.
+/// The numbers of the existing logs.
 fn numbers(dir: &Path) -> io::Result<BTreeSet<u64>> {
     let mut numbers = BTreeSet::new();
     for entry in std::fs::read_dir(dir)? {
@@ -119,7 +123,7 @@ fn write(dir: &Path, logs: &BTreeSet<u64>) -> io::Result<()> {
     parent.sync_all()
 }
 
-/// Refuses where a log is not there that holds commits; those below `first` are flushed.
+/// Fails if a log that holds commits is missing; logs below `first` are flushed.
 pub(super) fn check(dir: &Path, first: u64) -> StoreResult<()> {
     let file = dir.join(NAME);
     let unread = |e: io::Error| StoreError::Unavailable(format!("cannot read {}: {e}", file.display()));
@@ -132,15 +136,15 @@ pub(super) fn check(dir: &Path, first: u64) -> StoreResult<()> {
     let file = file.display();
     let Some(listed) = listed else {
         return Err(StoreError::Corrupt(format!(
-            "{file} is damaged: its checksum does not match. It lists the logs that hold commits (*.log): if none of them was removed, remove \
-             {file} and run tern check; else put a backup in the directory's place."
+            "{file} is damaged: its checksum does not match. It lists the logs that hold commits (*.log): if none of them was removed, delete \
+             {file} and run tern check; otherwise replace the directory with a backup."
         )));
     };
     match listed.into_iter().find(|number| *number >= first && !present.contains(number)) {
         None => Ok(()),
         Some(missing) => Err(StoreError::Corrupt(format!(
-            "{} is missing: {file} says that it holds commits, and the manifest that they are not in the tables. Put it back, or a backup in the \
-             directory's place; or go on without these commits: remove {file}, then run tern check.",
+            "{} is missing: according to {file} it holds commits, and according to the manifest they are not in the tables. Put it back, or \
+             replace the directory with a backup; or give up these commits: remove {file}, then run tern check.",
             path(dir, missing).display()
         ))),
     }
@@ -218,7 +222,7 @@ mod tests {
         logs.wrote(2);
         logs.note().unwrap();
         assert_eq!(listed(), [4, 9]);
-        // Tables that were compacted are no log.
+        // Compacted tables are no logs.
         std::fs::remove_file(dir.join(NAME)).unwrap();
         logs.wrote(3);
         logs.note().unwrap();

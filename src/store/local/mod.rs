@@ -1,4 +1,4 @@
-//! The embedded engine: RocksDB as a plain ordered store, transactions of our own above it.
+//! The local engine: RocksDB as a plain ordered store, with Tern's own transactions on top.
 //!
 //! ```text
 //! LocalTx (tx, reads, writes, scan)            any task; reads one published snapshot
@@ -8,10 +8,12 @@
 //! Engine (engine, layout, audit, logs)         the database; reopen: after a failed write
 //! ValueCache (value_cache)                 values lately written or read, in front of the view
 //! ```
-//! Why not RocksDB's own transactions: they validate written keys and chosen points only, no ranges.
 //!
-//! Invariants: one writer; readers run on what was published, which is as durable as the policy says; a commit that was
-//! queued happens or is refused whether or not its caller waits; versions grow, also over restarts.
+//! Why not RocksDB's own transactions: they validate written keys and chosen points only, not ranges.
+//!
+//! Invariants: there is one writer; readers use the published state, which is as durable as the policy says;
+//! a queued commit is applied or rejected whether or not its caller waits; versions only grow, even across
+//! restarts.
 
 mod audit;
 mod batch;
@@ -55,38 +57,38 @@ use synced::Lengths;
 use tokio::sync::{Notify, oneshot};
 use value_cache::ValueCache;
 
-/// Versions skipped at every open: more than can have been lost with an unsynced second.
+/// Versions skipped at every open: more than an unsynced second can have lost.
 const VERSION_GAP: Version = 1 << 20;
 /// How often `everysec` syncs.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// [`LocalOptions::written_here`] of a server.
+/// [`LocalOptions::written_here`] for a server.
 const SMALL: usize = 256 << 10;
-/// What a server writes while it starts is in the store by then.
+/// By then, a starting server has written what it writes at startup.
 const STARTS: Duration = Duration::from_secs(3);
-/// How long the figures that RocksDB computes are kept.
+/// How long sizes computed by RocksDB are cached.
 const SIZES_AGE: Duration = Duration::from_secs(1);
 
-/// The embedded engine. The last clone dropped ends its threads; transactions still running keep the database open.
+/// The local engine. Dropping the last clone ends its threads; running transactions keep the database open.
 #[derive(Clone)]
 pub struct Local(Arc<Handle>);
 
-/// How the embedded engine is opened.
+/// Options of the local engine.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// When commits are synced.
     pub fsync: Fsync,
-    /// Memtable size in bytes. Its skip list is what most reads and all writes walk: at 16 MiB a SET costs a fifth less
-    /// CPU than at 64 MiB, because more of it stays in the processor caches.
+    /// Memtable size in bytes. Most reads and all writes walk its skip list: at 16 MiB a SET costs a fifth
+    /// less CPU than at 64 MiB, because more of it stays in the processor's caches.
     pub write_buffer: usize,
-    /// Block cache in bytes.
+    /// Size of the block cache in bytes.
     pub block_cache: usize,
-    /// Single values lately written or read, in bytes; 0: none.
+    /// Size of the value cache (values recently written or read) in bytes; 0: none.
     pub value_cache: usize,
-    /// A commit of fewer bytes may be written on the caller's thread.
+    /// A commit of fewer bytes may run on the caller's thread.
     pub written_here: usize,
-    /// Clock for the 5 s limit.
+    /// The clock for the 5 s limit.
     pub clock: Clock,
-    /// Makes the disk fail, for tests.
+    /// Injects disk failures, for tests.
     pub faults: Option<Arc<DiskFaults>>,
 }
 
@@ -119,24 +121,24 @@ impl Drop for Handle {
     }
 }
 
-/// What transactions, the committer and the syncer share.
+/// The state that transactions, the committer and the syncer share.
 struct Core {
     dir: PathBuf,
     options: LocalOptions,
     published: ArcSwap<Published>,
     values: ValueCache,
-    /// Told when there may be something to read again.
+    /// Notified when reads may be possible again.
     online: Notify,
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// None while the store is reopened and once it is closed. Locked before `queue`.
+    /// None while the store is being reopened and after it is closed. Locked before `queue`.
     committer: Mutex<Option<Committer>>,
-    /// When the store was opened, as long as it does not compact.
+    /// When the store was opened, until compaction starts.
     starting: Mutex<Option<Duration>>,
     /// Wakes the syncer to stop.
     stop_syncing: Condvar,
     fsync: AtomicU8,
-    /// Something was written since the last sync.
+    /// Whether something was written since the last sync.
     unsynced: AtomicBool,
     /// Why writes are refused.
     refusal: ArcSwapOption<String>,
@@ -148,16 +150,16 @@ struct Core {
 #[derive(Default)]
 struct Queue {
     requests: Vec<Request>,
-    /// The committer's thread is asked to see to `requests`. Otherwise whoever queued one does.
+    /// The committer's thread has been asked to handle `requests`; otherwise the callers that queued them do.
     called: bool,
     failure: Option<String>,
-    /// A failure on another thread than the committer's, which deals with it.
+    /// A failure on a thread other than the committer's, which the committer handles.
     broken: Option<Broken>,
     closing: bool,
     closers: Vec<oneshot::Sender<StoreResult<()>>>,
 }
 
-/// What the committer is woken for.
+/// The reasons to wake the committer.
 struct Work {
     requests: Vec<Request>,
     failure: Option<String>,
@@ -182,7 +184,7 @@ struct Sizes {
 }
 
 impl Local {
-    /// Opens or creates the store in `dir`. Refuses a directory that another process has open and one that holds
+    /// Opens or creates the store in `dir`. Rejects a directory that another process has open or that holds
     /// something else.
     pub fn open(dir: &Path, options: LocalOptions) -> StoreResult<Self> {
         let (engine, recovered) = Engine::open(dir, &options)?;
@@ -204,7 +206,7 @@ impl Local {
         handle.threads.lock().extend(threads);
         Ok(Local(Arc::new(handle)))
     }
-    /// Whether there is a database in `dir`, of this engine or not.
+    /// Whether `dir` holds a database, of this engine or not.
     pub fn exists(dir: &Path) -> bool {
         dir.join("CURRENT").exists()
     }
@@ -220,7 +222,7 @@ impl Local {
     pub fn set_fsync(&self, fsync: Fsync) {
         self.0.core.fsync.store(fsync_code(fsync), Ordering::Release);
     }
-    /// Waits for a later generation than `generation`.
+    /// Waits for a generation later than `generation`.
     pub(super) async fn lost(&self, generation: u64) -> u64 {
         let core = &self.0.core;
         loop {
@@ -232,7 +234,8 @@ impl Local {
             told.await;
         }
     }
-    /// Commits what is queued, syncs and closes the database; waits up to 5 s for running transactions to let go of it.
+    /// Commits the queue, syncs and closes the database; waits up to 5 s for running transactions to release
+    /// it.
     pub async fn close(&self) -> StoreResult<()> {
         let (closer, closed) = oneshot::channel();
         self.0.core.stop(Some(closer));
@@ -309,8 +312,9 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for work; false once the store is closing and there is none. What a caller has queued and is about to do itself is none:
-    /// else chance would decide which thread a commit of a simulation runs on.
+    /// Waits for work; false once the store is closing and no work is left. Requests that their callers are
+    /// about to commit themselves do not count: otherwise chance would decide on which thread a commit of a
+    /// simulation runs.
     fn wait_for_work(&self) -> bool {
         let mut queue = self.queue.lock();
         loop {
@@ -325,7 +329,7 @@ impl Core {
         }
     }
 
-    /// What there is to do.
+    /// Takes the pending work.
     fn take_work(&self) -> Work {
         let mut queue = self.queue.lock();
         let requests = std::mem::take(&mut queue.requests);
@@ -333,7 +337,7 @@ impl Core {
         Work { requests, failure: queue.failure.take(), broken: queue.broken.take() }
     }
 
-    /// Waits `time` at most; what was queued, and whether the store stays open.
+    /// Waits at most `time`; returns the queued requests, and whether the store stays open.
     fn pause(&self, time: Duration) -> (Vec<Request>, bool) {
         let mut queue = self.queue.lock();
         if queue.requests.is_empty() && !queue.closing {
@@ -343,7 +347,7 @@ impl Core {
         (std::mem::take(&mut queue.requests), !queue.closing)
     }
 
-    /// Ends both threads.
+    /// Stops both threads.
     fn stop(&self, closer: Option<oneshot::Sender<StoreResult<()>>>) {
         let mut queue = self.queue.lock();
         if !queue.closing {
@@ -359,7 +363,7 @@ impl Core {
         std::mem::take(&mut self.queue.lock().closers)
     }
 
-    /// The committer has ended: nobody will answer any more.
+    /// Rejects everything from now on: the committer has ended.
     fn refuse_for_good(&self) {
         let mut queue = self.queue.lock();
         queue.closing = true;
@@ -368,7 +372,7 @@ impl Core {
         self.go_offline(Offline::Closed);
     }
 
-    /// Nothing can be read any more, or until the store is open again.
+    /// Nothing can be read any more, or not until the store is open again.
     fn go_offline(&self, offline: Offline) {
         let Published { version, metadata_version, generation, .. } = **self.published.load();
         let view = Err(offline);
@@ -386,7 +390,7 @@ impl Core {
         }
     }
 
-    /// The next published state that can be read; `alive` ends the waiting.
+    /// Waits for the next published state that can be read, unless `alive` returns an error.
     async fn wait_online(&self, alive: impl Fn() -> StoreResult<()>) -> StoreResult<Arc<Published>> {
         loop {
             let told = self.online.notified();
@@ -416,12 +420,12 @@ impl Core {
         self.last_reason.load().as_deref().cloned().unwrap_or_default()
     }
 
-    /// Asks the seam for faults, where there is one.
+    /// Checks for an injected fault.
     fn disk(&self, ask: impl FnOnce(&DiskFaults) -> std::io::Result<()>) -> Result<(), String> {
         self.options.faults.as_deref().map_or(Ok(()), ask).map_err(|e| e.to_string())
     }
 
-    /// Syncs the log. `lengths`: what [`Engine::look_at_logs`] has said.
+    /// Syncs the log. `lengths`: the result of [`Engine::look_at_logs`].
     fn sync(&self, engine: &Engine, lengths: Option<Lengths>) -> Result<(), String> {
         let start = self.now();
         self.unsynced.store(false, Ordering::Release);
@@ -439,7 +443,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the disk takes `bytes` and syncs them.
+    /// Tests whether the disk can write and sync `bytes`.
     fn probe(&self, bytes: u64) -> Result<(), String> {
         self.disk(DiskFaults::probe)?;
         let path = self.dir.join("PROBE");
@@ -448,12 +452,12 @@ impl Core {
         written.and(removed)
     }
 
-    /// What a failed probe says, and where the disk is full, how much room is needed.
+    /// The text of a failed probe; if the disk is full, with the space needed.
     fn advised(&self, e: &std::io::Error, bytes: u64) -> String {
         match e.kind() {
             std::io::ErrorKind::StorageFull => {
                 let (needed, dir) = (bytes.div_ceil(1 << 20), self.dir.display());
-                format!("{e}: {needed} MB of free space are needed in {dir}")
+                format!("{e}: free {needed} MB in {dir}")
             }
             _ => e.to_string(),
         }
@@ -487,15 +491,16 @@ impl Core {
         if !self.unsynced.load(Ordering::Acquire) && !engine.has_synced_more() {
             return engine.list_logs();
         }
-        // Between two writes.
+        // Not during a write.
         let committing = self.committer.lock();
         let lengths = engine.look_at_logs(self.now());
         drop(committing);
         self.sync(&engine, lengths)
     }
 
-    /// Begins to compact what was opened: the compactions that are due take room that a start may need. Where they have none, writes are
-    /// refused once the start is over, for [`reopen::COMPACTION_RETRY`] at most.
+    /// Starts compaction, which waits after an open because due compactions take space that a start may need.
+    /// If they have no room, writes are refused once the start is over, for at most
+    /// [`reopen::COMPACTION_RETRY`].
     fn begin_to_compact(&self, engine: &Engine) -> Result<(), String> {
         let mut starting = self.starting.lock();
         let Some(opened) = *starting else { return Ok(()) };
@@ -505,7 +510,7 @@ impl Core {
         {
             if age >= STARTS {
                 if self.refusal.load().is_none() {
-                    tracing::warn!(reason = missing, "writes are refused");
+                    tracing::warn!(reason = missing, "the store refuses writes");
                 }
                 self.refuse(missing);
             }

@@ -1,4 +1,5 @@
-//! What a transaction read and would fail for: points in one buffer (no allocation a key) and ranges.
+//! The reads of a transaction that can make it fail: points in one buffer (no allocation per key), and
+//! ranges.
 
 use super::layout;
 use bytes::Bytes;
@@ -18,7 +19,8 @@ impl Reads {
         self.keys.extend_from_slice(key);
         self.points.push((hash, self.keys.len()));
     }
-    /// A range of one key is a point: the table of points answers it without looking at written keys.
+    /// Adds a range. A range of one key is a point: the table of points answers it without searching written
+    /// keys.
     pub(super) fn range(&mut self, begin: Bytes, end: Bytes) {
         if end.split_last() == Some((&0, &begin[..])) {
             return self.point(layout::hash(&begin), &begin);

@@ -1,4 +1,4 @@
-//! RocksDB's logs and manifests, as bytes: their records, and what is left where one is not whole.
+//! RocksDB's logs and manifests as bytes: their records, and the remains of an incomplete one.
 //!
 //! ```text
 //! log, manifest   blocks of 32 KiB; no header crosses a block's end (less than 7 bytes are left over)
@@ -15,28 +15,28 @@ pub(super) const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 const LAST: u8 = 4;
-/// From here on: what describes the file, not data.
+/// Kinds from here on describe the file and are not data.
 const DESCRIPTION: u8 = 9;
-/// What a disk writes at once.
+/// The unit that a disk writes atomically.
 pub(super) const SECTOR: usize = 512;
 
-/// How a damaged file goes on.
+/// How a damaged file continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// The file ends inside of the record, as the record's length has it.
+    /// The file ends inside the record, according to the record's length.
     Cut,
-    /// There are zeros in what is left of the file, and no other record.
+    /// The rest of the file contains zeros, and no other record.
     Zeros,
-    /// No other record, and no zeros.
+    /// No other record follows, and no zeros.
     Wrong,
-    /// Other records.
+    /// Other records follow.
     GoesOn,
-    /// Other records, behind zeros that the record begins with or that fill a sector of it: a loss of power leaves this where what is behind
-    /// reached the disk first.
+    /// Other records follow, after zeros at the start of this record or filling one of its sectors: a loss of
+    /// power leaves this if the later data reached the disk first.
     Hole,
 }
 
-/// The first record that is not whole.
+/// The first incomplete record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Damage {
     pub(super) at: usize,
@@ -49,7 +49,7 @@ struct Fragment<'a> {
     end: usize,
 }
 
-/// Gives each record and its place to `each`, until that returns false or a record is not whole.
+/// Passes each record and its position to `each`, until that returns false or a record is incomplete.
 pub(super) fn walk(bytes: &[u8], each: &mut impl FnMut(usize, &[u8]) -> bool) -> Option<Damage> {
     let (mut at, mut open) = (0, None::<(usize, Vec<u8>)>);
     loop {
@@ -79,20 +79,20 @@ pub(super) fn walk(bytes: &[u8], each: &mut impl FnMut(usize, &[u8]) -> bool) ->
     }
 }
 
-/// Where the next header can be.
+/// The position of the next possible header.
 fn header_at(at: usize) -> usize {
     let left = BLOCK - at % BLOCK;
     if left < HEADER { at + left } else { at }
 }
 
-/// The fragment at a place, if it is whole and right.
+/// The fragment at a position, if it is complete and correct.
 fn fragment(bytes: &[u8], at: usize) -> Option<Fragment<'_>> {
     let (crc, rest) = bytes.get(at..)?.split_first_chunk::<4>()?;
     let (length, rest) = rest.split_first_chunk::<2>()?;
     let length = usize::from(u16::from_le_bytes(*length));
     let kind = *rest.first()?;
     let end = at + HEADER + length;
-    // Recycled logs (kinds 5 to 8) are not written here.
+    // Recycled logs (kinds 5 to 8) are not used here.
     let known = matches!(kind, WHOLE..=LAST | DESCRIPTION..);
     if !known || end.div_ceil(BLOCK) != (at + 1).div_ceil(BLOCK) {
         return None;
@@ -101,10 +101,10 @@ fn fragment(bytes: &[u8], at: usize) -> Option<Fragment<'_>> {
     is_of(*crc, checked).then_some(Fragment { kind, bytes: checked.get(1..)?, end })
 }
 
-/// What there is from a fragment on that is not right, of a record that begins at `start`.
+/// Classifies the data from an incorrect fragment on, of a record that begins at `start`.
 fn end_of(bytes: &[u8], start: usize, at: usize) -> End {
     for from in at + 1..bytes.len() {
-        // Most bytes are no beginning of a record: that is seen before a checksum is computed.
+        // Most bytes cannot begin a record: that is checked before computing a checksum.
         let begins = bytes.get(from + HEADER - 1).is_some_and(|kind| matches!(*kind, WHOLE | FIRST));
         if begins && fragment(bytes, from).is_some() {
             return if has_hole(bytes, start, from) { End::Hole } else { End::GoesOn };
@@ -127,7 +127,7 @@ fn end_of(bytes: &[u8], start: usize, at: usize) -> End {
     }
 }
 
-/// Whether a sector in `start..end` is nothing but zeros, of the first one what belongs there.
+/// Whether a sector in `start..end` has only zeros; of the first sector, only the part after `start` counts.
 fn has_hole(bytes: &[u8], start: usize, end: usize) -> bool {
     let ends = (start / SECTOR + 1..=end / SECTOR).map(|sector| sector * SECTOR);
     let sector = |end: usize| bytes.get(start.max(end - SECTOR)..end);
@@ -138,7 +138,8 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| *b == 0)
 }
 
-/// Where the last record ends of which all bytes are there, by the lengths alone; a record ends at `from`. `bytes` begin where a block does.
+/// The end of the last complete record, judged by lengths alone; a record ends at `from`. `bytes` begins at a
+/// block boundary.
 pub(super) fn whole(bytes: &[u8], from: usize) -> usize {
     let (mut at, mut whole) = (from, from);
     loop {
@@ -155,19 +156,19 @@ pub(super) fn whole(bytes: &[u8], from: usize) -> usize {
     }
 }
 
-/// A record's sequence number, and the one that must follow.
+/// A record's sequence number, and the number that must follow.
 pub(super) fn sequence(record: &[u8]) -> (u64, u64) {
     let number = record.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
     let count = record.get(8..12).and_then(|c| c.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n));
     (number, number.saturating_add(u64::from(count)))
 }
 
-/// What the manifest knows of the logs.
+/// What the manifest says about the logs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Edit {
-    /// The first that is not flushed.
+    /// The first log that is not flushed.
     pub(super) log: u64,
-    /// The last sequence number when this was written.
+    /// The last sequence number at the time of writing.
     pub(super) sequence: u64,
 }
 
@@ -177,7 +178,7 @@ impl Edit {
     }
 }
 
-/// An edit of the manifest; None where a field is not known.
+/// Parses an edit of the manifest; None if it has an unknown field.
 pub(super) fn edit(raw: &[u8]) -> Option<Edit> {
     let (mut rest, mut found) = (raw, Edit::default());
     while !rest.is_empty() {
@@ -204,7 +205,8 @@ pub(super) fn edit(raw: &[u8]) -> Option<Edit> {
     Some(found)
 }
 
-/// Level, number, size; smallest and largest key, then their sequence numbers; fields with tags until the tag 1.
+/// Level, number, size; smallest and largest key, then their sequence numbers; then tagged fields up to tag
+/// 1.
 fn new_table(rest: &mut &[u8]) -> Option<()> {
     for _ in 0..3 {
         varint(rest)?;
@@ -232,7 +234,7 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Skips bytes with their length in front.
+/// Skips length-prefixed bytes.
 fn text(rest: &mut &[u8]) -> Option<()> {
     let length = usize::try_from(varint(rest)?).ok()?;
     *rest = rest.get(length..)?;
@@ -257,7 +259,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, step)
 }
 
-/// Whether a stored checksum is that of these bytes. It is stored turned and shifted.
+/// Whether a stored checksum, which is rotated and offset, is that of these bytes.
 fn is_of(stored: [u8; 4], bytes: &[u8]) -> bool {
     u32::from_le_bytes(stored).wrapping_sub(0xA282_EAD8).rotate_left(15) == crc32c(bytes)
 }
@@ -279,7 +281,7 @@ pub(super) mod tests {
         [&sequence.to_le_bytes()[..], &count.to_le_bytes(), &vec![7; fill]].concat()
     }
 
-    /// Three records of 1000 bytes or so.
+    /// Three records of about 1000 bytes.
     pub(in super::super) fn log() -> Vec<u8> {
         (0..3).flat_map(|n| record(WHOLE, &batch(n * 2, 2, 1000))).collect()
     }

@@ -1,25 +1,29 @@
-//! After a failed write or sync: the batch is in doubt, and nothing is retried blindly.
+//! Reopening after a failed write or sync: the batch is in doubt, and nothing is blindly retried.
 //!
-//! 1. Writes are refused from now on. Reads go on from the last published snapshot, as long as a probe says that the disk
-//!    does not take what a reopening needs (the memtables, which are written out then).
-//! 2. The old database must go: its snapshots keep it and its lock. New transactions wait with their first read, running
-//!    ones finish or die of age within 5 s.
-//! 3. The database is opened again. Opening replays the log and writes what it finds to synced tables, so what is there now
-//!    is there for good: the version row, which is in the same batch as the data, says whether the batch is.
-//! 4. Its transactions are answered: committed, or `ReadOnly` (which always means: not applied).
-//! 5. Writes are taken again, unless the disk has no room for the compaction that begins then (`room.rs`): it fills the disk until it fails, and
-//!    the next write to the log fails with it.
+//! 1. Writes are refused from now on. Reads continue from the last published snapshot while a probe finds
+//!    that the disk cannot take what a reopening needs (the memtables, which are flushed then).
+//! 2. The old database must be closed: its snapshots keep it and its lock. The first read of a new
+//!    transaction waits; running transactions finish or become too old within 5 s.
+//! 3. The database is opened again. Opening replays the log and writes its contents to synced tables, so
+//!    whatever is found then is permanent: the version row, which is in the same batch as the data, shows
+//!    whether the batch was applied.
+//! 4. The batch's transactions are answered: committed, or `ReadOnly` (which always means: not applied).
+//! 5. Writes are accepted again, unless the disk has no room for the compaction that starts then (`room.rs`):
+//!    it would fill the disk until it fails, and the next write to the log with it.
 //!
-//! Where the database cannot be opened because it is damaged, reads and writes are told so, with the file's name, until it can.
+//! If the database cannot be opened because it is damaged, reads and writes fail with an error that names the
+//! file, until it can.
 //!
-//! Who waits longer than 5 s for that verdict gets `Unknown`. Versions go on behind the lost ones, and transactions
-//! that began before are too old to write.
+//! A transaction that waits longer than 5 s for its result gets `Unknown`. Versions continue after the lost
+//! ones, and transactions that began before are too old to write.
 //!
-//! **Generations.** Without [`Fsync::Always`](crate::store::Fsync::Always) the database may come back with less than was published: the log's
-//! last second is gone. What somebody holds in memory of those commits (a lease, an object under construction, ids that were looked up) then
-//! names rows that are gone, and that others may be given again. So the store begins a new generation, which is published together with the version
-//! ([`Tx::generation`](crate::store::Tx::generation)): whoever keeps such a thing keeps the generation of the transaction that made it, and compares it in the
-//! transaction that uses it. That is exact: a transaction of an earlier generation cannot commit, and within one generation nothing is lost.
+//! **Generations.** Without [`Fsync::Always`](crate::store::Fsync::Always) the reopened database may hold
+//! less than was published: the log's last second is lost. State in memory that was derived from those
+//! commits (a lease, an object under construction, ids that were looked up) then names rows that are gone and
+//! may be reused by others. So the store begins a new generation, which is published together with the
+//! version ([`Tx::generation`](crate::store::Tx::generation)). Whoever keeps such state keeps the generation
+//! of the transaction that created it, and compares it in the transaction that uses it. This is exact: a
+//! transaction of an earlier generation cannot commit, and within a generation nothing is lost.
 
 use super::batch::{Admitted, Batch};
 use super::committer::{Committer, Request};
@@ -34,12 +38,13 @@ use std::time::Duration;
 
 const RETRY: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(2);
-/// How long writes are refused for want of room for compaction. It may need less than it seems to, where much of what it reads is dead.
+/// How long writes are refused for lack of room for compaction. A compaction may need less than estimated if
+/// much of its input is dead.
 pub(super) const COMPACTION_RETRY: Duration = Duration::from_secs(60);
-/// How often the log says why writes stay refused.
+/// How often the log repeats why writes stay refused.
 const SAID: Duration = Duration::from_secs(60);
 
-/// What a failure leaves behind.
+/// The state that a failure leaves behind.
 pub(super) struct Broken {
     reason: String,
     last: Version,
@@ -51,7 +56,7 @@ impl Broken {
     pub(super) fn new(reason: String, batch: Batch) -> Self {
         Broken { reason, last: batch.last(), doubtful: batch.admitted, rest: Vec::new() }
     }
-    /// Adds transactions that were not looked at any more.
+    /// Adds transactions that were not processed.
     pub(super) fn with_rest(mut self, rest: impl Iterator<Item = Request>) -> Self {
         self.rest.extend(rest);
         self
@@ -65,11 +70,11 @@ impl From<String> for Broken {
 }
 
 impl Committer {
-    /// See the module. `None` where the store was closed meanwhile.
+    /// See the module. `None` if the store was closed meanwhile.
     pub(super) fn reopen(mut self, broken: Broken) -> Option<Committer> {
         tracing::error!(
             reason = broken.reason,
-            "a write to the store failed: it refuses writes until reopened"
+            "a write to the store failed: the store refuses writes until it is reopened"
         );
         let core = self.core.clone();
         let (published, last) = (self.written, broken.last.max(self.version));
@@ -108,7 +113,7 @@ impl Committer {
         };
         let lost = published.saturating_sub(recovered.version);
         if lost > 0 {
-            tracing::error!(lost, "commits that were acknowledged before their sync are gone");
+            tracing::error!(lost, "commits that were acknowledged before their sync are lost");
         }
         let generation = generation + u64::from(lost > 0);
         *core.starting.lock() = None;
@@ -118,15 +123,15 @@ impl Committer {
             return None;
         }
         if let Err(e) = committer.engine.begin_to_compact() {
-            tracing::warn!(error = %e, "tables are not compacted");
+            tracing::warn!(error = %e, "cannot start compaction");
         }
         core.accept();
-        tracing::warn!(version = recovered.version, "the store was reopened and takes writes again");
+        tracing::warn!(version = recovered.version, "the store was reopened and accepts writes again");
         Some(committer)
     }
 }
 
-/// Closed while there was no database.
+/// The store was closed while no database was open.
 fn closed(core: &Core) -> Option<Committer> {
     for closer in core.take_closers() {
         let _ = closer.send(Ok(()));
@@ -134,12 +139,12 @@ fn closed(core: &Core) -> Option<Committer> {
     None
 }
 
-/// Who waits meanwhile.
+/// The transactions that wait meanwhile.
 struct Pending {
     core: Arc<Core>,
     doubtful: Vec<Admitted>,
     since: Duration,
-    /// When the log said last why writes stay refused.
+    /// When the log last said why writes stay refused.
     said: Option<Duration>,
 }
 
@@ -150,7 +155,8 @@ impl Pending {
         Pending { doubtful: broken.doubtful, since: core.now(), said: None, core }
     }
 
-    /// Waits; refuses whoever comes, gives up on the verdict after 5 s. False where the store is being closed.
+    /// Waits; rejects new transactions, and answers waiting ones with `Unknown` after 5 s. False if the store
+    /// is being closed.
     fn pause(&mut self, time: Duration, reason: Option<String>) -> bool {
         if let Some(reason) = reason {
             self.say(&reason);
@@ -169,7 +175,7 @@ impl Pending {
         let now = self.core.now();
         if self.said.is_none_or(|said| now.saturating_sub(said) >= SAID) {
             self.said = Some(now);
-            tracing::warn!(reason, "writes stay refused");
+            tracing::warn!(reason, "the store still refuses writes");
         }
     }
 
@@ -183,7 +189,7 @@ impl Pending {
         let version = recovered.version.max(last) + VERSION_GAP;
         let engine = Arc::new(engine);
         let mut committer = Committer::new(core.clone(), engine.clone(), recovered.version);
-        // What was read under the last metadata version may have been lost: nobody goes by it any more.
+        // Data read under the last metadata version may have been lost: this invalidates it.
         (committer.version, committer.metadata_version) = (version, version);
         committer.generation = generation;
         committer.forget_before(version);
@@ -197,7 +203,8 @@ impl Pending {
         committer
     }
 
-    /// Refuses writes where the compaction that is due has no room, for [`COMPACTION_RETRY`] at most. False where the store is being closed.
+    /// Refuses writes if the due compaction has no room, for at most [`COMPACTION_RETRY`]. False if the store
+    /// is being closed.
     fn wait_for_room(&mut self, engine: &Engine) -> bool {
         let since = self.core.now();
         self.said = None;

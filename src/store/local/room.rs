@@ -1,21 +1,22 @@
-//! Whether the disk has room to compact tables.
+//! Checks whether the disk has room to compact tables.
 //!
-//! A disk may have room for writes but not for compaction. RocksDB then collects new tables until it stops writers, and reopening the database
-//! does not help: it starts the same compaction, which fills the disk until it fails, and the log has no room meanwhile. So the store says how much
-//! room is missing, and takes no writes after a failure before there is so much (`reopen.rs`).
+//! A disk may have room for writes but not for compaction. RocksDB then accumulates new tables until it stops
+//! writers, and reopening the database does not help: it starts the same compaction, which fills the disk
+//! until it fails and leaves no room for the log meanwhile. So the store reports how much room is missing
+//! and, after a failure, accepts no writes before that room exists (`reopen.rs`).
 
 use super::stall::number;
 use rocksdb::DB;
 use rocksdb::properties as property;
 use std::path::Path;
 
-/// New tables from which on they are compacted. RocksDB's own number.
+/// The number of new tables from which on they are compacted; RocksDB's own default.
 const COMPACTED_TABLES: usize = 4;
 const MB: u64 = 1 << 20;
-/// Room for what is written while tables are compacted, besides a log and a table of each memtable.
+/// Room for writes during a compaction, in addition to a log and a table for each memtable.
 const MEANWHILE: u64 = 4 * MB;
 
-/// What the operator should do, where a compaction is due that the disk has no room for.
+/// The advice to the operator if a due compaction has no room on the disk.
 pub(super) fn missing(db: &DB) -> Option<String> {
     let tables: Vec<_> = db.live_files().ok()?.iter().map(|table| (table.level, table.size as u64)).collect();
     let compaction = compaction_bytes(&tables)?;
@@ -23,8 +24,9 @@ pub(super) fn missing(db: &DB) -> Option<String> {
     advice(db.path(), needed, free_bytes(db.path())?)
 }
 
-/// Bytes that a compaction of the new tables takes on the disk before it removes what it has read: they and the level below them are written anew,
-/// and RocksDB reserves a tenth more. None where they are too few to be compacted. `tables`: level and size of each.
+/// The disk space that a compaction of the new tables takes before it removes its inputs: these tables and
+/// the level below are rewritten, and RocksDB reserves a tenth more. None if they are too few to be
+/// compacted. `tables`: level and size of each.
 fn compaction_bytes(tables: &[(i32, u64)]) -> Option<u64> {
     if tables.iter().filter(|(level, _)| *level == 0).count() < COMPACTED_TABLES {
         return None;
@@ -45,7 +47,7 @@ fn advice(dir: &Path, needed: u64, free: u64) -> Option<String> {
     let [needed, free, more] = [needed.div_ceil(MB), free / MB, more.div_ceil(MB)];
     let dir = dir.display();
     Some(format!(
-        "no room for compaction: it needs {needed} MB of free space in {dir}, {free} MB are free. Free {more} MB more"
+        "no room for compaction: it needs {needed} MB of free space in {dir}, but {free} MB are free. Free {more} MB more"
     ))
 }
 
@@ -58,7 +60,10 @@ mod tests {
         let dir = Path::new("/data");
         assert_eq!(advice(dir, 5 * MB, 5 * MB), None);
         let said = advice(dir, 5 * MB + 1, 2 * MB).unwrap();
-        assert!(said.contains("needs 6 MB of free space in /data, 2 MB are free. Free 4 MB more"), "{said}");
+        assert!(
+            said.contains("needs 6 MB of free space in /data, but 2 MB are free. Free 4 MB more"),
+            "{said}"
+        );
     }
 
     #[test]

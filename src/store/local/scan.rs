@@ -1,7 +1,8 @@
-//! Range reads: the snapshot's rows and the transaction's own effects, merged in either direction.
+//! Range reads: merges the snapshot's rows with the transaction's own effects, in either direction.
 //!
-//! A read stops at once where a bound is reached (`more`), without looking whether a row follows: looking could walk over
-//! any number of tombstones, and would make the read conflict with rows that it does not return.
+//! A read stops as soon as it reaches a bound (`more`), without checking whether a row follows: the check
+//! could walk over any number of tombstones, and would make the read conflict with rows that it does not
+//! return.
 
 use super::engine::read_error;
 use super::layout;
@@ -14,7 +15,7 @@ use rocksdb::DBRawIterator;
 use std::cmp::Ordering;
 use std::collections::btree_map::Range;
 
-/// Pairs in `begin..end` (stored keys, `begin < end`); user keys in the result.
+/// Returns the pairs in `begin..end` (stored keys, `begin < end`), with user keys.
 pub(super) fn scan(
     view: &View,
     writes: Option<&Writes>,
@@ -34,8 +35,8 @@ pub(super) fn scan(
     Ok(out.pairs)
 }
 
-/// Hands pairs in `begin..end` (stored keys, `begin < end`) to `each`, with user keys. Returns their number and whether a bound
-/// ended it.
+/// Passes the pairs in `begin..end` (stored keys, `begin < end`) to `each`, with user keys. Returns their
+/// number and whether a bound ended the read.
 pub(super) fn visit(
     view: &View,
     begin: &[u8],
@@ -59,7 +60,7 @@ pub(super) fn visit(
     Ok((seen, false))
 }
 
-/// Whether so many pairs of so many bytes reach a bound.
+/// Whether this number of pairs and bytes reaches a bound.
 fn is_full(options: RangeOptions, pairs: usize, bytes: usize) -> bool {
     (options.limit > 0 && pairs >= options.limit) || (options.bytes > 0 && bytes >= options.bytes)
 }
@@ -97,7 +98,7 @@ fn merge(rows: &mut Rows<'_>, writes: &Writes, mut own: Own<'_>, out: &mut Colle
     }
 }
 
-/// The row under the iterator, unless it lies in a cleared range: then the whole range is jumped.
+/// Takes the row under the iterator, unless it lies in a cleared range: then skips the whole range.
 fn take_row(rows: &mut Rows<'_>, writes: &Writes, out: &mut Collector) -> bool {
     let Some((key, value)) = rows.iterator.item() else { return false };
     if let Some((begin, end)) = writes.cleared.covering(key) {
@@ -126,7 +127,7 @@ impl<'a> Rows<'a> {
     fn step(&mut self) {
         if self.reverse { self.iterator.prev() } else { self.iterator.next() }
     }
-    /// Leaves `begin..end`, in which the iterator stands.
+    /// Moves the iterator out of `begin..end`.
     fn jump(&mut self, begin: &[u8], end: &[u8]) {
         if !self.reverse {
             return self.iterator.seek(end);
@@ -163,7 +164,7 @@ struct Collector {
 }
 
 impl Collector {
-    /// True where a bound is reached.
+    /// True if a bound is reached.
     fn push(&mut self, stored: &[u8], value: Bytes) -> bool {
         let key = layout::user(stored);
         self.bytes += key.len() + value.len();
@@ -181,7 +182,7 @@ impl Collector {
     }
 }
 
-/// The part of `begin..end` that a read covered: cut behind the last pair where a bound ended it.
+/// The part of `begin..end` that a read covered: up to the last pair if a bound ended it.
 pub(super) fn returned(begin: Bytes, end: Bytes, pairs: &Pairs, reverse: bool) -> (Bytes, Bytes) {
     match pairs.pairs.last() {
         Some((last, _)) if pairs.more && reverse => (layout::stored(last), end),

@@ -1,8 +1,8 @@
-//! What readers see: a version and the RocksDB snapshot taken at it, published as one pointer.
+//! The state that readers see: a version and the RocksDB snapshot taken at it, published as one pointer.
 //!
-//! Invariants: only the committer makes a [`View`], after its batch is as durable as the policy asks and before
-//! anything else is written; so a view is exactly one version. Version and snapshot are never published apart.
-//! The view owns its share of the database: the last one dropped closes it.
+//! Invariants: only the committer creates a [`View`], after its batch is as durable as the policy requires
+//! and before anything else is written; so a view is exactly one version. Version and snapshot are never
+//! published separately. A view shares ownership of the database: dropping the last one closes it.
 
 use super::engine::Engine;
 use crate::error::{StoreError, StoreResult};
@@ -11,14 +11,15 @@ use bytes::Bytes;
 use rocksdb::{DBRawIterator, ReadOptions, Snapshot};
 use std::sync::Arc;
 
-/// The snapshot and read options that carry it: made once a version, so that a point read makes none.
+/// The snapshot and the read options that carry it: created once per version, so that a point read creates
+/// neither.
 pub(super) struct Pinned<'a> {
     options: ReadOptions,
     snapshot: Snapshot<'a>,
 }
 
 self_cell::self_cell!(
-    /// A snapshot together with the database it belongs to.
+    /// A snapshot and its database.
     pub(super) struct View {
         owner: Arc<Engine>,
         #[covariant]
@@ -27,7 +28,7 @@ self_cell::self_cell!(
 );
 
 impl View {
-    /// The newest state. Only for the committer, between batches.
+    /// A snapshot of the newest state. Only for the committer, between batches.
     pub(super) fn newest(engine: Arc<Engine>) -> Self {
         View::new(engine, |engine| {
             let snapshot = engine.db().snapshot();
@@ -36,7 +37,7 @@ impl View {
             Pinned { options, snapshot }
         })
     }
-    /// The database below.
+    /// The database.
     pub(super) fn engine(&self) -> &Arc<Engine> {
         self.borrow_owner()
     }
@@ -44,7 +45,7 @@ impl View {
     pub(super) fn get(&self, stored: &[u8]) -> StoreResult<Option<Bytes>> {
         self.engine().get(stored, &self.borrow_dependent().options)
     }
-    /// The values under stored keys, in their order.
+    /// The values under stored keys, in order.
     pub(super) fn get_bulk<'k>(
         &self,
         stored: impl Iterator<Item = &'k Bytes>,
@@ -67,14 +68,14 @@ impl View {
     }
 }
 
-/// Why there is nothing to read.
+/// Why nothing can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Offline {
-    /// For a moment: the store is being reopened after a failed write.
+    /// The store is being reopened after a failed write; temporary.
     Reopening,
-    /// It is damaged and cannot be reopened, until somebody has mended it. What is said of it.
+    /// The store is damaged and cannot be reopened until it is repaired; with the error.
     Damaged(Arc<String>),
-    /// For good.
+    /// The store is closed for good.
     Closed,
 }
 
@@ -90,11 +91,11 @@ impl From<Offline> for StoreError {
 
 /// The state that new transactions read.
 pub(super) struct Published {
-    /// Commit version of the last transaction in it.
+    /// Commit version of the last transaction it includes.
     pub(super) version: Version,
     /// Version of the last transaction that bumped the metadata version.
     pub(super) metadata_version: Version,
-    /// How often published commits have been lost since the store was opened.
+    /// The number of times that published commits were lost since the store was opened.
     pub(super) generation: u64,
     /// The data.
     pub(super) view: Result<View, Offline>,

@@ -1,9 +1,10 @@
-//! Waiting where memtables fill faster than tables are written (a stall, in RocksDB's terms), outside of RocksDB.
+//! Write stalls (RocksDB's term): waiting, outside RocksDB, when memtables fill faster than they are flushed.
 //!
-//! A writer that waits inside of it holds the place of the one who writes. RocksDB's own recovery of a disk that was full wants that place to
-//! write the memtables out, for which the writer waits: neither ever goes on, also when there is room again. So nobody waits inside:
-//! RocksDB refuses what would have to wait (`no_slowdown`), and it is written again later. Where RocksDB only wants writers
-//! to be slower, its options say that they need not be, and they are slowed down here: from the same numbers on, to the rate that it begins with.
+//! A writer that waits inside RocksDB occupies the position of the current writer. RocksDB's own recovery
+//! from a full disk needs that position to flush the memtables for which the writer waits: neither continues,
+//! even after space is freed. So no writer waits inside: RocksDB rejects a write that would have to wait
+//! (`no_slowdown`), and it is retried later. RocksDB's options disable its own slowdown of writers; they are
+//! slowed down here instead, from the same thresholds on, to the rate that RocksDB begins with.
 
 use super::room;
 use rocksdb::properties::{self as property, PropName};
@@ -11,37 +12,39 @@ use rocksdb::{DB, ErrorKind, Options, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Tables that are not compacted, from which on writers are slowed down, and stopped. RocksDB's own numbers.
+/// The number of uncompacted tables from which on writers are slowed down, and the number at which they stop.
+/// RocksDB's own defaults.
 const SLOW_TABLES: u64 = 20;
 const STOP_TABLES: u64 = 36;
-/// Bytes that wait for compaction, from which on writers are slowed down. RocksDB's own number.
+/// Bytes waiting for compaction from which on writers are slowed down. RocksDB's own default.
 const SLOW_BYTES: u64 = 64 << 30;
-/// Bytes a second that are written meanwhile. RocksDB's own number.
+/// Bytes written per second while slowed down. RocksDB's own default.
 const SLOW_RATE: u64 = 16 << 20;
-/// Between two looks whether a write can go on.
+/// Interval between checks whether a write can continue.
 const POLL: Duration = Duration::from_millis(1);
-/// Looks in vain before a failure of RocksDB's own work counts: it tries again every five seconds.
+/// The number of failed checks before a background error of RocksDB counts: RocksDB retries every five
+/// seconds.
 const PATIENCE: u32 = 6000;
 
-const MEMORY_FULL: &str = "memory is full of what could not be written to the disk: make room on it; the file LOG in the data directory says more";
+const MEMORY_FULL: &str = "memory is full of data that could not be written to disk: free disk space; see the file LOG in the data directory";
 
-/// Nobody is slowed down inside of RocksDB; it only stops writers.
+/// RocksDB never slows writers down; it only stops them.
 pub(super) fn set_options(o: &mut Options) {
     o.set_level_zero_slowdown_writes_trigger(STOP_TABLES as i32);
     o.set_level_zero_stop_writes_trigger(STOP_TABLES as i32);
     o.set_soft_pending_compaction_bytes_limit(0);
 }
 
-/// How writers stand to the tables. See the module.
+/// The state of writers with respect to the tables. See the module.
 pub(super) struct Stall {
     at_once: WriteOptions,
-    /// What the last look was at: memtables and tables change together with this number.
+    /// RocksDB's version number of memtables and tables at the last check.
     tables: AtomicU64,
-    /// The next write may be refused, and be written again: a copy of it is kept.
+    /// The next write may be rejected and retried, so a copy of it is kept.
     is_near: AtomicBool,
     /// Writers are slowed down.
     is_slow: AtomicBool,
-    /// Errors of RocksDB's own work that writers have survived.
+    /// The number of background errors that writers have survived.
     errors: AtomicU64,
 }
 
@@ -50,12 +53,12 @@ impl Stall {
         let mut at_once = WriteOptions::default();
         at_once.set_no_slowdown(true);
         let (tables, errors) = Default::default();
-        // A directory that was opened may be full of tables.
+        // A directory that was just opened may be full of tables.
         let (is_near, is_slow) = (AtomicBool::new(true), AtomicBool::new(false));
         Stall { at_once, tables, is_near, is_slow, errors }
     }
 
-    /// Writes a batch, once there is a place for it.
+    /// Writes a batch once RocksDB accepts it.
     pub(super) fn write(&self, db: &DB, mut batch: WriteBatch) -> Result<(), String> {
         if self.is_slow.load(Ordering::Relaxed) {
             std::thread::sleep(slowed_by(batch.size_in_bytes()));
@@ -73,13 +76,14 @@ impl Stall {
         }
     }
 
-    /// Whether RocksDB may soon stop writers, or has.
+    /// Whether RocksDB has stopped writers, or may soon.
     pub(super) fn is_near(&self) -> bool {
         self.is_near.load(Ordering::Relaxed)
     }
 
-    /// Waits until RocksDB takes writes. An error where it does not for long, and has failed at what would let it: with room it does that again
-    /// by itself, and a database that is reopened would begin it anew.
+    /// Waits until RocksDB accepts writes. Fails if it does not for a long time and its background work has
+    /// failed: given room, RocksDB retries that on its own, and reopening the database would only start it
+    /// again.
     fn wait(&self, db: &DB) -> Result<(), String> {
         for polls in 0.. {
             if number(db, property::IS_WRITE_STOPPED) == 0 {
@@ -95,7 +99,7 @@ impl Stall {
         Ok(())
     }
 
-    /// After a write, `tables` being RocksDB's number of the memtables and tables that there are.
+    /// Called after a write; `tables` is RocksDB's current version number of memtables and tables.
     pub(super) fn look(&self, db: &DB, tables: u64) {
         if self.tables.swap(tables, Ordering::Relaxed) == tables {
             return;
@@ -105,19 +109,19 @@ impl Stall {
         let fresh = fresh.and_then(|n| n.parse::<u64>().ok()).unwrap_or(STOP_TABLES);
         let debt = number(db, property::ESTIMATE_PENDING_COMPACTION_BYTES);
         let is_slow = fresh >= SLOW_TABLES || debt >= SLOW_BYTES;
-        // RocksDB also stops writers where it owes much more compaction.
+        // RocksDB also stops writers if it owes much more compaction.
         self.is_near.store(is_slow || waiting > 0 || fresh >= SLOW_TABLES / 2, Ordering::Relaxed);
         self.is_slow.store(is_slow, Ordering::Relaxed);
         self.errors.store(number(db, property::BACKGROUND_ERRORS), Ordering::Relaxed);
     }
 }
 
-/// How long the write of so many bytes is held back where writers are slowed down.
+/// How long a write of `bytes` is delayed while writers are slowed down.
 fn slowed_by(bytes: usize) -> Duration {
     Duration::from_micros(bytes as u64 * 1_000_000 / SLOW_RATE)
 }
 
-/// What RocksDB says of itself by that name.
+/// RocksDB's property with this name.
 pub(super) fn number(db: &DB, name: &PropName) -> u64 {
     db.property_int_value(name).ok().flatten().unwrap_or_default()
 }
@@ -132,7 +136,7 @@ mod tests {
         assert_eq!(slowed_by(0), Duration::ZERO);
     }
 
-    /// Hazard: a write that was refused is lost, or written twice; or a look does not see the tables.
+    /// Hazard: a rejected write is lost or written twice; or the check misses new tables.
     #[test]
     fn what_waited_is_written_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -148,7 +152,7 @@ mod tests {
             let mut batch = WriteBatch::default();
             (0..20).for_each(|part| batch.put([n, part].map(u32::to_be_bytes).concat(), [n as u8; 5000]));
             let before = db.latest_sequence_number();
-            // Without compaction RocksDB would stop here for good.
+            // Without compaction RocksDB would stop here forever.
             if number(&db, property::IS_WRITE_STOPPED) > 0 && seen[1] {
                 break;
             }

@@ -1,19 +1,23 @@
-//! The file TERN-SYNCED: how long each log, and the manifest, was at its last sync.
+//! The file TERN-SYNCED: the length of each log, and of the manifest, at its last sync.
 //!
-//! A log that ends early looks alike whether a loss of power took what had not been synced, and nobody had been told of that; or somebody
-//! has cut it off, or copied half of it, and commits are gone that were acknowledged. The one must start, the other must not. A manifest that ends
-//! early names fewer tables, and RocksDB removes the others. So the engine writes down what is on the disk:
+//! A log that ends early looks the same in two cases: a loss of power took data that had not been synced or
+//! acknowledged, or somebody truncated it or copied half of it, and acknowledged commits are gone. In the
+//! first case the store must start, in the second it must not. A manifest that ends early names fewer tables,
+//! and RocksDB removes the others. So the engine records what is on disk:
 //!
 //! ```text
 //! TERN-SYNCED    tern-synced 1 M<manifest>:<bytes> <log>:<bytes> ... <xxh3-64 of what is in front, 16 hexadecimal digits>\n, spaces, to 512 bytes in all
 //! ```
-//! Why it never says too much: a log's length is taken between two writes and before the sync that covers it, and written after; the manifest is synced
-//! here before its length is written, that is the end of its last whole record. It is one sector that is written in its place, so it is the old one or
-//! the new one. It is synced when the store is opened and with the manifest's length; with those of logs it is not, and written every [`PAUSE`] at most. So it
-//! may say less than is true: what was synced in that time before a kill is not missed, nor what is in a log that has begun since. The next round of the
-//! syncer, a second later, makes up for it.
 //!
-//! Without the file, or with one that is damaged, there is nothing to compare with: no loss of power leaves that.
+//! Why it never records too much: a log's length is taken between two writes and before the sync that covers
+//! it, and recorded afterwards; the manifest is synced here before its length, which is the end of its last
+//! complete record, is recorded. The file is one sector written in place, so it holds either the old or the
+//! new record. It is synced when the store is opened and when it records the manifest's length. With log
+//! lengths it is not synced, and written at most every [`PAUSE`]. So it may record too little: data synced in
+//! that interval before a kill is not missed, nor is data in a log that has begun since. The next round of
+//! the syncer, a second later, catches up.
+//!
+//! Without the file, or if it is damaged, nothing is compared: a loss of power never leaves it damaged.
 
 use super::records::{BLOCK, SECTOR};
 use super::{logs, records};
@@ -26,32 +30,32 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Its name: not one that RocksDB could take for a file of its own.
+/// Not a name that RocksDB could take for one of its own files.
 pub(super) const NAME: &str = "TERN-SYNCED";
 const HEAD: &str = "tern-synced 1";
-/// Logs that fit. There are seldom more than four, and the older ones are soon in tables.
+/// The most logs recorded. There are seldom more than four, and the older ones are soon in tables.
 const LOGS: usize = 10;
-/// Between two notes.
+/// The least time between two records of log lengths.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Bytes of logs, by number.
+/// Lengths of logs in bytes, by number.
 pub(super) type Lengths = BTreeMap<u64, u64>;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) logs: Lengths,
-    /// The manifest's number, and how long it was.
+    /// The manifest's number and length.
     pub(super) manifest: Option<(u64, u64)>,
 }
 
 impl Known {
-    /// Bytes of a log that are surely on the disk.
+    /// Bytes of a log that are certainly on disk.
     pub(super) fn log(&self, number: u64) -> u64 {
         self.logs.get(&number).copied().unwrap_or_default()
     }
 
-    /// Bytes of a manifest that are surely on the disk; None where nothing is known of this one.
+    /// Bytes of a manifest that are certainly on disk; None if nothing is known about this manifest.
     pub(super) fn manifest(&self, number: u64) -> Option<u64> {
         self.manifest.filter(|known| known.0 == number).map(|known| known.1)
     }
@@ -66,18 +70,18 @@ pub(super) struct Synced {
 
 #[derive(Default)]
 struct State {
-    /// What the file says.
+    /// The contents of the file.
     said: Known,
-    /// The manifest's number and length when it was looked at last.
+    /// The manifest's number and length when last examined.
     manifest: Option<(u64, u64)>,
-    /// When the lengths were looked at last.
+    /// When the lengths were last examined.
     looked: Option<Duration>,
-    /// There was a sync since.
+    /// Whether there was a sync since.
     is_behind: bool,
 }
 
 impl Synced {
-    /// Of the database in `dir`, which is open. What is known of logs that are still there stays.
+    /// For the open database in `dir`. Keeps what is known about logs that still exist.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let mut known = read(dir).unwrap_or_default();
         known.logs.retain(|number, _| logs::path(dir, *number).exists());
@@ -92,10 +96,10 @@ impl Synced {
         Ok(synced)
     }
 
-    /// Makes sure of the manifest where it has grown.
+    /// Syncs and records the manifest if it has grown.
     pub(super) fn note_manifest(&self) {
         let mut state = self.state.lock();
-        // Where this fails it says less than is true.
+        // If this fails, the file records too little, which is safe.
         let _ = self.try_note_manifest(&mut state);
     }
 
@@ -116,7 +120,8 @@ impl Synced {
         self.file.sync_data()
     }
 
-    /// The lengths of `logs` now, where no write is under way, for [`Synced::note`] once they are synced; None where it was noted a moment before `now`.
+    /// The lengths of `logs` now, while no write is in flight, for [`Synced::note`] after they are synced;
+    /// None if they were recorded just before `now`.
     pub(super) fn look(&self, logs: impl Iterator<Item = u64>, now: Duration) -> Option<Lengths> {
         let mut state = self.state.lock();
         state.is_behind = state.looked.is_some_and(|looked| now.saturating_sub(looked) < PAUSE);
@@ -129,23 +134,24 @@ impl Synced {
         Some(logs.filter_map(length).collect())
     }
 
-    /// These lengths are on the disk. A log that has begun since they were looked at, up to `newest`, is not among them.
+    /// Records these lengths as durable. They omit a log, up to `newest`, that has begun since they were
+    /// taken.
     pub(super) fn note(&self, lengths: Lengths, newest: Option<u64>) {
         let mut state = self.state.lock();
         state.is_behind |= newest > lengths.last_key_value().map(|(number, _)| *number);
-        // Two may sync at once.
+        // Two threads may sync at once.
         let logs = lengths
             .into_iter()
             .map(|(number, length)| (number, length.max(state.said.log(number))))
             .collect();
         let known = Known { logs, ..state.said };
-        // Where it cannot be written it says less than is true.
+        // If writing fails, the file records too little, which is safe.
         if state.said != known && self.write(&known).is_ok() {
             state.said = known;
         }
     }
 
-    /// Whether more has been synced than was looked at.
+    /// Whether more has been synced than was examined.
     pub(super) fn is_behind(&self) -> bool {
         self.state.lock().is_behind
     }
@@ -155,8 +161,8 @@ impl Synced {
     }
 }
 
-/// Where the last whole record of a manifest ends. One ends at `from`: what is in front of its block is not read again, for a manifest may grow
-/// for months.
+/// The end of the last complete record of a manifest. A record ends at `from`: earlier blocks are not read
+/// again, because a manifest may grow for months.
 fn whole(manifest: &File, from: u64) -> io::Result<u64> {
     let block = from / BLOCK as u64 * BLOCK as u64;
     let mut bytes = Vec::new();
@@ -166,7 +172,7 @@ fn whole(manifest: &File, from: u64) -> io::Result<u64> {
     Ok(block + records::whole(&bytes, (from - block) as usize) as u64)
 }
 
-/// The number of a manifest, from its name or from CURRENT.
+/// The number in a manifest's name, as it appears in the directory or in CURRENT.
 pub(super) fn manifest_number(name: &str) -> Option<u64> {
     name.trim_end().strip_prefix("MANIFEST-")?.parse().ok()
 }
@@ -186,7 +192,7 @@ fn line(known: &Known) -> Vec<u8> {
     line
 }
 
-/// What was synced in `dir`; None where nobody knows.
+/// What was synced in `dir`; None if unknown.
 pub(super) fn read(dir: &Path) -> Option<Known> {
     parse(&std::fs::read(dir.join(NAME)).ok()?)
 }
@@ -208,7 +214,7 @@ fn parse(bytes: &[u8]) -> Option<Known> {
     Some(known)
 }
 
-/// For tests of others.
+/// For other modules' tests.
 #[cfg(test)]
 pub(super) fn write(dir: &Path, known: &Known) {
     std::fs::write(dir.join(NAME), line(known)).unwrap();

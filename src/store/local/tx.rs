@@ -1,8 +1,9 @@
-//! One transaction: its snapshot, what it read, what it would write.
+//! A transaction: its snapshot, its reads and its writes.
 //!
-//! A read takes no lock across RocksDB, and a snapshot read of a transaction that wrote nothing takes none at all: a flag
-//! says whether there are own writes. (A range read over own writes holds the transaction's own lock, which only
-//! concurrent calls on the same transaction want.) Reads run on the caller's thread and may wait for the disk there.
+//! A read takes no lock across RocksDB, and a snapshot read of a transaction without writes takes none at
+//! all: a flag tells whether it has writes. (A range read over own writes holds the transaction's own lock,
+//! which only concurrent calls on the same transaction need.) Reads run on the caller's thread and may wait
+//! for the disk there.
 
 use super::committer::Request;
 use super::layout::{self, stored, with_stored};
@@ -20,20 +21,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Rows after whose reading other tasks come first: about 100 us.
+/// Rows to read before yielding to other tasks: about 100 us.
 const LONG_PAGE: usize = 256;
-/// Keys that are looked for together: 100 to 500 us.
+/// Keys that are looked up together: 100 to 500 us.
 const BULK: usize = 128;
-/// Keys looked for together after which other tasks come first.
+/// Keys looked up together after which the task yields.
 const LONG_BULK: usize = 32;
-/// Rows that are looked for before a commit, after which other tasks come first: about 0.3 ms.
+/// Rows looked up before a commit, after which the task yields: about 0.3 ms.
 const FORESEEN: usize = 1024;
 
 /// A transaction on the embedded engine.
 pub struct LocalTx {
     core: Arc<Core>,
     begun: Arc<Published>,
-    /// What is read instead of `begun` where that was offline.
+    /// Read instead of `begun` if that was offline.
     late: OnceLock<Arc<Published>>,
     started: Duration,
     /// Whether `state.writes` can change what is read.
@@ -62,7 +63,7 @@ impl LocalTx {
         }
     }
 
-    /// Another one at the same version; as old as this one.
+    /// Another transaction at the same version and of the same age.
     pub(in crate::store) fn again(&self) -> Self {
         let (begun, late) = (self.begun.clone(), self.late.clone());
         let core = self.core.clone();
@@ -147,7 +148,7 @@ impl LocalTx {
         Ok(found)
     }
 
-    /// What the own writes say; a read that goes on to the snapshot is noted.
+    /// The answer of the own writes; records a read that has to go to the snapshot.
     fn own(&self, hash: u64, key: &[u8], serializable: bool) -> Own {
         let mut state = self.state.lock();
         let own = state.writes.own(key);
@@ -289,8 +290,8 @@ impl LocalTx {
         state.writes.size() + state.reads.size()
     }
 
-    /// Hands the writes to the committer. Once handed over they are committed or refused whether or not anybody waits
-    /// for the answer.
+    /// Hands the writes to the committer. From then on they are committed or rejected whether or not anybody
+    /// waits for the answer.
     pub(in crate::store) async fn commit(self) -> StoreResult<Version> {
         let core = self.core.clone();
         let read_only = {
@@ -307,8 +308,8 @@ impl LocalTx {
         answer.await.unwrap_or(Err(StoreError::Unknown))
     }
 
-    /// Before a commit: looks which rows that a large transaction clears are there, so that the committer, for whom all wait, does not
-    /// have to. Done once.
+    /// Before a commit: looks up which rows that a large transaction clears exist, so that the committer, for
+    /// which everyone waits, does not have to. Done once.
     pub(in crate::store) async fn foresee(&self) {
         if std::mem::replace(&mut self.state.lock().foreseen, true) {
             return;
@@ -350,8 +351,8 @@ impl LocalTx {
         self.late.get().unwrap_or(&self.begun)
     }
 
-    /// What is read from. Every read comes here, and now and then lets other tasks come first: a command of many reads
-    /// never waits for anything else, and there may be one worker thread.
+    /// The view to read. Every read passes here, and occasionally yields to other tasks: a command with many
+    /// reads never waits for anything else, and the runtime may have only one worker thread.
     async fn view(&self) -> StoreResult<&View> {
         tokio::task::coop::consume_budget().await;
         self.check_age()?;
@@ -361,7 +362,7 @@ impl LocalTx {
         self.late_view().await
     }
 
-    /// Where the transaction began while the store was offline: waits until it is not.
+    /// If the transaction began while the store was offline: waits until it is online.
     async fn late_view(&self) -> StoreResult<&View> {
         if self.late.get().is_none() {
             let online = self.core.wait_online(|| self.check_age()).await?;

@@ -1,18 +1,21 @@
-//! Values lately written or read, beside RocksDB's memtable: a hash table in front of a skip list.
+//! The value cache: recently written or read values, a hash table in front of RocksDB's memtable, which is a
+//! skip list.
 //!
-//! An entry says: at `version` the key had `value`, and no later commit wrote the key. So it answers every reader at `version`
-//! or later. The committer enters what a batch wrote before it publishes the batch; it is the only writer of the store,
-//! hence an entry is never behind for the readers that it answers. A reader at an older version is not answered.
+//! An entry says: at `version` the key had `value`, and no later commit wrote the key. So it answers every
+//! reader at `version` or later. The committer, the only writer of the store, enters a batch's writes before
+//! it publishes the batch, hence an entry is never outdated for the readers that it answers. A reader at an
+//! older version is not answered.
 //!
-//! A reader enters what it found in its snapshot only while nothing of the shard was committed after its version
-//! (`written`), or it would bury a newer value.
+//! A reader enters what it found in its snapshot only if no key of the shard was committed after its version
+//! (`written`); otherwise it could hide a newer value.
 //!
-//! Of a large transaction nothing is entered, and what it wrote is not looked for: to find and drop 60 000 entries would hold all
-//! who commit for 30 ms. Instead some entries beside them answer nobody any more (`floors`).
+//! Nothing of a large transaction is entered, and entries that it outdated are not searched for: finding and
+//! dropping 60 000 entries would block all commits for 30 ms. Instead, some entries near them become invalid
+//! too (`floors`).
 //!
-//! Cleared ranges are kept aside until there are [`MAX_CLEARED`]: an entry older than a clear that covers it answers nobody. Then
-//! each shard forgets all it has (`floor`) before the list is emptied. Readers look at the list first and at the shard
-//! second, so that they meet the one or the other.
+//! Cleared ranges are kept in a list of up to [`MAX_CLEARED`]: an entry older than a clear that covers it is
+//! invalid. When the list is full, each shard drops everything (`floor`) before the list is emptied. Readers
+//! check the list first and the shard second, so that they always see one or the other.
 
 use super::conflicts::Identity;
 use crate::store::Version;
@@ -25,15 +28,16 @@ use std::hash::BuildHasherDefault;
 
 /// A power of two.
 const SHARDS: usize = 64;
-/// Parts of a shard that a large transaction makes forget, a power of two: of 60 000 rows all forget a fifth.
+/// Parts of a shard that a large transaction can invalidate, a power of two: 60 000 rows invalidate a fifth
+/// of all entries.
 const FLOORS: usize = 4096;
-/// Cleared ranges that every look-up compares with.
+/// Cleared ranges that every lookup compares with.
 const MAX_CLEARED: usize = 64;
-/// Longer values are not kept: reading them costs more than finding them.
+/// Longer values are not cached: reading them costs more than finding them.
 const MAX_LEN: usize = 16 << 10;
-/// Bytes of an entry besides its key and value, about.
+/// Approximate overhead of an entry, in bytes.
 const OVERHEAD: u64 = 144;
-/// Bytes of an entry in all, about: for the first size of the tables.
+/// Approximate total size of an entry in bytes: for the initial size of the tables.
 const TYPICAL: u64 = 256;
 
 type Entries = Cache<u64, Entry, Weight, BuildHasherDefault<Identity>>;
@@ -48,11 +52,11 @@ struct Shard {
     entries: Entries,
     /// The last version that wrote a key of this shard.
     written: Version,
-    /// Entries of earlier versions answer nobody.
+    /// Entries of earlier versions are invalid.
     floor: Version,
-    /// The same, by a part of the hash; empty until there is one.
+    /// The same for each part of the hash; empty until needed.
     floors: Vec<Version>,
-    /// The highest of them.
+    /// The highest of `floors`.
     highest: Version,
 }
 
@@ -63,7 +67,7 @@ impl Shard {
     }
 }
 
-/// Which of [`FLOORS`] parts of its shard an entry is in.
+/// Which of the [`FLOORS`] parts of its shard an entry is in.
 fn nearby(hash: u64) -> usize {
     (hash >> 46) as usize & (FLOORS - 1)
 }
@@ -97,7 +101,7 @@ impl Weighter<u64, Entry> for Weight {
 }
 
 impl ValueCache {
-    /// Of `bytes` at most; 0 keeps nothing.
+    /// A cache of at most `bytes`; 0 disables it.
     pub(super) fn new(bytes: usize) -> Self {
         let shards = if bytes == 0 { 0 } else { SHARDS };
         let entries = || entries(bytes as u64);
@@ -107,7 +111,7 @@ impl ValueCache {
         ValueCache { shards: (0..shards).map(shard).collect(), cleared: ArcSwap::default() }
     }
 
-    /// What a reader at `version` finds under `key`; None where that is not known here.
+    /// The value under `key` for a reader at `version`; None if the cache does not know.
     pub(super) fn get(&self, hash: u64, key: &[u8], version: Version) -> Option<Option<Bytes>> {
         let cleared = self.cleared.load();
         let shard = self.shard(hash)?.lock();
@@ -119,12 +123,13 @@ impl ValueCache {
         known.then(|| entry.value.clone())
     }
 
-    /// The newest value of `key`. Only for the committer, which knows that nothing newer waits to be entered.
+    /// The newest value of `key`. Only for the committer, which knows that nothing newer is about to be
+    /// entered.
     pub(super) fn newest(&self, hash: u64, key: &[u8]) -> Option<Option<Bytes>> {
         self.get(hash, key, Version::MAX)
     }
 
-    /// Takes what a reader found in its snapshot of `version`.
+    /// Enters what a reader found in its snapshot of `version`.
     pub(super) fn read(&self, hash: u64, key: &[u8], version: Version, value: Option<&Bytes>) {
         let Some(shard) = self.shard(hash) else { return };
         if value.is_some_and(|v| v.len() > MAX_LEN) {
@@ -137,7 +142,8 @@ impl ValueCache {
         }
     }
 
-    /// Takes what a commit of `version` left under `key`. Only for the committer, before it publishes the version.
+    /// Enters what a commit of `version` left under `key`. Only for the committer, before it publishes the
+    /// version.
     pub(super) fn wrote(&self, hash: u64, key: &Bytes, version: Version, value: Option<&Bytes>) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
@@ -149,7 +155,8 @@ impl ValueCache {
         }
     }
 
-    /// A commit of `version` wrote a key that is not kept. Only for the committer, before it publishes the version.
+    /// Records that a commit of `version` wrote a key that is not entered. Only for the committer, before it
+    /// publishes the version.
     pub(super) fn outdated(&self, hash: u64, version: Version) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
@@ -157,7 +164,7 @@ impl ValueCache {
         shard.entries.remove(&hash);
     }
 
-    /// As [`ValueCache::outdated`], of one of many keys: some others are not kept either.
+    /// Like [`ValueCache::outdated`], for one of many keys: some other entries become invalid too.
     pub(super) fn outdated_nearby(&self, hash: u64, version: Version) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
@@ -170,7 +177,8 @@ impl ValueCache {
         }
     }
 
-    /// A commit of `version` removed all keys in `begin..end`. Only for the committer, before it publishes the version.
+    /// Records that a commit of `version` removed all keys in `begin..end`. Only for the committer, before it
+    /// publishes the version.
     pub(super) fn cleared(&self, begin: &Bytes, end: &Bytes, version: Version) {
         if self.shards.is_empty() {
             return;
@@ -185,7 +193,7 @@ impl ValueCache {
         self.cleared.store(list.into());
     }
 
-    /// Nothing from before `version` answers anybody any more, nor gets in.
+    /// Invalidates everything from before `version`, now and in future.
     pub(super) fn forget(&self, version: Version) {
         for shard in &self.shards {
             shard.lock().floor = version;
@@ -193,13 +201,13 @@ impl ValueCache {
         self.cleared.store(Vec::new().into());
     }
 
-    /// Bytes held, about.
+    /// Approximate bytes held.
     pub(super) fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().entries.weight()).sum()
     }
 
     fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
-        // The table inside uses the lowest and the highest bits.
+        // The table inside uses the lowest and highest bits.
         self.shards.get((hash >> 40) as usize & (SHARDS - 1))
     }
 }

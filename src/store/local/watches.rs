@@ -1,4 +1,4 @@
-//! Who waits for which key. Owned by the committer; fired after a batch is published, so that whoever wakes sees it.
+//! Watches of keys. Owned by the committer; fired after a batch is published, so that a woken task sees it.
 
 use crate::store::writes::Writes;
 use bytes::Bytes;
@@ -23,7 +23,7 @@ impl Watches {
         }
     }
 
-    /// Wakes whoever watches a key that `writes` changes.
+    /// Fires the watches of keys that `writes` changes.
     pub(super) fn fire(&mut self, writes: &Writes) {
         if self.waiting.is_empty() {
             return;
@@ -38,7 +38,7 @@ impl Watches {
         }
     }
 
-    /// Wakes everybody: nobody knows what changed.
+    /// Fires all watches, because it is unknown what has changed.
     pub(super) fn fire_all(&mut self) {
         for sender in std::mem::take(self).waiting.into_values().flatten() {
             let _ = sender.send(());
@@ -52,7 +52,7 @@ impl Watches {
         }
     }
 
-    /// Forgets those that nobody waits for any more; at most once a doubling.
+    /// Drops watches that nobody waits for; at most once per doubling.
     fn sweep(&mut self) {
         self.waiting.retain(|_, senders| {
             senders.retain(|s| !s.is_closed());
