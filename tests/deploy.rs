@@ -1,11 +1,12 @@
-//! What `Dockerfile`, `conf/compose.yaml` and `conf/tern.service` say holds for this build: their command lines are accepted and serve, and each
-//! option, file, version, port and time in them is the one that they mean. No image is built and no unit is started here.
+//! `Dockerfile`, `conf/compose.yaml`, `conf/tern.service`, the Debian package and the tarball fit this build: their command lines are accepted and
+//! serve, and each option, file, version, port and time in them is the one that they mean. No image or package is built and no unit is started.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use support::server::{free_port, tern_on};
@@ -197,7 +198,7 @@ fn of_unit<'a>(unit: &'a str, key: &str) -> &'a str {
 fn the_unit_starts_this_program_and_gives_it_time() {
     let unit = file("conf/tern.service");
     let line: Vec<String> = of_unit(&unit, "ExecStart").split(' ').map(str::to_owned).collect();
-    assert_eq!(line[..2], ["/usr/local/bin/tern", "/etc/tern/tern.conf"]);
+    assert_eq!(line[..2], ["tern", "/etc/tern/tern.conf"]);
     let state = format!("/var/lib/{}", of_unit(&unit, "StateDirectory"));
     assert_eq!(of_unit(&unit, "WorkingDirectory"), state);
     let home = tempfile::tempdir().unwrap();
@@ -229,7 +230,7 @@ fn systemd_knows_each_line_of_the_unit() {
     }
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("tern.service");
-    let unit = file("conf/tern.service").replace("/usr/local/bin/tern", BINARY);
+    let unit = file("conf/tern.service").replace("ExecStart=tern", &format!("ExecStart={BINARY}"));
     let verify = |unit: &str| {
         std::fs::write(&path, unit).unwrap();
         let mut command = Command::new("systemd-analyze");
@@ -249,4 +250,97 @@ fn systemd_knows_each_line_of_the_unit() {
         assert!(verify(&unit.replace(line, wrong)).contains("tern.service"), "{wrong} is not noticed");
     }
     say("systemd-analyze verify: conf/tern.service, and five mistakes in it");
+}
+
+/// The files that the Debian package installs, each with where it comes from.
+fn assets(manifest: &str) -> BTreeMap<String, String> {
+    let body = manifest.split("\nassets = [\n").nth(1).and_then(|rest| rest.split("\n]").next()).unwrap();
+    let assets = body.lines().map(|line| list(line.trim().trim_end_matches(',')));
+    assets
+        .map(|asset| {
+            let name = asset[0].rsplit('/').next().unwrap();
+            (format!("/{}{name}", asset[1]), asset[0].clone())
+        })
+        .collect()
+}
+
+fn accepts(shell_script: &str) -> bool {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(shell_script);
+    Command::new("sh").arg("-n").arg(path).status().unwrap().success()
+}
+
+#[test]
+fn the_debian_package_is_of_files_that_exist_and_fits_the_unit() {
+    let (manifest, unit) = (file("Cargo.toml"), file("conf/tern.service"));
+    let assets = assets(&manifest);
+    for source in assets.values() {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join(source.trim_end_matches('*'));
+        assert!(source == "target/release/tern" || place.exists(), "{source}");
+    }
+    let line: Vec<&str> = of_unit(&unit, "ExecStart").split(' ').collect();
+    assert_eq!(assets.get("/usr/bin/tern").map(String::as_str), Some("target/release/tern"));
+    assert_eq!(assets.get(line[1]).map(String::as_str), Some("conf/tern.conf"));
+    assert_eq!(list(only(&manifest, "conf-files = ")), [line[1]]);
+    let units = only(&manifest, "systemd-units = ");
+    assert!(units.contains("unit-name = \"tern\"") && units.contains("unit-scripts = \"conf\""), "{units}");
+    let license = only(&manifest, "license-file = [").split('"').nth(1).unwrap().to_owned();
+    assert!(!file(&license).is_empty());
+}
+
+#[test]
+fn the_maintainer_scripts_make_the_units_user_and_directory() {
+    let (manifest, unit) = (file("Cargo.toml"), file("conf/tern.service"));
+    let scripts = only(&manifest, "maintainer-scripts = ").trim_matches('"').to_owned();
+    for name in ["postinst", "postrm"] {
+        let path = format!("{scripts}/{name}");
+        assert!(accepts(&path), "sh -n {path}");
+        // cargo-deb puts there what concerns the unit.
+        assert!(file(&path).contains("\n#DEBHELPER#\n"), "{path}");
+    }
+    let (user, state) = (of_unit(&unit, "User"), of_unit(&unit, "WorkingDirectory"));
+    assert_eq!(of_unit(&unit, "Group"), user);
+    let mode = of_unit(&unit, "StateDirectoryMode");
+    let postinst = file(&format!("{scripts}/postinst"));
+    for part in [
+        format!("getent passwd {user} >"),
+        format!("adduser --quiet --system --group --no-create-home --home {state} {user}\n"),
+        format!("install -d -m {mode} -o {user} -g {user} {state}\n"),
+    ] {
+        assert!(postinst.contains(&part), "{part}");
+    }
+    assert!(only(&manifest, "depends = ").contains("adduser"));
+}
+
+/// Runs the script with a cargo and a strip that build nothing.
+#[test]
+fn the_tarball_holds_what_its_script_says() {
+    let home = tempfile::tempdir().unwrap();
+    let (tools, release) = (home.path().join("tools"), home.path().join("release"));
+    for dir in [&tools, &release] {
+        std::fs::create_dir(dir).unwrap();
+    }
+    std::fs::write(release.join("tern"), "the program").unwrap();
+    for (name, does) in [("cargo", "[ \"$*\" = 'build --release --locked' ]"), ("strip", "cp \"$3\" \"$2\"")]
+    {
+        let path = tools.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{does}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let script = "conf/tarball.sh";
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("sh");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script)).env("PATH", path);
+    let made = command.env("CARGO_TARGET_DIR", home.path()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let tarball = String::from_utf8(made.stdout).unwrap();
+    let listed = Command::new("tar").arg("-tzf").arg(tarball.trim()).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let names: BTreeSet<&str> =
+        listed.lines().filter_map(|line| line.split_once('/')).map(|(_, n)| n).collect();
+    assert!(listed.lines().all(|line| line.starts_with(&format!("tern-{version}-"))), "{listed}");
+    for name in ["tern", "LICENSE", "README.md", "CHANGELOG.md", "conf/tern.conf", "conf/tern.service"] {
+        assert!(names.contains(name), "{name}: {listed}");
+    }
+    assert!(names.contains("docs/operating.md"), "{listed}");
 }

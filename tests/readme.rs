@@ -152,8 +152,22 @@ fn options_exist() {
     let named = text.split("--").skip(1).filter_map(|rest| rest.split([' ', '`', '>', '\n']).next());
     let options =
         named.filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
-    let own =
-        ["release", "test", "directive", "features", "from", "to", "tls", "cacert", "cert", "key", "locked"];
+    let own = [
+        "release",
+        "test",
+        "directive",
+        "features",
+        "from",
+        "to",
+        "tls",
+        "cacert",
+        "cert",
+        "key",
+        "locked",
+        "path",
+        "bigkeys",
+        "raw",
+    ];
     let unknown: Vec<&str> =
         options.filter(|name| !own.contains(name) && tern::config::lookup(name).is_none()).collect();
     assert!(unknown.is_empty(), "no such directive: {unknown:?}");
@@ -163,7 +177,8 @@ fn options_exist() {
 fn links_lead_somewhere() {
     for (path, text) in pages() {
         let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-        let leads = |link: &str| link.starts_with("http") || path.with_file_name(link).exists();
+        let place = |link: &str| path.with_file_name(link.split('#').next().unwrap());
+        let leads = |link: &str| link.starts_with("http") || place(link).exists();
         let gone: Vec<&str> = links.filter(|link| !leads(link)).collect();
         assert!(gone.is_empty(), "{path:?}: no such file: {gone:?}");
     }

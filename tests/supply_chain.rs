@@ -19,7 +19,7 @@ fn root() -> &'static Path {
 /// All packages of the lock file that a server on Linux can be built of, tests included.
 fn packages() -> Vec<Value> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["metadata", "--format-version", "1", "--locked", "--offline", "--all-features"]);
+    cargo.args(["metadata", "--format-version", "1", "--locked", "--all-features"]);
     cargo.args(["--filter-platform", "x86_64-unknown-linux-gnu"]).current_dir(root());
     let output = cargo.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
