@@ -305,10 +305,13 @@ fn the_maintainer_scripts_make_the_units_user_and_directory() {
         format!("getent passwd {user} >"),
         format!("adduser --quiet --system --group --no-create-home --home {state} {user}\n"),
         format!("install -d -m {mode} -o {user} -g {user} {state}\n"),
+        // It may hold passwords, and the package makes it root's.
+        format!("chgrp {user} {}\n", of_unit(&unit, "ExecStart").split(' ').nth(1).unwrap()),
     ] {
         assert!(postinst.contains(&part), "{part}");
     }
     assert!(only(&manifest, "depends = ").contains("adduser"));
+    assert!(manifest.contains("[\"conf/tern.conf\", \"etc/tern/\", \"640\"],"));
 }
 
 /// Runs the script with a cargo and a strip that build nothing.

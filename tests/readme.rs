@@ -277,6 +277,43 @@ fn sources(path: &Path) -> String {
     all
 }
 
+/// The paths of all Rust files below a folder.
+fn files(folder: &Path) -> Vec<String> {
+    let below = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    below
+        .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path.display().to_string()] })
+        .collect()
+}
+
+/// Names in backticks that look like a file or a function of `src`, and are none.
+fn not_in_the_source(text: &str) -> Vec<&str> {
+    let (files, code) = (files(&root().join("src")), sources(&root().join("src")));
+    let is_word = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let names = text.split('`').skip(1).step_by(2);
+    names
+        .filter(|name| {
+            let function = name.rsplit("::").next().unwrap();
+            if name.ends_with(".rs") {
+                !files.iter().any(|file| file.ends_with(&format!("/{name}")))
+            } else if is_word(function) && (name.contains("::") || name.contains('_')) {
+                !code.contains(&format!("fn {function}(")) && !code.contains(&format!("fn {function}<"))
+            } else {
+                false
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn the_walks_name_what_exists() {
+    let (_, text) = page("docs/architecture.md");
+    let prose: String = text.split("```").step_by(2).collect();
+    assert!(prose.matches('`').count() > 100, "the walks are not where this looks");
+    assert_eq!(not_in_the_source(&prose), [""; 0]);
+    let wrong = "`net/none.rs`, `Session::none`, `no_such_function`, `SessionOp::Multi`, `exec/mod.rs`";
+    assert_eq!(not_in_the_source(wrong), ["net/none.rs", "Session::none", "no_such_function"]);
+}
+
 fn is_there(path: &Path) -> bool {
     path.is_dir() || path.with_extension("rs").is_file()
 }
