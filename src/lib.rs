@@ -20,8 +20,8 @@
 //! | heavy | what runs beside the lanes, because others would wait for it | [`exec`] |
 //! | outbox, message, delivery | what an attempt tells; one of those; their way to who listens | [`keyspace::cluster::messages`], [`server::telling`] |
 //! | place, prefix, swaps | where a database is: what its rows begin with, and how often its number was swapped | [`keyspace::catalog`] |
-//! | record, revision | a key's row; a number that no other state of any key has | [`keyspace::record`] |
-//! | object | rows of a value that is too large for its record | [`types::staged`] |
+//! | record, revision | a key's row; a number that no other state of any key has | [`types::record`] |
+//! | object | rows of a value that is too large for its record | [`types::prebuilt`] |
 //! | dictionary, id, interning | members and their numbers; giving a member its number | [`keyspace::dictionary::ids`] |
 //! | chunk, delta | a Roaring bitmap of 65 536 ids; changes of one that are not folded into it | [`types::set`] |
 //! | ghost | what WATCH leaves in the row of an absent key | [`lifecycle::watched`] |
@@ -30,7 +30,7 @@
 //! | instance, epoch | a server of a store; one registration of it | [`keyspace::cluster::instances`] |
 //! | generation | moves where a store has lost commits that it had acknowledged | [`store::Tx::generation`] |
 //! | round | where the collection of the dictionary stands, for who writes sets | [`keyspace::dictionary::collector`] |
-//! | staged, building | made before its transaction, because it exceeds one | [`types::staged`] |
+//! | prebuilt, building | made before its transaction, because it exceeds one | [`types::prebuilt`] |
 //! | receipt | what a command under an id answered | [`lifecycle::idempotency`] |
 //! | lease | what a server may give out, or build, without asking again | [`keyspace::dictionary::ids`], [`lifecycle::reclaim`] |
 

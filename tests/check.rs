@@ -21,13 +21,16 @@ use tern::keyspace::dictionary::ids::integer_id;
 use tern::keyspace::dictionary::members;
 use tern::keyspace::idempotency::Receipt;
 use tern::keyspace::keys::{Oid, Prefix, ReceiptName, SHARDS, hash, root, root::Garbage, shard};
-use tern::keyspace::record::{Record, SetRep, Stored, Str, Value};
 use tern::lifecycle::check::{CheckError, Report, check};
 use tern::lifecycle::idempotency::sweep;
 use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
+use tern::types::Value;
+use tern::types::record::{Record, Stored};
+use tern::types::set::SetRep;
 use tern::types::set::small::Small;
+use tern::types::string::Str;
 
 async fn read(store: &Store) -> Report {
     check(store, &mut |_, _| {}).await.unwrap()

@@ -25,9 +25,9 @@ mod gather;
 mod lane;
 mod once;
 mod patience;
+mod prebuild;
 mod reads;
 pub mod slow;
-mod staging;
 mod tracked;
 mod watch;
 

@@ -9,7 +9,7 @@
 use super::batch::{Batch, Halt};
 use super::gather::Gather;
 use super::patience::Patience;
-use super::staging::Prepared;
+use super::prebuild::Prepared;
 use super::{Done, Forced, Job, Unit};
 use crate::error::StoreError;
 use crate::keyspace::cluster::messages::Message;

@@ -18,6 +18,13 @@ pub const SHARDS: u8 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Oid(pub u128);
 
+impl Oid {
+    /// Reads its 16 bytes.
+    pub fn decode(raw: &[u8]) -> Option<Self> {
+        Some(Oid(u128::from_be_bytes(raw.try_into().ok()?)))
+    }
+}
+
 /// The short prefix of a database: 2 to 5 bytes, the first is 0x80 + number of the bytes that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {

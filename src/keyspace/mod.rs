@@ -46,7 +46,6 @@ pub mod idempotency;
 pub mod keys;
 pub mod life;
 pub mod reads;
-pub mod record;
 pub mod secret;
 pub mod sending;
 pub mod watched_absent;

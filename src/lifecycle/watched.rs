@@ -29,11 +29,11 @@ use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Place;
 use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::MAX_REDIS_KEY;
-use crate::keyspace::record::{Ghost, Stored};
 use crate::keyspace::watched_absent::Name;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};
 use crate::types::object::{self, Slot};
+use crate::types::record::{Ghost, Stored};
 use bytes::Bytes;
 use futures_util::future::join_all;
 

@@ -10,13 +10,16 @@ use tern::keyspace::dictionary::collector::{State, encode_candidates};
 use tern::keyspace::dictionary::ids::BLOCK;
 use tern::keyspace::idempotency::{Age, Receipt};
 use tern::keyspace::keys::{Oid, Owner, Prefix, ReceiptName, root, root::Garbage};
-use tern::keyspace::record::{Ghost, Record, SetRep, Str, Value};
 use tern::lifecycle::dump;
 use tern::server::reply::Reply;
 use tern::server::reply_codec;
+use tern::types::Value;
 use tern::types::hyperloglog::HyperLogLog;
+use tern::types::record::{Ghost, Record};
+use tern::types::set::SetRep;
 use tern::types::set::chunk::cut;
 use tern::types::set::small::Small;
+use tern::types::string::Str;
 
 /// Redis' checksum (Jones), bit by bit.
 pub fn crc64(bytes: &[u8]) -> u64 {

@@ -14,7 +14,6 @@ use tern::keyspace::dictionary::collector::{State, decode_candidates, encode_can
 use tern::keyspace::dictionary::{forward, members};
 use tern::keyspace::idempotency::{Age, Receipt};
 use tern::keyspace::keys::{Prefix, root};
-use tern::keyspace::record::{Record, Stored, Value};
 use tern::lifecycle::dump;
 use tern::net::resp::Decoder;
 use tern::net::scan::{Limits, ProtocolError};
@@ -23,7 +22,9 @@ use tern::server::glob::{Case, Glob};
 use tern::server::reply_codec;
 use tern::spec::words::atoi;
 use tern::spec::words::parse_i64;
+use tern::types::Value;
 use tern::types::hyperloglog::{HyperLogLog, Registers};
+use tern::types::record::{Record, Stored};
 use tern::types::set::chunk::Row;
 use tern::types::set::small::Small;
 

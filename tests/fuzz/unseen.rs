@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use tern::keyspace::idempotency::Receipt;
 use tern::keyspace::keys::{Prefix, SHARDS, root, root::Garbage};
-use tern::keyspace::record::Stored;
+use tern::types::record::Stored;
 use tern::types::set::chunk::Row;
 use tern::types::set::rows::delta_value;
 

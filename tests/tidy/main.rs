@@ -379,7 +379,7 @@ const BAD: &[(Rule, &str, &str)] = &[
     (crate_owners, "commands/mod.rs", "use anyhow;"),
     (crate_owners, "types/string.rs", "use roaring::RoaringTreemap;"),
     (crate_owners, "exec/mod.rs", "fn f() -> u8 { fastrand::u8(..) }"),
-    (names_decide_nothing, "exec/staging.rs", "fn f(call: &Call) -> bool { call.row.name == \"select\" }"),
+    (names_decide_nothing, "exec/prebuild.rs", "fn f(call: &Call) -> bool { call.row.name == \"select\" }"),
     (
         names_decide_nothing,
         "exec/batch.rs",

@@ -8,12 +8,12 @@ use crate::keyspace::cluster::instances::Instance;
 use crate::keyspace::dictionary::collector::{self, State};
 use crate::keyspace::dictionary::forward::ids_of_row;
 use crate::keyspace::dictionary::ids::{BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
+use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, root, root::Garbage};
 use crate::keyspace::secret::Secret;
 use crate::store::{RangeOptions, key_after, prefix_end};
 use crate::types::audit::{Problem, Verdict, View};
-use crate::types::set::audit::KnownIds;
 use bytes::Bytes;
 use parking_lot::Mutex;
 

@@ -31,8 +31,8 @@
 //! is gone, or was read before that sweep, which this transaction conflicts with; or it was pardoned then, and is not swept any more. A transaction that pardons X and the sweep of X
 //! conflict, whichever commits last: by the pardon that the one reads, or by the row `f` that the other reads.
 //! (b) From another set that has it, in the same transaction, with a conflict on that set: *STORE, COPY, MOVE, and values that were
-//! staged from sources which the last transaction verifies. These make a **new object**. (c) By a row `f` that was read in an
-//! earlier transaction: SADD and *STORE that intern ahead (`set::stage`). They know the epoch of that transaction, and are
+//! prebuilt from sources which the last transaction verifies. These make a **new object**. (c) By a row `f` that was read in an
+//! earlier transaction: SADD and *STORE that intern ahead (`set::prebuild`). They know the epoch of that transaction, and are
 //! refused (and done anew) in another one. What they add in the same epoch is added before E, or after E by an `intern` after E,
 //! which would have pardoned X. (`find` does not pardon: SREM takes only ids that are not condemned from an earlier transaction. A union takes ids by
 //! `find` too; what was condemned of them it interns before it stores it.)

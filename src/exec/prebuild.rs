@@ -20,11 +20,11 @@ use crate::server::Server;
 use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
 use crate::store::MAX_TRANSACTION;
+use crate::types::prebuilt::{self, Object, Prebuilt};
+use crate::types::set::prebuild as sets;
 use crate::types::set::small::{MAX_INTS, may_be_small};
-use crate::types::set::stage as sets;
-use crate::types::staged::{self, Object, Staged};
 use crate::types::string::combine;
-use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
+use crate::types::string::{DIRECT_MAX, INLINE_MAX, prebuild, prebuild_change};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 
@@ -36,7 +36,7 @@ const MAX_ATTEMPTS: usize = 10;
 const DIRECT_MEMBERS: usize = MAX_TRANSACTION / 2;
 
 /// What was prepared, for each call of a unit.
-pub(super) type Prepared = Vec<Vec<Staged>>;
+pub(super) type Prepared = Vec<Vec<Prebuilt>>;
 
 /// What of a unit is prepared.
 #[derive(Debug, Clone, Copy)]
@@ -87,13 +87,13 @@ pub(super) async fn prepare(
         members(server, calls, plan, prepared).await?;
     }
     let mut written = Written::default();
-    for (call, staged) in calls.iter().zip(prepared) {
+    for (call, prebuilt) in calls.iter().zip(prepared) {
         if let Some(selected) = selected(call) {
             db = selected;
         }
         let outcomes = plan.outcomes && written.spares(call) || plan.restored && is_large_restore(call);
         let plan = Plan { outcomes, ..plan };
-        for_call(server, &catalog, db, call, plan, staged).await?;
+        for_call(server, &catalog, db, call, plan, prebuilt).await?;
         written.by(call);
     }
     Ok(())
@@ -111,13 +111,13 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
     named.retain(|_, (n, all)| plan.outcomes || !may_be_small(*n, all.iter().copied().flatten()));
     for removed in [false, true] {
         let (mut named_by, mut places) = (Vec::new(), Vec::new());
-        for (call, staged) in calls.iter().zip(prepared.iter_mut()) {
+        for (call, prebuilt) in calls.iter().zip(prepared.iter_mut()) {
             let Some((key, members)) = named_members(call) else { continue };
             let outcome = large::outcome(call.row, &call.argv);
             let fits = matches!(outcome, Some(Outcome::Removed(_))) == removed;
-            if fits && named.contains_key(key) && staged::ids(staged).is_none() {
+            if fits && named.contains_key(key) && prebuilt::ids(prebuilt).is_none() {
                 named_by.push(members);
-                places.push(staged);
+                places.push(prebuilt);
             }
         }
         let ids = match named_by.is_empty() {
@@ -125,7 +125,7 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
             false if removed => sets::find(&server.space, &named_by).await?,
             false => sets::intern(&server.space, &named_by).await?,
         };
-        places.into_iter().zip(ids).for_each(|(staged, ids)| staged.push(Staged::Ids(ids)));
+        places.into_iter().zip(ids).for_each(|(prebuilt, ids)| prebuilt.push(Prebuilt::Ids(ids)));
     }
     Ok(())
 }
@@ -138,20 +138,20 @@ fn named_members(call: &Call) -> Option<(&Bytes, &[Bytes])> {
 
 /// Ids of another epoch of the dictionary's collection, or that the store may have lost, are found anew.
 fn forget_old_ids(prepared: &mut Prepared, round: Round) {
-    for staged in prepared {
-        staged.retain(|staged| !matches!(staged, Staged::Ids(ids) if !ids.hold_in(round)));
+    for prebuilt in prepared {
+        prebuilt.retain(|prebuilt| !matches!(prebuilt, Prebuilt::Ids(ids) if !ids.hold_in(round)));
     }
 }
 
 /// Gives up what was built and no command took over. Ids stay, as long as their epoch does.
 pub(super) async fn give_up(server: &Server, prepared: &mut Prepared) {
-    for staged in prepared.iter_mut() {
-        for object in staged.iter().filter_map(Staged::object) {
-            if let Err(e) = staged::abandon(&server.space, object).await {
+    for prebuilt in prepared.iter_mut() {
+        for object in prebuilt.iter().filter_map(Prebuilt::object) {
+            if let Err(e) = prebuilt::abandon(&server.space, object).await {
                 tracing::debug!(?e, "what was abandoned is reclaimed when its lease ends");
             }
         }
-        staged.retain(|staged| staged.object().is_none());
+        prebuilt.retain(|prebuilt| prebuilt.object().is_none());
     }
 }
 
@@ -192,17 +192,17 @@ async fn for_call(
     db: u8,
     call: &Call,
     plan: Plan,
-    staged: &mut Vec<Staged>,
+    prebuilt: &mut Vec<Prebuilt>,
 ) -> Result<()> {
     let Some(prefix) = catalog.prefix(db) else { return Ok(()) };
     if plan.strings && call.row.group == Group::String && call.row.is_write() {
-        strings(server, prefix, call, staged).await?;
+        strings(server, prefix, call, prebuilt).await?;
     }
     let Some(outcome) = large::outcome(call.row, &call.argv) else { return Ok(()) };
     for _ in 0..if plan.outcomes { MAX_ATTEMPTS } else { 0 } {
-        match build(server, catalog, prefix, outcome, staged).await {
+        match build(server, catalog, prefix, outcome, prebuilt).await {
             Err(Error::Store(StoreError::Conflict | StoreError::TooOld)) => {}
-            built => return built.map(|built| staged.extend(built.map(Staged::Result))),
+            built => return built.map(|built| prebuilt.extend(built.map(Prebuilt::Result))),
         }
     }
     if plan.outcomes { Err(StoreError::Conflict.into()) } else { Ok(()) }
@@ -213,33 +213,33 @@ async fn build(
     catalog: &Catalog,
     db: Prefix,
     outcome: Outcome<'_>,
-    staged: &[Staged],
+    prebuilt: &[Prebuilt],
 ) -> Result<Option<Object>> {
     let space = &server.space;
     match outcome {
         Outcome::Combined(op, keys) => sets::combination(space, db, op, keys, LEASE_MS).await,
-        Outcome::Bits(op, keys) => combine::stage(space, db, op, keys, LEASE_MS).await,
+        Outcome::Bits(op, keys) => combine::prebuild(space, db, op, keys, LEASE_MS).await,
         // What a few members change fits.
-        Outcome::Added(key) => match staged::ids(staged).filter(|ids| ids.len() > MAX_INTS as u64) {
+        Outcome::Added(key) => match prebuilt::ids(prebuilt).filter(|ids| ids.len() > MAX_INTS as u64) {
             Some(ids) => sets::addition(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
         },
-        Outcome::Removed(key) => match staged::ids(staged).filter(|ids| ids.len() > MAX_INTS as u64) {
+        Outcome::Removed(key) => match prebuilt::ids(prebuilt).filter(|ids| ids.len() > MAX_INTS as u64) {
             Some(ids) => sets::removal(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
         },
         Outcome::Copied(key, to) => match to.map_or(Some(db), |to| catalog.prefix(to)) {
-            Some(to) => copy::stage(space, (db, to), key, LEASE_MS).await,
+            Some(to) => copy::prebuild(space, (db, to), key, LEASE_MS).await,
             None => Ok(None),
         },
         Outcome::Restored(payload) => {
             let longest = server.config.get().proto_max_bulk_len;
-            dump::stage(space, db, payload, longest, LEASE_MS).await
+            dump::prebuild(space, db, payload, longest, LEASE_MS).await
         }
     }
 }
 
-async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Staged>) -> Result<()> {
+async fn strings(server: &Server, db: Prefix, call: &Call, prebuilt: &mut Vec<Prebuilt>) -> Result<()> {
     let large = call.argv.iter().skip(2).filter(|a| a.len() > INLINE_MAX);
     for argument in large {
         let offset = match call.row.makes {
@@ -249,7 +249,7 @@ async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Stag
             }
             _ => None,
         };
-        staged.extend(match (offset, call.argv.get(1)) {
+        prebuilt.extend(match (offset, call.argv.get(1)) {
             (Some(offset), Some(key)) => continued(server, db, key, offset, argument).await?,
             _ => Some(whole(server, db, argument).await?),
         });
@@ -258,9 +258,9 @@ async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Stag
 }
 
 /// Builds a string; again where the store may have lost some of it.
-async fn whole(server: &Server, db: Prefix, argument: &Bytes) -> Result<Staged> {
+async fn whole(server: &Server, db: Prefix, argument: &Bytes) -> Result<Prebuilt> {
     for _ in 0..MAX_ATTEMPTS {
-        match stage(&server.space, db, argument, LEASE_MS).await {
+        match prebuild(&server.space, db, argument, LEASE_MS).await {
             Err(Error::Store(StoreError::Conflict)) => {}
             other => return other,
         }
@@ -275,9 +275,9 @@ async fn continued(
     key: &Bytes,
     offset: Option<u64>,
     patch: &Bytes,
-) -> Result<Option<Staged>> {
+) -> Result<Option<Prebuilt>> {
     for _ in 0..MAX_ATTEMPTS {
-        match stage_change(&server.space, db, key, offset, patch, LEASE_MS).await {
+        match prebuild_change(&server.space, db, key, offset, patch, LEASE_MS).await {
             Err(Error::Store(StoreError::Conflict)) => {}
             other => return other,
         }
