@@ -8,6 +8,8 @@ mod float;
 pub mod large;
 pub mod registry;
 
+#[cfg(test)]
+mod abacus;
 mod bitmap;
 mod cluster;
 pub mod connection;

@@ -98,7 +98,7 @@ impl<'a> Runner<'a> {
         &mut self,
         call: &Call,
         client: &mut ClientState,
-        prebuilt: &[Prebuilt],
+        staged: &[Prebuilt],
     ) -> Option<Result<Reply>> {
         let Run::Handler(run) = run_of(call.row) else {
             return Some(Err(ReplyError::new("ERR this command cannot run here").into()));
@@ -111,7 +111,7 @@ impl<'a> Runner<'a> {
             lives: &self.lives,
             now: self.lives.now,
             rng: &mut self.rng,
-            prebuilt,
+            prebuilt: staged,
             may_stream: self.may_stream && call.id.is_none(),
             only_read: false,
             in_lane: self.in_lane,

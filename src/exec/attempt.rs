@@ -94,7 +94,7 @@ pub(super) struct Attempts {
     /// Of a lane: where it passes on what turns out to be heavy.
     heavy: Option<UnboundedSender<Job>>,
     /// What was prepared for the heavy job under way.
-    prebuilt: Prepared,
+    staged: Prepared,
     /// Its outcomes too.
     outcomes: bool,
     /// Members that got an id for that.
@@ -111,13 +111,13 @@ impl Attempts {
     /// In `slot`.
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
-        let (prebuilt, commit_took) = (Prepared::new(), Duration::ZERO);
+        let (staged, commit_took) = (Prepared::new(), Duration::ZERO);
         Attempts {
             server,
             slot,
             rng,
             heavy: None,
-            prebuilt,
+            staged,
             outcomes: false,
             made: 0,
             fence: None,
@@ -151,7 +151,7 @@ impl Attempts {
             // What was fenced while it queued.
             self.server.space.fences.pass(|| job.unit.written()).await;
         }
-        match self.prebuild(jobs).await {
+        match self.stage(jobs).await {
             Ok(()) => {
                 self.restart(jobs);
                 self.drain(jobs).await;
@@ -159,30 +159,30 @@ impl Attempts {
             Err(e) => refuse(jobs, jobs.len(), e),
         }
         self.lift().await;
-        prebuild::give_up(&self.server, &mut self.prebuilt).await;
-        self.prebuilt.clear();
+        prebuild::give_up(&self.server, &mut self.staged).await;
+        self.staged.clear();
     }
 
     /// Prepares what the job in front needs; behind a fence where others change too often what that is made of.
-    async fn prebuild(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
+    async fn stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
         match self.try_stage(jobs).await {
             Err(Error::Store(StoreError::Conflict)) if self.fence.is_none() => {
                 self.keep_others_off(jobs).await;
                 self.try_stage(jobs).await
             }
-            prebuilt => prebuilt,
+            staged => staged,
         }
     }
 
     async fn try_stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
-        prebuild::give_up(&self.server, &mut self.prebuilt).await;
+        prebuild::give_up(&self.server, &mut self.staged).await;
         if let Some(job) = jobs.front() {
             // Of a pipeline that a lane has passed on, only the first call runs here.
             let alone = job.forced.is_heavy && !job.unit.exec;
             let calls = if alone { job.unit.calls.get(..1) } else { None };
             let calls = calls.unwrap_or(&job.unit.calls);
             let db = job.unit.client.db;
-            let prepare = prebuild::prepare(&self.server, db, calls, self.outcomes, &mut self.prebuilt);
+            let prepare = prebuild::prepare(&self.server, db, calls, self.outcomes, &mut self.staged);
             let (prepared, made) = backpressure::counting(prepare).await;
             self.made += made;
             prepared?;
@@ -196,7 +196,7 @@ impl Attempts {
             job.forced.may_build = false;
         }
         self.outcomes = true;
-        self.prebuild(jobs).await?;
+        self.stage(jobs).await?;
         self.restart(jobs);
         Ok(())
     }
@@ -280,9 +280,9 @@ impl Attempts {
                     }
                     self.back_off(tries).await;
                     // After an unknown commit the next attempt looks first whether it was applied; where not, what was built still holds.
-                    if !self.prebuilt.is_empty()
+                    if !self.staged.is_empty()
                         && e != StoreError::Unknown
-                        && let Err(e) = self.prebuild(jobs).await
+                        && let Err(e) = self.stage(jobs).await
                     {
                         return self.give_up(jobs, &open, jobs.len(), e);
                     }
@@ -352,12 +352,12 @@ impl Attempts {
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // What may have been applied already is run to its end here.
         batch.runner.in_lane = self.heavy.is_some() && open.is_empty();
-        if self.server.store.prefers_prefetch() && self.prebuilt.is_empty() {
+        if self.server.store.prefers_prefetch() && self.staged.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
         let (mut done, mut told) = (Vec::with_capacity(width), 0);
         for job in jobs.iter_mut().take(width) {
-            let one = batch.job(job, &self.prebuilt).await;
+            let one = batch.job(job, &self.staged).await;
             job.forced.is_heavy |= matches!(one, Err(Halt::TooHeavy));
             let mut one = one?;
             one.made += self.made;

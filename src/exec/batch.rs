@@ -113,18 +113,18 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs a job's unit on a copy of its client. `prebuilt`: see [`super::prebuild`].
-    pub(super) async fn job(&mut self, job: &mut Job, prebuilt: &Prepared) -> Result<Done, Halt> {
-        let (done, made) = backpressure::counting(self.run(job, prebuilt)).await;
+    /// Runs a job's unit on a copy of its client. `staged`: see [`super::prebuild`].
+    pub(super) async fn job(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
+        let (done, made) = backpressure::counting(self.run(job, staged)).await;
         Ok(Done { made, ..done? })
     }
 
-    async fn run(&mut self, job: &mut Job, prebuilt: &Prepared) -> Result<Done, Halt> {
+    async fn run(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
         if let Some(id) = &job.unit.id {
-            return self.exec_once(id, &job.unit, &mut job.forced, prebuilt).await;
+            return self.exec_once(id, &job.unit, &mut job.forced, staged).await;
         }
         let mut client = job.unit.client.clone();
-        let replies = self.unit(&job.unit, &mut client, &mut job.forced, prebuilt).await?;
+        let replies = self.unit(&job.unit, &mut client, &mut job.forced, staged).await?;
         Ok(Done::new(client, replies, self.take_lookups()))
     }
 
@@ -151,7 +151,7 @@ impl<'a> Batch<'a> {
         unit: &Unit,
         client: &mut ClientState,
         forced: &mut Forced,
-        prebuilt: &Prepared,
+        staged: &Prepared,
     ) -> Result<Option<Vec<Reply>>, Halt> {
         if !self.unchanged(&unit.watches).await? {
             return Ok(None);
@@ -166,41 +166,37 @@ impl<'a> Batch<'a> {
             let before = if in_lane { marks() } else { Default::default() };
             let reply = match forced.call(n, client) {
                 Some(reply) => reply,
-                None => {
-                    match self.call_once(call, client, prebuilt.get(n).map_or(&[], Vec::as_slice)).await {
-                        Some(Ok(reply)) => {
-                            if acts_on_the_server(call) && !self.runner.only_read && unit.calls.len() > 1 {
-                                forced.acted.push((n, reply.clone(), client.clone()));
-                            }
-                            reply
+                None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
+                    Some(Ok(reply)) => {
+                        if acts_on_the_server(call) && !self.runner.only_read && unit.calls.len() > 1 {
+                            forced.acted.push((n, reply.clone(), client.clone()));
                         }
-                        Some(Err(Error::Reply(e))) => Reply::Error(e),
-                        // It and what follows come back as a unit of their own: what it has looked up is counted and told there.
-                        Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec && forced.may_end_before(n) => {
-                            self.runner.lookups.back_to(before.0);
-                            self.runner.outbox.back_to(before.1);
-                            break;
-                        }
-                        Some(Err(Error::TooHeavy)) => return Err(Halt::TooHeavy),
-                        Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
-                        Some(Err(Error::Store(e @ StoreError::TooLarge)))
-                            if fails_all(unit, call, forced) =>
-                        {
-                            return Err(e.into());
-                        }
-                        // An EXEC whose answer cannot be kept under its id does nothing.
-                        Some(Err(Error::Store(e @ StoreError::ReplyTooLarge(_)))) if unit.id.is_some() => {
-                            forced.unit = Some(Error::from(e).into_reply());
-                            return Err(Halt::Rerun);
-                        }
-                        // What it wrote must not be committed: the others run again without it.
-                        failed => {
-                            let error = failed.and_then(Result::err).map_or(PANICKED, Error::into_reply);
-                            forced.calls.push((n, Reply::Error(error)));
-                            return Err(Halt::Rerun);
-                        }
+                        reply
                     }
-                }
+                    Some(Err(Error::Reply(e))) => Reply::Error(e),
+                    // It and what follows come back as a unit of their own: what it has looked up is counted and told there.
+                    Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec && forced.may_end_before(n) => {
+                        self.runner.lookups.back_to(before.0);
+                        self.runner.outbox.back_to(before.1);
+                        break;
+                    }
+                    Some(Err(Error::TooHeavy)) => return Err(Halt::TooHeavy),
+                    Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
+                    Some(Err(Error::Store(e @ StoreError::TooLarge))) if fails_all(unit, call, forced) => {
+                        return Err(e.into());
+                    }
+                    // An EXEC whose answer cannot be kept under its id does nothing.
+                    Some(Err(Error::Store(e @ StoreError::ReplyTooLarge(_)))) if unit.id.is_some() => {
+                        forced.unit = Some(Error::from(e).into_reply());
+                        return Err(Halt::Rerun);
+                    }
+                    // What it wrote must not be committed: the others run again without it.
+                    failed => {
+                        let error = failed.and_then(Result::err).map_or(PANICKED, Error::into_reply);
+                        forced.calls.push((n, Reply::Error(error)));
+                        return Err(Halt::Rerun);
+                    }
+                },
             };
             held.push(reply);
             let is_long = in_lane && server.env.clock.monotonic() - began > LONG;

@@ -4,6 +4,8 @@
 //! To add a type: write its folder, implement [`contract::Type`] there, and add its line to the list below. The compiler and
 //! `tests/tidy` see to the rest. (A HyperLogLog is a string to Redis, and here.)
 
+#[cfg(test)]
+pub mod abacus;
 pub mod audit;
 pub mod contract;
 pub mod dumped;
@@ -29,6 +31,7 @@ use prebuilt::{Object, Source};
 types! {
     Str(string::Str),
     Set(set::SetRep),
+    #[cfg(test)] Abacus(abacus::Abacus),
 }
 
 /// A type as the door opens it.

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod reading;
+mod registration;
 
 use reading::{blank, head, imports, is_name, item_end, line_of, module_of, production, words};
 use std::path::{Path, PathBuf};
@@ -367,6 +368,7 @@ type Rule = fn(&str, &str) -> Vec<String>;
 const BAD: &[(Rule, &str, &str)] = &[
     (arrows, "store/mod.rs", "use crate::keyspace::keys;"),
     (arrows, "types/set/mod.rs", "fn f() { crate::commands::table::rows() }"),
+    (arrows, "types/object.rs", "use crate::lifecycle::copy;"),
     (arrows, "exec/mod.rs", "use crate::{\n    error::X,\n    session::Session,\n};"),
     (arrows, "types/string.rs", "use super::super::commands::args;"),
     (arrows, "commands/mod.rs", "use super::exec::Lane;"),
