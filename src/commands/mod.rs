@@ -5,7 +5,7 @@ pub mod binding;
 mod bulk;
 pub mod cx;
 mod float;
-pub mod large;
+pub mod outgrows;
 pub mod registry;
 
 #[cfg(test)]

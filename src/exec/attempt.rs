@@ -439,7 +439,7 @@ pub(super) async fn speak<'a>(
     tx: &Tx,
     told: &Tale,
 ) -> Result<Option<MutexGuard<'a, ()>>, StoreError> {
-    if server.space.messages.is_shared() {
+    if server.space.bus.is_shared() {
         return told.write(tx).map(|()| None);
     }
     Ok(server.turn(told).await)

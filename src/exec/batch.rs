@@ -9,7 +9,7 @@ use crate::error::{Error, StoreError};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::cluster::messages::Message;
 use crate::keyspace::dictionary::backpressure;
-use crate::keyspace::keys::{ReceiptName, root};
+use crate::keyspace::keys::{IdempotencyName, root};
 use crate::lifecycle::watched;
 use crate::server::reply::Reply;
 use crate::server::{AfterReply, ClientState, Server};
@@ -72,14 +72,14 @@ impl<'a> Batch<'a> {
     }
 
     /// Reads what the handlers are going to ask for, all at once, so that they are answered from the transaction: the
-    /// records of all keys, the receipts of all ids, and how the named members stand to their sets. What that costs in
+    /// records of all keys, the idempotency records of all ids, and how the named members stand to their sets. What that costs in
     /// round trips does not depend on the number of units. Failures come back when a handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
         for unit in units {
             let Some(db) = self.runner.catalog.prefix(unit.client.db) else { continue };
-            rows.extend(self.receipts(unit).await);
+            rows.extend(self.records(unit).await);
             for call in &unit.calls {
                 let keys = keys_of(call.row, &call.argv).unwrap_or_default();
                 let members = call.row.members(&call.argv);
@@ -96,15 +96,17 @@ impl<'a> Batch<'a> {
     }
 
     /// The rows that are asked for because of a unit's ids.
-    async fn receipts(&self, unit: &Unit) -> Vec<Vec<u8>> {
+    async fn records(&self, unit: &Unit) -> Vec<Vec<u8>> {
         let mut ids = unit.ids().peekable();
         if ids.peek().is_none() {
             return Vec::new();
         }
         let Ok(secret) = self.runner.server.space.secret().await else { return Vec::new() };
         let owner = secret.owner(&unit.client.user);
-        let sizes = [root::receipts_size(owner), root::all_receipts_size().to_vec()];
-        ids.map(|id| root::receipt(ReceiptName { owner: Some(owner), id })).chain(sizes).collect()
+        let sizes = [root::idempotency_size(owner), root::all_idempotency_size().to_vec()];
+        ids.map(|id| root::idempotency_record(IdempotencyName { owner: Some(owner), id }))
+            .chain(sizes)
+            .collect()
     }
 
     async fn prefetch_set(&self, db: u8, key: &Bytes, calls: &[&[Bytes]]) {

@@ -8,7 +8,7 @@
 //!   so that nobody queues behind it. What only turns out to be heavy by what is stored (`Cx::light`) is found in a lane, before its
 //!   first write, and passed on to there.
 //!
-//! A call or an EXEC with an **id** runs once for that id, see [`once`]; it may write, whatever its row says.
+//! A call or an EXEC with an **id** runs once for that id, see [`idempotency`]; it may write, whatever its row says.
 //!
 //! A unit that runs into others again and again fences its keys ([`crate::keyspace::cluster::fences`]): units that write them wait before
 //! they are queued.
@@ -22,8 +22,8 @@
 mod attempt;
 mod batch;
 mod gather;
+mod idempotency;
 mod lane;
-mod once;
 mod patience;
 mod prebuild;
 mod reads;
@@ -255,7 +255,7 @@ impl Executor {
             let ran = done.ran.iter().zip(replies).map(|(c, reply)| (c.row, c.argv.as_slice(), reply));
             monitor::feed(&self.server, &done.client, db, ran);
         }
-        self.server.space.brake.wait(done.made).await;
+        self.server.space.backpressure.wait(done.made).await;
         done
     }
 
@@ -279,7 +279,7 @@ impl Executor {
     }
 
     async fn route(&self, unit: Unit, mut since: Duration) -> Done {
-        let told_by_store = self.server.space.messages.is_shared() && unit.tells();
+        let told_by_store = self.server.space.bus.is_shared() && unit.tells();
         if !unit.writes() && !told_by_store {
             let together = !unit.is_heavy() && !unit.is_about_the_server();
             return match self.reads.as_ref().filter(|_| together) {

@@ -8,7 +8,7 @@
 //!
 //! What no command took over is given up, so that its rows are reclaimed soon.
 
-use crate::commands::large::{self, Outcome};
+use crate::commands::outgrows::{self, Outcome};
 use crate::dispatch::Call;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
@@ -50,7 +50,7 @@ struct Plan {
 
 impl Plan {
     fn of(calls: &[Call], outcomes: bool) -> Self {
-        let members = calls.iter().flat_map(|c| large::members(c.row, &c.argv));
+        let members = calls.iter().flat_map(|c| outgrows::members(c.row, &c.argv));
         Plan {
             strings: calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
             members: interner::room(members) > DIRECT_MEMBERS,
@@ -62,7 +62,7 @@ impl Plan {
 
 /// Whether what a RESTORE leaves is built before it is tried, so that it is decompressed once.
 fn is_large_restore(call: &Call) -> bool {
-    matches!(large::outcome(call.row, &call.argv), Some(Outcome::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
+    matches!(outgrows::outcome(call.row, &call.argv), Some(Outcome::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
 }
 
 /// Prepares what `calls` need, of which the first runs in database `db`; `outcomes`: also those. To be called again after a conflict, when what was built has been
@@ -113,7 +113,7 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
         let (mut named_by, mut places) = (Vec::new(), Vec::new());
         for (call, prebuilt) in calls.iter().zip(prepared.iter_mut()) {
             let Some((key, members)) = named_members(call) else { continue };
-            let outcome = large::outcome(call.row, &call.argv);
+            let outcome = outgrows::outcome(call.row, &call.argv);
             let fits = matches!(outcome, Some(Outcome::Removed(_))) == removed;
             if fits && named.contains_key(key) && prebuilt::ids(prebuilt).is_none() {
                 named_by.push(members);
@@ -132,7 +132,7 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
 
 /// The key of a call that adds or removes members, and those.
 fn named_members(call: &Call) -> Option<(&Bytes, &[Bytes])> {
-    let members = large::members(call.row, &call.argv);
+    let members = outgrows::members(call.row, &call.argv);
     Some((call.argv.get(1)?, members)).filter(|_| !members.is_empty())
 }
 
@@ -198,7 +198,7 @@ async fn for_call(
     if plan.strings && call.row.group == Group::String && call.row.is_write() {
         strings(server, prefix, call, prebuilt).await?;
     }
-    let Some(outcome) = large::outcome(call.row, &call.argv) else { return Ok(()) };
+    let Some(outcome) = outgrows::outcome(call.row, &call.argv) else { return Ok(()) };
     for _ in 0..if plan.outcomes { MAX_ATTEMPTS } else { 0 } {
         match build(server, catalog, prefix, outcome, prebuilt).await {
             Err(Error::Store(StoreError::Conflict | StoreError::TooOld)) => {}

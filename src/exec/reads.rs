@@ -161,12 +161,12 @@ async fn on(
 /// What a unit tells that commits nothing. On a store of several servers that is only what PUBLISH does not say (a key was not
 /// there): nobody waits for it.
 async fn tell(server: &Arc<Server>, told: Vec<Message>) {
-    if told.is_empty() || !server.space.messages.is_shared() {
+    if told.is_empty() || !server.space.bus.is_shared() {
         return server.tell(told).await;
     }
     let server = server.clone();
     tokio::spawn(async move {
-        if let Err(e) = server.space.messages.tell(&told).await {
+        if let Err(e) = server.space.bus.tell(&told).await {
             tracing::debug!(?e, "messages of a unit that only reads");
         }
     });

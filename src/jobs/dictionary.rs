@@ -3,7 +3,7 @@
 //! A cycle begins when DEBUG DICTIONARY-GC asks this server for it; and, where `dictionary-gc-interval` is not 0, on the server whose share that
 //! is: so long after the end of the last one, or earlier when the dictionary has grown: once as many ids were leased since the
 //! last one began as had a member then, and `dictionary-gc-backlog` at least: members that come and go fast do not wait for the interval. Where they
-//! come faster than they are removed, they wait ([`brake`]). How long ago the last one ended is told by the clock once, when this server meets
+//! come faster than they are removed, they wait ([`backpressure`]). How long ago the last one ended is told by the clock once, when this server meets
 //! it; from then on it counts for itself, whatever happens to the clock.
 
 use super::pause;
@@ -98,7 +98,7 @@ async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     let asked = server.space.collector.wanted.load(Ordering::Relaxed);
     let grown = memory.growth.is_much(server, &tx).await?;
     if round.phase == Phase::Idle && !asked && !grown && !memory.active && !memory.is_due(server) {
-        server.space.brake.release();
+        server.space.backpressure.release();
         return Ok(POLL);
     }
     let state = State::read(&tx, Read::Snapshot).await?;

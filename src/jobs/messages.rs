@@ -27,7 +27,7 @@ const KEPT: Duration = Duration::from_secs(60);
 
 /// Listens until the server stops, while somebody wants to hear.
 pub(super) async fn listen(server: Arc<Server>) {
-    let log = &server.space.messages;
+    let log = &server.space.bus;
     let mut stop = server.stop.subscribe();
     let mut idle_since = None;
     while !*stop.borrow() {
@@ -50,7 +50,7 @@ pub(super) async fn listen(server: Arc<Server>) {
 
 /// Brings what is there to its subscribers, or waits for more.
 async fn round(server: &Server) {
-    let log = &server.space.messages;
+    let log = &server.space.bus;
     match log.hear().await {
         Ok(Heard::Messages(messages)) => {
             server.deliver(messages.iter().map(|(version, message)| (*version, message))).await;
@@ -86,7 +86,7 @@ fn wanted(server: &Server) -> u8 {
 
 /// No longer listens to what nobody has wanted since [`LINGER`] ago. Returns since when there is such a thing.
 async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
-    let log = &server.space.messages;
+    let log = &server.space.bus;
     if log.wants() & !wanted(server) == 0 {
         return None;
     }
@@ -104,7 +104,7 @@ async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
 /// Collects rows until the server stops.
 pub(super) async fn collect(server: Arc<Server>) {
     let ages = Ages::default();
-    while server.space.messages.is_shared() && pause(&server, LOOK).await {
+    while server.space.bus.is_shared() && pause(&server, LOOK).await {
         if server.space.instances.owns("messages", 0)
             && let Err(e) = look(&server, &ages).await
         {
@@ -114,7 +114,7 @@ pub(super) async fn collect(server: Arc<Server>) {
 }
 
 async fn look(server: &Server, ages: &Ages) -> StoreResult<()> {
-    let log = &server.space.messages;
+    let log = &server.space.bus;
     let last = log.last().await?;
     match ages.see(server.env.clock.monotonic(), last, KEPT) {
         Some(row) => log.collect(&row).await,

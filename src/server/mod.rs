@@ -114,7 +114,7 @@ impl Server {
     /// For what an attempt tells that sees `catalog`. On an embedded store somebody may begin to subscribe at any time; else it
     /// runs again when the first one does.
     pub fn outbox(&self, catalog: &Catalog) -> Outbox {
-        let heard = self.space.messages.heard(catalog);
+        let heard = self.space.bus.heard(catalog);
         Outbox::new(self.space.fresh.instance(), heard, self.config.get().notify_keyspace_events)
     }
 
@@ -122,7 +122,7 @@ impl Server {
     /// else tells any until the guard is dropped, so that a key that comes again is not told before it went.
     pub async fn expiring(&self) -> (Told, Option<MutexGuard<'_, ()>>) {
         let events = self.config.get().notify_keyspace_events;
-        let alone = !self.space.messages.is_shared() && events.tell(Events::EXPIRED);
+        let alone = !self.space.bus.is_shared() && events.tell(Events::EXPIRED);
         let turn = if alone { Some(self.subscribers.turn().await) } else { None };
         (Told { events, ..Told::default() }, turn)
     }

@@ -251,7 +251,7 @@ impl Server {
     /// The turn in which it is committed and handed over; None where it needs none: no subscriber hears of it, or by the messages of
     /// the store.
     pub async fn turn(&self, tale: &Tale) -> Option<MutexGuard<'_, ()>> {
-        if tale.others.is_empty() || self.space.messages.is_shared() {
+        if tale.others.is_empty() || self.space.bus.is_shared() {
             return None;
         }
         Some(self.subscribers.turn().await)
@@ -259,9 +259,9 @@ impl Server {
 
     /// What has been committed in a turn is told, which ends it: it is on its way to all servers, or handed over here.
     pub async fn told(self: &Arc<Self>, tale: Tale, turn: Option<MutexGuard<'_, ()>>) -> Delivery {
-        if self.space.messages.is_shared() {
+        if self.space.bus.is_shared() {
             if !tale.is_empty() {
-                self.space.messages.ring();
+                self.space.bus.ring();
             }
             return Delivery::default();
         }

@@ -57,8 +57,8 @@ impl Tamper for NoChunkConflict {
 }
 
 /// The answer kept under an id is looked for without a conflict.
-pub struct NoReceiptConflict;
-impl Tamper for NoReceiptConflict {
+pub struct NoIdempotencyConflict;
+impl Tamper for NoIdempotencyConflict {
     fn read(&self, key: &[u8], read: Read) -> Read {
         if tag(key) == b't' { Read::Snapshot } else { read }
     }

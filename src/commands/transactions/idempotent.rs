@@ -1,8 +1,8 @@
 //! IDEMPOTENT: a command under an id that the client chose, so that a client that lost the answer can ask again.
 //!
 //! * The reply is kept in the command's own transaction (`lifecycle/idempotency.rs`), so it is there exactly where the effect is. The
-//!   same id again, on any connection to any server, is answered with it and runs nothing. `exec/once.rs` does that.
-//! * **An id is its user's.** The user's name is part of what a receipt is found by and of its fingerprint: RESULT and FORGET know
+//!   same id again, on any connection to any server, is answered with it and runs nothing. `exec/idempotency.rs` does that.
+//! * **An id is its user's.** The user's name is part of what an idempotency record is found by and of its fingerprint: RESULT and FORGET know
 //!   one's own ids only, and nobody takes another's id away by using it first. A user who is removed and made again has the ids of that name.
 //!   Ids are not per database, because a retry may come before SELECT. The selected database is part of the command's
 //!   fingerprint, so an id that is used again in another database is an error, not an answer.
@@ -11,7 +11,7 @@
 //!   refused before its command runs; one that is known is answered.
 //! * **The fingerprint** is a sum with the store's secret (`keyspace/secret.rs`) of the arguments, byte for byte (`incr` is not `INCR`); of
 //!   EXEC, of all queued commands, but not of WATCH: a retry that has watched again is still the retry.
-//! * **What may run**: commands whose effect is all in the transaction, and SELECT, because the receipt says which database
+//! * **What may run**: commands whose effect is all in the transaction, and SELECT, because the idempotency record says which database
 //!   was selected afterwards. What changes the connection or the server itself would be lost with it.
 //! * **What is kept**: every outcome, a read's and an error's too. Not the store's own errors (nothing was done, or nobody
 //!   knows), and not the null of an EXEC that WATCH aborted: nothing ran, and the retry shall be able to.
@@ -23,8 +23,8 @@ use crate::commands::binding::{Command, Run, SessionOp};
 use crate::commands::cx::Cx;
 use crate::config::Settings;
 use crate::error::{ReplyError, Result, StoreError};
-use crate::keyspace::idempotency::Receipt;
-use crate::keyspace::keys::{Owner, ReceiptName};
+use crate::keyspace::idempotency::IdempotencyRecord;
+use crate::keyspace::keys::{IdempotencyName, Owner};
 use crate::keyspace::secret::{Secret, Sum};
 use crate::lifecycle::idempotency::{self, Sizes};
 use crate::server::reply::Reply;
@@ -76,7 +76,7 @@ pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
     if ID_LENGTH.contains(&id.len()) { Ok(()) } else { Err(BAD_ID) }
 }
 
-/// Whether a retry can be answered for `row`: all that it does is in the transaction or in the receipt.
+/// Whether a retry can be answered for `row`: all that it does is in the transaction or in the idempotency record.
 pub fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
     match run {
@@ -88,21 +88,21 @@ pub fn may_run(row: &Row, run: Run) -> bool {
 
 /// A command line, or an EXEC, under its id.
 #[derive(Debug)]
-pub struct Keyed<'a> {
-    of: ReceiptName<'a>,
+pub struct IdempotentRequest<'a> {
+    of: IdempotencyName<'a>,
     owner: Owner,
     fingerprint: u128,
 }
 
 /// What is known of one that ran.
-pub struct Known {
+pub struct KeptAnswer {
     /// What it answered.
     pub reply: Reply,
     /// The database that was selected afterwards.
     pub db: u8,
 }
 
-impl<'a> Keyed<'a> {
+impl<'a> IdempotentRequest<'a> {
     /// The command `argv` of `user` while database `db` is selected.
     pub async fn command(secret: &Secret, user: &[u8], id: &'a [u8], db: u8, argv: &[Bytes]) -> Self {
         Self::new(secret, user, id, fingerprint(secret, [0, db], std::iter::once(argv)).await)
@@ -123,12 +123,12 @@ impl<'a> Keyed<'a> {
         let owner = secret.owner(user);
         sum.update(&owner.0);
         let fingerprint = u128::from_le_bytes(sum.end());
-        Keyed { of: ReceiptName { owner: Some(owner), id }, owner, fingerprint }
+        IdempotentRequest { of: IdempotencyName { owner: Some(owner), id }, owner, fingerprint }
     }
 
     /// What it answered; None where it has not run and may. An error where the id belongs to another command, or there is no room for
     /// its answer.
-    pub async fn recall(&self, tx: &Tx, settings: &Settings) -> Result<Option<Known>> {
+    pub async fn recall(&self, tx: &Tx, settings: &Settings) -> Result<Option<KeptAnswer>> {
         let (per_user, all) = (settings.idempotency_max_size_per_user, settings.idempotency_max_size);
         let sizes = async {
             if per_user == 0 && all == 0 {
@@ -137,8 +137,8 @@ impl<'a> Keyed<'a> {
                 idempotency::sizes(tx, self.owner).await
             }
         };
-        let (receipt, sizes) = tokio::try_join!(idempotency::read(tx, self.of), sizes)?;
-        let Some(receipt) = receipt else {
+        let (record, sizes) = tokio::try_join!(idempotency::read(tx, self.of), sizes)?;
+        let Some(record) = record else {
             let full = |size: u64, most: usize| most > 0 && size >= most as u64;
             return match sizes {
                 Sizes { user, .. } if full(user, per_user) => Err(USER_FULL.into()),
@@ -146,20 +146,20 @@ impl<'a> Keyed<'a> {
                 _ => Ok(None),
             };
         };
-        if receipt.fingerprint != self.fingerprint {
+        if record.fingerprint != self.fingerprint {
             return Err(OTHER_COMMAND.into());
         }
-        Ok(Some(Known { reply: decode(&receipt)?, db: receipt.db }))
+        Ok(Some(KeptAnswer { reply: decode(&record)?, db: record.db }))
     }
 
     /// Keeps the encoded `reply` (None: it cannot be) of a command that ran at `now` and after which `db` was selected. Only after
-    /// [`Keyed::recall`] has found nothing in `tx`.
+    /// [`IdempotentRequest::recall`] has found nothing in `tx`.
     pub fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Option<Vec<u8>>) -> Result<()> {
         let reply = reply.ok_or(StoreError::Corrupt("a reply that is read while it is sent".into()))?;
         let len = u32::try_from(reply.len()).map_err(|_| StoreError::ReplyTooLarge(reply.len()))?;
         let fingerprint = self.fingerprint;
-        let receipt = Receipt { is_owned: true, fingerprint, at: now, db, len, reply: reply.into() };
-        Ok(idempotency::keep(tx, self.of, receipt)?)
+        let record = IdempotencyRecord { is_owned: true, fingerprint, at: now, db, len, reply: reply.into() };
+        Ok(idempotency::keep(tx, self.of, record)?)
     }
 }
 
@@ -185,8 +185,8 @@ async fn fingerprint<'a>(secret: &Secret, begin: [u8; 2], lines: impl Iterator<I
     sum
 }
 
-fn decode(receipt: &Receipt) -> Result<Reply> {
-    let reply = reply_codec::decode(&receipt.reply);
+fn decode(record: &IdempotencyRecord) -> Result<Reply> {
+    let reply = reply_codec::decode(&record.reply);
     Ok(reply.ok_or_else(|| StoreError::Corrupt("a kept reply".into()))?)
 }
 
@@ -207,8 +207,8 @@ async fn result(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let id = args.next()?;
     check_id(id)?;
     let owner = Some(owner(cx).await?);
-    Ok(Reply::Array(match idempotency::read(cx.tx, ReceiptName { owner, id }).await? {
-        Some(receipt) => vec![Reply::Int(1), decode(&receipt)?],
+    Ok(Reply::Array(match idempotency::read(cx.tx, IdempotencyName { owner, id }).await? {
+        Some(record) => vec![Reply::Int(1), decode(&record)?],
         None => vec![Reply::Int(0), Reply::Nil],
     }))
 }
@@ -226,7 +226,7 @@ async fn forget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let owner = Some(owner(cx).await?);
     let mut forgotten = 0;
     for id in args.rest() {
-        forgotten += i64::from(idempotency::forget(cx.tx, ReceiptName { owner, id }).await?);
+        forgotten += i64::from(idempotency::forget(cx.tx, IdempotencyName { owner, id }).await?);
     }
     Ok(Reply::Int(forgotten))
 }
@@ -242,7 +242,7 @@ mod tests {
     fn print<'a>(kind: u8, db: u8, lines: impl Iterator<Item = &'a [Bytes]>) -> u128 {
         let secret = Secret::decode(&[1; 33]).unwrap();
         let sum = fingerprint(&secret, [kind, db], lines).now_or_never().unwrap();
-        Keyed::new(&secret, b"bob", b"", sum).fingerprint
+        IdempotentRequest::new(&secret, b"bob", b"", sum).fingerprint
     }
 
     fn line(words: &[&str]) -> Vec<Bytes> {
@@ -261,9 +261,9 @@ mod tests {
         let secret = Secret::decode(&[1; 33]).unwrap();
         let argv = line(&["INCR", "k"]);
         let of = |user: &[u8]| {
-            let keyed = Keyed::command(&secret, user, b"0123456789abcdef", 0, &argv);
-            let keyed = keyed.now_or_never().unwrap();
-            (keyed.fingerprint, keyed.owner)
+            let request = IdempotentRequest::command(&secret, user, b"0123456789abcdef", 0, &argv);
+            let request = request.now_or_never().unwrap();
+            (request.fingerprint, request.owner)
         };
         let (one, other) = (of(b"ann"), of(b"bob"));
         assert!(one.0 != other.0 && one.1 != other.1);

@@ -1,4 +1,4 @@
-//! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, receipts.
+//! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, idempotency records.
 
 use super::idempotency::{self, Sizes};
 use super::{Checker, Database};
@@ -30,10 +30,10 @@ pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
         Some(b'e') => "rows of the dictionary's collector",
         Some(b'f') => "members",
         Some(b'g') => "garbage rows",
-        Some(b't') => "receipts and their pieces",
+        Some(b't') => "idempotency records and their pieces",
         Some(b'u') => {
             sizes.add(key, value);
-            "ages of receipts"
+            "ages of idempotency records"
         }
         _ => "other rows",
     };

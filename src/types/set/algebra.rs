@@ -100,7 +100,7 @@ impl Found {
     /// The members, to be read later. The transaction that found them must not be older than it may be.
     pub async fn stream(self, s: &Scope<'_>) -> Result<Members> {
         let generation = s.tx.generation().await?;
-        Ok(Members::new(s.space.streams.begin(), generation, self.ids, self.raw))
+        Ok(Members::new(s.space.sending.begin(), generation, self.ids, self.raw))
     }
 }
 

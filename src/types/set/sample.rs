@@ -114,7 +114,7 @@ impl Drawn {
     /// To be read while they are sent; the members themselves where they are at hand. The transaction that drew them must not be
     /// older than it may be.
     pub async fn stream(self, s: &Scope<'_>) -> Result<std::result::Result<Members, Vec<Bytes>>> {
-        let running = || s.space.streams.begin();
+        let running = || s.space.sending.begin();
         Ok(match self {
             Drawn::Members(members) => Err(members),
             Drawn::Picked(from, places) => Ok(Members::picked(running(), from, places)),
