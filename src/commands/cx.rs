@@ -40,8 +40,8 @@ pub struct Cx<'a> {
     pub lives: &'a Lives,
     /// This attempt's generator.
     pub rng: &'a mut Rng,
-    /// What was prepared for this command because it exceeds a transaction (`exec::prebuild`). Where an attempt ends with a
-    /// conflict, it may have become stale.
+    /// What was prepared for this command because it exceeds a transaction (`exec::prebuild`). Where an
+    /// attempt ends with a conflict, it may have become stale.
     pub prebuilt: &'a [Prebuilt],
     /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not where it is kept under a client's id.
     pub may_stream: bool,

@@ -1,4 +1,5 @@
-//! What of a call may exceed a transaction: for exec, which prepares it before the call runs (`types::prebuilt`).
+//! What of a call may exceed a transaction: for exec, which prepares it before the call runs
+//! (`types::prebuilt`).
 
 use crate::commands::bitmap;
 use crate::commands::generic::moves;

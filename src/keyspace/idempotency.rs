@@ -3,9 +3,10 @@
 //! ```text
 //! 02 | fingerprint u128 LE | ms u64 LE | db u8 | length u32 LE | reply, where it is at most INLINE_MAX bytes long
 //! ```
-//! The first byte is the format's version; 01 is that of idempotency records without an owner, whose fingerprints need no secret. They are not
-//! looked for any more and go by their age. A longer reply follows in pieces of [`PIECE`] bytes. What the bytes of the
-//! reply mean is the business of `commands/reply_codec.rs`; they have a version of their own.
+//! The first byte is the format's version; 01 is that of idempotency records without an owner, whose
+//! fingerprints need no secret. They are not looked for any more and go by their age. A longer reply follows
+//! in pieces of [`PIECE`] bytes. What the bytes of the reply mean is the business of
+//! `commands/reply_codec.rs`; they have a version of their own.
 //!
 //! A row of the age index says what a sweep needs to know ([`Age`]):
 //! ```text

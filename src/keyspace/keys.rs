@@ -11,7 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const MAX_REDIS_KEY: usize = 8 * 1024;
 /// Longest member in bytes that is a dictionary key itself; longer ones are found by their hash.
 pub const MAX_INLINE_MEMBER: usize = 512;
-/// Number of shards of the key counter, of the expiry index and of the age index of idempotency records (a power of two).
+/// Number of shards of the key counter, of the expiry index and of the age index of idempotency records (a
+/// power of two).
 pub const SHARDS: u8 = 16;
 
 /// Name of a set's or long string's rows. Never reused.
@@ -449,7 +450,8 @@ pub mod root {
         k.extend_from_slice(&ms.to_be_bytes());
         k
     }
-    /// Time in ms and name of an age index row, of an idempotency record that has an owner or none, as the row's value says.
+    /// Time in ms and name of an age index row, of an idempotency record that has an owner or none, as the
+    /// row's value says.
     pub fn decode_idempotency_age(row: &[u8], is_owned: bool) -> Option<(u64, IdempotencyName<'_>)> {
         let ms = u64::from_be_bytes(row.get(2..10)?.try_into().ok()?);
         let rest = row.get(10..)?;
@@ -518,8 +520,9 @@ pub mod root {
         Object(Prefix, Oid),
         /// All rows of a database that was flushed.
         Database(Prefix),
-        /// An object under construction: garbage once its builder is gone or its lease has run out, as the row's value
-        /// says (`lifecycle::reclaim`); the builder removes the row in the transaction that swaps the object in.
+        /// An object under construction: garbage once its builder is gone or its lease has run out, as the
+        /// row's value says (`lifecycle::reclaim`); the builder removes the row in the transaction that swaps
+        /// the object in.
         Building(Prefix, Oid),
     }
     /// `g <kind>...`.

@@ -4,11 +4,12 @@
 //! transaction of its own, as fast as the client takes them: that may be hours after the command. No set need hold
 //! them any more by then, but their rows `b` must still be there.
 //!
-//! **For whoever removes rows of the dictionary:** what read an id before the moment at which no set held it any more is a
-//! transaction, at most [`MAX_AGE`](crate::store::MAX_AGE) old, or a reply that such a transaction began. So the id may be
-//! removed once that time has passed since, and [`Sending::oldest`] is later than its end, or None. Every server knows its
-//! own replies only. Where several share a store, each has to tell the others its oldest, and a silent one counts with what
-//! it last told until it is known to be gone.
+//! **For whoever removes rows of the dictionary:** what read an id before the moment at which no set held it
+//! any more is a transaction, at most [`MAX_AGE`](crate::store::MAX_AGE) old, or a reply that such a
+//! transaction began. So the id may be removed once that time has passed since, and [`Sending::oldest`] is
+//! later than its end, or None. Every server knows its own replies only. Where several share a store, each
+//! has to tell the others its oldest, and a silent one counts with what it last told until it is known to be
+//! gone.
 
 use crate::env::Clock;
 use parking_lot::Mutex;

@@ -1,5 +1,5 @@
-//! The absent keys that this server's clients WATCH: whose ghosts (`lifecycle::watched`) it keeps alive, and takes along when a database is
-//! flushed or swapped. What is exact about WATCH does not rest on this list.
+//! The absent keys that this server's clients WATCH: whose ghosts (`lifecycle::watched`) it keeps alive, and
+//! takes along when a database is flushed or swapped. What is exact about WATCH does not rest on this list.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -1,8 +1,8 @@
-//! Copies a value to another key or database: COPY, and MOVE (rows carry their database's prefix, so they cannot just be
-//! handed over).
+//! Copies a value to another key or database: COPY, and MOVE (rows carry their database's prefix, so they
+//! cannot just be handed over).
 //!
-//! Rows of an object are copied one by one inside the command's transaction. Where that is too small ([`StoreError::TooLarge`]),
-//! [`prebuild`] builds the copy before.
+//! Rows of an object are copied one by one inside the command's transaction. Where that is too small
+//! ([`StoreError::TooLarge`]), [`prebuild`] builds the copy before.
 
 use crate::error::{Result, StoreError};
 use crate::keyspace::keys::{Oid, Prefix};
@@ -31,7 +31,8 @@ pub async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Va
     Ok(value.moved(new))
 }
 
-/// Builds in `to` what [`value`] would write there for the value under `key` in `from`. None where it has no rows of its own.
+/// Builds in `to` what [`value`] would write there for the value under `key` in `from`. None where it has no
+/// rows of its own.
 pub async fn prebuild(
     space: &Keyspace,
     (from, to): (Prefix, Prefix),
@@ -48,7 +49,8 @@ pub async fn prebuild(
     }
 }
 
-/// Copies the rows of one tag from one object to another. Serializable, because an object's rows may change without its record.
+/// Copies the rows of one tag from one object to another. Serializable, because an object's rows may change
+/// without its record.
 async fn rows(from: &Scope<'_>, to: &Scope<'_>, tag: u8, (old, new): (Oid, Oid)) -> Result<()> {
     let (head, mut begin) = (to.db.object_rows(tag, new), from.db.object_rows(tag, old));
     let (own, end) = (begin.len(), prefix_end(&begin));

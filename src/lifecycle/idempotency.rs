@@ -1,15 +1,20 @@
 //! What clients' commands under an id answered: kept in the transaction that did the command's work, so that there is
 //! one exactly where there is the other.
 //!
-//! * An idempotency record is its row `t`, the pieces of a long reply behind it, and a row `u` of the age index. All are written and removed
-//!   together, so a row of the index names an idempotency record that exists, and its value says whether there are pieces.
-//! * **One runs.** Whoever runs a command under an id has read its `t` row serializably and found none, and writes it. Of two
-//!   that do so at once, anywhere, the store lets one commit; the other one finds the idempotency record when it tries again.
-//! * **An id is its user's** ([`Owner`]): what another user sends under the same id has an idempotency record of its own.
-//! * **Bounds.** What the idempotency records of a user take, and those of all, is counted in the store, by atomic adds in the transactions that
-//!   write and remove them, so they do not conflict by it. Whoever is about to run a command reads the counters at its snapshot:
-//!   the bounds may be exceeded by what is under way at that moment, and by one answer each.
-//! * Idempotency records live beside the databases: FLUSHALL and SWAPDB leave them, because what was answered was answered.
+//! * An idempotency record is its row `t`, the pieces of a long reply behind it, and a row `u` of the age
+//!   index. All are written and removed together, so a row of the index names an idempotency record that
+//!   exists, and its value says whether there are pieces.
+//! * **One runs.** Whoever runs a command under an id has read its `t` row serializably and found none, and
+//!   writes it. Of two that do so at once, anywhere, the store lets one commit; the other one finds the
+//!   idempotency record when it tries again.
+//! * **An id is its user's** ([`Owner`]): what another user sends under the same id has an idempotency record
+//!   of its own.
+//! * **Bounds.** What the idempotency records of a user take, and those of all, is counted in the store, by
+//!   atomic adds in the transactions that write and remove them, so they do not conflict by it. Whoever is
+//!   about to run a command reads the counters at its snapshot: the bounds may be exceeded by what is under
+//!   way at that moment, and by one answer each.
+//! * Idempotency records live beside the databases: FLUSHALL and SWAPDB leave them, because what was answered
+//!   was answered.
 //! * **Removal.** A sweep reads the index from its oldest row on, takes a read conflict on each row that it removes, and removes
 //!   what it names without reading it. FORGET removes the index's row too, so a sweep that meets it, or a sweep of another
 //!   server, conflicts: an id that was forgotten and used again is not swept for its former use.
@@ -75,8 +80,8 @@ async fn pieces(tx: &Tx, of: IdempotencyName<'_>, len: usize) -> StoreResult<Byt
     Ok(out.into())
 }
 
-/// Keeps `idempotency record`, whose `reply` is whole, for an id that this transaction has read and that has none.
-/// [`StoreError::ReplyTooLarge`] before anything is written.
+/// Keeps `record`, whose `reply` is whole, for an id that this transaction has read and that has
+/// none. [`StoreError::ReplyTooLarge`] before anything is written.
 pub fn keep(tx: &Tx, of: IdempotencyName<'_>, mut record: IdempotencyRecord) -> StoreResult<()> {
     let reply = std::mem::take(&mut record.reply);
     if reply.len() > MAX_REPLY {
@@ -144,7 +149,8 @@ impl Resized {
 /// was removed. None: at the shard's begin.
 pub type Mark = Option<Vec<u8>>;
 
-/// When the oldest idempotency record behind each mark was written (ms since the epoch), for those shards that have one.
+/// When the oldest idempotency record behind each mark was written (ms since the epoch), for those shards
+/// that have one.
 pub async fn oldest(space: &Keyspace, marks: &[(u8, &Mark)]) -> Result<Vec<(u8, u64)>> {
     let tx = space.store.begin();
     let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
@@ -179,8 +185,8 @@ pub struct Swept {
     pub next: Mark,
 }
 
-/// Removes up to `limit` idempotency records of one shard that were written before `before` (ms since the epoch), oldest first, in one
-/// transaction.
+/// Removes up to `limit` idempotency records of one shard that were written before `before` (ms since the
+/// epoch), oldest first, in one transaction.
 pub async fn sweep(space: &Keyspace, shard: u8, from: &Mark, before: u64, limit: usize) -> Result<Swept> {
     let (first, end) = (root::idempotency_ages_from(shard, 0), root::idempotency_ages_from(shard, before));
     let begin = from.as_ref().unwrap_or(&first);

@@ -1,8 +1,9 @@
-//! Removes what no record points to any more, as the `g` rows say: objects that were deleted or overwritten, databases
-//! that were flushed, strings and sets whose building was given up.
+//! Removes what no record points to any more, as the `g` rows say: objects that were deleted or overwritten,
+//! databases that were flushed, strings and sets whose building was given up.
 //!
-//! Each garbage row is worked off in one transaction that reads the row serializably, clears what it names by range
-//! (cheap, whatever the size) and clears the row. Two servers at one row: the second one conflicts, or finds nothing.
+//! Each garbage row is worked off in one transaction that reads the row serializably, clears what it names by
+//! range (cheap, whatever the size) and clears the row. Two servers at one row: the second one conflicts, or
+//! finds nothing.
 //!
 //! An object under construction goes once its lease is over ([`crate::types::lease`]).
 

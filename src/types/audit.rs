@@ -1,4 +1,5 @@
-//! What the audit of a type's rows reads and what it answers: `tern check` hands each value a [`View`] and collects its [`Problem`]s.
+//! What the audit of a type's rows reads and what it answers: `tern check` hands each value a [`View`] and
+//! collects its [`Problem`]s.
 //!
 //! A view is one version of a store, for as long as it can be had.
 //!

@@ -1,14 +1,17 @@
 //! The contract: the fixed list of operations that every type of value answers.
 //!
-//! [`Type`] is that list. A type implements it in its own folder, and one line of `types!` in [`crate::types`] registers it: that
-//! generates [`Value`](crate::types::Value) and [`Kind`](crate::types::Kind), and a `match` without wildcard for each operation. Generic
-//! code (the door [`crate::types::object`], the room [`crate::lifecycle`], commands about any key) knows no type: it asks those two.
+//! [`Type`] is that list. A type implements it in its own folder, and one line of `types!` in
+//! [`crate::types`] registers it: that generates [`Value`](crate::types::Value) and
+//! [`Kind`](crate::types::Kind), and a `match` without wildcard for each operation. Generic code (the door
+//! [`crate::types::object`], the room [`crate::lifecycle`], commands about any key) knows no type: it asks
+//! those two.
 //!
 //! # What all types share
-//! * A value lies in its record, or in rows under an object id that its record names. Those rows have tags that only this type uses
-//!   ([`Type::ROWS`]) and begin with the tag and the id. So copying, removing and auditing them needs no more than the tags.
-//! * A type whose objects change without their record counts its elements in the row `N` ([`Type::COUNTED`]). Such a key exists while
-//!   the count is above 0, and WATCH compares the row beside the record's revision.
+//! * A value lies in its record, or in rows under an object id that its record names. Those rows have tags
+//!   that only this type uses ([`Type::ROWS`]) and begin with the tag and the id. So copying, removing and
+//!   auditing them needs no more than the tags.
+//! * A type whose objects change without their record counts its elements in the row `N` ([`Type::COUNTED`]).
+//!   Such a key exists while the count is above 0, and WATCH compares the row beside the record's revision.
 
 use super::audit::{Auditor, Verdict};
 use super::dumped::Dump;
@@ -50,15 +53,16 @@ pub trait Type: Sized {
     fn encoding(&self) -> &'static str;
     /// OBJECT REFCOUNT's answer.
     fn references(&self) -> i64;
-    /// Bytes that a command works through to copy the value, as far as its record says. What says 0 is never too heavy for a lane.
+    /// Bytes that a command works through to copy the value, as far as its record says. What says 0 is never
+    /// too heavy for a lane.
     fn weight(&self) -> u64;
     /// Bytes of a string, elements of any other type.
     fn len(&self, s: &Scope<'_>, read: Read) -> impl Future<Output = Result<u64>> + Send;
     /// About how many bytes of the store it takes, beside its record's head.
     fn memory(&self, s: &Scope<'_>) -> impl Future<Output = Result<u64>> + Send;
 
-    /// Builds a copy of its rows in `to`, where they exceed a transaction. `source` is the key that `s` has read the value from. None
-    /// where it has no rows.
+    /// Builds a copy of its rows in `to`, where they exceed a transaction. `source` is the key that `s` has
+    /// read the value from. None where it has no rows.
     fn prebuild(
         &self,
         s: &Scope<'_>,
@@ -71,8 +75,8 @@ pub trait Type: Sized {
 
     /// The value in the words of Redis' snapshot files.
     fn dump(&self, s: &Scope<'_>) -> impl Future<Output = Result<Dump>> + Send;
-    /// Whether its part of the record and its rows are sound; `row` is the record's row. A row that no value of this type has is
-    /// named as well.
+    /// Whether its part of the record and its rows are sound; `row` is the record's row. A row that no value
+    /// of this type has is named as well.
     fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> impl Future<Output = Verdict> + Send;
 }
 

@@ -1,4 +1,5 @@
-//! Values in the words of Redis' snapshot files: what DUMP writes and RESTORE reads, whatever bytes stand for it.
+//! Values in the words of Redis' snapshot files: what DUMP writes and RESTORE reads, whatever bytes stand for
+//! it.
 
 use super::Kind;
 use super::string::Str;

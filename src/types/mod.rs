@@ -1,8 +1,8 @@
-//! The types of values, as operations on a transaction: a folder a type, and one fixed list of operations that each answers
-//! ([`contract`]). The door to a value is [`object`].
+//! The types of values, as operations on a transaction: a folder a type, and one fixed list of operations
+//! that each answers ([`contract`]). The door to a value is [`object`].
 //!
-//! To add a type: write its folder, implement [`contract::Type`] there, and add its line to the list below. The compiler and
-//! `tests/tidy` see to the rest. (A HyperLogLog is a string to Redis, and here.)
+//! To add a type: write its folder, implement [`contract::Type`] there, and add its line to the list below.
+//! The compiler and `tests/tidy` see to the rest. (A HyperLogLog is a string to Redis, and here.)
 
 #[cfg(test)]
 pub mod abacus;

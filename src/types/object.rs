@@ -8,9 +8,10 @@
 //! * Both tell that the key changes. What changes a chunked set's members alone tells that itself.
 //! * Both tell that a key has expired where they find its row behind its time, and [`put`] that a key is new. What else happens to
 //!   it only the command knows: it tells that itself.
-//! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
-//!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it. That row may also be a ghost, which
-//!   says that somebody watches the absent key ([`crate::types::record::Ghost`]): whoever creates the key writes over it, and nobody else sees it.
+//! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write
+//!   or the expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it. That row
+//!   may also be a ghost, which says that somebody watches the absent key ([`crate::types::record::Ghost`]):
+//!   whoever creates the key writes over it, and nobody else sees it.
 //! * A chunked set with N = 0 does not exist, whatever its record says. Several removers at once can leave it so. So
 //!   [`open`] for a write reads N serializably: EXISTS in an EXEC that writes must not see a set that somebody has
 //!   emptied before. It thereby conflicts with every change of the set; a command whose answer is about members

@@ -1,9 +1,10 @@
 //! Values too large for a transaction are built, then swapped in.
 //!
 //! A [`Builder`] writes the rows under a fresh object id in transactions of their own, under a `g` row
-//! `Garbage::Building` with a lease ([`lease`] says by whose clock). The command that follows takes the object over in its own
-//! transaction ([`Object::take`]): it reads the `g` row serializably, clears it and writes the record. Nobody ever sees a half
-//! value, and a crash leaves a `g` row that any server reclaims once the builder is known to be gone.
+//! `Garbage::Building` with a lease ([`lease`] says by whose clock). The command that follows takes the
+//! object over in its own transaction ([`Object::take`]): it reads the `g` row serializably, clears it and
+//! writes the record. Nobody ever sees a half value, and a crash leaves a `g` row that any server reclaims
+//! once the builder is known to be gone.
 //!
 //! Invariants:
 //! * Every transaction here reads the `g` row serializably *and* writes it. So an attempt whose commit was unknown
@@ -60,7 +61,7 @@ impl Prebuilt {
 pub fn result(prebuilt: &[Prebuilt]) -> Option<&Object> {
     prebuilt.iter().find_map(|prebuilt| match prebuilt {
         Prebuilt::Result(object) => Some(object),
-        _ => None,
+        Prebuilt::Argument(..) | Prebuilt::Ids(_) => None,
     })
 }
 
@@ -68,7 +69,7 @@ pub fn result(prebuilt: &[Prebuilt]) -> Option<&Object> {
 pub fn ids(prebuilt: &[Prebuilt]) -> Option<&Ids> {
     prebuilt.iter().find_map(|prebuilt| match prebuilt {
         Prebuilt::Ids(ids) => Some(ids),
-        _ => None,
+        Prebuilt::Argument(..) | Prebuilt::Result(_) => None,
     })
 }
 

@@ -1,5 +1,5 @@
-//! How much of the project knows a type by its name: the type that exists in tests alone is added in its folder and its commands'
-//! file, and may be named on a few lines elsewhere.
+//! How much of the project knows a type by its name: the type that exists in tests alone is added in its
+//! folder and its commands' file, and may be named on a few lines elsewhere.
 
 use super::reading::{blank, words};
 use super::{committed, in_src, root};

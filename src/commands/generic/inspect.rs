@@ -1,7 +1,7 @@
 //! OBJECT: how Redis would store a value.
 //!
-//! Derived from the value, except for short strings that APPEND, SETRANGE or INCRBYFLOAT left (`Str::Made`). What Redis
-//! knows and Tern does not: the copy of a small integer is not shared with others (REFCOUNT).
+//! Derived from the value, except for short strings that APPEND, SETRANGE or INCRBYFLOAT left (`Str::Made`).
+//! What Redis knows and Tern does not: the copy of a small integer is not shared with others (REFCOUNT).
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;

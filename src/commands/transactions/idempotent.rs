@@ -1,18 +1,21 @@
 //! IDEMPOTENT: a command under an id that the client chose, so that a client that lost the answer can ask again.
 //!
-//! * The reply is kept in the command's own transaction (`lifecycle/idempotency.rs`), so it is there exactly where the effect is. The
-//!   same id again, on any connection to any server, is answered with it and runs nothing. `exec/idempotency.rs` does that.
-//! * **An id is its user's.** The user's name is part of what an idempotency record is found by and of its fingerprint: RESULT and FORGET know
-//!   one's own ids only, and nobody takes another's id away by using it first. A user who is removed and made again has the ids of that name.
-//!   Ids are not per database, because a retry may come before SELECT. The selected database is part of the command's
-//!   fingerprint, so an id that is used again in another database is an error, not an answer.
+//! * The reply is kept in the command's own transaction (`lifecycle/idempotency.rs`), so it is there exactly
+//!   where the effect is. The same id again, on any connection to any server, is answered with it and runs
+//!   nothing. `exec/idempotency.rs` does that.
+//! * **An id is its user's.** The user's name is part of what an idempotency record is found by and of its
+//!   fingerprint: RESULT and FORGET know one's own ids only, and nobody takes another's id away by using it
+//!   first. A user who is removed and made again has the ids of that name. Ids are not per database, because
+//!   a retry may come before SELECT. The selected database is part of the command's fingerprint, so an id
+//!   that is used again in another database is an error, not an answer.
 //! * **The prefix is a command with a permission of its own**, beside that of the command behind it: `+get` does not allow to keep
 //!   answers, `-idempotent` forbids it. What is kept has a bound for each user and one for all (`idempotency-max-size`): beyond it a new id is
 //!   refused before its command runs; one that is known is answered.
 //! * **The fingerprint** is a sum with the store's secret (`keyspace/secret.rs`) of the arguments, byte for byte (`incr` is not `INCR`); of
 //!   EXEC, of all queued commands, but not of WATCH: a retry that has watched again is still the retry.
-//! * **What may run**: commands whose effect is all in the transaction, and SELECT, because the idempotency record says which database
-//!   was selected afterwards. What changes the connection or the server itself would be lost with it.
+//! * **What may run**: commands whose effect is all in the transaction, and SELECT, because the idempotency
+//!   record says which database was selected afterwards. What changes the connection or the server itself
+//!   would be lost with it.
 //! * **What is kept**: every outcome, a read's and an error's too. Not the store's own errors (nothing was done, or nobody
 //!   knows), and not the null of an EXEC that WATCH aborted: nothing ran, and the retry shall be able to.
 //! * `IDEMPOTENT RESULT` that answers 0 says that nothing is committed yet. What is still under way may be; only sending the
@@ -76,7 +79,8 @@ pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
     if ID_LENGTH.contains(&id.len()) { Ok(()) } else { Err(BAD_ID) }
 }
 
-/// Whether a retry can be answered for `row`: all that it does is in the transaction or in the idempotency record.
+/// Whether a retry can be answered for `row`: all that it does is in the transaction or in the idempotency
+/// record.
 pub fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
     match run {

@@ -5,10 +5,11 @@
 //!   under way when the first listener came runs again. Where nobody listens nothing is written and nobody asks.
 //! * **What is told** is one stamped row a commit (or some, where it is long), written by the transaction itself. So messages
 //!   are in the store if their transaction is, in the order of commits, and all servers hear them in that order.
-//! * **Listening** is reading on behind the last row that was read, then waiting for `p 01`, to which every such commit adds
-//!   one, or for [`Bus::ring`]. A server reads everything, whatever its subscribers want, as the nodes of a Redis Cluster do.
-//! * **Who subscribes** hears what is committed behind the version that [`Bus::listen`] answers, nothing older, though
-//!   its server may still have to read that.
+//! * **Listening** is reading on behind the last row that was read, then waiting for `p 01`, to which every
+//!   such commit adds one, or for [`Bus::ring`]. A server reads everything, whatever its subscribers want, as
+//!   the nodes of a Redis Cluster do.
+//! * **Who subscribes** hears what is committed behind the version that [`Bus::listen`] answers, nothing
+//!   older, though its server may still have to read that.
 //! * **Collected** are rows of about a minute ago, by a job. `p 02` says how far. A server that was away for longer, or that was
 //!   taken for dead, finds that out when it reads on ([`Heard::Missed`]), and parts with its subscribers. While its row was gone
 //!   nobody wrote for it, so it never writes that row again without having looked whether it was still there.

@@ -121,8 +121,8 @@ impl Sizes {
     }
 }
 
-/// Each user's counter is what the idempotency records take, and so is that of all. What was gathered over pages is a suspicion: then all is counted
-/// again at one version.
+/// Each user's counter is what the idempotency records take, and so is that of all. What was gathered over
+/// pages is a suspicion: then all is counted again at one version.
 pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreResult<()> {
     let view = checker.view().await?;
     if gathered.compare(&view).await?.is_empty() {

@@ -1,4 +1,5 @@
-//! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, idempotency records.
+//! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, idempotency
+//! records.
 
 use super::idempotency::{self, Sizes};
 use super::{Checker, Database};

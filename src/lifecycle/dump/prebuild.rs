@@ -1,5 +1,5 @@
-//! A restored value larger than a transaction, built as [`crate::types::prebuilt`] says. A string is written as it is decompressed,
-//! without its zeroes: what is held of it is a few MB.
+//! A restored value larger than a transaction, built as [`crate::types::prebuilt`] says. A string is written
+//! as it is decompressed, without its zeroes: what is held of it is a few MB.
 
 use super::decode;
 use super::read::{STEP, parts};

@@ -1,7 +1,7 @@
 //! Writes what a payload holds: RESTORE.
 
 use super::read::kind;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::types::dumped::Dumped;
 use crate::types::object::{self, Slot};
@@ -31,9 +31,9 @@ pub async fn restore_prebuilt(
     built: &Object,
     expire_at: Option<u64>,
 ) -> Result<()> {
+    let Some(kind) = kind(payload) else {
+        return Err(StoreError::Corrupt("a value was built from a payload that holds none".into()).into());
+    };
     built.take(s, s).await?;
-    match kind(payload) {
-        Some(kind) => object::put(s, slot, kind.prebuilt(built), expire_at),
-        None => Ok(()),
-    }
+    object::put(s, slot, kind.prebuilt(built), expire_at)
 }

@@ -1,4 +1,5 @@
-//! A map of names to numbers, in tests alone: the proof that a type is its folder, its commands and a few lines that register it.
+//! A map of names to numbers, in tests alone: the proof that a type is its folder, its commands and a few
+//! lines that register it.
 //!
 //! ```text
 //! tag 200: oid        Q <oid><name> -> i64 LE        a number

@@ -1,9 +1,10 @@
 //! The members of an answer as ids, read piece by piece while they are sent.
 //!
-//! The command's transaction found the ids, all of one version; an id's member never changes. So a piece is read in a short
-//! transaction of its own, whenever the client has taken the one before: what is held is the bitmap and one piece, and
-//! a client that does not read pins no snapshot. That the rows stay as long is [`crate::keyspace::sending`]. Where the store has lost commits
-//! meanwhile, an id may be another member's: such a reply is not ended.
+//! The command's transaction found the ids, all of one version; an id's member never changes. So a piece is
+//! read in a short transaction of its own, whenever the client has taken the one before: what is held is the
+//! bitmap and one piece, and a client that does not read pins no snapshot. That the rows stay as long is
+//! [`crate::keyspace::sending`]. Where the store has lost commits meanwhile, an id may be another member's:
+//! such a reply is not ended.
 //!
 //! Over a network the next piece is read while the client takes one ([`Pieces`]): so the store, this server and the client
 //! work at once, and one piece more is held. Pieces of one moment are read at one version, which is asked for once.

@@ -11,8 +11,8 @@
 //! Every change goes through `object::put`, which writes the record. So whoever has read the record serializably needs
 //! no conflict on the pieces, and reads them as snapshot.
 //!
-//! A value too large for a transaction is built first, see [`prebuild`]. A long one is read in steps ([`walk`]) and sent as it is read
-//! ([`stream`]).
+//! A value too large for a transaction is built first, see [`prebuild`]. A long one is read in steps
+//! ([`walk`]) and sent as it is read ([`stream`]).
 
 pub mod bits;
 pub mod combine;

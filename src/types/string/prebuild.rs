@@ -169,9 +169,9 @@ pub(super) async fn write_piece(tx: &Tx, row: &[u8], at: usize, bytes: &[u8]) ->
     if bytes.len() == PIECE { tx.set(row, bytes) } else { lay_over(tx, row, at, bytes).await }
 }
 
-/// The prebuilt string for `argument`, taken over: the caller writes the record. None where nothing (valid) was prebuilt and
-/// the argument fits into the transaction; where it does not, a stale object is [`StoreError::Conflict`]: stage again,
-/// then run again.
+/// The prebuilt string for `argument`, taken over: the caller writes the record. None where nothing (valid)
+/// was prebuilt and the argument fits into the transaction; where it does not, a stale object is
+/// [`StoreError::Conflict`]: stage again, then run again.
 pub(super) async fn adopt<'a>(
     s: &Scope<'_>,
     prebuilt: &'a [Prebuilt],
@@ -180,7 +180,7 @@ pub(super) async fn adopt<'a>(
     let is_same = |built: &Bytes| built.as_ptr() == argument.as_ptr() && built.len() == argument.len();
     let found = prebuilt.iter().find_map(|prebuilt| match prebuilt {
         Prebuilt::Argument(built, object) if is_same(built) => Some(object),
-        _ => None,
+        Prebuilt::Argument(..) | Prebuilt::Result(_) | Prebuilt::Ids(_) => None,
     });
     match found {
         None => Ok(None),

@@ -18,8 +18,8 @@ use crate::types::object::Slot;
 use crate::types::prebuilt::{Object, Source};
 use bytes::{BufMut, Bytes};
 
-/// Longest string in pieces, in bytes: the most that `proto-max-bulk-len` can be, and a field of bits that begins in the last byte.
-/// A reader asks for memory of its length, so a damaged one must not be believed.
+/// Longest string in pieces, in bytes: the most that `proto-max-bulk-len` can be, and a field of bits that
+/// begins in the last byte. A reader asks for memory of its length, so a damaged one must not be believed.
 const LONGEST: u64 = (512 << 20) + 8;
 /// Longest string that Redis keeps in one allocation with its header.
 const EMBSTR_MAX: usize = 44;
@@ -35,7 +35,8 @@ const PAGE: RangeOptions = RangeOptions { limit: 1024, bytes: 1 << 18, reverse: 
 pub enum Str {
     /// At most 16 KiB, in the record.
     Inline(Bytes),
-    /// In the record too, but left by APPEND or SETRANGE (`raw`) or INCRBYFLOAT (else): OBJECT ENCODING tells.
+    /// In the record too, but left by APPEND or SETRANGE (`raw`) or INCRBYFLOAT (else): OBJECT ENCODING
+    /// tells.
     Made {
         /// The string.
         bytes: Bytes,
