@@ -45,7 +45,7 @@ async fn fill(space: &Keyspace, from: usize, to: usize, len: usize, lives: bool)
     let db = space.catalog.load(&space.store.begin()).await.unwrap().prefix(0).unwrap();
     for at in (from..to).step_by(SOME) {
         let members: Vec<Bytes> = (at..to.min(at + SOME)).map(|n| format!("{n:0len$}").into()).collect();
-        let ids = set::stage::intern(space, &[&members]).await.unwrap().remove(0);
+        let ids = set::prebuild::intern(space, &[&members]).await.unwrap().remove(0);
         if !lives {
             continue;
         }

@@ -19,15 +19,18 @@ use support::rng::Rng;
 use tern::env::Env;
 use tern::keyspace::dictionary::ids::integer_id;
 use tern::keyspace::dictionary::members;
-use tern::keyspace::idempotency::Receipt;
-use tern::keyspace::keys::{Oid, Prefix, ReceiptName, SHARDS, hash, root, root::Garbage, shard};
-use tern::keyspace::record::{Record, SetRep, Stored, Str, Value};
+use tern::keyspace::idempotency::IdempotencyRecord;
+use tern::keyspace::keys::{IdempotencyName, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
 use tern::lifecycle::check::{CheckError, Report, check};
 use tern::lifecycle::idempotency::sweep;
 use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
+use tern::types::Value;
+use tern::types::record::{Record, Stored};
+use tern::types::set::SetRep;
 use tern::types::set::small::Small;
+use tern::types::string::Str;
 
 async fn read(store: &Store) -> Report {
     check(store, &mut |_, _| {}).await.unwrap()
@@ -356,27 +359,28 @@ async fn damage_of_the_stores_own_rows_is_seen() {
 }
 
 #[tokio::test]
-async fn damage_of_receipts_is_seen() {
+async fn damage_of_idempotency_records_is_seen() {
     let p = plants().await;
     let default = p.rig.space().secret().await.unwrap().owner(b"default");
     let owner = Some(default);
-    let of = ReceiptName { owner, id: b"an-id-of-a-long-reply" };
-    let (head, piece) = (root::receipt(of), root::receipt_piece(of, 1));
+    let of = IdempotencyName { owner, id: b"an-id-of-a-long-reply" };
+    let (head, piece) = (root::idempotency_record(of), root::idempotency_piece(of, 1));
     let (age, value) = p.first(b"u", b"v").await;
-    let (_, named) = root::decode_receipt_age(&age, true).unwrap();
+    let (_, named) = root::decode_idempotency_age(&age, true).unwrap();
     assert_eq!(named.owner, owner);
-    p.plant_and_accuse(&age, None, &root::receipt(named), "the age index does not know").await;
-    p.plant(&age, Some(b"??"), "that no receipt confirms").await;
-    p.plant_and_accuse(&root::receipt(named), None, &age, "that no receipt confirms").await;
-    p.plant(&root::receipt_age(5, named), Some(&value), "that no receipt confirms").await;
+    p.plant_and_accuse(&age, None, &root::idempotency_record(named), "the age index does not know").await;
+    p.plant(&age, Some(b"??"), "that no idempotency record confirms").await;
+    p.plant_and_accuse(&root::idempotency_record(named), None, &age, "that no idempotency record confirms")
+        .await;
+    p.plant(&root::idempotency_age(5, named), Some(&value), "that no idempotency record confirms").await;
     p.plant(&[&[b'u', 77][..], &age[2..]].concat(), Some(&value), "in a wrong shard").await;
     p.plant(b"u", Some(b""), "not a row of the age index").await;
-    p.plant(&head, Some(b"x"), "a receipt does not decode").await;
+    p.plant(&head, Some(b"x"), "an idempotency record does not decode").await;
     p.plant_and_accuse(&piece, None, &head, "in its pieces").await;
     p.plant(&piece, Some(b"x"), "a piece of a reply has 1 bytes").await;
-    p.plant_and_accuse(&head, None, &piece, "that no receipt has").await;
-    p.plant(b"t\x05abcdefghij", Some(b""), "not the row of a receipt").await;
-    for row in [root::receipts_size(default), root::all_receipts_size().to_vec()] {
+    p.plant_and_accuse(&head, None, &piece, "that no idempotency record has").await;
+    p.plant(b"t\x05abcdefghij", Some(b""), "not the row of an idempotency record").await;
+    for row in [root::idempotency_size(default), root::all_idempotency_size().to_vec()] {
         p.plant(&row, Some(b"x"), "not the size of").await;
         p.plant(&row, Some(&77i64.to_le_bytes()), "the counter says 77").await;
         p.plant(&row, None, "the counter says 0").await;
@@ -386,22 +390,22 @@ async fn damage_of_receipts_is_seen() {
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
-/// Receipts that were kept while ids were nobody's: they are sound, answer nobody, and go by their age.
+/// Idempotency records that were kept while ids were nobody's: they are sound, answer nobody, and go by their age.
 #[tokio::test]
-async fn receipts_without_an_owner_are_sound() {
+async fn idempotency_records_without_an_owner_are_sound() {
     let mut rig = Rig::new().await;
     let id = b"an-id-of-a-former-version";
-    let of = ReceiptName { owner: None, id };
+    let of = IdempotencyName { owner: None, id };
     for (long, id) in [(false, &id[..]), (true, &b"another-one-with-pieces"[..])] {
         let len = if long { 40_000 } else { 3 };
         let reply = if long { Bytes::new() } else { Bytes::from_static(b"\x01:1") };
-        let receipt = Receipt { is_owned: false, fingerprint: 1, at: 77, db: 0, len, reply };
-        let of = ReceiptName { owner: None, id };
+        let record = IdempotencyRecord { is_owned: false, fingerprint: 1, at: 77, db: 0, len, reply };
+        let of = IdempotencyName { owner: None, id };
         let tx = rig.server.store.begin();
-        tx.set(&root::receipt(of), &receipt.encode()).unwrap();
-        tx.set(&root::receipt_age(77, of), if long { &[1][..] } else { &[] }).unwrap();
+        tx.set(&root::idempotency_record(of), &record.encode()).unwrap();
+        tx.set(&root::idempotency_age(77, of), if long { &[1][..] } else { &[] }).unwrap();
         for (n, piece) in vec![b'x'; 40_000].chunks(32 * 1024).enumerate().filter(|_| long) {
-            tx.set(&root::receipt_piece(of, n as u16), piece).unwrap();
+            tx.set(&root::idempotency_piece(of, n as u16), piece).unwrap();
         }
         tx.commit().await.unwrap();
     }
@@ -412,7 +416,9 @@ async fn receipts_without_an_owner_are_sound() {
     }
     let answer = rig.line("IDEMPOTENT RESULT an-id-of-a-former-version").await;
     assert_eq!(answer, Reply::Array(vec![Reply::Int(0), Reply::Nil]));
-    assert!(rig.server.store.begin().get(&root::receipt(of), Read::Snapshot).await.unwrap().is_some());
+    assert!(
+        rig.server.store.begin().get(&root::idempotency_record(of), Read::Snapshot).await.unwrap().is_some()
+    );
     let mut removed = 0;
     for shard in 0..SHARDS {
         removed += sweep(rig.space(), shard, &None, 78, 100).await.unwrap().removed;

@@ -20,7 +20,7 @@ use tern::lifecycle::expire;
 use tern::lifecycle::idempotency;
 use tern::lifecycle::reclaim::reclaim;
 use tern::server::reply::Reply;
-use tern::types::string::stage;
+use tern::types::string::prebuild;
 
 const MINUTE: u64 = 60_000;
 /// Jumps, in ms.
@@ -177,7 +177,7 @@ async fn nobody_is_taken_for_dead_and_no_lease_ends() {
         let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefix(0).unwrap();
         // Enough objects that each server has some to look after.
         for _ in 0..30 {
-            stage(c.space(1), db, &Bytes::from(vec![7; 1000]), LEASE).await.unwrap();
+            prebuild(c.space(1), db, &Bytes::from(vec![7; 1000]), LEASE).await.unwrap();
         }
         for n in [1, 2] {
             jump(&c, n, by);

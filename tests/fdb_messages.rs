@@ -229,29 +229,29 @@ fn server_was_away(cluster: &'static Cluster, one_leaves: bool) {
 async fn changes_are_written_only_where_somebody_tracks() {
     let Some(mut rig) = Rig::on_fdb("changes that nobody hears").await else { return };
     let commands = ["SET a 1", "SADD s x", "DEL a", "FLUSHDB"];
-    rig.server.space.messages.listen(LISTENS).await.unwrap();
+    rig.server.space.bus.listen(LISTENS).await.unwrap();
     for line in commands {
         rig.line(line).await;
     }
-    assert_eq!(rig.server.space.messages.last().await, Ok(None));
-    rig.server.space.messages.listen(TRACKS).await.unwrap();
+    assert_eq!(rig.server.space.bus.last().await, Ok(None));
+    rig.server.space.bus.listen(TRACKS).await.unwrap();
     let mut before = None;
     for line in commands {
         rig.line(line).await;
-        let last = rig.server.space.messages.last().await.unwrap();
+        let last = rig.server.space.bus.last().await.unwrap();
         assert!(last > before, "{line} writes a row");
         before = last;
     }
-    rig.server.space.messages.relax(|| LISTENS).await.unwrap();
+    rig.server.space.bus.relax(|| LISTENS).await.unwrap();
     rig.line("SET a 1").await;
-    assert_eq!(rig.server.space.messages.last().await, Ok(before));
+    assert_eq!(rig.server.space.bus.last().await, Ok(before));
 }
 
 /// A server whose row is gone has missed something. Whoever subscribes just then makes the row anew, and it goes again with the last who listens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_was_lost_leaves_no_row() {
     let Some(rig) = Rig::on_fdb("a listener that was lost").await else { return };
-    let (log, row) = (&rig.server.space.messages, root::listener(rig.server.space.fresh.instance()));
+    let (log, row) = (&rig.server.space.bus, root::listener(rig.server.space.fresh.instance()));
     let clear = async || {
         let tx = rig.server.store.begin();
         tx.clear(&row).unwrap();

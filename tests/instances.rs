@@ -17,7 +17,7 @@ use tern::keyspace::keys::root;
 use tern::lifecycle::reclaim::reclaim;
 use tern::server::reply::Reply;
 use tern::store::faulty::{FaultRates, Outage};
-use tern::types::string::stage;
+use tern::types::string::prebuild;
 
 const LEASE: u64 = 60_000;
 
@@ -228,7 +228,7 @@ async fn a_lease_is_the_builders_as_long_as_it_lives() {
         let (from, to) = root::garbage_range();
         c.keys(&from, &to).await.len()
     };
-    stage(c.space(1), db, &value, LEASE).await.unwrap();
+    prebuild(c.space(1), db, &value, LEASE).await.unwrap();
     c.advance(Duration::from_millis(LEASE * 2));
     assert_eq!(
         reclaim(c.space(0), None, 10).await.unwrap().rows,
@@ -237,7 +237,7 @@ async fn a_lease_is_the_builders_as_long_as_it_lives() {
     );
     assert_eq!(reclaim(c.space(1), None, 10).await.unwrap().rows, 1, "the builder knows its own clock");
     assert_eq!(garbage().await, 0);
-    stage(c.space(1), db, &value, u64::MAX).await.unwrap();
+    prebuild(c.space(1), db, &value, u64::MAX).await.unwrap();
     c.beats(long(&c), &[0], &[0]).await;
     assert_eq!(reclaim(c.space(0), None, 10).await.unwrap().rows, 0);
     c.bury(0).await;

@@ -25,11 +25,11 @@ use tern::store::faulty::FaultRates;
 use tern::store::local::{DiskFaults, Local, LocalOptions};
 use tern::store::{Fsync, Read, Store, Tx};
 use tern::types::object;
+use tern::types::prebuilt::{Builder, Row};
 use tern::types::set::collect::grace::Waiting;
 use tern::types::set::collect::{Collector, Halt, Pace};
 use tern::types::set::stream::Pieces;
-use tern::types::set::{self, stage};
-use tern::types::staged::{Builder, Row};
+use tern::types::set::{self, prebuild};
 
 const LEASE: u64 = 60_000;
 const SEED: u64 = 7;
@@ -263,7 +263,7 @@ async fn an_object_that_lost_rows_is_not_taken_over() {
 async fn ids_that_were_interned_ahead_and_lost_are_not_added() {
     let w = World::new().await;
     let members = words(0, 600);
-    let ids = stage::intern(w.c.space(0), &[&members]).await.unwrap().remove(0);
+    let ids = prebuild::intern(w.c.space(0), &[&members]).await.unwrap().remove(0);
     w.lose(Fsync::No).await;
     let tx = w.store.begin();
     let s = w.scope(&tx).await;

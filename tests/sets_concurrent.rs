@@ -12,9 +12,9 @@ use std::sync::Arc;
 use tern::env::{Env, Rng};
 use tern::error::Result;
 use tern::keyspace::dictionary::collector::Round;
-use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::{RangeOptions, Read};
+use tern::types::set::SetRep;
 use tern::types::set::{self, algebra, chunked, rows, sample};
 
 /// A second server on the same store.

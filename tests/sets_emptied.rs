@@ -12,10 +12,12 @@ use bytes::Bytes;
 use sets_world::{World, slot, word};
 use tern::error::StoreError;
 use tern::keyspace::Scope;
-use tern::keyspace::record::{SetRep, Str, Value};
 use tern::store::{Read, Tx};
+use tern::types::Value;
 use tern::types::object;
 use tern::types::set;
+use tern::types::set::SetRep;
+use tern::types::string::Str;
 
 const MEMBERS: u64 = 600;
 /// So many that each writes deltas, not chunks, and leaves more than it looks at N for.

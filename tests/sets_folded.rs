@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tern::env::Rng;
 use tern::keyspace::keys::Oid;
-use tern::keyspace::record::SetRep;
 use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
+use tern::types::set::SetRep;
 
 const MEMBERS: usize = 40_000;
 /// Integers are their own ids: a chunk holds members from all over some millions of them.

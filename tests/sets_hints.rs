@@ -10,9 +10,9 @@ use sets_world::{World, int, slot, word};
 use tern::env::{Env, Rng};
 use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::keys::Oid;
-use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::Read;
+use tern::types::set::SetRep;
 use tern::types::set::{self, chunked, rows, sample};
 
 async fn oid(s: &Scope<'_>) -> Oid {

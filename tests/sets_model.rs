@@ -9,7 +9,7 @@ use sets_world::{World, int, slot, word};
 use std::collections::BTreeSet;
 use tern::env::Rng;
 use tern::keyspace::Scope;
-use tern::keyspace::record::SetRep;
+use tern::types::set::SetRep;
 use tern::types::set::{self, algebra, chunked, rows, sample, scan};
 
 type Model = BTreeSet<Bytes>;

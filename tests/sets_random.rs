@@ -9,9 +9,9 @@ use sets_world::{World, int, slot, word};
 use std::collections::BTreeMap;
 use tern::env::{Env, Rng};
 use tern::keyspace::dictionary::collector::Round;
-use tern::keyspace::record::SetRep;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::Tx;
+use tern::types::set::SetRep;
 use tern::types::set::{self, chunked, sample};
 
 /// Chi-square of draws that should be uniform over `cells`, as a z-score of its normal approximation.

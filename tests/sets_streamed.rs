@@ -78,7 +78,7 @@ fn wanted(range: std::ops::Range<usize>) -> BTreeSet<Vec<u8>> {
 fn streams(client: &mut Client) -> u64 {
     let info = client.line("INFO tern");
     let info = String::from_utf8_lossy(info.bytes().unwrap()).into_owned();
-    let line = info.lines().find_map(|line| line.strip_prefix("streams:")).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("replies_sending:")).unwrap();
     line.parse().unwrap()
 }
 

@@ -228,7 +228,7 @@ async fn sweep(c: &Cluster) {
 async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
     let c = two().await;
     let watches = watch(&c, 0, "job").await;
-    let names = c.space(0).absent.names(None, 9);
+    let names = c.space(0).watched_absent.names(None, 9);
     assert_eq!(names, [(0, key("job"))]);
     for _ in 0..5 {
         c.advance(Duration::from_millis(LIFE / 2));
@@ -237,7 +237,7 @@ async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
         sweep(&c).await;
     }
     assert!(exec(&c, 0, watches, "INCR n").await.is_some());
-    assert_eq!(c.space(0).absent.names(None, 9), []);
+    assert_eq!(c.space(0).watched_absent.names(None, 9), []);
     assert_eq!(index_rows(&c).await, 1);
     c.advance(Duration::from_millis(LIFE + 1));
     sweep(&c).await;

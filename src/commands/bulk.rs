@@ -3,12 +3,12 @@
 use crate::commands::cx::Cx;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
-use crate::keyspace::record::Str;
 use crate::lifecycle::dump::{self, Payload};
 use crate::lifecycle::idempotency::MAX_REPLY;
 use crate::server::reply::Reply;
 use crate::types::object::Slot;
 use crate::types::string;
+use crate::types::string::Str;
 use crate::types::string::stream::Long;
 
 impl Cx<'_> {

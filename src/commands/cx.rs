@@ -17,7 +17,7 @@ use crate::store::{Read, Tx};
 use crate::telemetry::counters::LookupTally;
 use crate::types::memo::Memo;
 use crate::types::object::{self, Slot};
-use crate::types::staged::Staged;
+use crate::types::prebuilt::Prebuilt;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -40,11 +40,10 @@ pub struct Cx<'a> {
     pub lives: &'a Lives,
     /// This attempt's random number generator.
     pub rng: &'a mut Rng,
-    /// What was prepared for this command because it exceeds a transaction (`exec::staging`). After an
-    /// attempt ends with a conflict it may be stale.
-    pub staged: &'a [Staged],
-    /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not if it is kept
-    /// under a client's id.
+    /// What was prepared for this command because it exceeds a transaction (`exec::prebuild`). Where an
+    /// attempt ends with a conflict, it may have become stale.
+    pub prebuilt: &'a [Prebuilt],
+    /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not where it is kept under a client's id.
     pub may_stream: bool,
     /// Set by a command whose row says that it acts on the server, if it only read data: its reply belongs to
     /// this attempt.

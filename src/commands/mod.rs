@@ -6,9 +6,11 @@ pub mod binding;
 mod bulk;
 pub mod cx;
 mod float;
-pub mod large;
+pub mod outgrows;
 pub mod registry;
 
+#[cfg(test)]
+mod abacus;
 mod bitmap;
 mod cluster;
 pub mod connection;

@@ -46,6 +46,8 @@ const FAMILIES: &[&[Command]] = &[
     config::COMMANDS,
     command::COMMANDS,
     info::COMMANDS,
+    #[cfg(test)]
+    super::abacus::COMMANDS,
 ];
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {

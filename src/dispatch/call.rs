@@ -1,6 +1,6 @@
 //! A command with its arguments, once its row is known.
 
-use crate::commands::large;
+use crate::commands::outgrows;
 use crate::spec::{Entry, Flags};
 use bytes::Bytes;
 
@@ -36,13 +36,13 @@ impl Call {
 
     /// Whether its outcome can be built outside a transaction.
     pub fn can_be_built(&self) -> bool {
-        large::outcome(self.row, &self.argv).is_some()
+        outgrows::outcome(self.row, &self.argv).is_some()
     }
 
     /// Whether it is too heavy for anything to queue behind it.
     pub fn is_heavy(&self) -> bool {
         self.row.flags.has(Flags::HEAVY)
             || self.weight() > HEAVY
-            || large::asks_for_many(self.row, &self.argv)
+            || outgrows::asks_for_many(self.row, &self.argv)
     }
 }

@@ -17,7 +17,7 @@ use crate::server::{ClientState, Server};
 use crate::store::Tx;
 use crate::telemetry::counters::LookupTally;
 use crate::types::memo::Memo;
-use crate::types::staged::Staged;
+use crate::types::prebuilt::Prebuilt;
 use futures_util::future::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl<'a> Runner<'a> {
         &mut self,
         call: &Call,
         client: &mut ClientState,
-        staged: &[Staged],
+        staged: &[Prebuilt],
     ) -> Option<Result<Reply>> {
         let Run::Handler(run) = run_of(call.row) else {
             return Some(Err(ReplyError::new("ERR this command cannot run here").into()));
@@ -112,7 +112,7 @@ impl<'a> Runner<'a> {
             lives: &self.lives,
             now: self.lives.now,
             rng: &mut self.rng,
-            staged,
+            prebuilt: staged,
             may_stream: self.may_stream && call.id.is_none(),
             only_read: false,
             in_lane: self.in_lane,

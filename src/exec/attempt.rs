@@ -29,7 +29,7 @@
 
 use super::batch::{Batch, Halt};
 use super::deadline::Deadline;
-use super::staging::{self, Prepared};
+use super::prebuild::{self, Prepared};
 use super::unit::{Done, Job};
 use crate::dispatch::Call;
 use crate::env::{Claim, Rng, aside};
@@ -167,7 +167,7 @@ impl Attempts {
             Err(e) => refuse(jobs, jobs.len(), e),
         }
         self.lift().await;
-        staging::give_up(&self.server, &mut self.staged).await;
+        prebuild::give_up(&self.server, &mut self.staged).await;
         self.staged.clear();
     }
 
@@ -183,14 +183,14 @@ impl Attempts {
     }
 
     async fn try_stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
-        staging::give_up(&self.server, &mut self.staged).await;
+        prebuild::give_up(&self.server, &mut self.staged).await;
         if let Some(job) = jobs.front() {
             // Only the first call of a pipeline that a lane has passed on runs here.
             let alone = job.forced.is_heavy && !job.unit.exec;
             let calls = if alone { job.unit.calls.get(..1) } else { None };
             let calls = calls.unwrap_or(&job.unit.calls);
             let db = job.unit.client.db;
-            let prepare = staging::prepare(&self.server, db, calls, self.outcomes, &mut self.staged);
+            let prepare = prebuild::prepare(&self.server, db, calls, self.outcomes, &mut self.staged);
             let (prepared, made) = backpressure::counting(prepare).await;
             self.made += made;
             prepared?;
@@ -453,7 +453,7 @@ pub(super) async fn speak<'a>(
     tx: &Tx,
     told: &Tale,
 ) -> Result<Option<MutexGuard<'a, ()>>, StoreError> {
-    if server.space.messages.is_shared() {
+    if server.space.bus.is_shared() {
         return told.write(tx).map(|()| None);
     }
     Ok(server.turn(told).await)

@@ -1,7 +1,7 @@
 //! One transaction and the units that run in it.
 
 use super::Watched;
-use super::staging::Prepared;
+use super::prebuild::Prepared;
 use super::unit::{Done, Forced, Job, Unit};
 use crate::dispatch::Call;
 use crate::dispatch::{PANICKED, Runner};
@@ -10,7 +10,7 @@ use crate::error::{Error, StoreError};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::cluster::messages::Message;
 use crate::keyspace::dictionary::backpressure;
-use crate::keyspace::keys::{ReceiptName, root};
+use crate::keyspace::keys::{IdempotencyName, root};
 use crate::lifecycle::watched;
 use crate::server::reply::Reply;
 use crate::server::{AfterReply, ClientState, Server};
@@ -75,7 +75,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Reads concurrently what the handlers are going to need, so that the transaction can serve it from its
-    /// cache: the records of all keys, the receipts of all ids, and the state of the named members in their
+    /// cache: the records of all keys, the idempotency records of all ids, and the state of the named members in their
     /// sets. The number of round trips does not depend on the number of units. Failures surface when a
     /// handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
@@ -83,7 +83,7 @@ impl<'a> Batch<'a> {
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
         for unit in units {
             let Some(db) = self.runner.catalog.prefix(unit.client.db) else { continue };
-            rows.extend(self.receipts(unit).await);
+            rows.extend(self.records(unit).await);
             for call in &unit.calls {
                 let keys = keys_of(call.row, &call.argv).unwrap_or_default();
                 let members = call.row.members(&call.argv);
@@ -99,16 +99,18 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The receipt rows of a unit's ids.
-    async fn receipts(&self, unit: &Unit) -> Vec<Vec<u8>> {
+    /// The idempotency records of a unit's ids.
+    async fn records(&self, unit: &Unit) -> Vec<Vec<u8>> {
         let mut ids = unit.ids().peekable();
         if ids.peek().is_none() {
             return Vec::new();
         }
         let Ok(secret) = self.runner.server.space.secret().await else { return Vec::new() };
         let owner = secret.owner(&unit.client.user);
-        let sizes = [root::receipts_size(owner), root::all_receipts_size().to_vec()];
-        ids.map(|id| root::receipt(ReceiptName { owner: Some(owner), id })).chain(sizes).collect()
+        let sizes = [root::idempotency_size(owner), root::all_idempotency_size().to_vec()];
+        ids.map(|id| root::idempotency_record(IdempotencyName { owner: Some(owner), id }))
+            .chain(sizes)
+            .collect()
     }
 
     async fn prefetch_set(&self, db: u8, key: &Bytes, calls: &[&[Bytes]]) {
@@ -117,7 +119,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs a job's unit on a copy of its client. For `staged`, see [`super::staging`].
+    /// Runs a job's unit on a copy of its client. For `staged`, see [`super::prebuild`].
     pub(super) async fn job(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
         let (done, made) = backpressure::counting(self.run(job, staged)).await;
         Ok(Done { made, ..done? })

@@ -62,7 +62,7 @@ impl Executor {
             let ran = done.ran.iter().zip(replies).map(|(c, reply)| (c.row, c.argv.as_slice(), reply));
             monitor::feed(&self.server, &done.client, db, ran);
         }
-        self.server.space.brake.wait(done.made).await;
+        self.server.space.backpressure.wait(done.made).await;
         done
     }
 
@@ -86,7 +86,7 @@ impl Executor {
     }
 
     async fn route(&self, unit: Unit, mut since: Duration) -> Done {
-        let told_by_store = self.server.space.messages.is_shared() && unit.tells();
+        let told_by_store = self.server.space.bus.is_shared() && unit.tells();
         if !unit.writes() && !told_by_store {
             let together = !unit.is_heavy() && !unit.is_about_the_server();
             return match self.reads.as_ref().filter(|_| together) {

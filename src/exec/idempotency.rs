@@ -7,15 +7,15 @@
 //! attempt, or the call fails without any effect and may run on the next request.
 
 use super::batch::{Batch, Halt, ends_attempt};
-use super::staging::Prepared;
+use super::prebuild::Prepared;
 use super::unit::{Done, Forced, Unit};
-use crate::commands::transactions::idempotent::{Keyed, Known};
+use crate::commands::transactions::idempotent::{IdempotentRequest, KeptAnswer};
 use crate::dispatch::Call;
 use crate::error::{Error, Result, StoreError};
 use crate::server::ClientState;
 use crate::server::reply::Reply;
 use crate::server::reply_codec::{encode, encode_array};
-use crate::types::staged::Staged;
+use crate::types::prebuilt::Prebuilt;
 use bytes::Bytes;
 
 impl Batch<'_> {
@@ -24,16 +24,16 @@ impl Batch<'_> {
         &mut self,
         call: &Call,
         client: &mut ClientState,
-        staged: &[Staged],
+        staged: &[Prebuilt],
     ) -> Option<Result<Reply>> {
         let Some(id) = &call.id else { return self.runner.call(call, client, staged).await };
         let secret = match self.runner.server.space.secret().await {
             Ok(secret) => secret,
             Err(e) => return Some(Err(e.into())),
         };
-        let keyed = Keyed::command(&secret, &client.user, id, client.db, &call.argv).await;
+        let request = IdempotentRequest::command(&secret, &client.user, id, client.db, &call.argv).await;
         let settings = self.runner.server.config.get().clone();
-        match keyed.recall(self.runner.tx, &settings).await {
+        match request.recall(self.runner.tx, &settings).await {
             Ok(None) => {}
             Ok(Some(known)) => return Some(Ok(self.repeat(known, client))),
             Err(e) => return Some(Err(e)),
@@ -43,7 +43,7 @@ impl Batch<'_> {
             Err(Error::Reply(e)) => Reply::Error(e),
             failed => return Some(failed),
         };
-        Some(keyed.keep(self.runner.tx, self.runner.lives.now, client.db, encode(&reply)).map(|()| reply))
+        Some(request.keep(self.runner.tx, self.runner.lives.now, client.db, encode(&reply)).map(|()| reply))
     }
 
     /// Runs an EXEC under its id, once. A failed call is part of the outcome, as in Redis; if a watched key
@@ -66,9 +66,9 @@ impl Batch<'_> {
             Err(e) => return Ok(refused(e.into())),
         };
         let queue = unit.calls.iter().map(|c| c.argv.as_slice());
-        let keyed = Keyed::exec(&secret, &client.user, id, client.db, queue).await;
+        let request = IdempotentRequest::exec(&secret, &client.user, id, client.db, queue).await;
         let settings = self.runner.server.config.get().clone();
-        match keyed.recall(self.runner.tx, &settings).await {
+        match request.recall(self.runner.tx, &settings).await {
             Ok(None) => {}
             Ok(Some(known)) => {
                 let replies = items(self.repeat(known, &mut client));
@@ -80,7 +80,7 @@ impl Batch<'_> {
         let replies = self.unit(unit, &mut client, forced, staged).await?;
         let kept = match &replies {
             Some(replies) => {
-                keyed.keep(self.runner.tx, self.runner.lives.now, client.db, encode_array(replies))
+                request.keep(self.runner.tx, self.runner.lives.now, client.db, encode_array(replies))
             }
             None => Ok(()),
         };
@@ -96,7 +96,7 @@ impl Batch<'_> {
     }
 
     /// The reply of a command that ran before, and its effect on this connection.
-    fn repeat(&self, known: Known, client: &mut ClientState) -> Reply {
+    fn repeat(&self, known: KeptAnswer, client: &mut ClientState) -> Reply {
         self.runner.server.telemetry.on_repeat();
         if client.db != known.db {
             client.db = known.db;

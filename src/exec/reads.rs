@@ -10,7 +10,7 @@
 use super::batch::{Batch, Halt};
 use super::deadline::Deadline;
 use super::group_commit::GroupCommit;
-use super::staging::Prepared;
+use super::prebuild::Prepared;
 use super::unit::{Done, Forced, Job, Unit};
 use crate::error::StoreError;
 use crate::keyspace::cluster::messages::Message;
@@ -165,12 +165,12 @@ async fn on(
 /// Publishes the messages of a unit that commits nothing. On a shared store these are only messages other
 /// than PUBLISH's (a missing key): nothing waits for them.
 async fn tell(server: &Arc<Server>, told: Vec<Message>) {
-    if told.is_empty() || !server.space.messages.is_shared() {
+    if told.is_empty() || !server.space.bus.is_shared() {
         return server.tell(told).await;
     }
     let server = server.clone();
     tokio::spawn(async move {
-        if let Err(e) = server.space.messages.tell(&told).await {
+        if let Err(e) = server.space.bus.tell(&told).await {
             tracing::debug!(?e, "cannot publish the messages of a read-only unit");
         }
     });

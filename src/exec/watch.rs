@@ -52,7 +52,7 @@ impl Executor {
     }
 
     async fn watch_some(&self, db: u8, keys: &[Bytes], out: &mut Vec<Watched>) -> Result<()> {
-        let absent = &self.server.space.absent;
+        let absent = &self.server.space.watched_absent;
         let guards: Vec<AbsentGuard> = keys.iter().map(|key| absent.watch(db, key)).collect();
         let mut deadline = Deadline::new(&self.server, self.server.env.clock.monotonic());
         let (seen, generation) = loop {

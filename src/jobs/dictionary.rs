@@ -101,7 +101,7 @@ async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     let asked = server.space.collector.wanted.load(Ordering::Relaxed);
     let grown = memory.growth.is_much(server, &tx).await?;
     if round.phase == Phase::Idle && !asked && !grown && !memory.active && !memory.is_due(server) {
-        server.space.brake.release();
+        server.space.backpressure.release();
         return Ok(POLL);
     }
     let state = State::read(&tx, Read::Snapshot).await?;

@@ -30,7 +30,7 @@ const KEPT: Duration = Duration::from_secs(60);
 
 /// Listens until the server stops, while any client needs it.
 pub(super) async fn listen(server: Arc<Server>) {
-    let log = &server.space.messages;
+    let log = &server.space.bus;
     let mut stop = server.stop.subscribe();
     let mut idle_since = None;
     while !*stop.borrow() {
@@ -53,7 +53,7 @@ pub(super) async fn listen(server: Arc<Server>) {
 
 /// Delivers the pending messages, or waits for more.
 async fn round(server: &Server) {
-    let log = &server.space.messages;
+    let log = &server.space.bus;
     match log.hear().await {
         Ok(Heard::Messages(messages)) => {
             server.deliver(messages.iter().map(|(version, message)| (*version, message))).await;
@@ -87,7 +87,7 @@ fn wanted(server: &Server) -> u8 {
 /// Stops listening to kinds that no client has needed since [`LINGER`] ago. Returns since when such a kind
 /// exists.
 async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
-    let log = &server.space.messages;
+    let log = &server.space.bus;
     if log.wants() & !wanted(server) == 0 {
         return None;
     }
@@ -105,7 +105,7 @@ async fn linger(server: &Server, since: Option<Duration>) -> Option<Duration> {
 /// Collects rows until the server stops.
 pub(super) async fn collect(server: Arc<Server>) {
     let ages = Ages::default();
-    while server.space.messages.is_shared() && pause(&server, LOOK).await {
+    while server.space.bus.is_shared() && pause(&server, LOOK).await {
         if server.space.instances.owns("messages", 0)
             && let Err(e) = look(&server, &ages).await
         {
@@ -115,7 +115,7 @@ pub(super) async fn collect(server: Arc<Server>) {
 }
 
 async fn look(server: &Server, ages: &Ages) -> StoreResult<()> {
-    let log = &server.space.messages;
+    let log = &server.space.bus;
     let last = log.last().await?;
     match ages.see(server.env.clock.monotonic(), last, KEPT) {
         Some(row) => log.collect(&row).await,

@@ -16,7 +16,7 @@ pub(super) async fn run(server: Arc<Server>) {
     while pause(&server, ROUND).await {
         let mut last = None;
         loop {
-            let names = server.space.absent.names(last.as_ref(), PIECE);
+            let names = server.space.watched_absent.names(last.as_ref(), PIECE);
             if names.is_empty() {
                 break;
             }

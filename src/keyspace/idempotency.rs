@@ -3,13 +3,14 @@
 //! ```text
 //! 02 | fingerprint u128 LE | ms u64 LE | db u8 | length u32 LE | reply, where it is at most INLINE_MAX bytes long
 //! ```
-//! The first byte is the format's version; 01 is that of receipts without an owner, whose fingerprints need no secret. They are not
-//! looked for any more and go by their age. A longer reply follows in pieces of [`PIECE`] bytes. What the bytes of the
-//! reply mean is the business of `commands/reply_codec.rs`; they have a version of their own.
+//! The first byte is the format's version; 01 is that of idempotency records without an owner, whose
+//! fingerprints need no secret. They are not looked for any more and go by their age. A longer reply follows
+//! in pieces of [`PIECE`] bytes. What the bytes of the reply mean is the business of
+//! `commands/reply_codec.rs`; they have a version of their own.
 //!
 //! A row of the age index says what a sweep needs to know ([`Age`]):
 //! ```text
-//! 02 or 03 | size u32 LE                         of a receipt with an owner; 03: there are pieces
+//! 02 or 03 | size u32 LE                         of an idempotency record with an owner; 03: there are pieces
 //! nothing, or 01                                 of one without
 //! ```
 
@@ -26,13 +27,13 @@ const FORMAT_WITHOUT_OWNER: u8 = 1;
 const HEAD: usize = 30;
 /// Bytes of an age index row's value.
 const AGE: usize = 5;
-/// Bytes of the keys of a receipt and of its age index row beside the id.
+/// Bytes of the keys of an idempotency record and of its age index row beside the id.
 const ROW: usize = 19;
 const AGE_ROW: usize = 26;
 
 /// The row of an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
+pub struct IdempotencyRecord {
     /// Whether its id has an owner, and its fingerprint a secret.
     pub is_owned: bool,
     /// Names the command and its arguments, and the database that was selected.
@@ -47,7 +48,7 @@ pub struct Receipt {
     pub reply: Bytes,
 }
 
-impl Receipt {
+impl IdempotencyRecord {
     /// Whether the reply is in pieces.
     pub fn has_pieces(&self) -> bool {
         self.len as usize > INLINE_MAX
@@ -67,7 +68,8 @@ impl Receipt {
 
     /// Reads stored bytes; the reply stays shared with `raw`.
     pub fn decode(raw: &Bytes) -> Result<Self, StoreError> {
-        Self::parse(raw).ok_or_else(|| StoreError::Corrupt(format!("receipt of {} bytes", raw.len())))
+        Self::parse(raw)
+            .ok_or_else(|| StoreError::Corrupt(format!("idempotency record of {} bytes", raw.len())))
     }
 
     fn parse(raw: &Bytes) -> Option<Self> {
@@ -76,7 +78,7 @@ impl Receipt {
             FORMAT_WITHOUT_OWNER => false,
             _ => return None,
         };
-        let receipt = Receipt {
+        let record = IdempotencyRecord {
             is_owned,
             fingerprint: u128::from_le_bytes(raw.get(1..17)?.try_into().ok()?),
             at: u64::from_le_bytes(raw.get(17..25)?.try_into().ok()?),
@@ -84,8 +86,8 @@ impl Receipt {
             len: u32::from_le_bytes(raw.get(26..HEAD)?.try_into().ok()?),
             reply: raw.slice(HEAD..),
         };
-        let here = if receipt.has_pieces() { 0 } else { receipt.len as usize };
-        (receipt.reply.len() == here).then_some(receipt)
+        let here = if record.has_pieces() { 0 } else { record.len as usize };
+        (record.reply.len() == here).then_some(record)
     }
 }
 
@@ -94,13 +96,13 @@ impl Receipt {
 pub struct Age {
     /// Whether the reply is in pieces.
     pub has_pieces: bool,
-    /// What the receipt counts for its owner, in bytes; None where it has no owner.
+    /// What the idempotency record counts for its owner, in bytes; None where it has no owner.
     pub size: Option<u32>,
 }
 
 impl Age {
-    /// Of the receipt `of`, whose id has so many bytes.
-    pub fn new(of: &Receipt, id: usize) -> Self {
+    /// Of the idempotency record `of`, whose id has so many bytes.
+    pub fn new(of: &IdempotencyRecord, id: usize) -> Self {
         let size = of.is_owned.then(|| size(id, of.len as usize));
         Age { has_pieces: of.has_pieces(), size }
     }
@@ -126,7 +128,7 @@ impl Age {
     }
 }
 
-/// Bytes of the rows of a receipt with an owner, keys and values: what counts for the bounds.
+/// Bytes of the rows of an idempotency record with an owner, keys and values: what counts for the bounds.
 fn size(id: usize, reply: usize) -> u32 {
     let row = ROW + id + HEAD;
     let age = AGE_ROW + id + AGE;
@@ -142,36 +144,36 @@ mod tests {
     proptest! {
         #[test]
         fn round_trip(is_owned: bool, fingerprint: u128, at: u64, db: u8, reply in prop::collection::vec(any::<u8>(), 0..100)) {
-            let r = Receipt { is_owned, fingerprint, at, db, len: reply.len() as u32, reply: reply.into() };
+            let r = IdempotencyRecord { is_owned, fingerprint, at, db, len: reply.len() as u32, reply: reply.into() };
             let raw = Bytes::from(r.encode());
-            prop_assert_eq!(Receipt::decode(&raw), Ok(r));
+            prop_assert_eq!(IdempotencyRecord::decode(&raw), Ok(r));
             for short in 0..raw.len() {
-                prop_assert!(Receipt::decode(&raw.slice(..short)).is_err());
+                prop_assert!(IdempotencyRecord::decode(&raw.slice(..short)).is_err());
             }
         }
         #[test]
         fn garbage_is_no_panic(raw in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = Receipt::decode(&raw.into());
+            let _ = IdempotencyRecord::decode(&raw.into());
         }
     }
 
     #[test]
     fn a_long_reply_is_elsewhere() {
         let len = INLINE_MAX as u32 + 1;
-        let r = Receipt { is_owned: true, fingerprint: 1, at: 2, db: 3, len, reply: Bytes::new() };
-        assert_eq!(Receipt::decode(&r.encode().into()), Ok(r));
+        let r = IdempotencyRecord { is_owned: true, fingerprint: 1, at: 2, db: 3, len, reply: Bytes::new() };
+        assert_eq!(IdempotencyRecord::decode(&r.encode().into()), Ok(r));
     }
 
     #[test]
     fn the_bytes_are_these() {
         let reply = Bytes::from_static(b"x");
-        let r = Receipt { is_owned: true, fingerprint: 2, at: 3, db: 4, len: 1, reply };
+        let r = IdempotencyRecord { is_owned: true, fingerprint: 2, at: 3, db: 4, len: 1, reply };
         let mut want = vec![2, 2];
         want.extend([0; 15]);
         want.extend([3, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, b'x']);
         assert_eq!(r.encode(), want);
         want[0] = 1;
-        assert_eq!(Receipt { is_owned: false, ..r.clone() }.encode(), want);
+        assert_eq!(IdempotencyRecord { is_owned: false, ..r.clone() }.encode(), want);
         let size = (19 + 16 + 30) + (26 + 16 + 5) + 1;
         let age = Age::new(&r, 16);
         assert_eq!(age, Age { has_pieces: false, size: Some(size) });

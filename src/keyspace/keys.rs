@@ -11,12 +11,20 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const MAX_REDIS_KEY: usize = 8 * 1024;
 /// Longest member in bytes that is a dictionary key itself; longer ones are found by their hash.
 pub const MAX_INLINE_MEMBER: usize = 512;
-/// Number of shards of the key counter, of the expiry index and of the age index of receipts (a power of two).
+/// Number of shards of the key counter, of the expiry index and of the age index of idempotency records (a
+/// power of two).
 pub const SHARDS: u8 = 16;
 
 /// Name of a set's or long string's rows. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Oid(pub u128);
+
+impl Oid {
+    /// Reads its 16 bytes.
+    pub fn decode(raw: &[u8]) -> Option<Self> {
+        Some(Oid(u128::from_be_bytes(raw.try_into().ok()?)))
+    }
+}
 
 /// The short prefix of a database: 2 to 5 bytes, the first is 0x80 + number of the bytes that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -213,9 +221,9 @@ pub fn shard(hash: u64) -> u8 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub [u8; 16]);
 
-/// What a receipt is found by.
+/// What an idempotency record is found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReceiptName<'a> {
+pub struct IdempotencyName<'a> {
     /// None: of an earlier version, whose ids were nobody's.
     pub owner: Option<Owner>,
     /// The client's id.
@@ -224,7 +232,7 @@ pub struct ReceiptName<'a> {
 
 /// Root rows.
 pub mod root {
-    use super::{Oid, Owner, Prefix, ReceiptName};
+    use super::{IdempotencyName, Oid, Owner, Prefix};
     use bytes::Bytes;
 
     /// `d <db>`: which prefix a database has.
@@ -377,7 +385,7 @@ pub mod root {
     }
     /// `t 00 <owner><length><id>`: what the command under a user's id answered. `t <length><id>`: in a store of an earlier version,
     /// whose ids were nobody's. The length makes the rows prefix-free; ids have 16 to 255 bytes.
-    pub fn receipt(of: ReceiptName<'_>) -> Vec<u8> {
+    pub fn idempotency_record(of: IdempotencyName<'_>) -> Vec<u8> {
         let mut k = Vec::with_capacity(of.id.len() + 22);
         k.push(b't');
         if let Some(Owner(owner)) = of.owner {
@@ -388,8 +396,8 @@ pub mod root {
         k.extend_from_slice(of.id);
         k
     }
-    /// The name of a receipt behind `t`, and what follows it.
-    pub fn decode_receipt(row: &[u8]) -> Option<(ReceiptName<'_>, &[u8])> {
+    /// The name of an idempotency record behind `t`, and what follows it.
+    pub fn decode_idempotency(row: &[u8]) -> Option<(IdempotencyName<'_>, &[u8])> {
         let rest = row.strip_prefix(b"t")?;
         let (owner, rest) = match rest.strip_prefix(&[0]) {
             Some(rest) => {
@@ -400,35 +408,35 @@ pub mod root {
         };
         let (len, rest) = rest.split_first()?;
         let (id, rest) = rest.split_at_checked(usize::from(*len))?;
-        Some((ReceiptName { owner, id }, rest))
+        Some((IdempotencyName { owner, id }, rest))
     }
-    /// The receipt's row and `<n>`: piece `n` of a long answer.
-    pub fn receipt_piece(of: ReceiptName<'_>, n: u16) -> Vec<u8> {
-        let mut k = receipt(of);
+    /// The idempotency record's row and `<n>`: piece `n` of a long answer.
+    pub fn idempotency_piece(of: IdempotencyName<'_>, n: u16) -> Vec<u8> {
+        let mut k = idempotency_record(of);
         k.extend_from_slice(&n.to_be_bytes());
         k
     }
     /// One past all pieces of a long answer.
-    pub fn receipt_pieces_end(of: ReceiptName<'_>) -> Vec<u8> {
-        let mut k = receipt(of);
+    pub fn idempotency_pieces_end(of: IdempotencyName<'_>) -> Vec<u8> {
+        let mut k = idempotency_record(of);
         k.extend_from_slice(&[0xff; 3]);
         k
     }
-    /// The range of all receipts that have an owner.
-    pub fn owned_receipts() -> ([u8; 2], [u8; 2]) {
+    /// The range of all idempotency records that have an owner.
+    pub fn owned_idempotency_records() -> ([u8; 2], [u8; 2]) {
         ([b't', 0], [b't', 1])
     }
-    /// `t 01 <owner>`: bytes that a user's receipts take.
-    pub fn receipts_size(of: Owner) -> Vec<u8> {
+    /// `t 01 <owner>`: bytes that a user's idempotency records take.
+    pub fn idempotency_size(of: Owner) -> Vec<u8> {
         [&[b't', 1][..], &of.0].concat()
     }
-    /// `t 02`: bytes that all users' receipts take.
-    pub fn all_receipts_size() -> [u8; 2] {
+    /// `t 02`: bytes that all users' idempotency records take.
+    pub fn all_idempotency_size() -> [u8; 2] {
         [b't', 2]
     }
     /// `u <shard><ms><owner><id>`: the age index row of an id that was used at `ms`.
-    pub fn receipt_age(ms: u64, of: ReceiptName<'_>) -> Vec<u8> {
-        let mut k = receipt_ages_from(super::shard(super::hash(of.id)), ms);
+    pub fn idempotency_age(ms: u64, of: IdempotencyName<'_>) -> Vec<u8> {
+        let mut k = idempotency_ages_from(super::shard(super::hash(of.id)), ms);
         if let Some(Owner(owner)) = of.owner {
             k.extend_from_slice(&owner);
         }
@@ -436,14 +444,15 @@ pub mod root {
         k
     }
     /// `u <shard><ms>`: where the rows of a shard that were used at `ms` begin.
-    pub fn receipt_ages_from(shard: u8, ms: u64) -> Vec<u8> {
+    pub fn idempotency_ages_from(shard: u8, ms: u64) -> Vec<u8> {
         let mut k = Vec::with_capacity(60);
         k.extend_from_slice(&[b'u', shard]);
         k.extend_from_slice(&ms.to_be_bytes());
         k
     }
-    /// Time in ms and name of an age index row, of a receipt that has an owner or none, as the row's value says.
-    pub fn decode_receipt_age(row: &[u8], is_owned: bool) -> Option<(u64, ReceiptName<'_>)> {
+    /// Time in ms and name of an age index row, of an idempotency record that has an owner or none, as the
+    /// row's value says.
+    pub fn decode_idempotency_age(row: &[u8], is_owned: bool) -> Option<(u64, IdempotencyName<'_>)> {
         let ms = u64::from_be_bytes(row.get(2..10)?.try_into().ok()?);
         let rest = row.get(10..)?;
         let (owner, id) = match rest.split_first_chunk() {
@@ -451,7 +460,7 @@ pub mod root {
             None if is_owned => return None,
             _ => (None, rest),
         };
-        Some((ms, ReceiptName { owner, id }))
+        Some((ms, IdempotencyName { owner, id }))
     }
     /// `e 00`: where the collection of the dictionary stands.
     pub fn collector() -> [u8; 2] {
@@ -511,8 +520,9 @@ pub mod root {
         Object(Prefix, Oid),
         /// All rows of a database that was flushed.
         Database(Prefix),
-        /// An object under construction: garbage once its builder is gone or its lease has run out, as the row's value
-        /// says (`lifecycle::reclaim`); the builder removes the row in the transaction that swaps the object in.
+        /// An object under construction: garbage once its builder is gone or its lease has run out, as the
+        /// row's value says (`lifecycle::reclaim`); the builder removes the row in the transaction that swaps
+        /// the object in.
         Building(Prefix, Oid),
     }
     /// `g <kind>...`.

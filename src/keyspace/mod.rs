@@ -2,35 +2,35 @@
 //!
 //! ```text
 //! <root>                                    fdb: a directory, local: empty
-//!   m 01                 -> where          `tern copy` into this store is not finished               cluster/transfer.rs
-//!   m 02                 -> 01 | bytes      the store's secret                                     secret.rs
-//!   a/r                                     high-contention allocator (prefixes of databases)      alloc.rs
-//!   d <db u8>            -> prefix, swaps   which prefix a database has now, how often it was swapped  catalog.rs
-//!   q <shard u8>         -> next block      member-id leases                               dictionary/leases.rs
-//!   f <member>           -> id              forward dictionary                             dictionary/forward.rs
-//!   b <id BE u64>        -> member          reverse dictionary                                     dictionary/members.rs
-//!   e 00                 -> state           where the collection of the dictionary stands          dictionary/collector.rs
+//!   m 01                 -> where           `tern copy` into here is not finished    cluster/transfer.rs
+//!   m 02                 -> 01 | bytes      the store's secret                        secret.rs
+//!   a/r                                     high-contention allocator of prefixes     alloc.rs
+//!   d <db u8>            -> prefix, swaps   its prefix now, how often it was swapped  catalog.rs
+//!   q <shard u8>         -> next block      member-id leases                          dictionary/leases.rs
+//!   f <member>           -> id              forward dictionary                        dictionary/forward.rs
+//!   b <id BE u64>        -> member          reverse dictionary                        dictionary/members.rs
+//!   e 00                 -> state           where its collection stands               dictionary/collector.rs
 //!   e 01 <first id>      -> ids             candidates of a block of ids
 //!   e 02 <prefix><oid>   -> empty           sets made while the collector looks for members
 //!   e 03 <instance>      -> epoch           servers whose replies are done with it
-//!   e 04 <id>            -> empty           candidates that came back                              dictionary/condemned.rs
-//!   i <instance>         -> heartbeat       servers                                                cluster/instances.rs
+//!   e 04 <id>            -> empty           candidates that came back                 dictionary/condemned.rs
+//!   i <instance>         -> heartbeat       servers                                   cluster/instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
-//!   p 00 <instance>      -> bits            servers that listen to messages                        cluster/bus.rs
+//!   p 00 <instance>      -> bits            servers that listen to messages           cluster/bus.rs
 //!   p 01                 -> i64 LE          changes with every row of messages
 //!   p 02                 -> key             last row of messages that was collected
 //!   p 03 <stamp><n BE>   -> bytes           messages of a commit, or a piece of them
-//!   p 04                 -> i64 LE          changes with every fence                               cluster/fences.rs
+//!   p 04                 -> i64 LE          changes with every fence                  cluster/fences.rs
 //!   p 05 <instance><n>   -> hashes          keys that a server has fenced
-//!   t 00 <owner><len u8><id>       -> receipt   what the command under a user's id answered        idempotency.rs
+//!   t 00 <owner><len u8><id>       -> record    what the command under an id answered idempotency.rs
 //!   t 00 <owner><len u8><id><n BE> -> bytes     a piece of a long answer
-//!   t 01 <owner>                   -> i64 LE    bytes of a user's receipts
-//!   t 02                           -> i64 LE    bytes of all users' receipts
+//!   t 01 <owner>                   -> i64 LE    bytes of a user's records
+//!   t 02                           -> i64 LE    bytes of all users' records
 //!   t <len u8><id> (, <n BE>)                   as they were while ids were nobody's: they go by their age
-//!   u <shard><ms BE><owner><id>    -> age       age index of receipts; of those without an owner: <id>
-//! <prefix of a database>                                                                           keys.rs
-//!   K <xxh3-64(key) BE><key>    -> record                                                          record.rs
+//!   u <shard><ms BE><owner><id>    -> age       age index; of those without an owner: <id>
+//! <prefix of a database>                                                              keys.rs
+//!   K <xxh3-64(key) BE><key>    -> record                                             types/record.rs
 //!   N <oid>                     -> i128 LE  version << 64 | cardinality
 //!   C <oid><n BE u32>           -> bytes    a piece of a long string
 //!   S <oid> 00 <first id BE>    -> chunk    S <oid> 01 <id BE> -> delta
@@ -46,7 +46,6 @@ pub mod idempotency;
 pub mod keys;
 pub mod life;
 pub mod reads;
-pub mod record;
 pub mod secret;
 pub mod sending;
 pub mod watched_absent;
@@ -57,22 +56,22 @@ use crate::error::{ReplyError, StoreResult};
 use crate::store::{Store, Tx};
 use bytes::Bytes;
 use catalog::CatalogCache;
-use cluster::bus::MessageLog;
+use cluster::bus::Bus;
 use cluster::fences::{Fence, Fences};
 use cluster::instances::Instances;
 use cluster::messages::Outbox;
-use dictionary::backpressure::Brake;
+use dictionary::backpressure::Backpressure;
 use dictionary::collector::{Notes, Round};
 use dictionary::hints::SetHints;
 use dictionary::interner::Interner;
 use dictionary::unfolded::Unfolded;
 use keys::{Oid, Prefix};
 use life::Life;
-use sending::Streams;
+use sending::Sending;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use watched_absent::AbsentKeys;
+use watched_absent::WatchedAbsent;
 
 const NOT_RANDOM: ReplyError = ReplyError::new(
     "ERR the system's random number generator does not answer: a server needs a name that no other has",
@@ -134,19 +133,19 @@ pub struct Keyspace {
     /// Sets whose deltas are to be taken into their chunks.
     pub unfolded: Unfolded,
     /// Watched keys that were absent.
-    pub absent: Arc<AbsentKeys>,
+    pub watched_absent: Arc<WatchedAbsent>,
     /// Replies that still read the dictionary.
-    pub streams: Arc<Streams>,
+    pub sending: Arc<Sending>,
     /// This server among the others.
     pub instances: Instances,
     /// What this server's collector of the dictionary does.
     pub collector: Notes,
     /// What slows those who make more members than it removes.
-    pub brake: Brake,
+    pub backpressure: Backpressure,
     /// Keys whose writers wait for a command that met too many of them.
     pub fences: Arc<Fences>,
     /// Messages to and from the other servers.
-    pub messages: MessageLog,
+    pub bus: Bus,
     /// The clock, for leases and garbage rows.
     pub clock: Clock,
     /// The time that transactions see.
@@ -161,17 +160,17 @@ impl Keyspace {
         Ok(Keyspace {
             instances: Instances::new(&store, env, fresh.instance()),
             fences: Arc::new(Fences::new(&store, &env.clock, fresh.instance())),
-            messages: MessageLog::new(&store, fresh.instance()),
+            bus: Bus::new(&store, fresh.instance()),
             fresh,
             secret: secret::Cached::open(&store, env).await?,
             ids: Interner::new(store.clone(), env),
             catalog,
             hints: SetHints::default(),
             unfolded: Unfolded::default(),
-            absent: Arc::default(),
-            streams: Arc::new(Streams::new(env.clock.clone())),
+            watched_absent: Arc::default(),
+            sending: Arc::new(Sending::new(env.clock.clone())),
             collector: Notes::default(),
-            brake: Brake::default(),
+            backpressure: Backpressure::default(),
             clock: env.clock.clone(),
             timeline: env.timeline.clone(),
             store,
@@ -197,7 +196,7 @@ impl Keyspace {
     pub fn forget(&self) {
         self.hints.clear();
         self.unfolded.take();
-        self.brake.release();
+        self.backpressure.release();
         self.ids.forget();
         self.catalog.forget();
         self.secret.forget();

@@ -3,10 +3,12 @@
 //! ```text
 //! m 02 -> 01 | 32 bytes
 //! ```
-//! What is stored of commands that were sent under an id (`lifecycle/idempotency.rs`) is summed up with it: whoever does not know it can neither
-//! find two commands with one fingerprint nor try out what a fingerprint was made of. The sums are HMAC-SHA256, cut to 128 bits.
+//! What is stored of commands that were sent under an id (`lifecycle/idempotency.rs`) is summed up with it:
+//! whoever does not know it can neither find two commands with one fingerprint nor try out what a fingerprint
+//! was made of. The sums are HMAC-SHA256, cut to 128 bits.
 //!
-//! Receipts are found by it, so a store that has some and no secret is damaged: `tern check` says so.
+//! Idempotency records are found by it, so a store that has some and no secret is damaged: `tern check` says
+//! so.
 
 use super::Keyspace;
 use super::keys::{Owner, root};

@@ -4,11 +4,12 @@
 //! transaction of its own, as fast as the client takes them: that may be hours after the command. No set need hold
 //! them any more by then, but their rows `b` must still be there.
 //!
-//! **For whoever removes rows of the dictionary:** what read an id before the moment at which no set held it any more is a
-//! transaction, at most [`MAX_AGE`](crate::store::MAX_AGE) old, or a stream that such a transaction began. So the id may be
-//! removed once that time has passed since, and [`Streams::oldest`] is later than its end, or None. Every server knows its
-//! own streams only. Where several share a store, each has to tell the others its oldest, and a silent one counts with what
-//! it last told until it is known to be gone.
+//! **For whoever removes rows of the dictionary:** what read an id before the moment at which no set held it
+//! any more is a transaction, at most [`MAX_AGE`](crate::store::MAX_AGE) old, or a reply that such a
+//! transaction began. So the id may be removed once that time has passed since, and [`Sending::oldest`] is
+//! later than its end, or None. Every server knows its own replies only. Where several share a store, each
+//! has to tell the others its oldest, and a silent one counts with what it last told until it is known to be
+//! gone.
 
 use crate::env::Clock;
 use parking_lot::Mutex;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Streams {
+pub struct Sending {
     clock: Clock,
     running: Mutex<Running>,
 }
@@ -30,26 +31,26 @@ struct Running {
     since: BTreeMap<u64, Duration>,
 }
 
-/// One running stream, until it is dropped.
+/// One reply that is being sent, until this is dropped.
 #[derive(Debug)]
-pub struct Stream {
-    streams: Arc<Streams>,
+pub struct SendingGuard {
+    sending: Arc<Sending>,
     number: u64,
 }
 
-impl Streams {
+impl Sending {
     /// None running.
     pub fn new(clock: Clock) -> Self {
-        Streams { clock, running: Mutex::default() }
+        Sending { clock, running: Mutex::default() }
     }
 
     /// One more runs.
-    pub fn begin(self: &Arc<Self>) -> Stream {
+    pub fn begin(self: &Arc<Self>) -> SendingGuard {
         let mut running = self.running.lock();
         let number = running.begun;
         running.begun += 1;
         running.since.insert(number, self.clock.monotonic());
-        Stream { streams: self.clone(), number }
+        SendingGuard { sending: self.clone(), number }
     }
 
     /// How many run.
@@ -63,16 +64,16 @@ impl Streams {
     }
 }
 
-impl Stream {
+impl SendingGuard {
     /// By the clock that its begin is told in.
     pub fn now(&self) -> Duration {
-        self.streams.clock.monotonic()
+        self.sending.clock.monotonic()
     }
 }
 
-impl Drop for Stream {
+impl Drop for SendingGuard {
     fn drop(&mut self) {
-        self.streams.running.lock().since.remove(&self.number);
+        self.sending.running.lock().since.remove(&self.number);
     }
 }
 
@@ -84,16 +85,16 @@ mod tests {
     #[test]
     fn the_oldest_that_runs_counts() {
         let clock = Env::seeded(1_000, 1).clock;
-        let streams = Arc::new(Streams::new(clock.clone()));
-        assert_eq!((streams.count(), streams.oldest()), (0, None));
+        let sending = Arc::new(Sending::new(clock.clone()));
+        assert_eq!((sending.count(), sending.oldest()), (0, None));
         let start = clock.monotonic();
-        let first = streams.begin();
+        let first = sending.begin();
         clock.advance(Duration::from_secs(1));
-        let second = streams.begin();
-        assert_eq!((streams.count(), streams.oldest()), (2, Some(start)));
+        let second = sending.begin();
+        assert_eq!((sending.count(), sending.oldest()), (2, Some(start)));
         drop(first);
-        assert_eq!((streams.count(), streams.oldest()), (1, Some(start + Duration::from_secs(1))));
+        assert_eq!((sending.count(), sending.oldest()), (1, Some(start + Duration::from_secs(1))));
         drop(second);
-        assert_eq!((streams.count(), streams.oldest()), (0, None));
+        assert_eq!((sending.count(), sending.oldest()), (0, None));
     }
 }

@@ -1,5 +1,5 @@
-//! The absent keys that this server's clients WATCH: whose ghosts (`lifecycle::watched`) it keeps alive, and takes along when a database is
-//! flushed or swapped. What is exact about WATCH does not rest on this list.
+//! The absent keys that this server's clients WATCH: whose ghosts (`lifecycle::watched`) it keeps alive, and
+//! takes along when a database is flushed or swapped. What is exact about WATCH does not rest on this list.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -11,16 +11,16 @@ pub type Name = (u8, Bytes);
 
 /// Number of watchers of each name.
 #[derive(Debug, Default)]
-pub struct AbsentKeys(Mutex<BTreeMap<Name, usize>>);
+pub struct WatchedAbsent(Mutex<BTreeMap<Name, usize>>);
 
 /// Keeps a name in the list until it is dropped.
 #[derive(Debug)]
 pub struct AbsentGuard {
-    keys: Arc<AbsentKeys>,
+    keys: Arc<WatchedAbsent>,
     name: Name,
 }
 
-impl AbsentKeys {
+impl WatchedAbsent {
     /// Adds a watcher.
     pub fn watch(self: &Arc<Self>, db: u8, key: &Bytes) -> AbsentGuard {
         let name = (db, key.clone());
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn names_stay_while_somebody_watches() {
-        let keys = Arc::new(AbsentKeys::default());
+        let keys = Arc::new(WatchedAbsent::default());
         let key = Bytes::from_static(b"k");
         let guards = (keys.watch(1, &key), keys.watch(1, &key), keys.watch(2, &key));
         assert_eq!((keys.of(0, 9), keys.of(1, 9)), (vec![], vec![key.clone()]));

@@ -1,18 +1,16 @@
-//! Copies a value to another key or database: COPY, and MOVE (rows carry their database's prefix, so they cannot just be
-//! handed over).
+//! Copies a value to another key or database: COPY, and MOVE (rows carry their database's prefix, so they
+//! cannot just be handed over).
 //!
-//! What is not in the record is copied row by row inside the command's transaction; where that is too small ([`StoreError::TooLarge`]),
-//! [`stage`] builds the copy before.
+//! Rows of an object are copied one by one inside the command's transaction. Where that is too small
+//! ([`StoreError::TooLarge`]), [`prebuild`] builds the copy before.
 
 use crate::error::{Result, StoreError};
-use crate::keyspace::keys::Prefix;
-use crate::keyspace::record::{SetRep, Str, Value};
+use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::{Keyspace, Scope};
-use crate::store::{MAX_TRANSACTION, RangeOptions, Read, key_after};
+use crate::store::{MAX_TRANSACTION, RangeOptions, Read, key_after, prefix_end};
+use crate::types::Value;
 use crate::types::object::{self, Count};
-use crate::types::set::{chunked, stage as sets};
-use crate::types::staged::{Object, Source};
-use crate::types::string;
+use crate::types::prebuilt::{Object, Source};
 use bytes::Bytes;
 use tokio::task::yield_now;
 
@@ -21,26 +19,21 @@ const READ_AHEAD: usize = 256 << 10;
 
 /// A value of its own, in `to`'s database, equal to `value` in `from`'s. Writes its rows.
 pub async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Value> {
-    let oid = to.space.fresh.oid();
-    Ok(match value {
-        Value::Str(Str::Pieces { oid: old, len }) => {
-            let range = (from.db.piece(*old, 0), from.db.pieces_end(*old));
-            rows(from, to, range, to.db.piece(oid, 0), size_of::<u32>()).await?;
-            Value::Str(Str::Pieces { oid, len: *len })
-        }
-        Value::Set(SetRep::Chunked(old)) => {
-            let Count(count) = object::count(from, *old, Read::Serializable).await?;
-            to.tx.set(&to.db.count(oid), &count.to_le_bytes())?;
-            let range = from.db.set_rows(*old);
-            rows(from, to, range, to.db.chunk(oid, 0), 1 + size_of::<u64>()).await?;
-            Value::Set(SetRep::Chunked(oid))
-        }
-        inline => inline.clone(),
-    })
+    let Some(old) = value.oid() else { return Ok(value.clone()) };
+    let new = to.space.fresh.oid();
+    if value.counter().is_some() {
+        let Count(count) = object::count(from, old, Read::Serializable).await?;
+        to.tx.set(&to.db.count(new), &count.to_le_bytes())?;
+    }
+    for tag in value.kind().rows() {
+        rows(from, to, *tag, (old, new)).await?;
+    }
+    Ok(value.moved(new))
 }
 
-/// Builds in `to` what [`value`] would write there for the value under `key` in `from`. None where it has no rows of its own.
-pub async fn stage(
+/// Builds in `to` what [`value`] would write there for the value under `key` in `from`. None where it has no
+/// rows of its own.
+pub async fn prebuild(
     space: &Keyspace,
     (from, to): (Prefix, Prefix),
     key: &Bytes,
@@ -50,42 +43,22 @@ pub async fn stage(
     let s = space.scope(&tx, from);
     let slot = object::open(&s, key, Read::Snapshot).await?;
     let source = Source::of(&s, &slot).await?;
-    match slot.record().map(|r| &r.value) {
-        Some(Value::Str(old @ Str::Pieces { .. })) => {
-            string::stage_copy(space, (from, to), source, old, lease_ms).await.map(Some)
-        }
-        Some(Value::Set(SetRep::Chunked(oid))) => {
-            let ids = chunked::all(&s, *oid).await?;
-            sets::build(space, to, ids, vec![source], None, lease_ms).await.map(Some)
-        }
-        _ => Ok(None),
+    match slot.record() {
+        Some(record) => record.value.prebuild(&s, to, source, lease_ms).await,
+        None => Ok(None),
     }
 }
 
-/// The value whose rows were built by [`stage`] from `value`.
-pub fn staged(value: &Value, built: &Object) -> Value {
-    match value {
-        Value::Str(_) => Value::Str(Str::Pieces { oid: built.oid(), len: built.len() }),
-        Value::Set(_) => Value::Set(SetRep::Chunked(built.oid())),
-    }
-}
-
-/// Copies a range of an object's rows. `model` is a row of the new object; the last `own` bytes of a row are its own.
-/// Serializable, because deltas of a set change without its record.
-async fn rows(
-    from: &Scope<'_>,
-    to: &Scope<'_>,
-    (mut begin, end): (Vec<u8>, Vec<u8>),
-    model: Vec<u8>,
-    own: usize,
-) -> Result<()> {
-    let head = model.get(..model.len().saturating_sub(own)).unwrap_or_default();
+/// Copies the rows of one tag from one object to another. Serializable, because an object's rows may change
+/// without its record.
+async fn rows(from: &Scope<'_>, to: &Scope<'_>, tag: u8, (old, new): (Oid, Oid)) -> Result<()> {
+    let (head, mut begin) = (to.db.object_rows(tag, new), from.db.object_rows(tag, old));
+    let (own, end) = (begin.len(), prefix_end(&begin));
     let opts = RangeOptions { bytes: READ_AHEAD, ..RangeOptions::default() };
     loop {
         let page = from.tx.get_range(&begin, &end, opts, Read::Serializable).await?;
         for (row, bytes) in &page.pairs {
-            let tail = row.len().checked_sub(own).and_then(|at| row.get(at..)).unwrap_or_default();
-            to.tx.set(&[head, tail].concat(), bytes)?;
+            to.tx.set(&[&head, row.get(own..).unwrap_or_default()].concat(), bytes)?;
         }
         if to.tx.size() > MAX_TRANSACTION {
             return Err(StoreError::TooLarge.into());

@@ -162,12 +162,12 @@ async fn try_remove(
     told: &mut Told,
 ) -> Result<Option<Swept>> {
     let tx = space.store.begin();
-    let shared = space.messages.is_shared();
+    let shared = space.bus.is_shared();
     let catalog = space.catalog.load(&tx).await?;
     if catalog.prefix(db) != Some(seen) {
         return Ok(None);
     }
-    let outbox = Outbox::new(space.fresh.instance(), space.messages.heard(&catalog), told.events);
+    let outbox = Outbox::new(space.fresh.instance(), space.bus.heard(&catalog), told.events);
     let round = Round::default();
     let s = Scope {
         tx: &tx,

@@ -1,23 +1,28 @@
 //! What clients' commands under an id answered: kept in the transaction that did the command's work, so that there is
 //! one exactly where there is the other.
 //!
-//! * A receipt is its row `t`, the pieces of a long reply behind it, and a row `u` of the age index. All are written and removed
-//!   together, so a row of the index names a receipt that exists, and its value says whether there are pieces.
-//! * **One runs.** Whoever runs a command under an id has read its `t` row serializably and found none, and writes it. Of two
-//!   that do so at once, anywhere, the store lets one commit; the other one finds the receipt when it tries again.
-//! * **An id is its user's** ([`Owner`]): what another user sends under the same id has a receipt of its own.
-//! * **Bounds.** What the receipts of a user take, and those of all, is counted in the store, by atomic adds in the transactions that
-//!   write and remove them, so they do not conflict by it. Whoever is about to run a command reads the counters at its snapshot:
-//!   the bounds may be exceeded by what is under way at that moment, and by one answer each.
-//! * Receipts live beside the databases: FLUSHALL and SWAPDB leave them, because what was answered was answered.
+//! * An idempotency record is its row `t`, the pieces of a long reply behind it, and a row `u` of the age
+//!   index. All are written and removed together, so a row of the index names an idempotency record that
+//!   exists, and its value says whether there are pieces.
+//! * **One runs.** Whoever runs a command under an id has read its `t` row serializably and found none, and
+//!   writes it. Of two that do so at once, anywhere, the store lets one commit; the other one finds the
+//!   idempotency record when it tries again.
+//! * **An id is its user's** ([`Owner`]): what another user sends under the same id has an idempotency record
+//!   of its own.
+//! * **Bounds.** What the idempotency records of a user take, and those of all, is counted in the store, by
+//!   atomic adds in the transactions that write and remove them, so they do not conflict by it. Whoever is
+//!   about to run a command reads the counters at its snapshot: the bounds may be exceeded by what is under
+//!   way at that moment, and by one answer each.
+//! * Idempotency records live beside the databases: FLUSHALL and SWAPDB leave them, because what was answered
+//!   was answered.
 //! * **Removal.** A sweep reads the index from its oldest row on, takes a read conflict on each row that it removes, and removes
 //!   what it names without reading it. FORGET removes the index's row too, so a sweep that meets it, or a sweep of another
 //!   server, conflicts: an id that was forgotten and used again is not swept for its former use.
 
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::Keyspace;
-use crate::keyspace::idempotency::{Age, PIECE, Receipt};
-use crate::keyspace::keys::{Owner, ReceiptName, root};
+use crate::keyspace::idempotency::{Age, IdempotencyRecord, PIECE};
+use crate::keyspace::keys::{IdempotencyName, Owner, root};
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -26,7 +31,7 @@ use std::collections::BTreeMap;
 /// Longest reply that is kept, in bytes as stored: leaves room for the command's own writes in the transaction.
 pub const MAX_REPLY: usize = 8_000_000;
 
-/// What receipts take, in bytes of rows.
+/// What idempotency records take, in bytes of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sizes {
     /// Those of one user.
@@ -35,9 +40,9 @@ pub struct Sizes {
     pub all: u64,
 }
 
-/// What the receipts of `owner` take, and those of all, as this snapshot has it.
+/// What the idempotency records of `owner` take, and those of all, as this snapshot has it.
 pub async fn sizes(tx: &Tx, owner: Owner) -> StoreResult<Sizes> {
-    let (user, all) = (root::receipts_size(owner), root::all_receipts_size());
+    let (user, all) = (root::idempotency_size(owner), root::all_idempotency_size());
     let (user, all) = tokio::try_join!(size(tx, &user), size(tx, &all))?;
     Ok(Sizes { user, all })
 }
@@ -45,28 +50,28 @@ pub async fn sizes(tx: &Tx, owner: Owner) -> StoreResult<Sizes> {
 async fn size(tx: &Tx, row: &[u8]) -> StoreResult<u64> {
     let Some(raw) = tx.get(row, Read::Snapshot).await? else { return Ok(0) };
     let size = raw[..].try_into().map(i64::from_le_bytes);
-    let size = size.map_err(|_| StoreError::Corrupt("the size of a user's receipts".into()))?;
+    let size = size.map_err(|_| StoreError::Corrupt("the size of a user's idempotency records".into()))?;
     Ok(u64::try_from(size).unwrap_or(0))
 }
 
-/// The receipt of an id, with its whole reply.
-pub async fn read(tx: &Tx, of: ReceiptName<'_>) -> StoreResult<Option<Receipt>> {
-    let Some(mut receipt) = head(tx, of).await? else { return Ok(None) };
-    if receipt.has_pieces() {
-        receipt.reply = pieces(tx, of, receipt.len as usize).await?;
+/// The idempotency record of an id, with its whole reply.
+pub async fn read(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<Option<IdempotencyRecord>> {
+    let Some(mut record) = head(tx, of).await? else { return Ok(None) };
+    if record.has_pieces() {
+        record.reply = pieces(tx, of, record.len as usize).await?;
     }
-    Ok(Some(receipt))
+    Ok(Some(record))
 }
 
-async fn head(tx: &Tx, of: ReceiptName<'_>) -> StoreResult<Option<Receipt>> {
-    let raw = tx.get(&root::receipt(of), Read::Serializable).await?;
-    raw.map(|raw| Receipt::decode(&raw)).transpose()
+async fn head(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<Option<IdempotencyRecord>> {
+    let raw = tx.get(&root::idempotency_record(of), Read::Serializable).await?;
+    raw.map(|raw| IdempotencyRecord::decode(&raw)).transpose()
 }
 
 /// Snapshot reads: the row, read serializably, changes with its pieces.
-async fn pieces(tx: &Tx, of: ReceiptName<'_>, len: usize) -> StoreResult<Bytes> {
+async fn pieces(tx: &Tx, of: IdempotencyName<'_>, len: usize) -> StoreResult<Bytes> {
     let mut out = Vec::with_capacity(len.min(MAX_REPLY));
-    let (begin, end) = (root::receipt_piece(of, 0), root::receipt_pieces_end(of));
+    let (begin, end) = (root::idempotency_piece(of, 0), root::idempotency_pieces_end(of));
     let found = tx.get_range(&begin, &end, RangeOptions::default(), Read::Snapshot).await?;
     found.pairs.iter().for_each(|(_, piece)| out.extend_from_slice(piece));
     if out.len() != len {
@@ -75,44 +80,44 @@ async fn pieces(tx: &Tx, of: ReceiptName<'_>, len: usize) -> StoreResult<Bytes> 
     Ok(out.into())
 }
 
-/// Keeps `receipt`, whose `reply` is whole, for an id that this transaction has read and that has none.
-/// [`StoreError::ReplyTooLarge`] before anything is written.
-pub fn keep(tx: &Tx, of: ReceiptName<'_>, mut receipt: Receipt) -> StoreResult<()> {
-    let reply = std::mem::take(&mut receipt.reply);
+/// Keeps `record`, whose `reply` is whole, for an id that this transaction has read and that has
+/// none. [`StoreError::ReplyTooLarge`] before anything is written.
+pub fn keep(tx: &Tx, of: IdempotencyName<'_>, mut record: IdempotencyRecord) -> StoreResult<()> {
+    let reply = std::mem::take(&mut record.reply);
     if reply.len() > MAX_REPLY {
         return Err(StoreError::ReplyTooLarge(reply.len()));
     }
-    if receipt.has_pieces() {
+    if record.has_pieces() {
         for (n, piece) in reply.chunks(PIECE).enumerate() {
-            tx.set(&root::receipt_piece(of, n as u16), piece)?;
+            tx.set(&root::idempotency_piece(of, n as u16), piece)?;
         }
     } else {
-        receipt.reply = reply;
+        record.reply = reply;
     }
-    let age = Age::new(&receipt, of.id.len());
-    tx.set(&root::receipt(of), &receipt.encode())?;
+    let age = Age::new(&record, of.id.len());
+    tx.set(&root::idempotency_record(of), &record.encode())?;
     // Nobody reads it serializably before it is there, and FORGET clears it with a conflict.
-    tx.set_without_conflict(&root::receipt_age(receipt.at, of), &age.encode())?;
+    tx.set_without_conflict(&root::idempotency_age(record.at, of), &age.encode())?;
     let mut sizes = Resized::default();
     sizes.by(of, age, 1);
     sizes.write(tx)
 }
 
-/// Removes the receipt of an id; false where there is none.
-pub async fn forget(tx: &Tx, of: ReceiptName<'_>) -> StoreResult<bool> {
-    let Some(receipt) = head(tx, of).await? else { return Ok(false) };
-    tx.clear(&root::receipt_age(receipt.at, of))?;
-    clear(tx, of, receipt.has_pieces())?;
+/// Removes the idempotency record of an id; false where there is none.
+pub async fn forget(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<bool> {
+    let Some(record) = head(tx, of).await? else { return Ok(false) };
+    tx.clear(&root::idempotency_age(record.at, of))?;
+    clear(tx, of, record.has_pieces())?;
     let mut sizes = Resized::default();
-    sizes.by(of, Age::new(&receipt, of.id.len()), -1);
+    sizes.by(of, Age::new(&record, of.id.len()), -1);
     sizes.write(tx)?;
     Ok(true)
 }
 
-fn clear(tx: &Tx, of: ReceiptName<'_>, has_pieces: bool) -> StoreResult<()> {
-    tx.clear(&root::receipt(of))?;
+fn clear(tx: &Tx, of: IdempotencyName<'_>, has_pieces: bool) -> StoreResult<()> {
+    tx.clear(&root::idempotency_record(of))?;
     if has_pieces {
-        tx.clear_range(&root::receipt_piece(of, 0), &root::receipt_pieces_end(of))?;
+        tx.clear_range(&root::idempotency_piece(of, 0), &root::idempotency_pieces_end(of))?;
     }
     Ok(())
 }
@@ -122,8 +127,8 @@ fn clear(tx: &Tx, of: ReceiptName<'_>, has_pieces: bool) -> StoreResult<()> {
 struct Resized(BTreeMap<Owner, i64>);
 
 impl Resized {
-    /// By a receipt that comes (1) or goes (-1). One without an owner counts for nobody.
-    fn by(&mut self, of: ReceiptName<'_>, age: Age, sign: i64) {
+    /// By an idempotency record that comes (1) or goes (-1). One without an owner counts for nobody.
+    fn by(&mut self, of: IdempotencyName<'_>, age: Age, sign: i64) {
         if let (Some(owner), Some(size)) = (of.owner, age.size) {
             *self.0.entry(owner).or_default() += sign * i64::from(size);
         }
@@ -131,11 +136,11 @@ impl Resized {
 
     fn write(self, tx: &Tx) -> StoreResult<()> {
         for (owner, by) in &self.0 {
-            tx.add(&root::receipts_size(*owner), &by.to_le_bytes())?;
+            tx.add(&root::idempotency_size(*owner), &by.to_le_bytes())?;
         }
         match self.0.values().sum::<i64>() {
             0 => Ok(()),
-            all => tx.add(&root::all_receipts_size(), &all.to_le_bytes()),
+            all => tx.add(&root::all_idempotency_size(), &all.to_le_bytes()),
         }
     }
 }
@@ -144,12 +149,14 @@ impl Resized {
 /// was removed. None: at the shard's begin.
 pub type Mark = Option<Vec<u8>>;
 
-/// When the oldest receipt behind each mark was written (ms since the epoch), for those shards that have one.
+/// When the oldest idempotency record behind each mark was written (ms since the epoch), for those shards
+/// that have one.
 pub async fn oldest(space: &Keyspace, marks: &[(u8, &Mark)]) -> Result<Vec<(u8, u64)>> {
     let tx = space.store.begin();
     let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
     let first = join_all(marks.iter().map(async |(shard, mark)| {
-        let (first, end) = (root::receipt_ages_from(*shard, 0), root::receipt_ages_from(*shard + 1, 0));
+        let (first, end) =
+            (root::idempotency_ages_from(*shard, 0), root::idempotency_ages_from(*shard + 1, 0));
         let page = tx.get_range(mark.as_ref().unwrap_or(&first), &end, opts, Read::Snapshot).await?;
         let Some((row, value)) = page.pairs.first() else { return Ok(None) };
         Ok(Some((*shard, decode_age(row, value)?.0)))
@@ -158,19 +165,19 @@ pub async fn oldest(space: &Keyspace, marks: &[(u8, &Mark)]) -> Result<Vec<(u8, 
     Ok(first?.into_iter().flatten().collect())
 }
 
-fn decode_age<'a>(row: &'a Bytes, value: &[u8]) -> StoreResult<(u64, ReceiptName<'a>, Age)> {
+fn decode_age<'a>(row: &'a Bytes, value: &[u8]) -> StoreResult<(u64, IdempotencyName<'a>, Age)> {
     let parse = || {
         let age = Age::decode(value)?;
-        let (ms, of) = root::decode_receipt_age(row, age.size.is_some())?;
+        let (ms, of) = root::decode_idempotency_age(row, age.size.is_some())?;
         Some((ms, of, age))
     };
-    parse().ok_or_else(|| StoreError::Corrupt("row of the receipts' age index".into()))
+    parse().ok_or_else(|| StoreError::Corrupt("row of the idempotency records' age index".into()))
 }
 
 /// What a sweep did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Receipts removed.
+    /// Idempotency records removed.
     pub removed: usize,
     /// True where the limit ended it: there may be more to do now.
     pub more: bool,
@@ -178,10 +185,10 @@ pub struct Swept {
     pub next: Mark,
 }
 
-/// Removes up to `limit` receipts of one shard that were written before `before` (ms since the epoch), oldest first, in one
-/// transaction.
+/// Removes up to `limit` idempotency records of one shard that were written before `before` (ms since the
+/// epoch), oldest first, in one transaction.
 pub async fn sweep(space: &Keyspace, shard: u8, from: &Mark, before: u64, limit: usize) -> Result<Swept> {
-    let (first, end) = (root::receipt_ages_from(shard, 0), root::receipt_ages_from(shard, before));
+    let (first, end) = (root::idempotency_ages_from(shard, 0), root::idempotency_ages_from(shard, before));
     let begin = from.as_ref().unwrap_or(&first);
     if *begin >= end {
         return Ok(Swept::default());

@@ -1,6 +1,8 @@
-//! What happens to a value whatever its type is: expiry, reclaim, copy, dump, check, WATCH, idempotency records.
+//! What happens to a value whatever its type is: expiry, reclaim, copy, dump, check, WATCH, idempotency
+//! records.
 //!
-//! Nothing here knows the bytes of a type: it asks [`crate::types`] through the contract that every type answers.
+//! Nothing here knows the bytes of a type: it asks [`crate::types`] through the contract that every type
+//! answers.
 
 pub mod check;
 pub mod copy;

@@ -1,16 +1,17 @@
-//! Removes what no record points to any more, as the `g` rows say: objects that were deleted or overwritten, databases
-//! that were flushed, strings and sets whose building was given up.
+//! Removes what no record points to any more, as the `g` rows say: objects that were deleted or overwritten,
+//! databases that were flushed, strings and sets whose building was given up.
 //!
-//! Each garbage row is worked off in one transaction that reads the row serializably, clears what it names by range
-//! (cheap, whatever the size) and clears the row. Two servers at one row: the second one conflicts, or finds nothing.
+//! Each garbage row is worked off in one transaction that reads the row serializably, clears what it names by
+//! range (cheap, whatever the size) and clears the row. Two servers at one row: the second one conflicts, or
+//! finds nothing.
 //!
 //! An object under construction goes once its lease is over ([`crate::types::lease`]).
 
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::Keyspace;
-use crate::keyspace::keys::{Oid, Prefix, hash, root, root::Garbage};
-use crate::store::{RangeOptions, Read, Tx, key_after, prefix_end};
-use crate::types::lease;
+use crate::keyspace::keys::{hash, root, root::Garbage};
+use crate::store::{RangeOptions, Read, key_after, prefix_end};
+use crate::types::{lease, object};
 use bytes::Bytes;
 
 /// What a call did.
@@ -45,20 +46,13 @@ async fn remove(space: &Keyspace, row: &Bytes) -> StoreResult<bool> {
     let Some(lease) = tx.get(row, Read::Serializable).await? else { return Ok(false) };
     match root::decode_garbage(row) {
         Some(Garbage::Database(db)) => tx.clear_range(db.as_bytes(), &prefix_end(db.as_bytes()))?,
-        Some(Garbage::Object(db, oid)) => clear_object(&tx, db, oid)?,
+        Some(Garbage::Object(db, oid)) => object::clear_object(&tx, db, oid)?,
         Some(Garbage::Building(db, oid)) if lease::is_over(space, &tx, oid, &lease).await? => {
-            clear_object(&tx, db, oid)?
+            object::clear_object(&tx, db, oid)?
         }
         Some(Garbage::Building(..)) => return Ok(false),
         None => return Err(StoreError::Corrupt("garbage row".into())),
     }
     tx.clear(row)?;
     tx.commit().await.map(|_| true)
-}
-
-fn clear_object(tx: &Tx, db: Prefix, oid: Oid) -> StoreResult<()> {
-    tx.clear_range(&db.piece(oid, 0), &db.pieces_end(oid))?;
-    let (from, to) = db.set_rows(oid);
-    tx.clear_range(&from, &to)?;
-    tx.clear(&db.count(oid))
 }

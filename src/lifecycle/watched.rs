@@ -29,11 +29,11 @@ use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Place;
 use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::MAX_REDIS_KEY;
-use crate::keyspace::record::{Ghost, Stored};
 use crate::keyspace::watched_absent::Name;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};
 use crate::types::object::{self, Slot};
+use crate::types::record::{Ghost, Stored};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
@@ -163,7 +163,7 @@ async fn renew_some(space: &Keyspace, names: &[Name]) -> Result<usize> {
 
 /// The ghosts that this server's clients rely on in database `db`, which is at `place`.
 pub async fn ghosts(tx: &Tx, space: &Keyspace, db: u8, place: Place) -> Result<Vec<(Bytes, Ghost)>> {
-    let rows = space.absent.of(db, MOST_CARRIED).into_iter().map(async |key| {
+    let rows = space.watched_absent.of(db, MOST_CARRIED).into_iter().map(async |key| {
         let raw = tx.get(&place.prefix.record(&key), Read::Serializable).await?;
         Result::Ok(match raw.as_ref().map(Stored::decode).transpose()? {
             Some(Stored::Ghost(ghost)) if ghost.swaps == place.swaps => Some((key, ghost)),

@@ -116,7 +116,7 @@ impl Server {
     /// The outbox of an attempt that sees `catalog`. On a local store a client may subscribe at any time; on
     /// a shared store the attempt runs again when the first client subscribes.
     pub fn outbox(&self, catalog: &Catalog) -> Outbox {
-        let heard = self.space.messages.heard(catalog);
+        let heard = self.space.bus.heard(catalog);
         Outbox::new(self.space.fresh.instance(), heard, self.config.get().notify_keyspace_events)
     }
 
@@ -125,7 +125,7 @@ impl Server {
     /// not published before its expiry.
     pub async fn expiring(&self) -> (Told, Option<MutexGuard<'_, ()>>) {
         let events = self.config.get().notify_keyspace_events;
-        let alone = !self.space.messages.is_shared() && events.tell(Events::EXPIRED);
+        let alone = !self.space.bus.is_shared() && events.tell(Events::EXPIRED);
         let turn = if alone { Some(self.subscribers.turn().await) } else { None };
         (Told { events, ..Told::default() }, turn)
     }

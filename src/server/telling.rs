@@ -255,7 +255,7 @@ impl Server {
     /// The turn in which they are committed and handed over; None if none is needed, because no subscriber is
     /// concerned or because the store delivers them.
     pub async fn turn(&self, tale: &Tale) -> Option<MutexGuard<'_, ()>> {
-        if tale.others.is_empty() || self.space.messages.is_shared() {
+        if tale.others.is_empty() || self.space.bus.is_shared() {
             return None;
         }
         Some(self.subscribers.turn().await)
@@ -264,9 +264,9 @@ impl Server {
     /// Publishes what was committed in a turn, and ends the turn: the messages are on their way to all
     /// servers, or handed over here.
     pub async fn told(self: &Arc<Self>, tale: Tale, turn: Option<MutexGuard<'_, ()>>) -> Delivery {
-        if self.space.messages.is_shared() {
+        if self.space.bus.is_shared() {
             if !tale.is_empty() {
-                self.space.messages.ring();
+                self.space.bus.ring();
             }
             return Delivery::default();
         }

@@ -87,7 +87,7 @@ impl Session {
             }
         }
         let mut globs = globs.into_iter();
-        let log = &server.space.messages;
+        let log = &server.space.bus;
         let (_interest, missed) = (log.interest(), log.missed());
         let since = match log.listen(LISTENS).await {
             Ok(since) => since,

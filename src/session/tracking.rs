@@ -43,7 +43,7 @@ impl Session {
             return Ok(());
         }
         options.check(self.client.tracking, &server.tracking.prefixes(self.client.id))?;
-        let log = &server.space.messages;
+        let log = &server.space.bus;
         let (_interest, missed) = (log.interest(), log.missed());
         let since = log.listen(TRACKS).await?;
         self.client.tracking = options.mode;

@@ -1,4 +1,5 @@
-//! What the audit of a type's rows reads and what it answers: `tern check` hands each value a [`View`] and collects its [`Problem`]s.
+//! What the audit of a type's rows reads and what it answers: `tern check` hands each value a [`View`] and
+//! collects its [`Problem`]s.
 //!
 //! A view is one version of a store, for as long as it can be had.
 //!
@@ -7,8 +8,9 @@
 //! [`StoreError::TooOld`], and what was read through it is to be read anew: nothing that a view answers is of two versions.
 
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::dictionary::members;
-use crate::keyspace::keys::root;
+use crate::keyspace::keys::{Prefix, root};
 use crate::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -49,6 +51,16 @@ pub struct View {
     tx: Mutex<Arc<Tx>>,
     /// What is read.
     pub version: Version,
+}
+
+/// What the rows of one database are judged with.
+pub struct Auditor<'a> {
+    /// The version that is judged.
+    pub view: &'a View,
+    /// The database.
+    pub db: Prefix,
+    /// The ids that have a member.
+    pub known: &'a Mutex<KnownIds>,
 }
 
 impl View {

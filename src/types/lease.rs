@@ -1,13 +1,15 @@
 //! The lease of an object under construction: the value of its garbage row.
 //!
-//! A builder that continues an object, and a command that takes one over, both read and write the object's `g` row. So an object is
-//! either reclaimed or alive, never both, whenever the reclaimer acts. The lease only keeps a builder from being disturbed, and it
-//! needs no clock that two servers would have to share:
+//! A builder that continues an object, and a command that takes one over, both read and write the object's
+//! `g` row. So an object is either reclaimed or alive, never both, whenever the reclaimer acts. The lease
+//! only keeps a builder from being disturbed, and it needs no clock that two servers would have to share:
 //! * the value is the end of the lease by the *builder's own monotonic clock* ([`until`]), or [`GIVEN_UP`];
-//! * the object id names the builder's server. That server compares with its own clock: this frees what a failed task left;
-//! * every other server asks whether the builder is still registered (`keyspace::cluster::instances`), in the same transaction. A server
-//!   registers before it builds and is removed once it has left or is surely dead. So a server without a row builds no more, or it
-//!   was taken for dead: then its next step fails and its command runs again.
+//! * the object id names the builder's server. That server compares with its own clock: this frees what a
+//!   failed task left;
+//! * every other server asks whether the builder is still registered (`keyspace::cluster::instances`), in the
+//!   same transaction. A server registers before it builds and is removed once it has left or is surely dead.
+//!   So a server without a row builds no more, or it was taken for dead: then its next step fails and its
+//!   command runs again.
 
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::cluster::instances;

@@ -8,20 +8,22 @@
 //! * Both tell that the key changes. What changes a chunked set's members alone tells that itself.
 //! * Both tell that a key has expired where they find its row behind its time, and [`put`] that a key is new. What else happens to
 //!   it only the command knows: it tells that itself.
-//! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write or the
-//!   expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it. That row may also be a ghost, which
-//!   says that somebody watches the absent key ([`crate::keyspace::record::Ghost`]): whoever creates the key writes over it, and nobody else sees it.
+//! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write
+//!   or the expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it. That row
+//!   may also be a ghost, which says that somebody watches the absent key ([`crate::types::record::Ghost`]):
+//!   whoever creates the key writes over it, and nobody else sees it.
 //! * A chunked set with N = 0 does not exist, whatever its record says. Several removers at once can leave it so. So
 //!   [`open`] for a write reads N serializably: EXISTS in an EXEC that writes must not see a set that somebody has
 //!   emptied before. It thereby conflicts with every change of the set; a command whose answer is about members
 //!   alone (SADD, SREM, SISMEMBER) uses [`open_members`], which does not. `tests/sets_emptied.rs` shows both.
 
 use crate::config::Events;
-use crate::error::{KEY_TOO_LONG, Result, StoreError, WRONGTYPE};
+use crate::error::{KEY_TOO_LONG, Result, StoreError, StoreResult, WRONGTYPE};
 use crate::keyspace::Scope;
-use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, hash, root, root::Garbage, shard};
-use crate::keyspace::record::{Ghost, Record, SetRep, Stored, Str, Value};
-use crate::store::Read;
+use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, hash, root, root::Garbage, shard};
+use crate::store::{Read, Tx, prefix_end};
+use crate::types::record::{Ghost, Record, Stored};
+use crate::types::{COUNTS, OneType, Value, object_tags};
 use bytes::Bytes;
 
 /// Value of a ghost's row in the expiry index; a key's is empty.
@@ -67,20 +69,11 @@ impl Slot {
     pub fn expire_at(&self) -> Option<u64> {
         self.record()?.expire_at
     }
-    /// The string, or WRONGTYPE.
-    pub fn string(&self) -> Result<Option<&Str>> {
-        match self.record().map(|r| &r.value) {
+    /// The value, if it is of the type that the command expects; WRONGTYPE if it is of another.
+    pub fn of_type<T: OneType>(&self) -> Result<Option<&T>> {
+        match self.record() {
             None => Ok(None),
-            Some(Value::Str(s)) => Ok(Some(s)),
-            Some(_) => Err(WRONGTYPE.into()),
-        }
-    }
-    /// The set, or WRONGTYPE.
-    pub fn set(&self) -> Result<Option<&SetRep>> {
-        match self.record().map(|r| &r.value) {
-            None => Ok(None),
-            Some(Value::Set(s)) => Ok(Some(s)),
-            Some(_) => Err(WRONGTYPE.into()),
+            Some(record) => T::of(&record.value).map(Some).ok_or(WRONGTYPE.into()),
         }
     }
 }
@@ -104,9 +97,9 @@ async fn open_as(s: &Scope<'_>, key: &Bytes, read: Read, read_count: Read) -> Re
     let mut slot = Slot { key: key.clone(), row: raw.as_ref().map(Stored::decode).transpose()?, live: false };
     let Some(record) = slot.stored() else { return Ok(slot) };
     let live = is_live(s, record, read_count).await?;
-    if let (false, Read::Serializable, Value::Set(SetRep::Chunked(oid))) = (live, read, &record.value) {
+    if let (false, Read::Serializable, Some(oid)) = (live, read, record.value.counter()) {
         // The key counts as absent and may be written over: a member added meanwhile must fail that.
-        count(s, *oid, Read::Serializable).await?;
+        count(s, oid, Read::Serializable).await?;
     }
     slot.live = live;
     Ok(slot)
@@ -119,9 +112,9 @@ pub async fn is_live(s: &Scope<'_>, record: &Record, read: Read) -> Result<bool>
     {
         return Ok(false);
     }
-    match &record.value {
-        Value::Set(SetRep::Chunked(oid)) => Ok(count(s, *oid, read).await?.cardinality() > 0),
-        _ => Ok(true),
+    match record.value.counter() {
+        Some(oid) => Ok(count(s, oid, read).await?.cardinality() > 0),
+        None => Ok(true),
     }
 }
 
@@ -245,22 +238,29 @@ pub fn discard_object(s: &Scope<'_>, oid: Oid) -> Result<()> {
     Ok(s.tx.set(&root::garbage(Garbage::Object(s.db, oid)), &[])?)
 }
 
+/// Clears all rows of an object, whatever its type: its garbage row does not say that.
+pub fn clear_object(tx: &Tx, db: Prefix, oid: Oid) -> StoreResult<()> {
+    for tag in object_tags().into_iter().filter(|tag| *tag != COUNTS) {
+        let rows = db.object_rows(tag, oid);
+        tx.clear_range(&rows, &prefix_end(&rows))?;
+    }
+    tx.clear(&db.count(oid))
+}
+
 fn drop_old(s: &Scope<'_>, slot: &Slot, keep: Option<Oid>) -> Result<()> {
     match slot.stored().and_then(|r| r.value.oid()) {
         Some(oid) if Some(oid) != keep => discard_object(s, oid),
-        _ => Ok(()),
+        Some(_) | None => Ok(()),
     }
 }
 
 /// A set that this key did not have before may hold members of sets that the collector has yet to read.
 fn tell_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
-    match value {
-        Value::Set(SetRep::Chunked(oid))
-            if s.round.is_settling() && slot.stored().and_then(|r| r.value.oid()) != Some(*oid) =>
-        {
-            Ok(s.tx.set(&root::made(s.db, *oid), &[])?)
+    match value.interned() {
+        Some(oid) if s.round.is_settling() && slot.stored().and_then(|r| r.value.oid()) != Some(oid) => {
+            Ok(s.tx.set(&root::made(s.db, oid), &[])?)
         }
-        _ => Ok(()),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -279,9 +279,9 @@ fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>, value: &[u8]) -> Res
 /// Revision of the record and `N` of a chunked set. Neither comes back under the same prefix once changed. None: no such key.
 pub async fn version(s: &Scope<'_>, slot: &Slot, read: Read) -> Result<Option<(u64, i128)>> {
     let Some(record) = slot.record() else { return Ok(None) };
-    let n = match record.value {
-        Value::Set(SetRep::Chunked(oid)) => count(s, oid, read).await?.0,
-        _ => 0,
+    let n = match record.value.counter() {
+        Some(oid) => count(s, oid, read).await?.0,
+        None => 0,
     };
     Ok(Some((record.revision, n)))
 }

@@ -8,15 +8,18 @@ use tern::keyspace::cluster::instances::Instance;
 use tern::keyspace::cluster::messages::{Message, encode};
 use tern::keyspace::dictionary::collector::{State, encode_candidates};
 use tern::keyspace::dictionary::ids::BLOCK;
-use tern::keyspace::idempotency::{Age, Receipt};
-use tern::keyspace::keys::{Oid, Owner, Prefix, ReceiptName, root, root::Garbage};
-use tern::keyspace::record::{Ghost, Record, SetRep, Str, Value};
+use tern::keyspace::idempotency::{Age, IdempotencyRecord};
+use tern::keyspace::keys::{IdempotencyName, Oid, Owner, Prefix, root, root::Garbage};
 use tern::lifecycle::dump;
 use tern::server::reply::Reply;
 use tern::server::reply_codec;
+use tern::types::Value;
 use tern::types::hyperloglog::HyperLogLog;
+use tern::types::record::{Ghost, Record};
+use tern::types::set::SetRep;
 use tern::types::set::chunk::cut;
 use tern::types::set::small::Small;
+use tern::types::string::Str;
 
 /// Redis' checksum (Jones), bit by bit.
 pub fn crc64(bytes: &[u8]) -> u64 {
@@ -89,11 +92,17 @@ pub fn records() -> Vec<Vec<u8>> {
     values.into_iter().enumerate().map(record).chain([ghost]).collect()
 }
 
-pub fn receipts() -> Vec<Vec<u8>> {
-    let short =
-        Receipt { is_owned: true, fingerprint: 1, at: 2, db: 3, len: 4, reply: Bytes::from_static(b"abcd") };
-    let long = Receipt { len: 5_000_000, reply: Bytes::new(), ..short.clone() };
-    let former = Receipt { is_owned: false, ..short.clone() };
+pub fn records() -> Vec<Vec<u8>> {
+    let short = IdempotencyRecord {
+        is_owned: true,
+        fingerprint: 1,
+        at: 2,
+        db: 3,
+        len: 4,
+        reply: Bytes::from_static(b"abcd"),
+    };
+    let long = IdempotencyRecord { len: 5_000_000, reply: Bytes::new(), ..short.clone() };
+    let former = IdempotencyRecord { is_owned: false, ..short.clone() };
     vec![short.encode(), long.encode(), former.encode()]
 }
 
@@ -199,10 +208,13 @@ pub fn row_keys() -> Vec<Vec<u8>> {
         db.key_count(1),
         root::lane(1, 2),
         root::instance(5).to_vec(),
-        root::receipt(ReceiptName { owner: None, id: b"an-id-of-a-client" }),
-        root::receipt_piece(ReceiptName { owner: Some(Owner([7; 16])), id: b"an-id-of-a-client" }, 3),
-        root::receipt_age(1 << 40, ReceiptName { owner: None, id: b"an-id-of-a-client" }),
-        root::receipt_age(1 << 40, ReceiptName { owner: Some(Owner([7; 16])), id: b"an-id-of-a-client" }),
+        root::idempotency_record(IdempotencyName { owner: None, id: b"an-id-of-a-client" }),
+        root::idempotency_piece(IdempotencyName { owner: Some(Owner([7; 16])), id: b"an-id-of-a-client" }, 3),
+        root::idempotency_age(1 << 40, IdempotencyName { owner: None, id: b"an-id-of-a-client" }),
+        root::idempotency_age(
+            1 << 40,
+            IdempotencyName { owner: Some(Owner([7; 16])), id: b"an-id-of-a-client" },
+        ),
         root::forward(b"member"),
         root::member(42).to_vec(),
         root::made(db, Oid(9)),

@@ -142,7 +142,7 @@ fn any_row(rows: &Rows, choices: &mut Choices<'_>) -> Bytes {
 /// The keys of each kind of row, in their order.
 fn kinds(rows: &Rows) -> Vec<Vec<Bytes>> {
     let kind = |key: &Bytes| match key[0] {
-        // Receipts and what they take.
+        // Idempotency records and what they take.
         b't' => (key.slice(..key.len().min(2)), None),
         0x80.. => {
             // A database's rows begin with its prefix, mostly of two bytes; those of sets say what they are behind the object's id.

@@ -12,9 +12,8 @@ use tern::keyspace::cluster::instances::Instance;
 use tern::keyspace::cluster::messages;
 use tern::keyspace::dictionary::collector::{State, decode_candidates, encode_candidates};
 use tern::keyspace::dictionary::{forward, members};
-use tern::keyspace::idempotency::{Age, Receipt};
+use tern::keyspace::idempotency::{Age, IdempotencyRecord};
 use tern::keyspace::keys::{Prefix, root};
-use tern::keyspace::record::{Record, Stored, Value};
 use tern::lifecycle::dump;
 use tern::net::resp::Decoder;
 use tern::net::scan::{Limits, ProtocolError};
@@ -23,7 +22,9 @@ use tern::server::glob::{Case, Glob};
 use tern::server::reply_codec;
 use tern::spec::words::atoi;
 use tern::spec::words::parse_i64;
+use tern::types::Value;
 use tern::types::hyperloglog::{HyperLogLog, Registers};
+use tern::types::record::{Record, Stored};
 use tern::types::set::chunk::Row;
 use tern::types::set::small::Small;
 
@@ -42,7 +43,7 @@ pub const ALL: &[Target] = &[
     Target { name: "requests", run: requests, corpus: corpus::requests },
     Target { name: "payloads", run: payloads, corpus: corpus::payloads },
     Target { name: "records", run: records, corpus: corpus::records },
-    Target { name: "receipts", run: receipts, corpus: corpus::receipts },
+    Target { name: "idempotency records", run: records, corpus: corpus::records },
     Target { name: "ages", run: ages, corpus: corpus::ages },
     Target { name: "instances", run: instances, corpus: corpus::instances },
     Target { name: "replies", run: replies, corpus: corpus::replies },
@@ -110,9 +111,9 @@ fn records(input: &[u8]) {
     }
 }
 
-fn receipts(input: &[u8]) {
-    if let Ok(receipt) = Receipt::decode(&Bytes::copy_from_slice(input)) {
-        assert_eq!(Receipt::decode(&receipt.encode().into()).unwrap(), receipt);
+fn records(input: &[u8]) {
+    if let Ok(record) = IdempotencyRecord::decode(&Bytes::copy_from_slice(input)) {
+        assert_eq!(IdempotencyRecord::decode(&record.encode().into()).unwrap(), record);
     }
 }
 
@@ -229,9 +230,9 @@ fn row_keys(input: &[u8]) {
         let _ = (prefix.decode_record(&row), prefix.decode_oid(input), prefix.decode_expiry(&row));
     }
     let _ = (root::decode_lane(input), root::decode_instance(input), root::is_data(input));
-    let _ = (root::decode_receipt_age(input, true), root::decode_receipt_age(input, false));
-    if let Some((of, [])) = root::decode_receipt(input) {
-        assert_eq!(root::receipt(of), input);
+    let _ = (root::decode_idempotency_age(input, true), root::decode_idempotency_age(input, false));
+    if let Some((of, [])) = root::decode_idempotency(input) {
+        assert_eq!(root::idempotency_record(of), input);
     }
     let _ = (root::decode_garbage(&row), root::decode_message(input));
     let _ = (root::decode_made(input), root::decode_in_collection(input));

@@ -4,9 +4,9 @@
 //! they were, as a mistake of ours would leave them.
 
 use bytes::Bytes;
-use tern::keyspace::idempotency::Receipt;
+use tern::keyspace::idempotency::IdempotencyRecord;
 use tern::keyspace::keys::{Prefix, SHARDS, root, root::Garbage};
-use tern::keyspace::record::Stored;
+use tern::types::record::Stored;
 use tern::types::set::chunk::Row;
 use tern::types::set::rows::delta_value;
 
@@ -44,7 +44,7 @@ pub enum Unseen {
     Message,
     /// What the collector of the dictionary has found out so far it alone looks at, and its servers write it again.
     Collector,
-    /// Which command had an id, what it answered and which database was selected then its receipt says alone.
+    /// Which command had an id, what it answered and which database was selected then its idempotency record says alone.
     Answer,
     /// Another secret of the store is as good a secret.
     Secret,
@@ -102,17 +102,17 @@ pub fn why(
         b'm' => {
             (Unseen::Secret, key[..] == root::secret() && after.is_some_and(|a| a.len() == 33 && a[0] == 1))
         }
-        b't' => (Unseen::Answer, is_same_receipt(key, before?, after?)),
+        b't' => (Unseen::Answer, is_same_idempotency_record(key, before?, after?)),
         0x80.. => return below_a_prefix([sound, damaged], key, before, after),
         _ => return None,
     };
     fits.then_some(unseen)
 }
 
-/// A receipt, or a piece of one, that takes as many bytes.
-fn is_same_receipt(key: &Bytes, before: &Bytes, after: &Bytes) -> bool {
-    let head = |raw: &Bytes| Receipt::decode(raw).ok().map(|r| (r.is_owned, r.at, r.len));
-    match root::decode_receipt(key) {
+/// An idempotency record, or a piece of one, that takes as many bytes.
+fn is_same_idempotency_record(key: &Bytes, before: &Bytes, after: &Bytes) -> bool {
+    let head = |raw: &Bytes| IdempotencyRecord::decode(raw).ok().map(|r| (r.is_owned, r.at, r.len));
+    match root::decode_idempotency(key) {
         Some((_, [])) => head(before).is_some() && head(before) == head(after),
         Some((_, [_, _])) => before.len() == after.len(),
         _ => false,

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use tern::keyspace::keys::Prefix;
-use tern::keyspace::record::{Ghost, Stored};
 use tern::store::Read;
 use tern::store::tamper::{Sight, Tamper};
+use tern::types::record::{Ghost, Stored};
 
 /// The tag of a row below a database's prefix, or of a row of the store.
 pub fn tag(key: &[u8]) -> u8 {
@@ -57,8 +57,8 @@ impl Tamper for NoChunkConflict {
 }
 
 /// The answer kept under an id is looked for without a conflict.
-pub struct NoReceiptConflict;
-impl Tamper for NoReceiptConflict {
+pub struct NoIdempotencyConflict;
+impl Tamper for NoIdempotencyConflict {
     fn read(&self, key: &[u8], read: Read) -> Read {
         if tag(key) == b't' { Read::Snapshot } else { read }
     }

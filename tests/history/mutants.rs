@@ -157,7 +157,7 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ("large sets are combined without a conflict", with(&[Group::Large], Arc::new(NoCountConflict))),
         (
             "an id is looked for without a conflict",
-            Plan { steps: 120, ..with(&[Group::Once], Arc::new(NoReceiptConflict)) },
+            Plan { steps: 120, ..with(&[Group::Once], Arc::new(NoIdempotencyConflict)) },
         ),
     ];
     all.extend(of_what_expires_watched());

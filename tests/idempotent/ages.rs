@@ -14,14 +14,14 @@ fn use_id(world: &World, id: &str) -> Value {
     world.line(0, &format!("IDEMPOTENT {id} INCR k"))
 }
 
-/// Rows of receipts and of their index.
+/// Rows of idempotency records and of their index.
 fn rows(world: &World) -> usize {
     world.runtime.block_on(async {
         let (tx, opts) = (world.store.begin(), RangeOptions::default());
-        let (begin, end) = root::owned_receipts();
-        let receipts = tx.get_range(&begin, &end, opts, Read::Snapshot).await.unwrap().pairs.len();
+        let (begin, end) = root::owned_idempotency_records();
+        let records = tx.get_range(&begin, &end, opts, Read::Snapshot).await.unwrap().pairs.len();
         let ages = tx.get_range(b"u", b"v", opts, Read::Snapshot).await.unwrap().pairs.len();
-        receipts + ages
+        records + ages
     })
 }
 

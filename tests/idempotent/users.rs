@@ -121,7 +121,7 @@ fn exec_under_an_id_needs_it_too() {
     denied(&bob.line(&format!("IDEMPOTENT RESULT {ID}")), "idempotent|result");
 }
 
-/// Bytes of all rows of receipts and of their index.
+/// Bytes of all rows of idempotency records and of their index.
 fn kept(world: &World) -> usize {
     world.runtime.block_on(async {
         let tx = world.store.begin();

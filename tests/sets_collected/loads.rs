@@ -64,7 +64,7 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     let lag = 6 * BACKLOG * 5 * took.as_millis() as u64 / swept;
     assert!(made <= swept / 2 + lag, "{made} members were made while {swept} were swept in {took:?}");
     for n in [1, 2] {
-        assert!(c.space(n).brake.delayed.load(Ordering::Relaxed) > 0, "server {n} has slowed nobody");
+        assert!(c.space(n).backpressure.delayed.load(Ordering::Relaxed) > 0, "server {n} has slowed nobody");
     }
 }
 
@@ -83,7 +83,7 @@ async fn pretend(c: &Cluster, condemned: u64, swept: u64, live: u64) {
 
 /// How long it took, and whether it was counted as slowed.
 async fn timed(c: &Cluster, argv: Vec<Bytes>) -> (Duration, bool) {
-    let delayed = || c.space(0).brake.delayed.load(Ordering::Relaxed);
+    let delayed = || c.space(0).backpressure.delayed.load(Ordering::Relaxed);
     let (before, start) = (delayed(), Instant::now());
     let reply = c.run(0, argv).await;
     assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
@@ -106,7 +106,7 @@ async fn who_makes_no_members_never_waits_nor_who_makes_them_where_more_lives() 
     // Also what gets its ids before its transaction, and by a second at most.
     let (took, delayed) = timed(&c, add("heavy", 0, 1700, 500)).await;
     assert!(delayed && (Duration::from_millis(200)..Duration::from_secs(20)).contains(&took), "{took:?}");
-    let waited = c.space(0).brake.delayed_us.load(Ordering::Relaxed);
+    let waited = c.space(0).backpressure.delayed_us.load(Ordering::Relaxed);
     assert!(waited <= 2_000_000, "{waited} us");
     for line in
         ["SET k v", "SADD numbers 1 2 3", "SADD small x y", "SUNIONSTORE b a", "SMEMBERS small", "DEL b"]

@@ -350,11 +350,11 @@ async fn a_pardon_is_written_once() {
 
 #[tokio::test]
 async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
-    use tern::types::set::stage;
+    use tern::types::set::prebuild;
     let c = cluster().await;
     let words = many(0, 600);
-    let ahead = stage::intern(c.space(0), &[&words]).await.unwrap().remove(0);
-    let found = stage::find(c.space(0), &[&words]).await.unwrap().remove(0);
+    let ahead = prebuild::intern(c.space(0), &[&words]).await.unwrap().remove(0);
+    let found = prebuild::find(c.space(0), &[&words]).await.unwrap().remove(0);
     let round = async || c.space(0).catalog.load(&c.store.begin()).await.unwrap().round;
     let before = round().await;
     assert!(ahead.hold_in(before) && found.hold_in(before));
@@ -374,19 +374,19 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
     let conflict = Err(Error::Store(StoreError::Conflict));
     assert_eq!(set::add_ids(&s, &mut slot, &words, &ahead).await, conflict);
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, conflict);
-    let again = stage::find(c.space(0), &[&words]).await.unwrap().remove(0);
+    let again = prebuild::find(c.space(0), &[&words]).await.unwrap().remove(0);
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &again).await, Ok(600));
 }
 
 /// As a value that is built while an epoch ends.
 #[tokio::test]
 async fn what_was_built_in_another_epoch_is_not_swapped_in() {
-    use tern::types::set::stage;
+    use tern::types::set::prebuild;
     let c = cluster().await;
     c.run(0, argv("SADD b", many(5000, 10))).await;
     c.run(0, argv("SREM b", many(5000, 1))).await;
     let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefix(0).unwrap();
-    let built = stage::whole(c.space(0), db, &many(0, 600), 60_000).await.unwrap().unwrap();
+    let built = prebuild::whole(c.space(0), db, &many(0, 600), 60_000).await.unwrap().unwrap();
     for fits in [true, false] {
         let tx = c.store.begin();
         let round = c.space(0).catalog.load(&tx).await.unwrap().round;
@@ -399,13 +399,13 @@ async fn what_was_built_in_another_epoch_is_not_swapped_in() {
 /// SREM of very many looks them up before its transaction: a member that is collected and comes back meanwhile has another id.
 #[tokio::test]
 async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
-    use tern::types::set::stage;
+    use tern::types::set::prebuild;
     let c = cluster().await;
     let words = many(0, 600);
     c.run(0, argv("SADD a", words.clone())).await;
     c.run(0, argv("SREM a", words[..300].to_vec())).await;
     begin(&c, 0).await;
-    let found = stage::find(c.space(0), &[&words]).await.unwrap().remove(0);
+    let found = prebuild::find(c.space(0), &[&words]).await.unwrap().remove(0);
     let epoch = state(&c).await.epoch;
     until(&c, pace(), |now| now.phase == Phase::Idle).await;
     assert_eq!((state(&c).await.collected, state(&c).await.epoch), (300, epoch));

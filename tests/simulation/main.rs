@@ -230,7 +230,7 @@ fn breaches_are_found() {
         ("a piece is forgotten", &[Group::Long], delays, Arc::new(breaches::PieceUnseen)),
         ("no conflict of chunks", &[Group::Large], delays, Arc::new(breaches::NoChunkConflict)),
         ("no conflict of combined sets", &[Group::Large], delays, Arc::new(breaches::NoCountConflict)),
-        ("no conflict of ids", &[Group::Once], delays, Arc::new(breaches::NoReceiptConflict)),
+        ("no conflict of ids", &[Group::Once], delays, Arc::new(breaches::NoIdempotencyConflict)),
     ];
     for (name, groups, rates, tamper) in breaches {
         let plan = Plan { rates, tamper: Some(tamper), ..busy(groups) };

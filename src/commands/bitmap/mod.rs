@@ -9,12 +9,12 @@ use crate::commands::cx::Cx;
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
-use crate::keyspace::record::Str;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KEY_CHANGED, KEY_RO, KeySpec, Makes, Row};
 use crate::store::Read;
 use crate::types::object;
+use crate::types::string::Str;
 use crate::types::string::combine::{self, BitOp};
 use crate::types::string::{bits, len};
 
@@ -216,7 +216,7 @@ async fn bitop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     cx.light(combine::weight(&sources))?;
     let mut slot = object::open(&s, target, Read::Serializable).await?;
     let existed = slot.exists();
-    let len = combine::combine(&s, cx.staged, &mut slot, op, &sources).await?;
+    let len = combine::combine(&s, cx.prebuilt, &mut slot, op, &sources).await?;
     match len {
         0 if existed => s.tell(Events::GENERIC, "del", target),
         0 => {}

@@ -10,16 +10,15 @@ use crate::commands::cx::Cx;
 use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
-use crate::keyspace::Scope;
-use crate::keyspace::record::{SetRep, Str, Value};
-use crate::lifecycle::dump::{self, Dumped, Refused};
+use crate::lifecycle::dump::{self, Refused};
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
-use crate::types::object::{self, Slot};
-use crate::types::staged::{self, Object};
-use crate::types::{set, string};
+use crate::types::dumped::{Dump, Dumped};
+use crate::types::object;
+use crate::types::prebuilt::{self, Object};
+use crate::types::{Kind, string};
 
 const RESTORED: &[KeySpec] = &[one(&["OW", "update"])];
 const OPTIONS: &str = "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]";
@@ -40,13 +39,18 @@ const DUMP: Command = Command::new(
 async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up(&s, args.next()?).await?;
-    let payload = match slot.record().map(|record| &record.value) {
-        None => return Ok(Reply::Nil),
-        Some(Value::Str(value)) => return cx.dumped(&s, &slot, value).await,
-        Some(Value::Set(rep @ SetRep::Intset(_))) => dump::of_integers(&set::members(&s, Some(rep)).await?),
-        Some(Value::Set(rep)) => dump::of_set(&set::members(&s, Some(rep)).await?),
+    let Some(record) = slot.record() else { return Ok(Reply::Nil) };
+    let payload = match record.value.dump(&s).await? {
+        Dump::Str(value) => return cx.dumped(&s, &slot, &value).await,
+        Dump::Integers(members) => dump::of_integers(&members),
+        Dump::Set(members) => dump::of_set(&members),
+        Dump::Nothing => return Err(no_form(record.value.type_name()).into()),
     };
     Ok(Reply::Bulk(payload.into()))
+}
+
+fn no_form(kind: &str) -> ReplyError {
+    ReplyError::of(format!("ERR DUMP: Redis' snapshot files have no form for a value of type {kind}"))
 }
 
 #[derive(Debug, Default)]
@@ -127,8 +131,8 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         object::remove(&s, &mut slot)?;
     }
     match value {
-        Restored::Built(built) => put_built(&s, &mut slot, payload, built, expire_at).await?,
-        Restored::Read(value) => put(&s, &mut slot, value, expire_at).await?,
+        Restored::Built(built) => dump::restore_prebuilt(&s, &mut slot, payload, built, expire_at).await?,
+        Restored::Read(value) => dump::restore(&s, &mut slot, value, expire_at).await?,
     }
     s.tell(Events::GENERIC, "restore", key);
     Ok(Reply::Ok)
@@ -153,13 +157,13 @@ enum Restored<'a> {
 }
 
 async fn restored<'a>(cx: &'a Cx<'_>, payload: &[u8]) -> Result<Restored<'a>> {
-    if let Some(built) = staged::result(cx.staged) {
+    if let Some(built) = prebuilt::result(cx.prebuilt) {
         return Ok(Restored::Built(built));
     }
     let (weight, longest) = (dump::weight(payload), cx.server.config.get().proto_max_bulk_len);
     cx.light(weight)?;
-    if dump::is_string(payload) && weight > string::DIRECT_MAX as u64 {
-        // A valid payload of this size should have been built already.
+    if dump::kind(payload) == Some(Kind::Str) && weight > string::DIRECT_MAX as u64 {
+        // What is sound was to be built.
         dump::scan(payload, longest).await.map_err(refused)?;
         return Err(StoreError::TooLarge.into());
     }
@@ -174,35 +178,4 @@ fn refused(refused: Refused) -> ReplyError {
             "ERR the payload holds a value of RDB type {kind}: this server supports only strings and sets"
         )),
     }
-}
-
-async fn put(s: &Scope<'_>, slot: &mut Slot, value: Dumped, expire_at: Option<u64>) -> Result<()> {
-    match value {
-        Dumped::Str(bytes) => string::write(s, &[], slot, &bytes, expire_at).await,
-        Dumped::Set(members) => {
-            object::remove(s, slot)?;
-            set::add(s, slot, &members).await?;
-            match expire_at {
-                Some(_) => object::set_expiry(s, slot, expire_at),
-                None => Ok(()),
-            }
-        }
-    }
-}
-
-/// Like [`put`], for an object that was built because it exceeds a transaction.
-async fn put_built(
-    s: &Scope<'_>,
-    slot: &mut Slot,
-    payload: &[u8],
-    built: &Object,
-    expire_at: Option<u64>,
-) -> Result<()> {
-    built.take(s, s).await?;
-    let value = if dump::is_string(payload) {
-        Value::Str(Str::Pieces { oid: built.oid(), len: built.len() })
-    } else {
-        Value::Set(SetRep::Chunked(built.oid()))
-    };
-    object::put(s, slot, value, expire_at)
 }

@@ -8,20 +8,12 @@ use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::error::{ReplyError, Result};
 use crate::handler;
-use crate::keyspace::record::{SetRep, Str, Value};
 use crate::server::reply::Reply;
-use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
+use crate::types::Value;
 
 const OF_KEY: &[KeySpec] =
     &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
-
-/// The longest string that Redis keeps in one allocation with its header.
-const EMBSTR_MAX: usize = 44;
-/// The longest text that Redis tries to parse as an integer.
-const INT_MAX: usize = 20;
-/// Redis shares these integers, and reports `INT_MAX` references for them.
-const SHARED_INTS: std::ops::Range<i64> = 0..10_000;
 
 /// The container.
 pub const COMMANDS: &[Command] = &[OBJECT];
@@ -51,23 +43,7 @@ const OBJECT_ENCODING: Command = Command::new(
 
 async fn encoding(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let value = value(cx, args).await?;
-    Ok(value.map_or(Reply::Nil, |v| Reply::bulk_static(encoding_of(&v))))
-}
-
-/// The encoding in Redis' terms.
-pub(in crate::commands) fn encoding_of(value: &Value) -> &'static str {
-    match value {
-        Value::Str(Str::Inline(b)) if as_int(b).is_some() => "int",
-        Value::Str(Str::Inline(b) | Str::Made { bytes: b, raw: false }) if b.len() <= EMBSTR_MAX => "embstr",
-        Value::Str(_) => "raw",
-        Value::Set(SetRep::Listpack(_)) => "listpack",
-        Value::Set(SetRep::Intset(_)) => "intset",
-        Value::Set(SetRep::Chunked(_)) => "hashtable",
-    }
-}
-
-fn as_int(raw: &[u8]) -> Option<i64> {
-    (raw.len() <= INT_MAX).then(|| parse_i64(raw))?
+    Ok(value.map_or(Reply::Nil, |v| Reply::bulk_static(v.encoding())))
 }
 
 const OBJECT_REFCOUNT: Command = Command::new(
@@ -81,13 +57,7 @@ const OBJECT_REFCOUNT: Command = Command::new(
 );
 
 async fn refcount(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    Ok(match value(cx, args).await? {
-        None => Reply::Nil,
-        Some(Value::Str(Str::Inline(b))) if as_int(&b).is_some_and(|n| SHARED_INTS.contains(&n)) => {
-            Reply::Int(i64::from(i32::MAX))
-        }
-        Some(_) => Reply::Int(1),
-    })
+    Ok(value(cx, args).await?.map_or(Reply::Nil, |v| Reply::Int(v.references())))
 }
 
 const OBJECT_IDLETIME: Command = Command::new(

@@ -15,13 +15,13 @@ use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::catalog;
 use crate::keyspace::keys::SHARDS;
-use crate::keyspace::record::Ghost;
 use crate::lifecycle::watched;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_META, KEYS_RM, KeySpec, Makes, Row, all, one};
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read};
 use crate::types::object;
+use crate::types::record::Ghost;
 use bytes::Bytes;
 
 /// The weight of a ghost that is carried over ([`Cx::light`]): reading and writing its row, as often as a

@@ -7,14 +7,14 @@ use crate::config::Events;
 use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::keyspace::record::Value;
 use crate::lifecycle::copy;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Makes, Row, one};
 use crate::store::Read;
+use crate::types::Value;
 use crate::types::object::Slot;
-use crate::types::{object, staged, string};
+use crate::types::{object, prebuilt};
 use bytes::Bytes;
 
 const fn second(flags: &'static [&'static str]) -> KeySpec {
@@ -152,15 +152,13 @@ async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 
 /// The copy of the value for `to`, made now or beforehand.
 async fn copied(cx: &Cx<'_>, from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Value> {
-    match staged::result(cx.staged) {
+    match prebuilt::result(cx.prebuilt) {
         Some(built) => {
             built.take(from, to).await?;
-            Ok(copy::staged(value, built))
+            Ok(value.kind().prebuilt(built))
         }
         None => {
-            if let Value::Str(value) = value {
-                cx.light(string::len(value))?;
-            }
+            cx.light(value.weight())?;
             copy::value(from, to, value).await
         }
     }

@@ -13,13 +13,13 @@ use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::keys::MAX_REDIS_KEY;
-use crate::keyspace::record::{Record, Stored};
 use crate::server::glob::{Case, Glob, matches_all};
 use crate::server::pace::Pace;
 use crate::server::reply::Reply;
 use crate::spec::{Count, Flags, Group, Row};
 use crate::store::{Pairs, RangeOptions, Read, key_after};
 use crate::types::object;
+use crate::types::record::{Record, Stored};
 use bytes::Bytes;
 
 /// The most bytes of records that one page reads, including their values.

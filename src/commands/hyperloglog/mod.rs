@@ -11,14 +11,15 @@ use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::keyspace::record::{Str, Value};
 use crate::server::reply::Reply;
 use crate::spec::words::quoted;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, all, one};
 use crate::store::Read;
+use crate::types::Value;
 use crate::types::hyperloglog::{Corrupt, HEADER, HyperLogLog, LONGEST, REGISTERS, Registers};
 use crate::types::object::{self, Slot};
 use crate::types::string;
+use crate::types::string::Str;
 use bytes::Bytes;
 use tokio::task::yield_now;
 

@@ -4,8 +4,6 @@
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
-use crate::commands::generic::inspect::encoding_of;
-use crate::commands::server::memory::value_bytes;
 use crate::error::{NO_SUCH_KEY, ReplyError, Result};
 use crate::handler;
 use crate::server::reply::Reply;
@@ -149,7 +147,7 @@ async fn object(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = object::open(&s, args.next()?, Read::Snapshot).await?;
     let Some(record) = slot.record() else { return Err(NO_SUCH_KEY.into()) };
-    let (encoding, length) = (encoding_of(&record.value), value_bytes(&s, &record.value).await?);
+    let (encoding, length) = (record.value.encoding(), record.value.memory(&s).await?);
     let line = format!(
         "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:0 lru_seconds_idle:0"
     );

@@ -300,7 +300,7 @@ pub(super) fn dictionary(out: &mut String, server: &Server, read: Option<(u64, S
 /// phase, if it runs it; delayed commands are its own.
 pub(super) fn collection(out: &mut String, server: &Server, read: Option<(u64, State)>) {
     let Some((leased, state)) = read else { return };
-    let (notes, brake) = (&server.space.collector, &server.space.brake);
+    let (notes, backpressure) = (&server.space.collector, &server.space.backpressure);
     let _ = write!(
         out,
         "dictionary_ids_leased:{leased}\r\ndictionary_ids_live:{}\r\ndictionary_ids_dead:{}\r\n\
@@ -319,8 +319,8 @@ pub(super) fn collection(out: &mut String, server: &Server, read: Option<(u64, S
         state.swept,
         notes.sets.load(Ordering::Relaxed),
         notes.candidates.load(Ordering::Relaxed),
-        brake.delayed.load(Ordering::Relaxed),
-        brake.delayed_us.load(Ordering::Relaxed),
+        backpressure.delayed.load(Ordering::Relaxed),
+        backpressure.delayed_us.load(Ordering::Relaxed),
     );
 }
 
@@ -352,8 +352,8 @@ pub(super) fn tern(out: &mut String, server: &Server) {
         "store_memory_bytes": store.memory_bytes,
         "store_read_only": u8::from(store.refusal.is_some()),
         "store_refusal": store.refusal.as_deref().unwrap_or_default().escape_default(),
-        "streams": server.space.streams.count(),
-        "streams_oldest_ms": server.space.streams.oldest().map_or(0, |since| {
+        "replies_sending": server.space.sending.count(),
+        "replies_sending_oldest_ms": server.space.sending.oldest().map_or(0, |since| {
             server.env.clock.monotonic().saturating_sub(since).as_millis()
         }),
         "instance": format_args!("{:016x}", server.space.instances.id()),

@@ -4,13 +4,11 @@ use crate::commands::args::Args;
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::error::{Result, SYNTAX};
-use crate::keyspace::Scope;
-use crate::keyspace::record::{SetRep, Value};
 use crate::server::reply::Reply;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::store::Read;
 use crate::telemetry::process;
-use crate::types::{object, string};
+use crate::types::object;
 use crate::{handler, help};
 use bytes::Bytes;
 
@@ -95,9 +93,6 @@ async fn stats(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 /// Bytes of a record in addition to its key and value: version, tag, flags, revision, expiry, and the key's
 /// prefix and hash.
 const RECORD: u64 = 30;
-/// Bytes per member of a chunked set: its share of a bitmap, of both dictionary rows and their keys.
-const MEMBER: u64 = 48;
-
 const MEMORY_USAGE: Command = Command::new(
     Row::new(Group::Server, "usage", -3, "4.0.0")
         .flags(Flags::READONLY)
@@ -119,17 +114,6 @@ async fn usage(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let scope = cx.scope()?;
     let slot = object::open(&scope, key, Read::Snapshot).await?;
     let Some(record) = slot.record() else { return Ok(Reply::Nil) };
-    let value = value_bytes(&scope, &record.value).await?;
+    let value = record.value.memory(&scope).await?;
     Ok(Reply::Int((RECORD + key.len() as u64 + value) as i64))
-}
-
-/// Approximate bytes that a value takes in the store.
-pub(super) async fn value_bytes(s: &Scope<'_>, value: &Value) -> Result<u64> {
-    Ok(match value {
-        Value::Str(value) => string::len(value),
-        Value::Set(SetRep::Listpack(bytes) | SetRep::Intset(bytes)) => bytes.len() as u64,
-        Value::Set(SetRep::Chunked(oid)) => {
-            object::count(s, *oid, Read::Snapshot).await?.cardinality() * MEMBER
-        }
-    })
 }

@@ -13,9 +13,9 @@ use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KEYS_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
+use crate::types::prebuilt;
 use crate::types::set::algebra::{self, Found, Op};
-use crate::types::set::stage;
-use crate::types::staged;
+use crate::types::set::prebuild;
 use bytes::Bytes;
 
 const READS: Flags = Flags::READONLY.or(Flags::HEAVY);
@@ -175,8 +175,8 @@ async fn store_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Re
     let target = args.next()?;
     let mut slot = object::open(&s, target, Read::Serializable).await?;
     let existed = slot.exists();
-    let stored = match staged::result(cx.staged) {
-        Some(built) => stage::put(&s, &mut slot, built).await?,
+    let stored = match prebuilt::result(cx.prebuilt) {
+        Some(built) => prebuild::put(&s, &mut slot, built).await?,
         None => {
             let found = combine(cx, &s, op, args.rest(), None).await?;
             algebra::store(&s, &mut slot, found).await?

@@ -17,10 +17,10 @@ use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Count, FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_TAKEN, KeySpec, Makes, Row, one};
 use crate::types::object::{self, Slot};
+use crate::types::prebuilt;
 use crate::types::set::algebra::Found;
 use crate::types::set::sample::Drawn;
 use crate::types::set::{self, sample, scan as walk};
-use crate::types::staged;
 use bytes::Bytes;
 
 const WRITES_FAST: Flags = Flags::WRITE.or(Flags::FAST);
@@ -63,8 +63,8 @@ const SADD: Command = Command::new(
 async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = open(&s, args.next()?).await?;
-    let added = match (staged::result(cx.staged), staged::ids(cx.staged)) {
-        (Some(built), _) => set::stage::put_changed(&s, &mut slot, built).await?,
+    let added = match (prebuilt::result(cx.prebuilt), prebuilt::ids(cx.prebuilt)) {
+        (Some(built), _) => set::prebuild::put_changed(&s, &mut slot, built).await?,
         (None, Some(ids)) => set::add_ids(&s, &mut slot, args.rest(), ids).await?,
         (None, None) => set::add(&s, &mut slot, args.rest()).await?,
     };
@@ -88,8 +88,8 @@ const SREM: Command = Command::new(
 async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = open(&s, args.next()?).await?;
-    let removed = match (staged::result(cx.staged), staged::ids(cx.staged)) {
-        (Some(built), _) => set::stage::put_changed(&s, &mut slot, built).await?,
+    let removed = match (prebuilt::result(cx.prebuilt), prebuilt::ids(cx.prebuilt)) {
+        (Some(built), _) => set::prebuild::put_changed(&s, &mut slot, built).await?,
         (None, Some(ids)) => set::remove_ids(&s, &mut slot, args.rest(), ids).await?,
         (None, None) => set::remove(&s, &mut slot, args.rest()).await?,
     };

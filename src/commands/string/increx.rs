@@ -12,14 +12,15 @@ use crate::commands::string::set::{Ttl, store};
 use crate::config::Events;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
-use crate::keyspace::record::{Str, Value};
 use crate::server::Protocol;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_CHANGED, Row};
 use crate::store::Read;
+use crate::types::Value;
 use crate::types::object::{self, Slot};
 use crate::types::string;
+use crate::types::string::Str;
 use bytes::Bytes;
 use std::cmp::Ordering;
 

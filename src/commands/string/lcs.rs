@@ -9,11 +9,11 @@ use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::error::{ReplyError, Result};
 use crate::handler;
-use crate::keyspace::record::Str;
 use crate::server::Server;
 use crate::server::reply::Reply;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::types::string;
+use crate::types::string::Str;
 use bytes::Bytes;
 
 const TWO: &[KeySpec] =

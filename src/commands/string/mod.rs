@@ -12,12 +12,12 @@ use crate::commands::cx::Cx;
 use crate::config::Events;
 use crate::error::{ReplyError, Result};
 use crate::handler;
-use crate::keyspace::record::Str;
 use crate::server::reply::Reply;
 use crate::spec::{
     FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_RW, KEYS_RO, KeySpec, Makes, PAIRS_OW, Row, one,
 };
 use crate::store::Read;
+use crate::types::string::Str;
 use crate::types::{object, string};
 use bytes::Bytes;
 
@@ -154,7 +154,7 @@ async fn write_pairs<'a>(
     pairs.clone().try_for_each(|(key, _)| object::check_name(key))?;
     for (key, value) in pairs {
         let mut slot = object::open(&s, key, Read::Serializable).await?;
-        string::write(&s, cx.staged, &mut slot, value, None).await?;
+        string::write(&s, cx.prebuilt, &mut slot, value, None).await?;
         s.tell(Events::STRING, "set", key);
     }
     Ok(())
@@ -235,7 +235,7 @@ async fn append(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     let len = old.map_or(0, string::len);
     check_length(cx, len, tail)?;
-    let len = string::set_range(&s, cx.staged, &mut slot, len, tail).await?;
+    let len = string::set_range(&s, cx.prebuilt, &mut slot, len, tail).await?;
     s.tell(Events::STRING, "append", key);
     Ok(Reply::Int(len as i64))
 }
@@ -260,7 +260,7 @@ async fn setrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         return Ok(Reply::Int(len as i64));
     }
     check_length(cx, offset, patch)?;
-    let len = string::set_range(&s, cx.staged, &mut slot, offset, patch).await?;
+    let len = string::set_range(&s, cx.prebuilt, &mut slot, offset, patch).await?;
     s.tell(Events::STRING, "setrange", key);
     Ok(Reply::Int(len as i64))
 }

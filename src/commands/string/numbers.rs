@@ -7,13 +7,14 @@ use crate::commands::float::{self, LongDouble};
 use crate::config::Events;
 use crate::error::{NOT_FLOAT, NOT_INTEGER, ReplyError, Result};
 use crate::handler;
-use crate::keyspace::record::{Str, Value};
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_CHANGED, Row};
 use crate::store::Read;
+use crate::types::Value;
 use crate::types::object::{self, Slot};
 use crate::types::string;
+use crate::types::string::Str;
 use bytes::Bytes;
 
 const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);

@@ -250,7 +250,7 @@ pub(super) async fn store(
         object::clear_ghost(&s, slot)?;
         object::remove(&s, slot)?;
     } else {
-        string::write(&s, cx.staged, slot, value, expiry).await?;
+        string::write(&s, cx.prebuilt, slot, value, expiry).await?;
     }
     s.tell(Events::STRING, "set", &slot.key);
     if timed {

@@ -4,7 +4,7 @@
 //! * The reply is kept in the command's own transaction (`lifecycle/idempotency.rs`), so it exists exactly if the
 //!   effect does. The same id, on any connection to any server, is answered with it and runs nothing
 //!   (`exec/idempotency.rs`).
-//! * **An id belongs to its user.** The user's name is part of the receipt's key and of its fingerprint:
+//! * **An id belongs to its user.** The user's name is part of the idempotency record's key and of its fingerprint:
 //!   RESULT and FORGET only see the user's own ids, and nobody can take another user's id by using it first.
 //!   A user who is deleted and created again has the ids of that name. Ids are not per database, because a
 //!   retry may come before SELECT. The selected database is part of the command's fingerprint, so reusing an
@@ -16,7 +16,7 @@
 //! * **The fingerprint** is a hash, keyed with the store's secret (`keyspace/secret.rs`), of the arguments,
 //!   byte for byte (`incr` is not `INCR`). For EXEC it covers all queued commands but not WATCH: a retry that
 //!   has watched again is still the same retry.
-//! * **What may run**: commands whose whole effect is in the transaction, and SELECT, because the receipt
+//! * **What may run**: commands whose whole effect is in the transaction, and SELECT, because the idempotency record
 //!   records the database selected afterwards. Other effects on the connection or the server would be lost on
 //!   a retry.
 //! * **What is kept**: every outcome, including replies of reads and errors. Not the store's own errors
@@ -30,8 +30,8 @@ use crate::commands::binding::{Command, Run, SessionOp};
 use crate::commands::cx::Cx;
 use crate::config::Settings;
 use crate::error::{ReplyError, Result, StoreError};
-use crate::keyspace::idempotency::Receipt;
-use crate::keyspace::keys::{Owner, ReceiptName};
+use crate::keyspace::idempotency::IdempotencyRecord;
+use crate::keyspace::keys::{IdempotencyName, Owner};
 use crate::keyspace::secret::{Secret, Sum};
 use crate::lifecycle::idempotency::{self, Sizes};
 use crate::server::reply::Reply;
@@ -83,7 +83,7 @@ pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
     if ID_LENGTH.contains(&id.len()) { Ok(()) } else { Err(BAD_ID) }
 }
 
-/// Whether a retry of `row` can be answered: its whole effect is in the transaction or in the receipt.
+/// Whether a retry of `row` can be answered: its whole effect is in the transaction or in the idempotency record.
 pub fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
     match run {
@@ -95,21 +95,21 @@ pub fn may_run(row: &Row, run: Run) -> bool {
 
 /// A command line, or an EXEC, under its id.
 #[derive(Debug)]
-pub struct Keyed<'a> {
-    of: ReceiptName<'a>,
+pub struct IdempotentRequest<'a> {
+    of: IdempotencyName<'a>,
     owner: Owner,
     fingerprint: u128,
 }
 
 /// What is known about one that ran.
-pub struct Known {
+pub struct KeptAnswer {
     /// Its reply.
     pub reply: Reply,
     /// The database selected afterwards.
     pub db: u8,
 }
 
-impl<'a> Keyed<'a> {
+impl<'a> IdempotentRequest<'a> {
     /// The command `argv` of `user`, with database `db` selected.
     pub async fn command(secret: &Secret, user: &[u8], id: &'a [u8], db: u8, argv: &[Bytes]) -> Self {
         Self::new(secret, user, id, fingerprint(secret, [0, db], std::iter::once(argv)).await)
@@ -130,12 +130,12 @@ impl<'a> Keyed<'a> {
         let owner = secret.owner(user);
         sum.update(&owner.0);
         let fingerprint = u128::from_le_bytes(sum.end());
-        Keyed { of: ReceiptName { owner: Some(owner), id }, owner, fingerprint }
+        IdempotentRequest { of: IdempotencyName { owner: Some(owner), id }, owner, fingerprint }
     }
 
     /// Its reply; None if it has not run and may. Fails if the id belongs to another command, or if there is
     /// no room for the reply.
-    pub async fn recall(&self, tx: &Tx, settings: &Settings) -> Result<Option<Known>> {
+    pub async fn recall(&self, tx: &Tx, settings: &Settings) -> Result<Option<KeptAnswer>> {
         let (per_user, all) = (settings.idempotency_max_size_per_user, settings.idempotency_max_size);
         let sizes = async {
             if per_user == 0 && all == 0 {
@@ -144,8 +144,8 @@ impl<'a> Keyed<'a> {
                 idempotency::sizes(tx, self.owner).await
             }
         };
-        let (receipt, sizes) = tokio::try_join!(idempotency::read(tx, self.of), sizes)?;
-        let Some(receipt) = receipt else {
+        let (record, sizes) = tokio::try_join!(idempotency::read(tx, self.of), sizes)?;
+        let Some(record) = record else {
             let full = |size: u64, most: usize| most > 0 && size >= most as u64;
             return match sizes {
                 Sizes { user, .. } if full(user, per_user) => Err(USER_FULL.into()),
@@ -153,20 +153,20 @@ impl<'a> Keyed<'a> {
                 _ => Ok(None),
             };
         };
-        if receipt.fingerprint != self.fingerprint {
+        if record.fingerprint != self.fingerprint {
             return Err(OTHER_COMMAND.into());
         }
-        Ok(Some(Known { reply: decode(&receipt)?, db: receipt.db }))
+        Ok(Some(KeptAnswer { reply: decode(&record)?, db: record.db }))
     }
 
     /// Keeps the encoded `reply` (None: it cannot be kept) of a command that ran at `now` and left `db`
-    /// selected. Only after [`Keyed::recall`] found nothing in `tx`.
+    /// selected. Only after [`IdempotentRequest::recall`] found nothing in `tx`.
     pub fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Option<Vec<u8>>) -> Result<()> {
         let reply = reply.ok_or(StoreError::Corrupt("a reply that is read while it is sent".into()))?;
         let len = u32::try_from(reply.len()).map_err(|_| StoreError::ReplyTooLarge(reply.len()))?;
         let fingerprint = self.fingerprint;
-        let receipt = Receipt { is_owned: true, fingerprint, at: now, db, len, reply: reply.into() };
-        Ok(idempotency::keep(tx, self.of, receipt)?)
+        let record = IdempotencyRecord { is_owned: true, fingerprint, at: now, db, len, reply: reply.into() };
+        Ok(idempotency::keep(tx, self.of, record)?)
     }
 }
 
@@ -192,8 +192,8 @@ async fn fingerprint<'a>(secret: &Secret, begin: [u8; 2], lines: impl Iterator<I
     sum
 }
 
-fn decode(receipt: &Receipt) -> Result<Reply> {
-    let reply = reply_codec::decode(&receipt.reply);
+fn decode(record: &IdempotencyRecord) -> Result<Reply> {
+    let reply = reply_codec::decode(&record.reply);
     Ok(reply.ok_or_else(|| StoreError::Corrupt("a kept reply".into()))?)
 }
 
@@ -214,8 +214,8 @@ async fn result(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let id = args.next()?;
     check_id(id)?;
     let owner = Some(owner(cx).await?);
-    Ok(Reply::Array(match idempotency::read(cx.tx, ReceiptName { owner, id }).await? {
-        Some(receipt) => vec![Reply::Int(1), decode(&receipt)?],
+    Ok(Reply::Array(match idempotency::read(cx.tx, IdempotencyName { owner, id }).await? {
+        Some(record) => vec![Reply::Int(1), decode(&record)?],
         None => vec![Reply::Int(0), Reply::Nil],
     }))
 }
@@ -233,7 +233,7 @@ async fn forget(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let owner = Some(owner(cx).await?);
     let mut forgotten = 0;
     for id in args.rest() {
-        forgotten += i64::from(idempotency::forget(cx.tx, ReceiptName { owner, id }).await?);
+        forgotten += i64::from(idempotency::forget(cx.tx, IdempotencyName { owner, id }).await?);
     }
     Ok(Reply::Int(forgotten))
 }
@@ -249,7 +249,7 @@ mod tests {
     fn print<'a>(kind: u8, db: u8, lines: impl Iterator<Item = &'a [Bytes]>) -> u128 {
         let secret = Secret::decode(&[1; 33]).unwrap();
         let sum = fingerprint(&secret, [kind, db], lines).now_or_never().unwrap();
-        Keyed::new(&secret, b"bob", b"", sum).fingerprint
+        IdempotentRequest::new(&secret, b"bob", b"", sum).fingerprint
     }
 
     fn line(words: &[&str]) -> Vec<Bytes> {
@@ -268,9 +268,9 @@ mod tests {
         let secret = Secret::decode(&[1; 33]).unwrap();
         let argv = line(&["INCR", "k"]);
         let of = |user: &[u8]| {
-            let keyed = Keyed::command(&secret, user, b"0123456789abcdef", 0, &argv);
-            let keyed = keyed.now_or_never().unwrap();
-            (keyed.fingerprint, keyed.owner)
+            let request = IdempotentRequest::command(&secret, user, b"0123456789abcdef", 0, &argv);
+            let request = request.now_or_never().unwrap();
+            (request.fingerprint, request.owner)
         };
         let (one, other) = (of(b"ann"), of(b"bob"));
         assert!(one.0 != other.0 && one.1 != other.1);

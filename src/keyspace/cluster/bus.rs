@@ -5,10 +5,11 @@
 //!   under way when the first listener came runs again. Where nobody listens nothing is written and nobody asks.
 //! * **What is told** is one stamped row a commit (or some, where it is long), written by the transaction itself. So messages
 //!   are in the store if their transaction is, in the order of commits, and all servers hear them in that order.
-//! * **Listening** is reading on behind the last row that was read, then waiting for `p 01`, to which every such commit adds
-//!   one, or for [`MessageLog::ring`]. A server reads everything, whatever its subscribers want, as the nodes of a Redis Cluster do.
-//! * **Who subscribes** hears what is committed behind the version that [`MessageLog::listen`] answers, nothing older, though
-//!   its server may still have to read that.
+//! * **Listening** is reading on behind the last row that was read, then waiting for `p 01`, to which every
+//!   such commit adds one, or for [`Bus::ring`]. A server reads everything, whatever its subscribers want, as
+//!   the nodes of a Redis Cluster do.
+//! * **Who subscribes** hears what is committed behind the version that [`Bus::listen`] answers, nothing
+//!   older, though its server may still have to read that.
 //! * **Collected** are rows of about a minute ago, by a job. `p 02` says how far. A server that was away for longer, or that was
 //!   taken for dead, finds that out when it reads on ([`Heard::Missed`]), and parts with its subscribers. While its row was gone
 //!   nobody wrote for it, so it never writes that row again without having looked whether it was still there.
@@ -84,7 +85,7 @@ pub enum Heard {
 }
 
 /// This server's end of the log.
-pub struct MessageLog {
+pub struct Bus {
     store: Store,
     instance: u64,
     /// Where to read on; None while this server does not listen.
@@ -94,13 +95,13 @@ pub struct MessageLog {
     interested: AtomicUsize,
     /// How often something was missed.
     missed: AtomicUsize,
-    /// Something was, and [`MessageLog::hear`] has yet to say so. Changes with `cursor` locked.
+    /// Something was, and [`Bus::hear`] has yet to say so. Changes with `cursor` locked.
     unsaid: AtomicBool,
     bell: Notify,
 }
 
 /// While it lives, this server does not stop listening.
-pub struct Interest<'a>(&'a MessageLog);
+pub struct Interest<'a>(&'a Bus);
 
 impl Drop for Interest<'_> {
     fn drop(&mut self) {
@@ -108,10 +109,10 @@ impl Drop for Interest<'_> {
     }
 }
 
-impl MessageLog {
+impl Bus {
     /// Of the server `instance`, which does not listen.
     pub fn new(store: &Store, instance: u64) -> Self {
-        MessageLog {
+        Bus {
             store: store.clone(),
             instance,
             cursor: tokio::sync::Mutex::default(),
@@ -141,7 +142,7 @@ impl MessageLog {
         self.wants.load(Ordering::SeqCst)
     }
 
-    /// To be held from before [`MessageLog::listen`] until the subscription is entered.
+    /// To be held from before [`Bus::listen`] until the subscription is entered.
     pub fn interest(&self) -> Interest<'_> {
         self.interested.fetch_add(1, Ordering::SeqCst);
         Interest(self)
@@ -218,7 +219,7 @@ impl MessageLog {
         tx.commit().await.map(Some)
     }
 
-    /// This server does not listen any more, for it has missed something: [`MessageLog::hear`] is going to say so.
+    /// This server does not listen any more, for it has missed something: [`Bus::hear`] is going to say so.
     fn lose(&self, cursor: &mut Option<Cursor>) {
         *cursor = None;
         self.wants.store(0, Ordering::SeqCst);
@@ -227,7 +228,7 @@ impl MessageLog {
         self.ring();
     }
 
-    /// Whether there is nothing to [`MessageLog::hear`] until somebody listens.
+    /// Whether there is nothing to [`Bus::hear`] until somebody listens.
     pub fn is_idle(&self) -> bool {
         self.wants() == 0 && !self.unsaid.load(Ordering::SeqCst)
     }
@@ -262,7 +263,7 @@ impl MessageLog {
         self.bell.notify_one();
     }
 
-    /// Returns after [`MessageLog::ring`].
+    /// Returns after [`Bus::ring`].
     pub async fn rung(&self) {
         self.bell.notified().await;
     }

@@ -18,8 +18,8 @@
 //!   epoch means that the slot may have been cleared: then nobody can know, and the client hears "unknown", never a
 //!   second effect;
 //! * the clearing writes the slot's key, so an attempt that began before it and is still on its way conflicts;
-//! * what it had under construction is guarded by its `g` row (`types::string::stage`), which is read and written by builder
-//!   and reclaimer alike.
+//! * what it had under construction is guarded by its `g` row (`types::string::prebuild`), which is read and
+//!   written by builder and reclaimer alike.
 //!
 //! So correctness never rests on the choice of these times; they only decide how soon work is taken over.
 //!

@@ -60,7 +60,7 @@ struct Start {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Brake {
+pub struct Backpressure {
     start: Mutex<Option<Start>>,
     /// Nanoseconds that a new member waits.
     each: AtomicU64,
@@ -72,7 +72,7 @@ pub struct Brake {
     pub delayed_us: AtomicU64,
 }
 
-impl Brake {
+impl Backpressure {
     /// Nobody waits any more.
     pub fn release(&self) {
         *self.start.lock() = None;
@@ -98,19 +98,19 @@ impl Brake {
 /// Says how long new members wait from now on: to be called now and then. `state` is what `tx` reads; `most`: dead members that may be left
 /// however few live.
 pub async fn look(space: &Keyspace, tx: &Tx, state: &State, most: u64) -> StoreResult<()> {
-    let brake = &space.brake;
+    let backpressure = &space.backpressure;
     let left = state.condemned.saturating_sub(state.swept);
     if state.phase != Phase::Sweep || left <= most.max(state.live).max(state.live_so_far) {
-        brake.release();
+        backpressure.release();
         return Ok(());
     }
     // Ids that this server has still to give are nobody's yet.
     let made = leases::leased(tx).await?.saturating_sub(space.ids.spare());
-    let mut start = brake.start.lock();
+    let mut start = backpressure.start.lock();
     let now = Start { epoch: state.epoch, made, swept: state.swept };
     let start = start.filter(|start| start.epoch == now.epoch).unwrap_or_else(|| *start.insert(now));
     let allowed = start.made + now.swept.saturating_sub(start.swept) / SWEPT;
     let each = u128::from(made.saturating_sub(allowed)) * EACH / u128::from(most.max(1));
-    brake.each.store(u64::try_from(each).unwrap_or(u64::MAX), Ordering::Relaxed);
+    backpressure.each.store(u64::try_from(each).unwrap_or(u64::MAX), Ordering::Relaxed);
     Ok(())
 }

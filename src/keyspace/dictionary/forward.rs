@@ -10,8 +10,8 @@ use crate::keyspace::keys::{MAX_INLINE_MEMBER, root};
 use crate::store::{Read, Tx};
 use bytes::Bytes;
 
-/// Removes an id of `member`, which has it, from the row `f`. Nothing is read where no other member can share that: it is there
-/// exactly as long as the member's row `b`.
+/// Removes an id of `member`, which has it, from the row `f`. Nothing is read where no other member can share
+/// that: it is there exactly as long as the member's row `b`.
 pub(super) async fn remove(tx: &Tx, id: u64, member: &Bytes) -> StoreResult<()> {
     let key = root::forward(member);
     if member.len() <= MAX_INLINE_MEMBER {

@@ -4,8 +4,8 @@
 //! 10 | n + 2^61 (62 bits)                 the canonical decimal integer n, -2^61 <= n < 2^61: no dictionary
 //! 00 | shard:8 | block:38 | offset:16     any other member, interned
 //! ```
-//! Integer ids keep the order of their integers, and consecutive integers have consecutive ids: dense bitmaps.
-//! An interned id is never reused ([`super::interner`]).
+//! Integer ids keep the order of their integers, and consecutive integers have consecutive ids: dense
+//! bitmaps. An interned id is never reused ([`super::interner`]).
 
 use crate::store::MAX_VALUE;
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Gives members their ids.
 //!
-//! * An id is handed out from memory once, from a block that this server has leased ([`super::leases`]); an abort or a crash leaves
-//!   gaps.
+//! * An id is handed out from memory once, from a block that this server has leased ([`super::leases`]); an
+//!   abort or a crash leaves gaps.
 //! * Ids of one call are taken together, so that members added together are neighbours in a bitmap.
 //! * Two transactions that intern one member: both read its `f` row serializably, so that the second to commit fails,
 //!   runs again and finds the id. Long members share an `f` row by hash; `b` tells them apart.

@@ -1,8 +1,9 @@
 //! Rows `q`: how many blocks of ids each shard has leased.
 //!
-//! A block is leased once, in a transaction of its own; an unknown result counts as lost. A store that loses commits which it had
-//! acknowledged may lose a lease's: then its block is given out again. So a lease holds in the [generation](Tx::generation) of the
-//! store in which it was committed, and its ids go only into transactions of that one.
+//! A block is leased once, in a transaction of its own; an unknown result counts as lost. A store that loses
+//! commits which it had acknowledged may lose a lease's: then its block is given out again. So a lease holds
+//! in the [generation](Tx::generation) of the store in which it was committed, and its ids go only into
+//! transactions of that one.
 
 use super::ids::BLOCK;
 use crate::env::Rng;

@@ -6,6 +6,7 @@
 //! resolve     finds the members of numbers      packed              many members in one allocation
 //! hints       what is remembered of sets        unfolded            sets whose deltas wait to be folded
 //! collector   state of the collection           condemned           numbers that it may remove
+//! known       which numbers have members, for who reads them all
 //! backpressure  slows commands down that make members faster than they are collected
 //! ```
 
@@ -16,6 +17,7 @@ pub mod forward;
 pub mod hints;
 pub mod ids;
 pub mod interner;
+pub mod known;
 pub mod leases;
 pub mod members;
 pub mod packed;

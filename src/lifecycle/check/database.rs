@@ -1,21 +1,19 @@
 //! One database: records with their values, the expiry index, the counters of keys, and rows that nothing explains.
 
-use super::objects::{Kind, Owners};
+use super::objects::Owners;
 use super::root::databases;
-use super::{ATTEMPTS, Checker, PAGE};
+use super::{ATTEMPTS, Checker};
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
-use crate::keyspace::record::{Record, SetRep, Stored, Str, Value};
 use crate::store::{RangeOptions, key_after, prefix_end};
-use crate::types::audit::{Problem, Verdict, View};
+use crate::types::audit::{Auditor, Problem, Verdict, View};
 use crate::types::object::GHOST_INDEXED;
-use crate::types::set::audit::{self, KnownIds};
-use crate::types::string::{INLINE_MAX, PIECE};
+use crate::types::object_tags;
+use crate::types::record::{Record, Stored};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Tags of the rows below a prefix.
-const TAGS: &[u8] = b"CKNSXZ";
 /// Rows shown of what nothing explains.
 const SHOWN: usize = 10;
 
@@ -57,7 +55,7 @@ async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, v
         Err(e) => return Ok(vec![Problem::new(key, e.to_string())]),
     };
     let mut problems = match &row {
-        Stored::Record(record) => of_value(view, known, db, key, record).await?,
+        Stored::Record(record) => of_value(&Auditor { view, db, known }, key, record).await?,
         Stored::Ghost(_) => Vec::new(),
     };
     if stored != hash(&name) || name.len() > MAX_REDIS_KEY {
@@ -71,18 +69,10 @@ async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, v
     Ok(problems)
 }
 
-async fn of_value(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, record: &Record) -> Verdict {
-    let mut problems = match &record.value {
-        Value::Str(Str::Inline(b) | Str::Made { bytes: b, .. }) if b.len() > INLINE_MAX => {
-            vec![Problem::new(key, "a string in the record is too long for it")]
-        }
-        Value::Str(Str::Pieces { oid, len }) => pieces(view, db, *oid, *len).await?,
-        Value::Set(SetRep::Chunked(oid)) => audit::chunked(view, db, *oid, known).await?,
-        Value::Set(rep) => audit::small(rep).map(|what| Problem::new(key, what)).into_iter().collect(),
-        Value::Str(_) => Vec::new(),
-    };
+async fn of_value(auditor: &Auditor<'_>, key: &Bytes, record: &Record) -> Verdict {
+    let mut problems = record.value.audit(auditor, key).await?;
     if let Some(oid) = record.value.oid()
-        && is_garbage(view, db, oid).await?
+        && is_garbage(auditor.view, auditor.db, oid).await?
     {
         problems.push(Problem::new(key, "the key's object is garbage, its rows will be removed"));
     }
@@ -97,27 +87,6 @@ fn is_ghost(raw: &Bytes) -> bool {
 pub(super) async fn is_garbage(view: &View, db: Prefix, oid: Oid) -> StoreResult<bool> {
     let rows = [Garbage::Object(db, oid), Garbage::Building(db, oid)].map(root::garbage);
     Ok(view.get_many(&rows).await?.iter().any(Option::is_some))
-}
-
-/// Pieces of a string of `len` bytes: none longer than a piece, none behind the end.
-async fn pieces(view: &View, db: Prefix, oid: Oid, len: u64) -> Verdict {
-    let (mut begin, end) = (db.object_rows(b'C', oid), prefix_end(&db.object_rows(b'C', oid)));
-    let mut problems = Vec::new();
-    loop {
-        let page = view.page(&begin, &end, PAGE).await?;
-        for (row, bytes) in &page.pairs {
-            let number = Prefix::decode_piece(row).filter(|_| row.len() == db.piece(oid, 0).len());
-            let room = number.map(|n| len.saturating_sub(u64::from(n) * PIECE as u64).min(PIECE as u64));
-            if room.is_none_or(|room| room == 0 || bytes.len() as u64 > room) {
-                problems
-                    .push(Problem::new(row, format!("a piece that does not fit a string of {len} bytes")));
-            }
-        }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(problems),
-        }
-    }
 }
 
 /// A row of the expiry index says what the key's record says.
@@ -190,10 +159,18 @@ fn number(raw: Option<&[u8]>) -> Option<i64> {
     raw.map_or(Some(0), |raw| raw.try_into().ok().map(i64::from_le_bytes))
 }
 
+/// Tags of the rows below a prefix, ascending.
+fn tags() -> Vec<u8> {
+    let mut tags = object_tags();
+    tags.extend(*b"KXZ");
+    tags.sort_unstable();
+    tags
+}
+
 /// Rows with a tag that there is not, and counters of shards that there are not.
 async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     let mut begin = db.as_bytes().to_vec();
-    let gaps = TAGS.iter().map(|tag| db.tagged(*tag)).chain([{
+    let gaps = tags().into_iter().map(|tag| db.tagged(tag)).chain([{
         let end = prefix_end(db.as_bytes());
         (end.clone(), end)
     }]);
@@ -217,13 +194,4 @@ async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
 /// Whether `db` is still a database's prefix.
 pub(super) async fn is_live(view: &View, db: Prefix) -> StoreResult<bool> {
     Ok(databases(view).await?.iter().any(|(_, prefix)| *prefix == db))
-}
-
-/// What kind of object a record has.
-pub(super) fn object_of(record: &Record) -> Option<(Oid, Kind)> {
-    match &record.value {
-        Value::Str(Str::Pieces { oid, .. }) => Some((*oid, Kind::Str)),
-        Value::Set(SetRep::Chunked(oid)) => Some((*oid, Kind::Set)),
-        _ => None,
-    }
 }

@@ -1,54 +1,58 @@
-//! Receipts, their age index, and the counters of what they take.
+//! Idempotency records, their age index, and the counters of what they take.
 
 use super::{ATTEMPTS, Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
-use crate::keyspace::idempotency::{Age, PIECE, Receipt};
-use crate::keyspace::keys::{Owner, ReceiptName, hash, root, shard};
+use crate::keyspace::idempotency::{Age, IdempotencyRecord, PIECE};
+use crate::keyspace::keys::{IdempotencyName, Owner, hash, root, shard};
 use crate::store::{RangeOptions, key_after};
 use crate::types::audit::{Problem, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-const UNCONFIRMED: &str = "a row of the age index that no receipt confirms";
+const UNCONFIRMED: &str = "a row of the age index that no idempotency record confirms";
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
 
 /// What a row that begins with `t` is damaged by.
 pub(super) async fn row(view: &View, key: &Bytes, value: &Bytes) -> StoreResult<Option<String>> {
-    if key.get(1) == Some(&1) || key[..] == root::all_receipts_size() {
+    if key.get(1) == Some(&1) || key[..] == root::all_idempotency_size() {
         let fits = value.len() == 8 && (key.get(1) == Some(&2) || key.len() == 18);
-        return Ok((!fits).then(|| "not the size of a user's receipts".into()));
+        return Ok((!fits).then(|| "not the size of a user's idempotency records".into()));
     }
-    match root::decode_receipt(key) {
+    match root::decode_idempotency(key) {
         Some((of, [])) => head(view, of, value).await,
         Some((of, [hi, lo])) => piece(view, of, u16::from_be_bytes([*hi, *lo]), value).await,
-        _ => Ok(Some("not the row of a receipt".into())),
+        _ => Ok(Some("not the row of an idempotency record".into())),
     }
 }
 
-async fn head(view: &View, of: ReceiptName<'_>, value: &Bytes) -> StoreResult<Option<String>> {
-    let receipt = Receipt::decode(value).ok().filter(|r| r.is_owned == of.owner.is_some());
-    let Some(receipt) = receipt else { return Ok(Some("a receipt does not decode".into())) };
-    let age = view.get(&root::receipt_age(receipt.at, of)).await?;
-    if age.and_then(|raw| Age::decode(&raw)) != Some(Age::new(&receipt, of.id.len())) {
+async fn head(view: &View, of: IdempotencyName<'_>, value: &Bytes) -> StoreResult<Option<String>> {
+    let record = IdempotencyRecord::decode(value).ok().filter(|r| r.is_owned == of.owner.is_some());
+    let Some(record) = record else { return Ok(Some("an idempotency record does not decode".into())) };
+    let age = view.get(&root::idempotency_age(record.at, of)).await?;
+    if age.and_then(|raw| Age::decode(&raw)) != Some(Age::new(&record, of.id.len())) {
         return Ok(Some(
-            "a receipt that the age index does not know as it is: it is never forgotten whole".into(),
+            "an idempotency record that the age index does not know as it is: it is never forgotten whole"
+                .into(),
         ));
     }
-    if !receipt.has_pieces() {
+    if !record.has_pieces() {
         return Ok(None);
     }
-    let (begin, end) = (root::receipt_piece(of, 0), root::receipt_pieces_end(of));
+    let (begin, end) = (root::idempotency_piece(of, 0), root::idempotency_pieces_end(of));
     let pieces = view.page(&begin, &end, ALL).await?.pairs;
     let len: usize = pieces.iter().map(|(_, piece)| piece.len()).sum();
-    Ok((len != receipt.len as usize)
-        .then(|| format!("a reply of {} bytes has {len} in its pieces", receipt.len)))
+    Ok((len != record.len as usize)
+        .then(|| format!("a reply of {} bytes has {len} in its pieces", record.len)))
 }
 
-async fn piece(view: &View, of: ReceiptName<'_>, n: u16, piece: &[u8]) -> StoreResult<Option<String>> {
-    let head = view.get(&root::receipt(of)).await?;
-    let receipt = head.and_then(|raw| Receipt::decode(&raw).ok()).filter(Receipt::has_pieces);
-    let Some(receipt) = receipt else { return Ok(Some("a piece of a reply that no receipt has".into())) };
-    let expected = (receipt.len as usize).saturating_sub(usize::from(n) * PIECE).min(PIECE);
+async fn piece(view: &View, of: IdempotencyName<'_>, n: u16, piece: &[u8]) -> StoreResult<Option<String>> {
+    let head = view.get(&root::idempotency_record(of)).await?;
+    let record =
+        head.and_then(|raw| IdempotencyRecord::decode(&raw).ok()).filter(IdempotencyRecord::has_pieces);
+    let Some(record) = record else {
+        return Ok(Some("a piece of a reply that no idempotency record has".into()));
+    };
+    let expected = (record.len as usize).saturating_sub(usize::from(n) * PIECE).min(PIECE);
     Ok((piece.len() != expected)
         .then(|| format!("a piece of a reply has {} bytes, not {expected}", piece.len())))
 }
@@ -56,19 +60,19 @@ async fn piece(view: &View, of: ReceiptName<'_>, n: u16, piece: &[u8]) -> StoreR
 /// What a row of the age index is damaged by.
 pub(super) async fn age(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
     let Some(age) = Age::decode(value) else { return Ok(Some(UNCONFIRMED.into())) };
-    let Some((ms, of)) = root::decode_receipt_age(key, age.size.is_some()) else {
+    let Some((ms, of)) = root::decode_idempotency_age(key, age.size.is_some()) else {
         return Ok(Some("not a row of the age index".into()));
     };
     if key.get(1) != Some(&shard(hash(of.id))) {
         return Ok(Some("a row of the age index in a wrong shard".into()));
     }
-    let head = view.get(&root::receipt(of)).await?;
-    let receipt = head.and_then(|raw| Receipt::decode(&raw).ok());
-    let fits = receipt.is_some_and(|r| r.at == ms && age == Age::new(&r, of.id.len()));
+    let head = view.get(&root::idempotency_record(of)).await?;
+    let record = head.and_then(|raw| IdempotencyRecord::decode(&raw).ok());
+    let fits = record.is_some_and(|r| r.at == ms && age == Age::new(&r, of.id.len()));
     Ok((!fits).then(|| UNCONFIRMED.into()))
 }
 
-/// What the age index says of the size of each user's receipts.
+/// What the age index says of the size of each user's idempotency records.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Sizes(BTreeMap<Owner, i64>);
 
@@ -76,7 +80,8 @@ impl Sizes {
     /// One row of the index.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
         if let Some(size) = Age::decode(value).and_then(|age| age.size)
-            && let Some((_, ReceiptName { owner: Some(owner), .. })) = root::decode_receipt_age(key, true)
+            && let Some((_, IdempotencyName { owner: Some(owner), .. })) =
+                root::decode_idempotency_age(key, true)
         {
             *self.0.entry(owner).or_default() += i64::from(size);
         }
@@ -86,12 +91,12 @@ impl Sizes {
     async fn compare(&self, view: &View) -> StoreResult<Vec<Problem>> {
         let mut problems = Vec::new();
         let mut accuse = |row: &[u8], said: i64, is: i64| {
-            let what = || format!("the counter says {said}, the receipts take {is} bytes");
+            let what = || format!("the counter says {said}, the idempotency records take {is} bytes");
             problems.extend((said != is).then(|| Problem::new(row, what())));
         };
         let number = |raw: &[u8]| raw.try_into().map_or(-1, i64::from_le_bytes);
         let mut left = self.0.clone();
-        let (mut begin, end) = (vec![b't', 1], root::all_receipts_size());
+        let (mut begin, end) = (vec![b't', 1], root::all_idempotency_size());
         loop {
             let page = view.page(&begin, &end, PAGE).await?;
             for (row, value) in &page.pairs {
@@ -103,19 +108,21 @@ impl Sizes {
                 _ => break,
             }
         }
-        left.iter().for_each(|(owner, is)| accuse(&root::receipts_size(*owner), 0, *is));
-        let all = view.get(&root::all_receipts_size()).await?;
-        accuse(&root::all_receipts_size(), all.map_or(0, |raw| number(&raw)), self.0.values().sum());
+        left.iter().for_each(|(owner, is)| accuse(&root::idempotency_size(*owner), 0, *is));
+        let all = view.get(&root::all_idempotency_size()).await?;
+        accuse(&root::all_idempotency_size(), all.map_or(0, |raw| number(&raw)), self.0.values().sum());
         if !self.0.is_empty() && view.get(&root::secret()).await?.is_none() {
-            problems
-                .push(Problem::new(&root::secret(), "the store's secret is gone: no receipt is ever found"));
+            problems.push(Problem::new(
+                &root::secret(),
+                "the store's secret is gone: no idempotency record is ever found",
+            ));
         }
         Ok(problems)
     }
 }
 
-/// Each user's counter is what the receipts take, and so is that of all. What was gathered over pages is a suspicion: then all is counted
-/// again at one version.
+/// Each user's counter is what the idempotency records take, and so is that of all. What was gathered over
+/// pages is a suspicion: then all is counted again at one version.
 pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreResult<()> {
     let view = checker.view().await?;
     if gathered.compare(&view).await?.is_empty() {
@@ -131,7 +138,7 @@ pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreRe
             }
         }
     }
-    checker.report.unchecked.push(root::all_receipts_size().to_vec());
+    checker.report.unchecked.push(root::all_idempotency_size().to_vec());
     Ok(())
 }
 

@@ -21,10 +21,10 @@ pub mod objects;
 pub mod root;
 
 use crate::error::{StoreError, StoreResult};
+use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{self, Prefix};
 use crate::store::{RangeOptions, Store, Version, key_after};
 use crate::types::audit::{Problem, Verdict, View};
-use crate::types::set::audit::KnownIds;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;

@@ -7,13 +7,14 @@
 //! Gathering takes more than one version where servers write, and RENAME moves an object behind its back. So what has no owner
 //! or two is a suspicion: the records are read again for it, at one version if they can be, and else [`SCANS`] times.
 
-use super::database::{is_garbage, is_live, object_of};
+use super::database::{is_garbage, is_live};
 use super::{Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::keyspace::record::Stored;
 use crate::store::{RangeOptions, key_after, prefix_end};
 use crate::types::audit::{Problem, View};
+use crate::types::record::Stored;
+use crate::types::{COUNTS, Kind, object_tags};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -25,15 +26,6 @@ const SCANS: usize = 3;
 const SUSPECTS: usize = 10_000;
 /// Of a page of object rows: little, as most of a large object's rows are skipped.
 const STEP: RangeOptions = RangeOptions { limit: 0, bytes: 16 << 10, reverse: false };
-
-/// What an object is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Pieces of a string: rows `C`.
-    Str,
-    /// A chunked set: rows `N` and `S`.
-    Set,
-}
 
 /// The owners of a stretch of object ids.
 pub(super) struct Owners {
@@ -52,9 +44,8 @@ impl Owners {
 
     /// Notes a record's object.
     pub(super) fn note(&mut self, record: &Bytes) {
-        let object = Stored::decode(record).ok().and_then(Stored::into_record).as_ref().and_then(object_of);
         let Some((oid, kind)) =
-            object.filter(|(oid, _)| *oid >= self.from && self.to.is_none_or(|to| *oid < to))
+            object_of(record).filter(|(oid, _)| *oid >= self.from && self.to.is_none_or(|to| *oid < to))
         else {
             return;
         };
@@ -84,8 +75,8 @@ impl Owners {
         for oid in std::mem::take(&mut self.twice) {
             suspects.insert(oid, Vec::new());
         }
-        for (tag, kind) in [(b'C', Kind::Str), (b'N', Kind::Set), (b'S', Kind::Set)] {
-            self.tag(checker, db, tag, kind, &mut suspects).await?;
+        for tag in object_tags() {
+            self.tag(checker, db, tag, &mut suspects).await?;
         }
         if suspects.is_empty() { Ok(()) } else { convict(checker, db, suspects).await }
     }
@@ -95,7 +86,6 @@ impl Owners {
         checker: &mut Checker<'_>,
         db: Prefix,
         tag: u8,
-        kind: Kind,
         suspects: &mut BTreeMap<Oid, Vec<u8>>,
     ) -> StoreResult<()> {
         // Nothing is in front of the first object but rows without an id.
@@ -111,24 +101,36 @@ impl Owners {
                     checker.accuse([Problem::new(row, "a row of an object without its id")]);
                     continue;
                 };
-                if tag == b'N' && row[..] != db.count(oid)[..] {
+                if tag == COUNTS && row[..] != db.count(oid)[..] {
                     checker.accuse([Problem::new(row, "not the number of a set's members")]);
                 }
                 if last.replace(oid) != Some(oid) {
-                    checker.count(if kind == Kind::Set { "sets' objects" } else { "strings' objects" }, 1);
-                    if self.kinds.get(&oid) != Some(&kind) && suspects.len() < SUSPECTS {
+                    let owner = self.kinds.get(&oid).copied().filter(|kind| kind.has_rows(tag));
+                    checker.count(owner.or(usual(tag)).map_or("other objects", Kind::objects), 1);
+                    if owner.is_none() && suspects.len() < SUSPECTS {
                         suspects.entry(oid).or_insert_with(|| row.to_vec());
                     }
                 }
             }
             match (page.pairs.last(), last) {
-                (Some((row, _)), _) if page.more && tag == b'N' => begin = key_after(row),
+                (Some((row, _)), _) if page.more && tag == COUNTS => begin = key_after(row),
                 (Some(_), Some(oid)) if page.more => begin = prefix_end(&db.object_rows(tag, oid)),
                 (Some((row, _)), None) if page.more => begin = key_after(row),
                 _ => return Ok(()),
             }
         }
     }
+}
+
+/// The first type whose objects have rows of `tag`.
+fn usual(tag: u8) -> Option<Kind> {
+    Kind::ALL.iter().copied().find(|kind| kind.has_rows(tag))
+}
+
+/// The object of a record, and its type.
+fn object_of(record: &Bytes) -> Option<(Oid, Kind)> {
+    let value = Stored::decode(record).ok()?.into_record()?.value;
+    Some((value.oid()?, value.kind()))
 }
 
 /// Reads all records of `db`. The view that they were read in, where it was one.
@@ -165,9 +167,7 @@ async fn convict(
     for scan in 1..=SCANS {
         let mut owned: BTreeMap<Oid, Vec<Kind>> = BTreeMap::new();
         let mut note = |record: &Bytes| {
-            let object =
-                Stored::decode(record).ok().and_then(Stored::into_record).as_ref().and_then(object_of);
-            if let Some((oid, kind)) = object.filter(|(oid, _)| suspects.contains_key(oid)) {
+            if let Some((oid, kind)) = object_of(record).filter(|(oid, _)| suspects.contains_key(oid)) {
                 owned.entry(oid).or_default().push(kind);
             }
         };
@@ -181,7 +181,8 @@ async fn convict(
             }
         }
         if whole.is_some() || scan == SCANS {
-            let name = |oid: Oid, row: Vec<u8>| if row.is_empty() { db.object_rows(b'N', oid) } else { row };
+            let name =
+                |oid: Oid, row: Vec<u8>| if row.is_empty() { db.object_rows(COUNTS, oid) } else { row };
             checker
                 .accuse(guilty.into_iter().map(|(oid, (row, what))| Problem { row: name(oid, row), what }));
             return Ok(());
@@ -202,11 +203,11 @@ async fn judge(
         return Ok(Some(format!("{} keys have the same object", owners.len())));
     }
     let tag = row.get(db.as_bytes().len()).copied();
-    let kind = if tag == Some(b'C') { Kind::Str } else { Kind::Set };
-    if row.is_empty() || owners == [kind] {
+    let fits = |kind: &Kind| tag.is_some_and(|tag| kind.has_rows(tag));
+    if row.is_empty() || owners.iter().any(fits) {
         return Ok(None);
     }
-    let begin = db.object_rows(tag.unwrap_or(b'N'), oid);
+    let begin = db.object_rows(tag.unwrap_or(COUNTS), oid);
     let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
     let there = !view.page(&begin, &prefix_end(&begin), opts).await?.pairs.is_empty();
     if !there || !is_live(view, db).await? || is_garbage(view, db, oid).await? {
@@ -218,7 +219,9 @@ async fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::record::{Record, SetRep, Value};
+    use crate::types::Value;
+    use crate::types::record::Record;
+    use crate::types::set::SetRep;
 
     fn record(oid: u128) -> Bytes {
         let value = Value::Set(SetRep::Chunked(Oid(oid)));

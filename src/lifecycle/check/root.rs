@@ -1,4 +1,5 @@
-//! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, receipts.
+//! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, idempotency
+//! records.
 
 use super::idempotency::{self, Sizes};
 use super::{Checker, Database};
@@ -8,12 +9,12 @@ use crate::keyspace::cluster::instances::Instance;
 use crate::keyspace::dictionary::collector::{self, State};
 use crate::keyspace::dictionary::forward::ids_of_row;
 use crate::keyspace::dictionary::ids::{BLOCK, FIRST_INTEGER, MAX_MEMBER, integer_id};
+use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, root, root::Garbage};
 use crate::keyspace::secret::Secret;
 use crate::store::{RangeOptions, key_after, prefix_end};
 use crate::types::audit::{Problem, Verdict, View};
-use crate::types::set::audit::KnownIds;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -30,10 +31,10 @@ pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
         Some(b'e') => "rows of the dictionary's collector",
         Some(b'f') => "members",
         Some(b'g') => "garbage rows",
-        Some(b't') => "receipts and their pieces",
+        Some(b't') => "idempotency records and their pieces",
         Some(b'u') => {
             sizes.add(key, value);
-            "ages of receipts"
+            "ages of idempotency records"
         }
         _ => "other rows",
     };

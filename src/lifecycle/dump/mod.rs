@@ -9,16 +9,19 @@
 //!
 //! A payload is written by anybody. Nothing in it is trusted: no length reserves memory, and what a string
 //! decompresses to is bounded by what is asked for. A long string is never there as a whole: it is made as it is sent ([`Payload`]),
-//! and written as it is decompressed ([`stage`]).
+//! and written as it is decompressed ([`prebuild`]).
 
 mod crc;
 mod lzf;
+mod prebuild;
 mod read;
-mod stage;
+
+mod restore;
 mod stream;
 
-pub use read::{Dumped, Refused, decode, is_string, scan, weight};
-pub use stage::stage;
+pub use prebuild::prebuild;
+pub use read::{Refused, decode, kind, scan, weight};
+pub use restore::{restore, restore_prebuilt};
 pub use stream::Payload;
 
 use bytes::{BufMut, Bytes};
@@ -131,6 +134,7 @@ fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::dumped::Dumped;
     use futures_util::FutureExt;
 
     fn decoded(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {

@@ -5,6 +5,8 @@ use super::lzf::Unpacker;
 use super::{
     ENCODED, FOOTER, INT8, INT16, INT32, INTSET, LENGTH32, LENGTH64, LZF, NEWEST, SET, SET_LISTPACK, STRING,
 };
+use crate::types::Kind;
+use crate::types::dumped::Dumped;
 use bytes::Bytes;
 use std::collections::HashSet;
 use tokio::task::coop::consume_budget;
@@ -17,15 +19,6 @@ const LONGEST_BLOB: usize = 16 << 20;
 const AT_ONCE: usize = 256;
 /// Members for which there is room before they are read.
 const MOST_RESERVED: usize = 1 << 16;
-
-/// A value out of a payload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Dumped {
-    /// A string.
-    Str(Bytes),
-    /// Different members, at least one.
-    Set(Vec<Bytes>),
-}
 
 /// Why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,9 +53,13 @@ pub async fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
     value.filter(|_| reader.rest.is_empty()).ok_or(Refused::Format)
 }
 
-/// Whether a payload is a string's. It need not be sound.
-pub fn is_string(payload: &[u8]) -> bool {
-    payload.first() == Some(&STRING)
+/// The type of a payload's value, which need not be sound. None: one that this server does not have.
+pub fn kind(payload: &[u8]) -> Option<Kind> {
+    match *payload.first()? {
+        STRING => Some(Kind::Str),
+        SET | INTSET | SET_LISTPACK => Some(Kind::Set),
+        _ => None,
+    }
 }
 
 /// Bytes that a payload is worked through for: its own, or those of the string that it says to be. It need not be sound.

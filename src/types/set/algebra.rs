@@ -21,9 +21,10 @@ use crate::keyspace::dictionary::interner::Known;
 use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::dictionary::resolve::resolve_some;
 use crate::keyspace::keys::Oid;
-use crate::keyspace::record::{SetRep, Value};
 use crate::store::Read;
+use crate::types::Value;
 use crate::types::object::{self, Slot};
+use crate::types::set::SetRep;
 use bytes::Bytes;
 use roaring::RoaringTreemap;
 use std::collections::HashSet;
@@ -99,7 +100,7 @@ impl Found {
     /// The members, to be read later. The transaction that found them must not be older than it may be.
     pub async fn stream(self, s: &Scope<'_>) -> Result<Members> {
         let generation = s.tx.generation().await?;
-        Ok(Members::new(s.space.streams.begin(), generation, self.ids, self.raw))
+        Ok(Members::new(s.space.sending.begin(), generation, self.ids, self.raw))
     }
 }
 
@@ -308,7 +309,7 @@ async fn probe(s: &Scope<'_>, other: &Chunks, ids: &RoaringTreemap) -> Result<Ro
 
 /// Makes the key hold `found`, whatever it held, without expiry; removes it where nothing was found. Returns the
 /// number of members. [`StoreError::TooLarge`], before anything is written, where
-/// it does not fit one transaction: [`super::stage::combination`] builds it.
+/// it does not fit one transaction: [`super::prebuild::combination`] builds it.
 pub async fn store(s: &Scope<'_>, slot: &mut Slot, found: Found) -> Result<u64> {
     let len = found.len();
     if len == 0 {

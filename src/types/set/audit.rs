@@ -1,15 +1,15 @@
 //! Whether a set's rows fit together: see [`super::rows`] and [`super::chunk`] for what they promise.
 
+use super::SetRep;
 use super::chunk::{self, Row};
 use super::rows::{BUCKETS, SLACK, bucket, delta_value};
 use super::small::{MAX_INTS, MAX_RAW, MAX_RAW_LEN, Small};
 use crate::error::StoreResult;
 use crate::keyspace::dictionary::ids::FIRST_INTEGER;
+use crate::keyspace::dictionary::known::{INTEGERS_END, KnownIds};
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::keyspace::record::SetRep;
 use crate::store::{RangeOptions, key_after};
-use crate::types::audit::Problem;
-use crate::types::audit::View;
+use crate::types::audit::{Auditor, Problem, Verdict, View};
 use crate::types::object::Count;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -17,26 +17,6 @@ use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, HashSet};
 
 const PAGE: RangeOptions = RangeOptions { limit: 0, bytes: 1 << 18, reverse: false };
-/// One past the last id.
-const IDS_END: u64 = 0b11 << 62;
-
-/// Interned ids that have a member.
-#[derive(Debug, Default)]
-pub struct KnownIds(RoaringTreemap);
-
-impl KnownIds {
-    /// Adds one.
-    pub fn insert(&mut self, id: u64) {
-        self.0.insert(id);
-    }
-    /// Those of `ids` that are interned and not known.
-    fn missing(&self, ids: &RoaringTreemap) -> RoaringTreemap {
-        let mut missing = ids - &self.0;
-        missing.remove_range(FIRST_INTEGER..IDS_END);
-        missing
-    }
-}
-
 /// What is wrong with a set that lives in its record.
 pub fn small(rep: &SetRep) -> Option<String> {
     let set = match Small::decode(rep) {
@@ -47,7 +27,7 @@ pub fn small(rep: &SetRep) -> Option<String> {
         return Some("a set in the record is not written as it is read".into());
     }
     if let Small::Ints(ids) = &set
-        && let Some(id) = ids.iter().find(|id| !(FIRST_INTEGER..IDS_END).contains(id))
+        && let Some(id) = ids.iter().find(|id| !(FIRST_INTEGER..INTEGERS_END).contains(id))
     {
         return Some(format!("an intset in the record holds the id {id:#x}, which is no integer"));
     }
@@ -62,17 +42,12 @@ pub fn small(rep: &SetRep) -> Option<String> {
 }
 
 /// What is wrong with a chunked set.
-pub async fn chunked(
-    view: &View,
-    db: Prefix,
-    oid: Oid,
-    known: &Mutex<KnownIds>,
-) -> StoreResult<Vec<Problem>> {
+pub async fn chunked(auditor: &Auditor<'_>, oid: Oid) -> Verdict {
     let mut audit = Audit {
-        view,
-        db,
+        view: auditor.view,
+        db: auditor.db,
         oid,
-        known,
+        known: auditor.known,
         problems: Vec::new(),
         chunks: BTreeMap::new(),
         current: None,

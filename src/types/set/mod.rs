@@ -17,24 +17,27 @@ pub mod chunk;
 pub mod chunked;
 pub mod collect;
 pub mod containers;
+pub mod named;
+pub mod prebuild;
+pub mod record;
 pub mod rows;
 pub mod sample;
 pub mod scan;
 pub mod small;
 pub mod sparse;
-pub mod stage;
 pub mod stream;
 pub mod view;
 
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::Oid;
-use crate::keyspace::record::{SetRep, Value};
 use crate::store::Read;
+use crate::types::Value;
 use crate::types::memo::Memo;
 use crate::types::object::{self, Slot};
 use algebra::Found;
 use bytes::Bytes;
+pub use record::SetRep;
 use small::{Grown, Small};
 use std::collections::BTreeSet;
 
@@ -61,15 +64,6 @@ impl Set {
     }
 }
 
-/// OBJECT ENCODING's answer.
-pub fn encoding(rep: &SetRep) -> &'static str {
-    match rep {
-        SetRep::Listpack(_) => "listpack",
-        SetRep::Intset(_) => "intset",
-        SetRep::Chunked(_) => "hashtable",
-    }
-}
-
 /// Adds `members`. Returns how many were not there. WRONGTYPE where the key holds something else.
 pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u64> {
     object::check_name(&slot.key)?;
@@ -90,7 +84,7 @@ pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u6
 }
 
 /// As [`add`], of members whose ids are known.
-pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &stage::Ids) -> Result<u64> {
+pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &named::Ids) -> Result<u64> {
     ids.check(s)?;
     object::check_name(&slot.key)?;
     let set = match slot.set()? {
@@ -148,7 +142,7 @@ pub async fn remove(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result
 
 /// As [`remove`], of members that were looked up. Those that had no id then are looked up again: a later writer may have given them
 /// one.
-pub async fn remove_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &stage::Ids) -> Result<u64> {
+pub async fn remove_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &named::Ids) -> Result<u64> {
     ids.check(s)?;
     let Some(SetRep::Chunked(oid)) = slot.set()? else { return remove(s, slot, members).await };
     let oid = *oid;

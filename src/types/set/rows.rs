@@ -20,9 +20,10 @@
 //!
 //! A weight is the chunk's members plus [`SLACK`]: an upper bound as long as no more deltas than that add members.
 //!
-//! **Finding a chunk** is a point read: the server remembers where chunks start ([`crate::keyspace::dictionary::hints`]), and the row
-//! says whether it covers the id. Only a wrong hint costs a reverse range read. On the embedded engine that read took
-//! 8 of the 20 us of a SADD: it makes an iterator and walks over the versions of the chunk that folds left in the memtable.
+//! **Finding a chunk** is a point read: the server remembers where chunks start
+//! ([`crate::keyspace::dictionary::hints`]), and the row says whether it covers the id. Only a wrong hint
+//! costs a reverse range read. On the embedded engine that read took 8 of the 20 us of a SADD: it makes an
+//! iterator and walks over the versions of the chunk that folds left in the memtable.
 
 use super::chunk::{self, Piece, Row};
 use crate::error::{Result, StoreError};

@@ -29,9 +29,9 @@ use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::dictionary::resolve::resolve_some;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::reads::get_many;
-use crate::keyspace::record::SetRep;
 use crate::store::{RangeOptions, Read, key_after};
 use crate::types::object::{self, Slot};
+use crate::types::set::SetRep;
 use bytes::Bytes;
 use roaring::RoaringTreemap;
 use std::collections::{BTreeSet, HashMap};
@@ -114,7 +114,7 @@ impl Drawn {
     /// To be read while they are sent; the members themselves where they are at hand. The transaction that drew them must not be
     /// older than it may be.
     pub async fn stream(self, s: &Scope<'_>) -> Result<std::result::Result<Members, Vec<Bytes>>> {
-        let running = || s.space.streams.begin();
+        let running = || s.space.sending.begin();
         Ok(match self {
             Drawn::Members(members) => Err(members),
             Drawn::Picked(from, places) => Ok(Members::picked(running(), from, places)),

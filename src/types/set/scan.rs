@@ -22,7 +22,7 @@ use super::{Set, rows};
 use crate::error::Result;
 use crate::keyspace::Scope;
 use crate::keyspace::dictionary::ids::FIRST_INTEGER;
-use crate::keyspace::record::SetRep;
+use crate::types::set::SetRep;
 use bytes::Bytes;
 
 /// Positions of all interned ids.

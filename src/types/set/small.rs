@@ -8,7 +8,7 @@
 use super::chunk;
 use crate::error::{Result, StoreError};
 use crate::keyspace::dictionary::ids::{FIRST_INTEGER, integer_id, integer_text};
-use crate::keyspace::record::SetRep;
+use crate::types::set::SetRep;
 use bytes::{BufMut, Bytes};
 use roaring::RoaringTreemap;
 use std::collections::HashSet;

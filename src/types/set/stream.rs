@@ -1,9 +1,10 @@
 //! The members of an answer as ids, read piece by piece while they are sent.
 //!
-//! The command's transaction found the ids, all of one version; an id's member never changes. So a piece is read in a short
-//! transaction of its own, whenever the client has taken the one before: what is held is the bitmap and one piece, and
-//! a client that does not read pins no snapshot. That the rows stay as long is [`crate::keyspace::sending`]. Where the store has lost commits
-//! meanwhile, an id may be another member's: such a reply is not ended.
+//! The command's transaction found the ids, all of one version; an id's member never changes. So a piece is
+//! read in a short transaction of its own, whenever the client has taken the one before: what is held is the
+//! bitmap and one piece, and a client that does not read pins no snapshot. That the rows stay as long is
+//! [`crate::keyspace::sending`]. Where the store has lost commits meanwhile, an id may be another member's:
+//! such a reply is not ended.
 //!
 //! Over a network the next piece is read while the client takes one ([`Pieces`]): so the store, this server and the client
 //! work at once, and one piece more is held. Pieces of one moment are read at one version, which is asked for once.
@@ -11,7 +12,7 @@
 use crate::error::{ReplyError, Result};
 use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::dictionary::resolve::resolve_some;
-use crate::keyspace::sending::Stream;
+use crate::keyspace::sending::SendingGuard;
 use crate::store::{Store, Version};
 use bytes::Bytes;
 use roaring::RoaringTreemap;
@@ -63,7 +64,7 @@ pub struct Members {
     version: Option<(Version, Duration)>,
     /// Of the store, when the ids were found.
     generation: u64,
-    running: Arc<Stream>,
+    running: Arc<SendingGuard>,
 }
 
 impl PartialEq for Members {
@@ -74,26 +75,26 @@ impl PartialEq for Members {
 
 impl Members {
     /// The members of `ids`, which were found in `generation` of the store, and `raw`.
-    pub(super) fn new(running: Stream, generation: u64, ids: RoaringTreemap, raw: Vec<Bytes>) -> Self {
+    pub(super) fn new(running: SendingGuard, generation: u64, ids: RoaringTreemap, raw: Vec<Bytes>) -> Self {
         let (len, next) = (ids.len() + raw.len() as u64, ids.min());
         Members { raw, ..Self::of(running, generation, Source::Ids(Arc::new(ids)), next, len) }
     }
 
     /// The members of `ids`, in this order. `as_set`: the answer is a set, no id comes twice.
-    pub(super) fn drawn(running: Stream, generation: u64, ids: Vec<u64>, as_set: bool) -> Self {
+    pub(super) fn drawn(running: SendingGuard, generation: u64, ids: Vec<u64>, as_set: bool) -> Self {
         let len = ids.len() as u64;
         let next = (len > 0).then_some(0);
         Members { as_set, ..Self::of(running, generation, Source::Drawn(ids.into()), next, len) }
     }
 
     /// Those of `members` that are at `places`.
-    pub(super) fn picked(running: Stream, members: Vec<Bytes>, places: Vec<u16>) -> Self {
+    pub(super) fn picked(running: SendingGuard, members: Vec<Bytes>, places: Vec<u16>) -> Self {
         let len = places.len() as u64;
         let source = Source::Picked(members.into(), places.into());
         Members { as_set: false, ..Self::of(running, 0, source, (len > 0).then_some(0), len) }
     }
 
-    fn of(running: Stream, generation: u64, source: Source, next: Option<u64>, len: u64) -> Self {
+    fn of(running: SendingGuard, generation: u64, source: Source, next: Option<u64>, len: u64) -> Self {
         let (ahead, version, running) = (FIRST, None, Arc::new(running));
         Members { source, next, raw: Vec::new(), len, as_set: true, ahead, version, generation, running }
     }

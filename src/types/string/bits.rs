@@ -5,8 +5,8 @@ use super::walk::{Stretch, Walk};
 use super::{len, read_range, set_range};
 use crate::error::Result;
 use crate::keyspace::Scope;
-use crate::keyspace::record::Str;
 use crate::types::object::Slot;
+use crate::types::string::Str;
 use bytes::Bytes;
 
 /// The first bytes of a string from byte `from` to `to`, at most 16, followed by zeroes.

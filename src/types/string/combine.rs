@@ -2,17 +2,18 @@
 //! from that, they are jumped over.
 //!
 //! A result is written in the command's transaction where that can hold it ([`combine`]); else [`stage`] builds it, as
-//! [`crate::types::staged`] says. Others get their turn after each piece that takes time.
+//! [`crate::types::prebuilt`] says. Others get their turn after each piece that takes time.
 
 use super::walk::{STEP, own_piece};
 use super::{INLINE_MAX, PIECE, inline, is_zero, len, piece_of};
 use crate::error::{Error, Result, StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::keyspace::record::{Str, Value};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{MAX_TRANSACTION, RangeOptions, Read, Tx};
+use crate::types::Value;
 use crate::types::object::{self, Slot};
-use crate::types::staged::{self, Builder, Object, Row};
+use crate::types::prebuilt::{self, Builder, Object, Row};
+use crate::types::string::Str;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -299,7 +300,7 @@ pub fn weight(sources: &[Option<Str>]) -> u64 {
 /// transaction, and is to be built by [`stage`].
 pub async fn combine(
     s: &Scope<'_>,
-    staged: &[staged::Staged],
+    prebuilt: &[prebuilt::Prebuilt],
     target: &mut Slot,
     op: BitOp,
     sources: &[Option<Str>],
@@ -311,7 +312,7 @@ pub async fn combine(
         return Ok(0);
     }
     object::check_name(&target.key)?;
-    if let Some(built) = staged::result(staged) {
+    if let Some(built) = prebuilt::result(prebuilt) {
         built.take(s, s).await?;
         let value = Str::Pieces { oid: built.oid(), len: built.len() };
         object::put(s, target, Value::Str(value), None)?;
@@ -336,7 +337,7 @@ pub async fn combine(
 
 /// Builds the combination of the strings under `keys` in database `db`. None where one of them is no string, or the result is short:
 /// let the command answer that. [`StoreError::Conflict`]: one changed meanwhile.
-pub async fn stage(
+pub async fn prebuild(
     space: &Keyspace,
     db: Prefix,
     op: BitOp,
@@ -352,7 +353,7 @@ pub async fn stage(
             Ok(value) => sources.push(value.cloned()),
             Err(_) => return Ok(None),
         }
-        versions.push(staged::Source::of(&s, &slot).await?);
+        versions.push(prebuilt::Source::of(&s, &slot).await?);
     }
     let mut combination = Combination::new(db, op, &sources);
     if combination.total <= INLINE_MAX as u64 {
@@ -365,7 +366,7 @@ pub async fn stage(
         let s = space.scope(&tx, db);
         builder.check(&s).await?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        while bytes < staged::STEP {
+        while bytes < prebuilt::STEP {
             match combination.next(&tx).await {
                 Ok(Some((n, piece))) => {
                     bytes += piece.len();

@@ -11,23 +11,25 @@
 //! Every change goes through `object::put`, which writes the record. So whoever has read the record serializably needs
 //! no conflict on the pieces, and reads them as snapshot.
 //!
-//! A value too large for a transaction is built first, see [`stage`]. A long one is read in steps ([`walk`]) and sent as it is read
-//! ([`stream`]).
+//! A value too large for a transaction is built first, see [`prebuild`]. A long one is read in steps
+//! ([`walk`]) and sent as it is read ([`stream`]).
 
 pub mod bits;
 pub mod combine;
-mod stage;
+mod prebuild;
+mod record;
 pub mod stream;
 pub mod walk;
 
-pub use stage::{Writing, stage, stage_change, stage_copy};
+pub use prebuild::{Writing, prebuild, prebuild_change};
+pub use record::Str;
 
 use super::object::{self, Slot};
-use super::staged::{Staged, overlay};
+use super::prebuilt::{Prebuilt, overlay};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::Oid;
-use crate::keyspace::record::{Str, Value};
+use crate::types::Value;
 use bytes::Bytes;
 use tokio::task::coop::consume_budget;
 use walk::{STEP, Stretch, Walk};
@@ -122,11 +124,11 @@ fn piece_of(offset: u64) -> u32 {
     (offset / PIECE as u64) as u32
 }
 
-/// Writes the whole string. A value that was staged is swapped in; another one over [`DIRECT_MAX`] is
+/// Writes the whole string. A value that was prebuilt is swapped in; another one over [`DIRECT_MAX`] is
 /// [`StoreError::TooLarge`]. `slot` as for [`object::put`].
 pub async fn write(
     s: &Scope<'_>,
-    staged: &[Staged],
+    prebuilt: &[Prebuilt],
     slot: &mut Slot,
     value: &Bytes,
     expire_at: Option<u64>,
@@ -135,7 +137,7 @@ pub async fn write(
     if value.len() <= INLINE_MAX {
         return object::put(s, slot, Value::Str(Str::Inline(value.clone())), expire_at);
     }
-    let oid = match stage::adopt(s, staged, value).await? {
+    let oid = match prebuild::adopt(s, prebuilt, value).await? {
         Some(found) => found.oid(),
         None => write_new(s, value)?,
     };
@@ -160,7 +162,7 @@ fn check_direct(bytes: &[u8]) -> Result<()> {
 /// key counts as the empty string; the caller has checked type and largest length.
 pub async fn set_range(
     s: &Scope<'_>,
-    staged: &[Staged],
+    prebuilt: &[Prebuilt],
     slot: &mut Slot,
     offset: u64,
     patch: &Bytes,
@@ -169,7 +171,7 @@ pub async fn set_range(
     let old = slot.string()?.cloned().unwrap_or(Str::Inline(Bytes::new()));
     let expire_at = slot.expire_at();
     let new_len = len(&old).max(offset + patch.len() as u64);
-    let value = match (&old, stage::adopt(s, staged, patch).await?) {
+    let value = match (&old, prebuild::adopt(s, prebuilt, patch).await?) {
         (_, Some(found)) => Str::Pieces { oid: found.oid(), len: found.len() },
         (Str::Inline(b) | Str::Made { bytes: b, .. }, None) if new_len <= INLINE_MAX as u64 => {
             Str::Made { bytes: overlay(b, offset as usize, patch).into(), raw: true }
@@ -191,7 +193,7 @@ async fn patch_pieces(s: &Scope<'_>, old: &Str, offset: u64, patch: &[u8]) -> Re
         }
     };
     for (n, at, part) in cuts(offset, patch) {
-        stage::write_piece(s.tx, &s.db.piece(oid, n), at, part).await?;
+        prebuild::write_piece(s.tx, &s.db.piece(oid, n), at, part).await?;
     }
     Ok(oid)
 }

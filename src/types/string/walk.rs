@@ -4,8 +4,8 @@
 use super::{PIECE, len};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::keyspace::record::Str;
 use crate::store::{Pairs, RangeOptions, Read, Tx};
+use crate::types::string::Str;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use tokio::task::yield_now;

@@ -40,7 +40,7 @@ impl Waiting {
             _ => self.since.insert((name, now)).1,
         };
         let end = since + pace.grace;
-        if now < end || space.streams.oldest().is_some_and(|oldest| oldest <= end) {
+        if now < end || space.sending.oldest().is_some_and(|oldest| oldest <= end) {
             return Ok(());
         }
         let tx = space.store.begin();

@@ -2,8 +2,9 @@
 //!
 //! # The protocol
 //!
-//! One server at a time does it, the owner in the row `e 00` ([`crate::keyspace::dictionary::collector`]). An epoch is about the ids of a
-//! stretch that fits into memory ([`SLICE`] blocks of them, nearly always all), and has four phases:
+//! One server at a time does it, the owner in the row `e 00` ([`crate::keyspace::dictionary::collector`]). An
+//! epoch is about the ids of a stretch that fits into memory ([`SLICE`] blocks of them, nearly always all),
+//! and has four phases:
 //!
 //! 1. **Mark.** List the stretch's ids; then read all sets and strike out what they hold. What is left, and has a member, *seems* to be in no set.
 //!    Those ids are written down (rows `e 01`, a bitmap of a block each): they are **condemned** from the beginning of Settle on.
@@ -14,8 +15,9 @@
 //!    under a key that the key did not have (*STORE, COPY, MOVE, RENAME, RESTORE, a set that outgrows its record: all through
 //!    `object::put`) writes a row `e 02`; those sets are read too, until there is a version at which no row is unread. Then the phase ends,
 //!    with a new metadata version again.
-//! 3. **Grace.** Nobody can ask for these ids any more, except replies that are still being sent (`keyspace::sending`). Every registered
-//!    server writes (`e 03`) that it has none of them left ([`grace`]).
+//! 3. **Grace.** Nobody can ask for these ids any more, except replies that are still being sent
+//!    (`keyspace::sending`). Every registered server writes (`e 03`) that it has none of them left
+//!    ([`grace`]).
 //! 4. **Sweep.** What is condemned and not pardoned is removed: `f`, `b`, and the id from its row `e 01` in one transaction ([`sweep`]).
 //!    The epoch ends with a new metadata version, and without pardons.
 //!
@@ -24,20 +26,23 @@
 //! An id X that is swept was in a row `e 01` at the version E with which Settle began, and had no row `e 04` when it was swept: the sweep
 //! reads that serializably, and nobody removes such rows before the epoch ends. To show: X is in no set at the sweep or later.
 //!
-//! How can an id get into a set? (a) By its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a set that outgrows its record, the
-//! raw members of a *STORE. All of these go through `intern`, with the round that the transaction reads. After E that asks for pardons, and
-//! X is pardoned if it is still in its row `e 01`, or was when this server last read that in this epoch (`keyspace::dictionary::condemned`). If it is
-//! not, either Settle has struck it out: then it is not swept. Or a sweep has worked it off: then its row `f`
-//! is gone, or was read before that sweep, which this transaction conflicts with; or it was pardoned then, and is not swept any more. A transaction that pardons X and the sweep of X
-//! conflict, whichever commits last: by the pardon that the one reads, or by the row `f` that the other reads.
-//! (b) From another set that has it, in the same transaction, with a conflict on that set: *STORE, COPY, MOVE, and values that were
-//! staged from sources which the last transaction verifies. These make a **new object**. (c) By a row `f` that was read in an
-//! earlier transaction: SADD and *STORE that intern ahead (`set::stage`). They know the epoch of that transaction, and are
-//! refused (and done anew) in another one. What they add in the same epoch is added before E, or after E by an `intern` after E,
-//! which would have pardoned X. (`find` does not pardon: SREM takes only ids that are not condemned from an earlier transaction. A union takes ids by
-//! `find` too; what was condemned of them it interns before it stores it.)
-//! A new id is given to a set by the transaction that writes its rows `f` and `b`, or by (c). It is not condemned in that epoch:
-//! Mark read its row `b`, so that was committed before E.
+//! How can an id get into a set? (a) By its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a
+//! set that outgrows its record, the raw members of a *STORE. All of these go through `intern`, with the
+//! round that the transaction reads. After E that asks for pardons, and X is pardoned if it is still in its
+//! row `e 01`, or was when this server last read that in this epoch (`keyspace::dictionary::condemned`). If
+//! it is not, either Settle has struck it out: then it is not swept. Or a sweep has worked it off: then its
+//! row `f` is gone, or was read before that sweep, which this transaction conflicts with; or it was pardoned
+//! then, and is not swept any more. A transaction that pardons X and the sweep of X conflict, whichever
+//! commits last: by the pardon that the one reads, or by the row `f` that the other reads. (b) From another
+//! set that has it, in the same transaction, with a conflict on that set: *STORE, COPY, MOVE, and values that
+//! were prebuilt from sources which the last transaction verifies. These make a **new object**. (c) By a row
+//! `f` that was read in an earlier transaction: SADD and *STORE that intern ahead (`set::prebuild`). They
+//! know the epoch of that transaction, and are refused (and done anew) in another one. What they add in the
+//! same epoch is added before E, or after E by an `intern` after E, which would have pardoned X. (`find` does
+//! not pardon: SREM takes only ids that are not condemned from an earlier transaction. A union takes ids by
+//! `find` too; what was condemned of them it interns before it stores it.) A new id is given to a set by the
+//! transaction that writes its rows `f` and `b`, or by (c). It is not condemned in that epoch: Mark read its
+//! row `b`, so that was committed before E.
 //!
 //! Let V be the version at which no row `e 02` was unread, R the version at which this run of Settle began (E, or later where somebody took it up again). Suppose
 //! object O holds X at V. By (a) and (c) X is never added to an object that is there, so O has held X since the later of its making and R. If O was made

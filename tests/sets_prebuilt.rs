@@ -18,9 +18,9 @@ use tern::lifecycle::reclaim::reclaim;
 use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read, key_after};
 use tern::types::object;
+use tern::types::prebuilt::Object;
 use tern::types::set::algebra::Op;
-use tern::types::set::{self, stage};
-use tern::types::staged::Object;
+use tern::types::set::{self, prebuild};
 
 const LEASE: u64 = 60_000;
 /// Half of what makes a set too large for a transaction.
@@ -200,16 +200,16 @@ async fn who_is_added_behind_the_look_up_is_removed_too() {
         let key = Bytes::from(format!("k{direct}"));
         let words = [&members[..1000], &argv(&[&format!("late{direct}")], std::iter::empty())].concat();
         rig.run_bytes([&argv(&["SADD"], std::iter::empty()), &[key.clone()][..], &members].concat()).await;
-        let ids = stage::find(rig.space(), &[&words]).await.unwrap().remove(0);
+        let ids = prebuild::find(rig.space(), &[&words]).await.unwrap().remove(0);
         rig.line(&format!("SADD k{direct} late{direct}")).await;
         let db = rig.prefix().await;
-        let built = stage::removal(rig.space(), db, &key, &ids, LEASE).await.unwrap().unwrap();
+        let built = prebuild::removal(rig.space(), db, &key, &ids, LEASE).await.unwrap().unwrap();
         let tx = rig.server.store.begin();
         let s = rig.scope(&tx).await;
         let mut slot = object::open(&s, &key, Read::Serializable).await.unwrap();
         let removed = match direct {
             true => set::remove_ids(&s, &mut slot, &words, &ids).await.unwrap(),
-            false => stage::put_changed(&s, &mut slot, &built).await.unwrap(),
+            false => prebuild::put_changed(&s, &mut slot, &built).await.unwrap(),
         };
         tx.commit().await.unwrap();
         assert_eq!(removed, 1001);
@@ -314,7 +314,7 @@ async fn sources_and_destination_that_change_meanwhile() {
 async fn built(rig: &Rig) -> Object {
     let keys = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
     loop {
-        match stage::combination(rig.space(), rig.prefix().await, Op::Union, &keys, LEASE).await {
+        match prebuild::combination(rig.space(), rig.prefix().await, Op::Union, &keys, LEASE).await {
             Err(Error::Store(StoreError::TooOld)) => {}
             done => return done.unwrap().unwrap(),
         }
@@ -331,7 +331,7 @@ async fn the_last_transaction_verifies_sources_and_destination() {
         let tx = rig.server.store.begin();
         let s = rig.scope(&tx).await;
         let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
-        assert_eq!(stage::put(&s, &mut slot, &object).await.unwrap(), object.len());
+        assert_eq!(prebuild::put(&s, &mut slot, &object).await.unwrap(), object.len());
         let changed = rig.line(change).await;
         match changed {
             Reply::Int(0) => tx.commit().await.map(|_| ()).unwrap(),
@@ -341,7 +341,7 @@ async fn the_last_transaction_verifies_sources_and_destination() {
             let tx = rig.server.store.begin();
             let s = rig.scope(&tx).await;
             let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
-            let late = stage::put(&s, &mut slot, &object).await;
+            let late = prebuild::put(&s, &mut slot, &object).await;
             assert!(late.is_err(), "{change}: it is stale, or has been taken");
         }
     }
@@ -358,7 +358,7 @@ async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in()
     let tx = rig.server.store.begin();
     let s = rig.scope(&tx).await;
     let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
-    stage::put(&s, &mut slot, &object).await.unwrap();
+    prebuild::put(&s, &mut slot, &object).await.unwrap();
     rig.advance(1);
     assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 1);
     assert_eq!(tx.commit().await.unwrap_err(), StoreError::Conflict);
@@ -366,7 +366,7 @@ async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in()
     let tx = rig.server.store.begin();
     let s = rig.scope(&tx).await;
     let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
-    let late = stage::put(&s, &mut slot, &object).await;
+    let late = prebuild::put(&s, &mut slot, &object).await;
     assert_eq!(late, Err(Error::Store(StoreError::Conflict)));
     assert_eq!(int(&mut rig, "EXISTS d").await, 0);
     rig.assert_sound().await;

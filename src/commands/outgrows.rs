@@ -1,5 +1,5 @@
 //! Which part of a call may exceed a transaction: for exec, which prepares it before the call runs
-//! (`types::staged`).
+//! (`types::prebuilt`).
 
 use crate::commands::bitmap;
 use crate::commands::generic::moves;

@@ -2,83 +2,20 @@
 //!
 //! ```text
 //! 01 | tag u8 | flags u8 | revision u64 LE | [expiry ms u64 LE, if flags & 1] | payload
-//! tag 1 string inline: the bytes          tag 2 string in pieces: oid u128 BE, length u64 LE
-//! tag 6 and 7 string inline, raw and embstr where SET would make another of it
-//! tag 3 listpack set: (len u16 LE, bytes)*   tag 4 intset: serialized RoaringTreemap of ids   tag 5 chunked set: oid
+//! tags 1, 2, 6, 7 a string (string/record.rs)   tags 3, 4, 5 a set (set/record.rs)
 //! tag 8 a ghost, always with an expiry: swaps u64 LE
 //! ```
 //! The first byte is the format's version. Tags are never reused. A ghost is not a key: it marks that a key has been absent since
 //! somebody WATCHed it (`lifecycle::watched`).
 
-use super::keys::Oid;
+use super::Value;
 use crate::error::StoreError;
 use bytes::{BufMut, Bytes};
 
 const FORMAT: u8 = 1;
 const HAS_EXPIRY: u8 = 1;
-const GHOST: u8 = 8;
-/// Longest string in pieces, in bytes: the most that `proto-max-bulk-len` can be, and a field of bits that begins in the last byte.
-/// Who reads a string asks for memory of its length, so a damaged one must not be believed.
-const LONGEST: u64 = (512 << 20) + 8;
-
-/// A string's bytes, or where they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Str {
-    /// At most 16 KiB, in the record.
-    Inline(Bytes),
-    /// In the record too, but left by APPEND or SETRANGE (`raw`) or INCRBYFLOAT (else): OBJECT ENCODING tells.
-    Made {
-        /// The string.
-        bytes: Bytes,
-        /// Encoding `raw`; else `embstr`.
-        raw: bool,
-    },
-    /// In pieces under the object id; a missing piece is zeroes. `len` in bytes.
-    Pieces {
-        /// Whose pieces.
-        oid: Oid,
-        /// Length of the string in bytes.
-        len: u64,
-    },
-}
-
-/// A set's members, or where they are. Payloads are decoded by `types::set`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SetRep {
-    /// Raw members.
-    Listpack(Bytes),
-    /// Serialized Roaring treemap of integer ids.
-    Intset(Bytes),
-    /// Chunks and deltas under the object id.
-    Chunked(Oid),
-}
-
-/// What a key holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// A string.
-    Str(Str),
-    /// A set.
-    Set(SetRep),
-}
-
-impl Value {
-    /// The object whose rows belong to the value.
-    pub fn oid(&self) -> Option<Oid> {
-        match self {
-            Value::Str(Str::Pieces { oid, .. }) | Value::Set(SetRep::Chunked(oid)) => Some(*oid),
-            _ => None,
-        }
-    }
-    /// TYPE's answer.
-    pub fn type_name(&self) -> &'static str {
-        match self {
-            Value::Str(_) => "string",
-            Value::Set(_) => "set",
-        }
-    }
-}
-
+/// The tag of a ghost, which no type has.
+pub const GHOST: u8 = 8;
 /// What the row of a key may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
@@ -157,29 +94,12 @@ impl Record {
     /// The stored bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
-        let tag = match &self.value {
-            Value::Str(Str::Inline(_)) => 1,
-            Value::Str(Str::Pieces { .. }) => 2,
-            Value::Str(Str::Made { raw: true, .. }) => 6,
-            Value::Str(Str::Made { raw: false, .. }) => 7,
-            Value::Set(SetRep::Listpack(_)) => 3,
-            Value::Set(SetRep::Intset(_)) => 4,
-            Value::Set(SetRep::Chunked(_)) => 5,
-        };
-        out.put_slice(&[FORMAT, tag, if self.expire_at.is_some() { HAS_EXPIRY } else { 0 }]);
+        out.put_slice(&[FORMAT, self.value.tag(), if self.expire_at.is_some() { HAS_EXPIRY } else { 0 }]);
         out.put_u64_le(self.revision);
         if let Some(ms) = self.expire_at {
             out.put_u64_le(ms);
         }
-        match &self.value {
-            Value::Str(Str::Inline(b) | Str::Made { bytes: b, .. })
-            | Value::Set(SetRep::Listpack(b) | SetRep::Intset(b)) => out.put_slice(b),
-            Value::Str(Str::Pieces { oid, len }) => {
-                out.put_u128(oid.0);
-                out.put_u64_le(*len);
-            }
-            Value::Set(SetRep::Chunked(oid)) => out.put_u128(oid.0),
-        }
+        self.value.encode(&mut out);
         out
     }
 
@@ -191,21 +111,8 @@ impl Record {
         } else {
             (Some(u64::from_le_bytes(raw.get(11..19)?.try_into().ok()?)), 19)
         };
-        let body = raw.get(at..)?;
-        let oid = |raw: &[u8]| Some(Oid(u128::from_be_bytes(raw.try_into().ok()?)));
-        let value = match tag {
-            1 => Value::Str(Str::Inline(raw.slice(at..))),
-            2 => {
-                let (head, len) = body.split_last_chunk()?;
-                let len = Some(u64::from_le_bytes(*len)).filter(|len| *len <= LONGEST)?;
-                Value::Str(Str::Pieces { oid: oid(head)?, len })
-            }
-            3 => Value::Set(SetRep::Listpack(raw.slice(at..))),
-            4 => Value::Set(SetRep::Intset(raw.slice(at..))),
-            5 => Value::Set(SetRep::Chunked(oid(body)?)),
-            6 | 7 => Value::Str(Str::Made { bytes: raw.slice(at..), raw: tag == 6 }),
-            _ => return None,
-        };
+        raw.get(at..)?;
+        let value = Value::decode(tag, raw.slice(at..))?;
         Some(Record { revision, expire_at, value })
     }
 }
@@ -213,6 +120,9 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyspace::keys::Oid;
+    use crate::types::set::SetRep;
+    use crate::types::string::Str;
 
     #[test]
     fn round_trip() {

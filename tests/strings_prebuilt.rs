@@ -13,8 +13,8 @@ use tern::lifecycle::reclaim::reclaim;
 use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
-use tern::types::staged::abandon;
-use tern::types::string::{self, PIECE, stage, stage_change};
+use tern::types::prebuilt::abandon;
+use tern::types::string::{self, PIECE, prebuild, prebuild_change};
 
 const LARGE: usize = 11_000_000;
 const LEASE: u64 = 60_000;
@@ -83,7 +83,7 @@ async fn nothing_is_left_behind() {
 async fn a_lease_protects_what_is_built_and_ends() {
     let rig = Rig::new().await;
     let value = large(1);
-    stage(rig.space(), rig.prefix().await, &value, LEASE).await.unwrap();
+    prebuild(rig.space(), rig.prefix().await, &value, LEASE).await.unwrap();
     rig.advance(LEASE - 1);
     assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 0);
     assert_eq!(rows(&rig).await, (LARGE.div_ceil(PIECE), 1));
@@ -96,8 +96,8 @@ async fn a_lease_protects_what_is_built_and_ends() {
 #[tokio::test]
 async fn what_is_abandoned_is_reclaimed_at_once() {
     let rig = Rig::new().await;
-    let staged = stage(rig.space(), rig.prefix().await, &large(1), LEASE).await.unwrap();
-    abandon(rig.space(), staged.object().unwrap()).await.unwrap();
+    let prebuilt = prebuild(rig.space(), rig.prefix().await, &large(1), LEASE).await.unwrap();
+    abandon(rig.space(), prebuilt.object().unwrap()).await.unwrap();
     assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 1);
     assert_eq!(rows(&rig).await, (0, 0));
     rig.assert_sound().await;
@@ -107,18 +107,18 @@ async fn what_is_abandoned_is_reclaimed_at_once() {
 async fn a_reclaimed_object_is_never_swapped_in() {
     let rig = Rig::new().await;
     let value = large(1);
-    let staged = [stage(rig.space(), rig.prefix().await, &value, LEASE).await.unwrap()];
+    let prebuilt = [prebuild(rig.space(), rig.prefix().await, &value, LEASE).await.unwrap()];
     let tx = rig.server.store.begin();
     let s = rig.scope(&tx).await;
     let mut slot = object::open(&s, &Bytes::from_static(b"k"), Read::Serializable).await.unwrap();
-    string::write(&s, &staged, &mut slot, &value, None).await.unwrap();
+    string::write(&s, &prebuilt, &mut slot, &value, None).await.unwrap();
     rig.advance(LEASE);
     assert_eq!(reclaim(rig.space(), None, 10).await.unwrap().rows, 1);
     assert_eq!(tx.commit().await, Err(StoreError::Conflict));
     let tx = rig.server.store.begin();
     let s = rig.scope(&tx).await;
     let mut slot = object::open(&s, &Bytes::from_static(b"k"), Read::Serializable).await.unwrap();
-    let again = string::write(&s, &staged, &mut slot, &value, None).await;
+    let again = string::write(&s, &prebuilt, &mut slot, &value, None).await;
     assert_eq!(again, Err(Error::Store(StoreError::Conflict)));
     rig.assert_sound().await;
 }
@@ -127,12 +127,12 @@ async fn a_reclaimed_object_is_never_swapped_in() {
 async fn one_object_serves_one_key() {
     let mut rig = Rig::new().await;
     let value = Bytes::from(vec![7; 3 * PIECE]);
-    let staged = [stage(rig.space(), rig.prefix().await, &value, LEASE).await.unwrap()];
+    let prebuilt = [prebuild(rig.space(), rig.prefix().await, &value, LEASE).await.unwrap()];
     let tx = rig.server.store.begin();
     let s = rig.scope(&tx).await;
     for key in [&b"k"[..], b"l"] {
         let mut slot = object::open(&s, &Bytes::from_static(key), Read::Serializable).await.unwrap();
-        string::write(&s, &staged, &mut slot, &value, None).await.unwrap();
+        string::write(&s, &prebuilt, &mut slot, &value, None).await.unwrap();
     }
     tx.commit().await.unwrap();
     rig.line("SETRANGE k 0 x").await;
@@ -145,17 +145,17 @@ async fn a_continued_string_must_still_be_the_same() {
     let mut rig = Rig::new().await;
     rig.line("SET k abc").await;
     let (key, patch, db) = (Bytes::from_static(b"k"), large(1), rig.prefix().await);
-    let staged = stage_change(rig.space(), db, &key, None, &patch, LEASE).await.unwrap();
-    let staged = [staged.unwrap()];
+    let prebuilt = prebuild_change(rig.space(), db, &key, None, &patch, LEASE).await.unwrap();
+    let prebuilt = [prebuilt.unwrap()];
     rig.line("SET k abc").await;
     let tx = rig.server.store.begin();
     let s = rig.scope(&tx).await;
     let mut slot = object::open(&s, &key, Read::Serializable).await.unwrap();
-    let done = string::set_range(&s, &staged, &mut slot, 3, &patch).await;
+    let done = string::set_range(&s, &prebuilt, &mut slot, 3, &patch).await;
     assert_eq!(done, Err(Error::Store(StoreError::Conflict)));
     rig.line("SADD set m").await;
     let set = Bytes::from_static(b"set");
-    assert!(stage_change(rig.space(), db, &set, None, &patch, LEASE).await.unwrap().is_none());
+    assert!(prebuild_change(rig.space(), db, &set, None, &patch, LEASE).await.unwrap().is_none());
 }
 
 #[tokio::test]

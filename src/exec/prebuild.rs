@@ -1,15 +1,14 @@
-//! Prepares whatever exceeds a transaction before the unit that needs it runs.
+//! What exceeds a transaction is prepared before the unit that needs it runs.
 //!
-//! * Arguments: strings are built, members of SADD get their ids, and members of SREM are looked up. Only if
-//!   a unit's arguments together exceed one transaction.
-//! * Outcomes (of *STORE, BITOP, COPY, MOVE, RESTORE, and of SADD and SREM on a set that is rewritten
-//!   completely): built after an attempt has found that they do not fit. Not if an earlier command of the
-//!   unit may change their inputs: then the command fails with the error that names the limit, before
-//!   anything is written. A RESTORE that is known to be too large is not tried first.
+//! * Arguments: strings are built, members of SADD get their ids, those of SREM are looked up. Only where a unit's arguments
+//!   exceed one transaction together.
+//! * Outcomes (of *STORE, BITOP, COPY, MOVE, RESTORE, of SADD and SREM of a set that is rewritten all over): built once an attempt has
+//!   found that they do not fit. Not where an earlier command of the unit may change what one is made of: that command gets the
+//!   error that names the limit, before anything is written. A RESTORE that says itself that it is too large is not tried first.
 //!
-//! Whatever no command takes over is abandoned, so that its rows are reclaimed soon.
+//! What no command took over is given up, so that its rows are reclaimed soon.
 
-use crate::commands::large::{self, Outcome};
+use crate::commands::outgrows::{self, Outcome};
 use crate::dispatch::Call;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::catalog::Catalog;
@@ -21,37 +20,37 @@ use crate::server::Server;
 use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
 use crate::store::MAX_TRANSACTION;
+use crate::types::prebuilt::{self, Object, Prebuilt};
+use crate::types::set::prebuild as sets;
 use crate::types::set::small::{MAX_INTS, may_be_small};
-use crate::types::set::stage as sets;
-use crate::types::staged::{self, Object, Staged};
 use crate::types::string::combine;
-use crate::types::string::{DIRECT_MAX, INLINE_MAX, stage, stage_change};
+use crate::types::string::{DIRECT_MAX, INLINE_MAX, prebuild, prebuild_change};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 
-/// How long staged data waits for its command, in ms: longer than any unit is retried.
+/// How long what was built waits for its command, in ms: longer than any unit is tried.
 const LEASE_MS: u64 = 60_000;
-/// Attempts at building from inputs that others change meanwhile.
+/// Attempts at building from what others change meanwhile.
 const MAX_ATTEMPTS: usize = 10;
-/// Bytes that interning a unit's members may write in the unit's own transaction.
+/// Bytes that interning a unit's members may write in its own transaction.
 const DIRECT_MEMBERS: usize = MAX_TRANSACTION / 2;
 
 /// What was prepared, for each call of a unit.
-pub(super) type Prepared = Vec<Vec<Staged>>;
+pub(super) type Prepared = Vec<Vec<Prebuilt>>;
 
-/// Which parts of a unit to prepare.
+/// What of a unit is prepared.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     strings: bool,
     members: bool,
     outcomes: bool,
-    /// Outcomes that certainly exceed a transaction.
+    /// Outcomes that surely exceed a transaction.
     restored: bool,
 }
 
 impl Plan {
     fn of(calls: &[Call], outcomes: bool) -> Self {
-        let members = calls.iter().flat_map(|c| large::members(c.row, &c.argv));
+        let members = calls.iter().flat_map(|c| outgrows::members(c.row, &c.argv));
         Plan {
             strings: calls.iter().map(Call::bytes).sum::<usize>() > DIRECT_MAX,
             members: interner::room(members) > DIRECT_MEMBERS,
@@ -61,15 +60,13 @@ impl Plan {
     }
 }
 
-/// Whether the result of a RESTORE is built before the command is tried, so that it is decompressed only
-/// once.
+/// Whether what a RESTORE leaves is built before it is tried, so that it is decompressed once.
 fn is_large_restore(call: &Call) -> bool {
-    matches!(large::outcome(call.row, &call.argv), Some(Outcome::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
+    matches!(outgrows::outcome(call.row, &call.argv), Some(Outcome::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
 }
 
-/// Prepares what `calls` need; the first of them runs in database `db`. With `outcomes`, also prepares their
-/// outcomes. Call it again after a conflict, once the old staging has been abandoned, because it may be
-/// stale.
+/// Prepares what `calls` need, of which the first runs in database `db`; `outcomes`: also those. To be called again after a conflict, when what was built has been
+/// given up: it may be stale.
 pub(super) async fn prepare(
     server: &Server,
     mut db: u8,
@@ -90,20 +87,20 @@ pub(super) async fn prepare(
         members(server, calls, plan, prepared).await?;
     }
     let mut written = Written::default();
-    for (call, staged) in calls.iter().zip(prepared) {
+    for (call, prebuilt) in calls.iter().zip(prepared) {
         if let Some(selected) = selected(call) {
             db = selected;
         }
         let outcomes = plan.outcomes && written.spares(call) || plan.restored && is_large_restore(call);
         let plan = Plan { outcomes, ..plan };
-        for_call(server, &catalog, db, call, plan, staged).await?;
+        for_call(server, &catalog, db, call, plan, prebuilt).await?;
         written.by(call);
     }
     Ok(())
 }
 
-/// Interns the members that the calls name and that have no id yet, for all calls in few transactions. Skips
-/// members that may fit into their set's record, unless that was tried.
+/// Finds the ids of the members that the calls name and that have none so far: of all calls in few transactions. Not of members
+/// that may fit into their set's record, unless that was tried.
 async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Prepared) -> Result<()> {
     let mut named: HashMap<&Bytes, (usize, Vec<&[Bytes]>)> = HashMap::new();
     for (key, members) in calls.iter().filter_map(named_members) {
@@ -114,13 +111,13 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
     named.retain(|_, (n, all)| plan.outcomes || !may_be_small(*n, all.iter().copied().flatten()));
     for removed in [false, true] {
         let (mut named_by, mut places) = (Vec::new(), Vec::new());
-        for (call, staged) in calls.iter().zip(prepared.iter_mut()) {
+        for (call, prebuilt) in calls.iter().zip(prepared.iter_mut()) {
             let Some((key, members)) = named_members(call) else { continue };
-            let outcome = large::outcome(call.row, &call.argv);
+            let outcome = outgrows::outcome(call.row, &call.argv);
             let fits = matches!(outcome, Some(Outcome::Removed(_))) == removed;
-            if fits && named.contains_key(key) && staged::ids(staged).is_none() {
+            if fits && named.contains_key(key) && prebuilt::ids(prebuilt).is_none() {
                 named_by.push(members);
-                places.push(staged);
+                places.push(prebuilt);
             }
         }
         let ids = match named_by.is_empty() {
@@ -128,59 +125,58 @@ async fn members(server: &Server, calls: &[Call], plan: Plan, prepared: &mut Pre
             false if removed => sets::find(&server.space, &named_by).await?,
             false => sets::intern(&server.space, &named_by).await?,
         };
-        places.into_iter().zip(ids).for_each(|(staged, ids)| staged.push(Staged::Ids(ids)));
+        places.into_iter().zip(ids).for_each(|(prebuilt, ids)| prebuilt.push(Prebuilt::Ids(ids)));
     }
     Ok(())
 }
 
-/// The key of a call that adds or removes members, and those members.
+/// The key of a call that adds or removes members, and those.
 fn named_members(call: &Call) -> Option<(&Bytes, &[Bytes])> {
-    let members = large::members(call.row, &call.argv);
+    let members = outgrows::members(call.row, &call.argv);
     Some((call.argv.get(1)?, members)).filter(|_| !members.is_empty())
 }
 
-/// Drops staged ids of another epoch of the dictionary's collection, or that the store may have lost: they
-/// are looked up again.
+/// Ids of another epoch of the dictionary's collection, or that the store may have lost, are found anew.
 fn forget_old_ids(prepared: &mut Prepared, round: Round) {
-    for staged in prepared {
-        staged.retain(|staged| !matches!(staged, Staged::Ids(ids) if !ids.hold_in(round)));
+    for prebuilt in prepared {
+        prebuilt.retain(|prebuilt| !matches!(prebuilt, Prebuilt::Ids(ids) if !ids.hold_in(round)));
     }
 }
 
-/// Abandons what was built and no command took over. Ids stay valid as long as their epoch.
+/// Gives up what was built and no command took over. Ids stay, as long as their epoch does.
 pub(super) async fn give_up(server: &Server, prepared: &mut Prepared) {
-    for staged in prepared.iter_mut() {
-        for object in staged.iter().filter_map(Staged::object) {
-            if let Err(e) = staged::abandon(&server.space, object).await {
-                tracing::debug!(?e, "abandoned staging is reclaimed when its lease ends");
+    for prebuilt in prepared.iter_mut() {
+        for object in prebuilt.iter().filter_map(Prebuilt::object) {
+            if let Err(e) = prebuilt::abandon(&server.space, object).await {
+                tracing::debug!(?e, "what was abandoned is reclaimed when its lease ends");
             }
         }
-        staged.retain(|staged| staged.object().is_none());
+        prebuilt.retain(|prebuilt| prebuilt.object().is_none());
     }
 }
 
-/// The database that a SELECT inside the unit switches to.
+/// The database that a SELECT inside the unit changes to.
 fn selected(call: &Call) -> Option<u8> {
     let index = call.argv.get(1).filter(|_| call.row.effect == Effect::Selects)?;
     u8::try_from(parse_i64(index)?).ok()
 }
 
-/// What the calls so far may change: keys by name, in any database.
+/// What the calls so far may change. The names decide, whatever database they are in.
 #[derive(Default)]
 struct Written<'a> {
     keys: HashSet<&'a Bytes>,
-    /// A call that names no key, such as FLUSHALL, may change anything.
+    /// A call that names no key, such as FLUSHALL.
     anything: bool,
 }
 
 impl<'a> Written<'a> {
-    /// Whether none of the call's keys may have changed.
+    /// None of the call's keys.
     fn spares(&self, call: &Call) -> bool {
         let own = || keys_of(call.row, &call.argv).unwrap_or_default();
         !self.anything && !own().iter().any(|key| self.keys.contains(key))
     }
 
-    /// Adds a call.
+    /// One more call.
     fn by(&mut self, call: &'a Call) {
         if call.row.is_write() {
             let written = written_keys(call.row, &call.argv);
@@ -196,17 +192,17 @@ async fn for_call(
     db: u8,
     call: &Call,
     plan: Plan,
-    staged: &mut Vec<Staged>,
+    prebuilt: &mut Vec<Prebuilt>,
 ) -> Result<()> {
     let Some(prefix) = catalog.prefix(db) else { return Ok(()) };
     if plan.strings && call.row.group == Group::String && call.row.is_write() {
-        strings(server, prefix, call, staged).await?;
+        strings(server, prefix, call, prebuilt).await?;
     }
-    let Some(outcome) = large::outcome(call.row, &call.argv) else { return Ok(()) };
+    let Some(outcome) = outgrows::outcome(call.row, &call.argv) else { return Ok(()) };
     for _ in 0..if plan.outcomes { MAX_ATTEMPTS } else { 0 } {
-        match build(server, catalog, prefix, outcome, staged).await {
+        match build(server, catalog, prefix, outcome, prebuilt).await {
             Err(Error::Store(StoreError::Conflict | StoreError::TooOld)) => {}
-            built => return built.map(|built| staged.extend(built.map(Staged::Result))),
+            built => return built.map(|built| prebuilt.extend(built.map(Prebuilt::Result))),
         }
     }
     if plan.outcomes { Err(StoreError::Conflict.into()) } else { Ok(()) }
@@ -217,33 +213,33 @@ async fn build(
     catalog: &Catalog,
     db: Prefix,
     outcome: Outcome<'_>,
-    staged: &[Staged],
+    prebuilt: &[Prebuilt],
 ) -> Result<Option<Object>> {
     let space = &server.space;
     match outcome {
         Outcome::Combined(op, keys) => sets::combination(space, db, op, keys, LEASE_MS).await,
-        Outcome::Bits(op, keys) => combine::stage(space, db, op, keys, LEASE_MS).await,
-        // A change by a few members fits.
-        Outcome::Added(key) => match staged::ids(staged).filter(|ids| ids.len() > MAX_INTS as u64) {
+        Outcome::Bits(op, keys) => combine::prebuild(space, db, op, keys, LEASE_MS).await,
+        // What a few members change fits.
+        Outcome::Added(key) => match prebuilt::ids(prebuilt).filter(|ids| ids.len() > MAX_INTS as u64) {
             Some(ids) => sets::addition(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
         },
-        Outcome::Removed(key) => match staged::ids(staged).filter(|ids| ids.len() > MAX_INTS as u64) {
+        Outcome::Removed(key) => match prebuilt::ids(prebuilt).filter(|ids| ids.len() > MAX_INTS as u64) {
             Some(ids) => sets::removal(space, db, key, ids, LEASE_MS).await,
             None => Ok(None),
         },
         Outcome::Copied(key, to) => match to.map_or(Some(db), |to| catalog.prefix(to)) {
-            Some(to) => copy::stage(space, (db, to), key, LEASE_MS).await,
+            Some(to) => copy::prebuild(space, (db, to), key, LEASE_MS).await,
             None => Ok(None),
         },
         Outcome::Restored(payload) => {
             let longest = server.config.get().proto_max_bulk_len;
-            dump::stage(space, db, payload, longest, LEASE_MS).await
+            dump::prebuild(space, db, payload, longest, LEASE_MS).await
         }
     }
 }
 
-async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Staged>) -> Result<()> {
+async fn strings(server: &Server, db: Prefix, call: &Call, prebuilt: &mut Vec<Prebuilt>) -> Result<()> {
     let large = call.argv.iter().skip(2).filter(|a| a.len() > INLINE_MAX);
     for argument in large {
         let offset = match call.row.makes {
@@ -253,7 +249,7 @@ async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Stag
             }
             _ => None,
         };
-        staged.extend(match (offset, call.argv.get(1)) {
+        prebuilt.extend(match (offset, call.argv.get(1)) {
             (Some(offset), Some(key)) => continued(server, db, key, offset, argument).await?,
             _ => Some(whole(server, db, argument).await?),
         });
@@ -261,10 +257,10 @@ async fn strings(server: &Server, db: Prefix, call: &Call, staged: &mut Vec<Stag
     Ok(())
 }
 
-/// Builds a string; retries if the store may have lost part of it.
-async fn whole(server: &Server, db: Prefix, argument: &Bytes) -> Result<Staged> {
+/// Builds a string; again where the store may have lost some of it.
+async fn whole(server: &Server, db: Prefix, argument: &Bytes) -> Result<Prebuilt> {
     for _ in 0..MAX_ATTEMPTS {
-        match stage(&server.space, db, argument, LEASE_MS).await {
+        match prebuild(&server.space, db, argument, LEASE_MS).await {
             Err(Error::Store(StoreError::Conflict)) => {}
             other => return other,
         }
@@ -272,16 +268,16 @@ async fn whole(server: &Server, db: Prefix, argument: &Bytes) -> Result<Staged> 
     Err(StoreError::Conflict.into())
 }
 
-/// Builds the continuation of a string; retries if the string changed meanwhile.
+/// Builds the continuation of a string; again where it changed meanwhile.
 async fn continued(
     server: &Server,
     db: Prefix,
     key: &Bytes,
     offset: Option<u64>,
     patch: &Bytes,
-) -> Result<Option<Staged>> {
+) -> Result<Option<Prebuilt>> {
     for _ in 0..MAX_ATTEMPTS {
-        match stage_change(&server.space, db, key, offset, patch, LEASE_MS).await {
+        match prebuild_change(&server.space, db, key, offset, patch, LEASE_MS).await {
             Err(Error::Store(StoreError::Conflict)) => {}
             other => return other,
         }

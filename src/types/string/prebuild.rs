@@ -1,14 +1,14 @@
-//! Strings too large for a transaction, built as [`crate::types::staged`] says.
+//! Strings too large for a transaction, built as [`crate::types::prebuilt`] says.
 
 use super::walk::{Stretch, Walk};
 use super::{DIRECT_MAX, PIECE, cuts, len};
 use crate::error::{Error, Result, StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::keyspace::record::Str;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Tx};
 use crate::types::object;
-use crate::types::staged::{Builder, Object, Row, Source, Staged, lay_over};
+use crate::types::prebuilt::{Builder, Object, Prebuilt, Row, Source, lay_over};
+use crate::types::string::Str;
 use bytes::Bytes;
 use std::borrow::Cow;
 
@@ -18,24 +18,24 @@ const STEP: usize = 64 * PIECE;
 const LONGEST: u64 = PIECE as u64 * u32::MAX as u64;
 
 /// Builds `value` (SET, MSET, GETSET and so on) in database `db`. `lease_ms`: as for [`Builder::new`].
-pub async fn stage(space: &Keyspace, db: Prefix, value: &Bytes, lease_ms: u64) -> Result<Staged> {
+pub async fn prebuild(space: &Keyspace, db: Prefix, value: &Bytes, lease_ms: u64) -> Result<Prebuilt> {
     let mut builder = Builder::new(space, db, Vec::new(), lease_ms);
     write(&mut builder, 0, value).await?;
-    Ok(Staged::Argument(value.clone(), builder.done(value.len() as u64)))
+    Ok(Prebuilt::Argument(value.clone(), builder.done(value.len() as u64)))
 }
 
 /// Builds what the string under `key` becomes with `patch` written at `offset` (None: at its end), for an APPEND or
 /// SETRANGE whose argument exceeds a transaction. None where the key holds no string or the result is
 /// too long: let the command answer that.
 /// [`StoreError::Conflict`]: the string changed meanwhile.
-pub async fn stage_change(
+pub async fn prebuild_change(
     space: &Keyspace,
     db: Prefix,
     key: &Bytes,
     offset: Option<u64>,
     patch: &Bytes,
     lease_ms: u64,
-) -> Result<Option<Staged>> {
+) -> Result<Option<Prebuilt>> {
     let tx = space.store.begin();
     let s = space.scope(&tx, db);
     let slot = object::open(&s, key, Read::Snapshot).await?;
@@ -49,12 +49,12 @@ pub async fn stage_change(
     let mut builder = Builder::new(space, db, vec![Source::of(&s, &slot).await?], lease_ms);
     copy_old(space, db, &mut builder, &old).await?;
     write(&mut builder, offset, patch).await?;
-    Ok(Some(Staged::Argument(patch.clone(), builder.done(new_len))))
+    Ok(Some(Prebuilt::Argument(patch.clone(), builder.done(new_len))))
 }
 
 /// Builds a copy, in `to`, of the long string `old` that is in `from`.
 /// [`StoreError::Conflict`]: it changed meanwhile.
-pub async fn stage_copy(
+pub async fn prebuild_copy(
     space: &Keyspace,
     (from, to): (Prefix, Prefix),
     source: Source,
@@ -169,18 +169,18 @@ pub(super) async fn write_piece(tx: &Tx, row: &[u8], at: usize, bytes: &[u8]) ->
     if bytes.len() == PIECE { tx.set(row, bytes) } else { lay_over(tx, row, at, bytes).await }
 }
 
-/// The staged string for `argument`, taken over: the caller writes the record. None where nothing (valid) was staged and
-/// the argument fits into the transaction; where it does not, a stale object is [`StoreError::Conflict`]: stage again,
-/// then run again.
+/// The prebuilt string for `argument`, taken over: the caller writes the record. None where nothing (valid)
+/// was prebuilt and the argument fits into the transaction; where it does not, a stale object is
+/// [`StoreError::Conflict`]: stage again, then run again.
 pub(super) async fn adopt<'a>(
     s: &Scope<'_>,
-    staged: &'a [Staged],
+    prebuilt: &'a [Prebuilt],
     argument: &Bytes,
 ) -> Result<Option<&'a Object>> {
     let is_same = |built: &Bytes| built.as_ptr() == argument.as_ptr() && built.len() == argument.len();
-    let found = staged.iter().find_map(|staged| match staged {
-        Staged::Argument(built, object) if is_same(built) => Some(object),
-        _ => None,
+    let found = prebuilt.iter().find_map(|prebuilt| match prebuilt {
+        Prebuilt::Argument(built, object) if is_same(built) => Some(object),
+        Prebuilt::Argument(..) | Prebuilt::Result(_) | Prebuilt::Ids(_) => None,
     });
     match found {
         None => Ok(None),

@@ -1,26 +1,27 @@
-//! A restored value larger than a transaction, built as [`crate::types::staged`] says. A string is written as it is decompressed,
-//! without its zeroes: what is held of it is a few MB.
+//! A restored value larger than a transaction, built as [`crate::types::prebuilt`] says. A string is written
+//! as it is decompressed, without its zeroes: what is held of it is a few MB.
 
+use super::decode;
 use super::read::{STEP, parts};
-use super::{Dumped, decode};
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::keys::Prefix;
-use crate::types::set::stage as sets;
-use crate::types::staged::{self, Object};
-use crate::types::string;
+use crate::types::dumped::Dumped;
+use crate::types::prebuilt::{self, Object};
+use crate::types::set::prebuild as sets;
+use crate::types::{Kind, string};
 use tokio::task::yield_now;
 
 /// Builds, in `db`, what RESTORE of `payload` leaves. None where it fits into a record, or is no value: let the command
-/// answer that. `longest`: as for [`decode`]; `lease_ms`: as for staged values.
-pub async fn stage(
+/// answer that. `longest`: as for [`decode`]; `lease_ms`: as for every value that is built.
+pub async fn prebuild(
     space: &Keyspace,
     db: Prefix,
     payload: &[u8],
     longest: usize,
     lease_ms: u64,
 ) -> Result<Option<Object>> {
-    if !super::is_string(payload) {
+    if super::kind(payload) != Some(Kind::Str) {
         return match decode(payload, longest).await {
             Ok(Dumped::Set(members)) => sets::whole(space, db, &members, lease_ms).await,
             Ok(Dumped::Str(_)) | Err(_) => Ok(None),
@@ -41,7 +42,7 @@ pub async fn stage(
     };
     let object = writing.done().await?;
     if !sound {
-        staged::abandon(space, &object).await?;
+        prebuilt::abandon(space, &object).await?;
     }
     Ok(sound.then_some(object))
 }

@@ -1,4 +1,4 @@
-//! Sets larger than a transaction, built as [`crate::types::staged`] says.
+//! Sets larger than a transaction, built as [`crate::types::prebuilt`] says.
 //!
 //! Members that a command names get their ids in blocks, each in a transaction of its own ([`intern`]): an id never changes,
 //! so nothing of that need be checked again in the same epoch of the dictionary's collection, and ids that stay unused are its
@@ -11,6 +11,7 @@
 //! built, after the version that the last transaction verifies.
 
 use super::algebra::{self, Op};
+use super::named::Ids;
 use super::small::{MAX_INTS, may_be_small};
 use super::{Set, chunked, rows};
 use crate::error::{Error, Result, StoreError};
@@ -18,11 +19,12 @@ use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::dictionary::interner;
 use crate::keyspace::dictionary::interner::Known;
 use crate::keyspace::keys::Prefix;
-use crate::keyspace::record::{SetRep, Value};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::Read;
+use crate::types::Value;
 use crate::types::object::{self, Slot};
-use crate::types::staged::{Builder, Object, Row, STEP, Source};
+use crate::types::prebuilt::{Builder, Object, Row, STEP, Source};
+use crate::types::set::SetRep;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use roaring::RoaringTreemap;
@@ -36,38 +38,6 @@ const AT_ONCE: usize = 4;
 const ATTEMPTS: usize = 20;
 /// Ids that are taken into a bitmap before others have their turn.
 const AT_A_TIME: usize = 8192;
-
-/// Ids of the members that a command names.
-#[derive(Debug, Clone, Default)]
-pub struct Ids {
-    pub(super) known: RoaringTreemap,
-    /// Members that had none when they were looked up, or a condemned one.
-    pub(super) unknown: Vec<Bytes>,
-    /// When the search began.
-    round: Round,
-}
-
-impl Ids {
-    /// Number of members.
-    pub fn len(&self) -> u64 {
-        self.known.len() + self.unknown.len() as u64
-    }
-
-    /// True without members.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether they still hold in `round`.
-    pub fn hold_in(&self, round: Round) -> bool {
-        (self.round.epoch, self.round.generation) == (round.epoch, round.generation)
-    }
-
-    /// [`StoreError::Conflict`] where they may not hold any more: find them anew, then run again.
-    pub fn check(&self, s: &Scope<'_>) -> Result<()> {
-        if self.hold_in(s.round) { Ok(()) } else { Err(StoreError::Conflict.into()) }
-    }
-}
 
 /// Where the dictionary's collection stands now.
 async fn round(space: &Keyspace) -> Result<Round> {

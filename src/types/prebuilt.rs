@@ -1,9 +1,10 @@
 //! Values too large for a transaction are built, then swapped in.
 //!
 //! A [`Builder`] writes the rows under a fresh object id in transactions of their own, under a `g` row
-//! `Garbage::Building` with a lease ([`lease`] says by whose clock). The command that follows takes the object over in its own
-//! transaction ([`Object::take`]): it reads the `g` row serializably, clears it and writes the record. Nobody ever sees a half
-//! value, and a crash leaves a `g` row that any server reclaims once the builder is known to be gone.
+//! `Garbage::Building` with a lease ([`lease`] says by whose clock). The command that follows takes the
+//! object over in its own transaction ([`Object::take`]): it reads the `g` row serializably, clears it and
+//! writes the record. Nobody ever sees a half value, and a crash leaves a `g` row that any server reclaims
+//! once the builder is known to be gone.
 //!
 //! Invariants:
 //! * Every transaction here reads the `g` row serializably *and* writes it. So an attempt whose commit was unknown
@@ -21,7 +22,7 @@
 
 use super::lease;
 use super::object::{self, Slot};
-use super::set::stage::Ids;
+use super::set::named::Ids;
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::{Oid, Prefix, root, root::Garbage};
@@ -37,7 +38,7 @@ const ATTEMPTS: usize = 20;
 
 /// What was prepared for a command before it runs.
 #[derive(Debug, Clone)]
-pub enum Staged {
+pub enum Prebuilt {
     /// A string for an argument. The argument is held, so that its address stays its name.
     Argument(Bytes, Object),
     /// What the command's destination becomes.
@@ -46,29 +47,29 @@ pub enum Staged {
     Ids(Ids),
 }
 
-impl Staged {
+impl Prebuilt {
     /// What was built.
     pub fn object(&self) -> Option<&Object> {
         match self {
-            Staged::Argument(_, object) | Staged::Result(object) => Some(object),
-            Staged::Ids(_) => None,
+            Prebuilt::Argument(_, object) | Prebuilt::Result(object) => Some(object),
+            Prebuilt::Ids(_) => None,
         }
     }
 }
 
 /// The destination's new value, where one was built.
-pub fn result(staged: &[Staged]) -> Option<&Object> {
-    staged.iter().find_map(|staged| match staged {
-        Staged::Result(object) => Some(object),
-        _ => None,
+pub fn result(prebuilt: &[Prebuilt]) -> Option<&Object> {
+    prebuilt.iter().find_map(|prebuilt| match prebuilt {
+        Prebuilt::Result(object) => Some(object),
+        Prebuilt::Argument(..) | Prebuilt::Ids(_) => None,
     })
 }
 
 /// The ids of the members that the command names, where they were found before.
-pub fn ids(staged: &[Staged]) -> Option<&Ids> {
-    staged.iter().find_map(|staged| match staged {
-        Staged::Ids(ids) => Some(ids),
-        _ => None,
+pub fn ids(prebuilt: &[Prebuilt]) -> Option<&Ids> {
+    prebuilt.iter().find_map(|prebuilt| match prebuilt {
+        Prebuilt::Ids(ids) => Some(ids),
+        Prebuilt::Argument(..) | Prebuilt::Result(_) => None,
     })
 }
 

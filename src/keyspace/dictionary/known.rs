@@ -1,0 +1,24 @@
+//! The ids that have a member, as one reader of the whole dictionary has found them.
+
+use super::ids::FIRST_INTEGER;
+use roaring::RoaringTreemap;
+
+/// One past the last id of an integer.
+pub const INTEGERS_END: u64 = 0b11 << 62;
+
+/// Interned ids that have a member.
+#[derive(Debug, Default)]
+pub struct KnownIds(RoaringTreemap);
+
+impl KnownIds {
+    /// Adds one.
+    pub fn insert(&mut self, id: u64) {
+        self.0.insert(id);
+    }
+    /// Those of `ids` that are interned and not known.
+    pub fn missing(&self, ids: &RoaringTreemap) -> RoaringTreemap {
+        let mut missing = ids - &self.0;
+        missing.remove_range(FIRST_INTEGER..INTEGERS_END);
+        missing
+    }
+}

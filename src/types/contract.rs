@@ -1,0 +1,217 @@
+//! The contract: the fixed list of operations that every type of value answers.
+//!
+//! [`Type`] is that list. A type implements it in its own folder, and one line of `types!` in
+//! [`crate::types`] registers it: that generates [`Value`](crate::types::Value) and
+//! [`Kind`](crate::types::Kind), and a `match` without wildcard for each operation. Generic code (the door
+//! [`crate::types::object`], the room [`crate::lifecycle`], commands about any key) knows no type: it asks
+//! those two.
+//!
+//! # What all types share
+//! * A value lies in its record, or in rows under an object id that its record names. Those rows have tags
+//!   that only this type uses ([`Type::ROWS`]) and begin with the tag and the id. So copying, removing and
+//!   auditing them needs no more than the tags.
+//! * A type whose objects change without their record counts its elements in the row `N` ([`Type::COUNTED`]).
+//!   Such a key exists while the count is above 0, and WATCH compares the row beside the record's revision.
+
+use super::audit::{Auditor, Verdict};
+use super::dumped::Dump;
+use super::prebuilt::{Object, Source};
+use crate::error::Result;
+use crate::keyspace::Scope;
+use crate::keyspace::keys::{Oid, Prefix};
+use crate::store::Read;
+use bytes::Bytes;
+
+/// What a type answers about one of its values; see the module.
+pub trait Type: Sized {
+    /// TYPE's answer, and what SCAN's TYPE names.
+    const NAME: &'static str;
+    /// Tags of its records. They are never reused, and 8 is a ghost's.
+    const TAGS: &'static [u8];
+    /// Tags of its objects' rows below a database's prefix, beside `N`. They are never reused.
+    const ROWS: &'static [u8];
+    /// Whether its objects have a row `N`.
+    const COUNTED: bool;
+    /// What a report of `tern check` calls its objects.
+    const OBJECTS: &'static str;
+
+    /// One of [`Type::TAGS`].
+    fn tag(&self) -> u8;
+    /// Appends what follows the head of its record.
+    fn encode(&self, out: &mut Vec<u8>);
+    /// Reads what [`Type::encode`] has written under `tag`. None: damaged.
+    fn decode(tag: u8, payload: Bytes) -> Option<Self>;
+
+    /// The object whose rows belong to the value.
+    fn oid(&self) -> Option<Oid>;
+    /// The same value with its rows under another object id.
+    fn moved(&self, oid: Oid) -> Self;
+    /// The object whose rows hold ids of the dictionary of members, so that its collector must see it.
+    fn interned(&self) -> Option<Oid>;
+
+    /// OBJECT ENCODING's answer.
+    fn encoding(&self) -> &'static str;
+    /// OBJECT REFCOUNT's answer.
+    fn references(&self) -> i64;
+    /// Bytes that a command works through to copy the value, as far as its record says. What says 0 is never
+    /// too heavy for a lane.
+    fn weight(&self) -> u64;
+    /// Bytes of a string, elements of any other type.
+    fn len(&self, s: &Scope<'_>, read: Read) -> impl Future<Output = Result<u64>> + Send;
+    /// About how many bytes of the store it takes, beside its record's head.
+    fn memory(&self, s: &Scope<'_>) -> impl Future<Output = Result<u64>> + Send;
+
+    /// Builds a copy of its rows in `to`, where they exceed a transaction. `source` is the key that `s` has
+    /// read the value from. None where it has no rows.
+    fn prebuild(
+        &self,
+        s: &Scope<'_>,
+        to: Prefix,
+        source: Source,
+        lease_ms: u64,
+    ) -> impl Future<Output = Result<Option<Object>>> + Send;
+    /// The value whose rows are those of `object`.
+    fn prebuilt(object: &Object) -> Self;
+
+    /// The value in the words of Redis' snapshot files.
+    fn dump(&self, s: &Scope<'_>) -> impl Future<Output = Result<Dump>> + Send;
+    /// Whether its part of the record and its rows are sound; `row` is the record's row. A row that no value
+    /// of this type has is named as well.
+    fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> impl Future<Output = Verdict> + Send;
+}
+
+/// Generates [`Value`](crate::types::Value) and [`Kind`](crate::types::Kind) from the list of types.
+macro_rules! types {
+    ($($(#[cfg($cfg:meta)])? $name:ident($type:ty)),+ $(,)?) => {
+        /// A type of value.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Kind {
+            $($(#[cfg($cfg)])? #[doc = concat!("See [`", stringify!($type), "`].")] $name),+
+        }
+
+        /// What a key holds.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Value {
+            $($(#[cfg($cfg)])? #[doc = concat!("See [`", stringify!($type), "`].")] $name($type)),+
+        }
+
+        $(
+            $(#[cfg($cfg)])?
+            impl From<$type> for Value {
+                fn from(value: $type) -> Self {
+                    Value::$name(value)
+                }
+            }
+
+            $(#[cfg($cfg)])?
+            impl OneType for $type {
+                fn of(value: &Value) -> Option<&Self> {
+                    if let Value::$name(value) = value { Some(value) } else { None }
+                }
+            }
+        )+
+
+        impl Kind {
+            /// All types.
+            pub const ALL: &[Kind] = &[$($(#[cfg($cfg)])? Kind::$name),+];
+
+            /// See [`Type::NAME`].
+            pub fn name(self) -> &'static str {
+                match self { $($(#[cfg($cfg)])? Kind::$name => <$type>::NAME),+ }
+            }
+            /// See [`Type::TAGS`].
+            pub fn tags(self) -> &'static [u8] {
+                match self { $($(#[cfg($cfg)])? Kind::$name => <$type>::TAGS),+ }
+            }
+            /// See [`Type::ROWS`].
+            pub fn rows(self) -> &'static [u8] {
+                match self { $($(#[cfg($cfg)])? Kind::$name => <$type>::ROWS),+ }
+            }
+            /// See [`Type::COUNTED`].
+            pub fn is_counted(self) -> bool {
+                match self { $($(#[cfg($cfg)])? Kind::$name => <$type>::COUNTED),+ }
+            }
+            /// See [`Type::OBJECTS`].
+            pub fn objects(self) -> &'static str {
+                match self { $($(#[cfg($cfg)])? Kind::$name => <$type>::OBJECTS),+ }
+            }
+            /// See [`Type::decode`].
+            pub fn decode(self, tag: u8, payload: Bytes) -> Option<Value> {
+                match self { $($(#[cfg($cfg)])? Kind::$name => <$type>::decode(tag, payload).map(Value::$name)),+ }
+            }
+            /// See [`Type::prebuilt`].
+            pub fn prebuilt(self, object: &Object) -> Value {
+                match self { $($(#[cfg($cfg)])? Kind::$name => Value::$name(<$type>::prebuilt(object))),+ }
+            }
+        }
+
+        impl Value {
+            /// Its type.
+            pub fn kind(&self) -> Kind {
+                match self { $($(#[cfg($cfg)])? Value::$name(_) => Kind::$name),+ }
+            }
+            /// See [`Type::tag`].
+            pub fn tag(&self) -> u8 {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.tag()),+ }
+            }
+            /// See [`Type::encode`].
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.encode(out)),+ }
+            }
+            /// See [`Type::oid`].
+            pub fn oid(&self) -> Option<Oid> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.oid()),+ }
+            }
+            /// See [`Type::moved`].
+            pub fn moved(&self, oid: Oid) -> Value {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => Value::$name(value.moved(oid))),+ }
+            }
+            /// See [`Type::interned`].
+            pub fn interned(&self) -> Option<Oid> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.interned()),+ }
+            }
+            /// See [`Type::encoding`].
+            pub fn encoding(&self) -> &'static str {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => Type::encoding(value)),+ }
+            }
+            /// See [`Type::references`].
+            pub fn references(&self) -> i64 {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.references()),+ }
+            }
+            /// See [`Type::weight`].
+            pub fn weight(&self) -> u64 {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.weight()),+ }
+            }
+            /// See [`Type::len`].
+            pub async fn len(&self, s: &Scope<'_>, read: Read) -> Result<u64> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => Type::len(value, s, read).await),+ }
+            }
+            /// See [`Type::memory`].
+            pub async fn memory(&self, s: &Scope<'_>) -> Result<u64> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.memory(s).await),+ }
+            }
+            /// See [`Type::prebuild`].
+            pub async fn prebuild(
+                &self,
+                s: &Scope<'_>,
+                to: Prefix,
+                source: Source,
+                lease_ms: u64,
+            ) -> Result<Option<Object>> {
+                match self {
+                    $($(#[cfg($cfg)])? Value::$name(value) => value.prebuild(s, to, source, lease_ms).await),+
+                }
+            }
+            /// See [`Type::dump`].
+            pub async fn dump(&self, s: &Scope<'_>) -> Result<Dump> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.dump(s).await),+ }
+            }
+            /// See [`Type::audit`].
+            pub async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Verdict {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.audit(auditor, row).await),+ }
+            }
+        }
+    };
+}
+
+pub(super) use types;

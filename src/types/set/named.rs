@@ -1,0 +1,39 @@
+//! The ids of the members that a command names, found before its transaction.
+
+use crate::error::{Result, StoreError};
+use crate::keyspace::Scope;
+use crate::keyspace::dictionary::collector::Round;
+use bytes::Bytes;
+use roaring::RoaringTreemap;
+
+/// Ids of the members that a command names.
+#[derive(Debug, Clone, Default)]
+pub struct Ids {
+    pub(super) known: RoaringTreemap,
+    /// Members that had none when they were looked up, or a condemned one.
+    pub(super) unknown: Vec<Bytes>,
+    /// When the search began.
+    pub(super) round: Round,
+}
+
+impl Ids {
+    /// Number of members.
+    pub fn len(&self) -> u64 {
+        self.known.len() + self.unknown.len() as u64
+    }
+
+    /// True without members.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether they still hold in `round`.
+    pub fn hold_in(&self, round: Round) -> bool {
+        (self.round.epoch, self.round.generation) == (round.epoch, round.generation)
+    }
+
+    /// [`StoreError::Conflict`] where they may not hold any more: find them anew, then run again.
+    pub fn check(&self, s: &Scope<'_>) -> Result<()> {
+        if self.hold_in(s.round) { Ok(()) } else { Err(StoreError::Conflict.into()) }
+    }
+}
