@@ -10,7 +10,9 @@ use crate::spec::words::quoted;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 
-const NO_SCRIPTS: Run = Run::Refuse("ERR this server does not support scripts and functions");
+const NO_SCRIPTS: Run = Run::Refuse(
+    "ERR this server does not support scripts and functions. DELEX key IFEQ token releases a lock, INCREX key UBOUND n ENX EX seconds limits a rate, MULTI makes one transaction of any commands",
+);
 
 /// Redis' reply if no script is running.
 const NOTHING_RUNS: Run = Run::Refuse("NOTBUSY No scripts in execution right now.");

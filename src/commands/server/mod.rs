@@ -35,7 +35,7 @@ const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flag
 const SAVES: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::NO_ASYNC_LOADING);
 const OPEN: Flags = Flags::LOADING.or(Flags::STALE);
 const NO_SNAPSHOTS: Run = Run::Refuse(
-    "ERR snapshot files are not supported: every write reaches the store before it is acknowledged, as appendfsync defines",
+    "ERR snapshot files are not supported: every write reaches the store before it is acknowledged, as appendfsync defines. For a backup, stop the server and run tern copy",
 );
 const NO_MASTER: ReplyError = ReplyError::new(
     "ERR replication is not supported: the store replicates, and any server on it accepts writes",
