@@ -92,7 +92,7 @@ pub fn records() -> Vec<Vec<u8>> {
     values.into_iter().enumerate().map(record).chain([ghost]).collect()
 }
 
-pub fn records() -> Vec<Vec<u8>> {
+pub fn idempotency_records() -> Vec<Vec<u8>> {
     let short = IdempotencyRecord {
         is_owned: true,
         fingerprint: 1,

@@ -74,7 +74,7 @@ macro_rules! hunts {
     };
 }
 
-hunts!(requests payloads records records ages instances replies chunks small_sets member_rows forward_rows catalog_rows
+hunts!(requests payloads records idempotency_records ages instances replies chunks small_sets member_rows forward_rows catalog_rows
     candidates messages row_keys hyperloglogs config_files acl_rules arguments);
 
 /// The hunt can fail: a decoder that trusts a length is caught within a second.

@@ -43,7 +43,7 @@ pub const ALL: &[Target] = &[
     Target { name: "requests", run: requests, corpus: corpus::requests },
     Target { name: "payloads", run: payloads, corpus: corpus::payloads },
     Target { name: "records", run: records, corpus: corpus::records },
-    Target { name: "idempotency records", run: records, corpus: corpus::records },
+    Target { name: "idempotency_records", run: idempotency_records, corpus: corpus::idempotency_records },
     Target { name: "ages", run: ages, corpus: corpus::ages },
     Target { name: "instances", run: instances, corpus: corpus::instances },
     Target { name: "replies", run: replies, corpus: corpus::replies },
@@ -111,7 +111,7 @@ fn records(input: &[u8]) {
     }
 }
 
-fn records(input: &[u8]) {
+fn idempotency_records(input: &[u8]) {
     if let Ok(record) = IdempotencyRecord::decode(&Bytes::copy_from_slice(input)) {
         assert_eq!(IdempotencyRecord::decode(&record.encode().into()).unwrap(), record);
     }
