@@ -36,11 +36,11 @@ pub struct Cx<'a> {
     pub server: &'a Server,
     /// Milliseconds since the Unix epoch, the same for all commands of an attempt.
     pub now: u64,
-    /// What this attempt has seen alive.
+    /// The keys that this attempt has seen alive.
     pub lives: &'a Lives,
     /// This attempt's random number generator.
     pub rng: &'a mut Rng,
-    /// What was prepared for this command because it exceeds a transaction (`exec::staging`). After an
+    /// Staged data, prepared for this command because it exceeds a transaction (`exec::staging`). After an
     /// attempt ends with a conflict it may be stale.
     pub staged: &'a [Staged],
     /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not if it is kept

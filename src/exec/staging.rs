@@ -36,7 +36,7 @@ const MAX_ATTEMPTS: usize = 10;
 /// Bytes that interning a unit's members may write in the unit's own transaction.
 const DIRECT_MEMBERS: usize = MAX_TRANSACTION / 2;
 
-/// What was prepared, for each call of a unit.
+/// The staged data of each call of a unit.
 pub(super) type Prepared = Vec<Vec<Staged>>;
 
 /// Which parts of a unit to prepare.
@@ -165,7 +165,7 @@ fn selected(call: &Call) -> Option<u8> {
     u8::try_from(parse_i64(index)?).ok()
 }
 
-/// What the calls so far may change: keys by name, in any database.
+/// The keys that the calls so far may change, by name, in any database.
 #[derive(Default)]
 struct Written<'a> {
     keys: HashSet<&'a Bytes>,

@@ -69,7 +69,7 @@ impl Tale {
     pub fn new(messages: Vec<Message>, units: impl IntoIterator<Item = usize>) -> Self {
         let mut tale = Tale::default();
         if messages.is_empty() {
-            return tale; // most tell nothing
+            return tale; // most units publish nothing
         }
         let mut messages = messages.into_iter();
         // Messages that no unit accounts for count as one more unit's; there should be none.
@@ -132,7 +132,7 @@ struct Weight {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Handed>,
-    /// Of messages that wait or are being delivered.
+    /// Memory of messages that wait or are being delivered.
     weight: Weight,
     /// The number given last, and the number delivered last.
     last: Version,
@@ -316,7 +316,7 @@ async fn tell(server: Arc<Server>) {
             }
         }
         telling.passed(weight, Some(number));
-        let _ = told.send(()); // nobody waits any more
+        let _ = told.send(()); // the receiver may have given up
     }
 }
 

@@ -101,7 +101,7 @@ pub struct Keyed<'a> {
     fingerprint: u128,
 }
 
-/// What is known about one that ran.
+/// The receipt of a command that ran.
 pub struct Known {
     /// Its reply.
     pub reply: Reply,
