@@ -18,8 +18,8 @@
 //! [`crate::keyspace::life`]. An open attempt keeps its claim, because it may have been applied.
 //!
 //! **Conflicts.** After the first conflict the batch is retried; after the second it is split, so that one
-//! contended unit does not hold up the others. A unit alone that keeps conflicting fences its keys, after 1 to
-//! 6 conflicts depending on the duration of its attempts, and other writers of those keys wait for it
+//! contended unit does not hold up the others. A unit alone that keeps conflicting fences its keys, after 1
+//! to 6 conflicts depending on the duration of its attempts, and other writers of those keys wait for it
 //! ([`crate::keyspace::fences`]).
 //!
 //! **An unreachable store** is retried until a client's `store-timeout` has passed ([`super::deadline`]).
@@ -447,8 +447,8 @@ impl Attempts {
     }
 }
 
-/// Prepares to publish before a commit: on a shared store the messages are written in the transaction; on a
-/// local store the transaction waits for its turn, which it holds until it has handed them over.
+/// Prepares to publish before a commit: on a shared store the messages are written in the transaction; on an
+/// embedded store the transaction waits for its turn, which it holds until it has handed them over.
 pub(super) async fn speak<'a>(
     server: &'a Server,
     tx: &Tx,

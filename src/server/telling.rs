@@ -1,4 +1,4 @@
-//! Delivers the messages of a local store to this server's subscribers, in commit order.
+//! Delivers the messages of an embedded store to this server's subscribers, in commit order.
 //!
 //! A transaction that publishes commits in a turn ([`Subscribers::turn`]) that lasts until it has handed its
 //! messages over; so does a unit that publishes without a commit what it has read. So whoever has seen a
@@ -291,7 +291,7 @@ impl Server {
         told
     }
 
-    /// Like [`Server::told`], for a unit that commits nothing on a local store.
+    /// Like [`Server::told`], for a unit that commits nothing on an embedded store.
     pub async fn tell(self: &Arc<Self>, messages: Vec<Message>) {
         if messages.is_empty() {
             return;

@@ -91,7 +91,8 @@ impl Writes {
             && !self.bump
     }
 
-    /// Whether others would notice work that takes the committer of a local store a microsecond per effect.
+    /// Whether others would notice work that takes the committer of an embedded store a microsecond per
+    /// effect.
     pub(super) fn is_large(&self) -> bool {
         self.ops.len() > LARGE
     }
