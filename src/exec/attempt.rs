@@ -57,8 +57,7 @@ const SHORT: Duration = Duration::from_millis(5);
 /// The same for attempts of [`LONG`] or more, where writers would notice the fence.
 const LONG_FENCED_AFTER: u32 = 2;
 const LONG: Duration = Duration::from_millis(100);
-/// The longest pause between putting up a fence and the next attempt; otherwise the pause is as long as the
-/// last attempt took.
+/// The longest pause between fencing and the next attempt, which is otherwise as long as the last attempt.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Age of a batch after which no further unit joins it.
 const MAX_BATCH_AGE: Duration = Duration::from_millis(100);
