@@ -30,7 +30,7 @@ Directives have the names and syntax of redis.conf; arguments override the file:
 copy moves a whole store to another engine or place: it refuses a source that is in use and a target that is not
 empty, and compares both at the end. If interrupted, run it again: it resumes. A store is named as for --store.
 check reads a whole store and verifies that its rows are consistent. The exit status is 0 if the store is sound, 1 if
-it is damaged and 2 if it could not be read. A local store must not be in use; a cluster may be.
+it is damaged and 2 if it could not be read. An embedded store must not be in use; a cluster may be.
 ping checks that the server with this configuration answers: the exit status is 0 if it does.
 ";
 

@@ -9,7 +9,7 @@ use tern::env::Env;
 use tern::store::Store;
 use tern::store::local::{Local, LocalOptions};
 
-/// What to do if a cluster does not answer.
+/// The reaction to a cluster that does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Away {
     /// Wait for it.

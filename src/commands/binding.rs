@@ -59,7 +59,7 @@ pub enum SessionOp {
     Unsubscribe(Kind),
 }
 
-/// What runs a row.
+/// The code that runs a row.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// A function on a transaction.
@@ -77,7 +77,7 @@ pub enum Run {
 pub struct Command {
     /// The row.
     pub row: Row,
-    /// What runs it.
+    /// The code that runs it.
     pub run: Run,
     /// Its subcommands.
     pub subs: &'static [Command],

@@ -36,7 +36,7 @@ pub struct Cx<'a> {
     pub server: &'a Server,
     /// Milliseconds since the Unix epoch, the same for all commands of an attempt.
     pub now: u64,
-    /// What this attempt has seen alive.
+    /// The keys that this attempt has seen alive.
     pub lives: &'a Lives,
     /// This attempt's random number generator.
     pub rng: &'a mut Rng,

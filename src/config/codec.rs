@@ -34,7 +34,7 @@ pub enum LogLevel {
     Debug,
     /// Connections and other frequent events.
     Verbose,
-    /// What an operator wants to know.
+    /// Events that an operator wants to know about.
     #[default]
     Notice,
     /// Only problems.
@@ -43,7 +43,7 @@ pub enum LogLevel {
     Nothing,
 }
 
-/// Who may use a harmful command.
+/// The clients that may use a harmful command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Allowed {
     /// Nobody.

@@ -16,7 +16,7 @@ pub struct ConfigError {
     pub place: String,
     /// The directive as written.
     pub text: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
 }
 

@@ -80,7 +80,7 @@ pub fn is_secret(name: &[u8]) -> bool {
 pub struct Section {
     /// The heading.
     pub title: &'static str,
-    /// What applies to all of its options; may be empty.
+    /// A note that applies to all of its options; may be empty.
     pub about: &'static str,
     /// The options, in the order of the file.
     pub options: &'static [Opt],

@@ -32,7 +32,7 @@ const ID_IN_MULTI: ReplyError =
 const ONLY_LISTENS: &str =
     "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 
-/// What the client may do at the moment.
+/// The current state and rights of the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing<'a> {
     /// It has authenticated, or need not.

@@ -34,7 +34,7 @@ pub(crate) struct Runner<'a> {
     pub tx: &'a Tx,
     /// The databases, as the transaction sees them after the calls that have run.
     pub catalog: Arc<Catalog>,
-    /// What the calls have seen alive.
+    /// The keys that the calls have seen alive.
     pub lives: Lives,
     rng: Rng,
     /// Keys that the calls looked up.

@@ -18,8 +18,9 @@
 //! [`crate::keyspace::life`]. An open attempt keeps its claim, because it may have been applied.
 //!
 //! **Conflicts.** After the first conflict the batch is retried; after the second it is split, so that one
-//! contended unit does not hold up the others. After more conflicts, a unit fences its keys, and other
-//! writers of those keys wait for it ([`crate::keyspace::cluster::fences`]).
+//! contended unit does not hold up the others. A unit alone that keeps conflicting fences its keys, after 1
+//! to 6 conflicts depending on the duration of its attempts, and other writers of those keys wait for it
+//! ([`crate::keyspace::cluster::fences`]).
 //!
 //! **An unreachable store** is retried until a client's `store-timeout` has passed ([`super::deadline`]).
 //! That client then gets the error; later units try the store again, so nothing has to be switched back. An
@@ -48,7 +49,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// Bytes that a batch may write before no further unit joins it.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// Conflicts of a unit before it fences its keys.
+/// Conflicts of a unit before it fences its keys, for attempts from [`SHORT`] to [`LONG`].
 const FENCED_AFTER: u32 = 1;
 /// The same for attempts shorter than [`SHORT`]: one of them soon finds a gap between two writers.
 const SHORT_FENCED_AFTER: u32 = 6;
@@ -56,8 +57,7 @@ const SHORT: Duration = Duration::from_millis(5);
 /// The same for attempts of [`LONG`] or more, where writers would notice the fence.
 const LONG_FENCED_AFTER: u32 = 2;
 const LONG: Duration = Duration::from_millis(100);
-/// The longest pause between putting up a fence and the next attempt; otherwise the pause is as long as the
-/// last attempt took.
+/// The longest pause between fencing and the next attempt, which is otherwise as long as the last attempt.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Age of a batch after which no further unit joins it.
 const MAX_BATCH_AGE: Duration = Duration::from_millis(100);
@@ -101,7 +101,7 @@ pub(super) struct Attempts {
     rng: Rng,
     /// The queue for units that turn out to be heavy; only a lane has one.
     heavy: Option<UnboundedSender<Job>>,
-    /// What was prepared for the current heavy job.
+    /// The staged data of the current heavy job.
     staged: Prepared,
     /// Whether `staged` includes outcomes.
     outcomes: bool,
@@ -446,8 +446,8 @@ impl Attempts {
     }
 }
 
-/// Prepares to publish before a commit: on a shared store the messages are written in the transaction; on a
-/// local store the transaction waits for its turn, which it holds until it has handed them over.
+/// Prepares to publish before a commit: on a shared store the messages are written in the transaction; on an
+/// embedded store the transaction waits for its turn, which it holds until it has handed them over.
 pub(super) async fn speak<'a>(
     server: &'a Server,
     tx: &Tx,

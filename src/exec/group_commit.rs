@@ -24,7 +24,7 @@ const TURNS: usize = 1000;
 /// The number of batches without a wait after a wait that brought nothing.
 const REST: u32 = 16;
 
-/// What a lane remembers of its last batch.
+/// The state that a lane keeps about its last batch.
 pub(super) struct GroupCommit {
     clock: Clock,
     limit: usize,

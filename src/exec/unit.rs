@@ -20,7 +20,7 @@ const HEAVY_UNIT: usize = 5 << 18;
 /// others should wait.
 pub const LARGE: usize = 1 << 20;
 
-/// What arrives together on one connection: a pipeline window, or an EXEC. Runs in one transaction.
+/// The calls that arrive together on one connection, a pipeline window or an EXEC. Run in one transaction.
 pub struct Unit {
     /// The calls, in order.
     pub calls: Vec<Call>,
@@ -78,7 +78,7 @@ impl Unit {
         self.calls.iter().any(Call::is_heavy) || self.weight() > HEAVY_UNIT
     }
 
-    /// Where the unit queues: the hash of its first key (0 without one), so that writers of one key share a
+    /// Selects the lane: the hash of its first key (0 without one), so that writers of one key share a
     /// lane.
     pub(super) fn first_hash(&self) -> u64 {
         let first = |c: &Call| c.argv.get(c.row.keys.first()?.begin).map(|k| hash(k));

@@ -1,4 +1,5 @@
-//! Reads the fences of other servers (`keyspace::cluster::fences`). A local store has one server, which knows its own.
+//! Reads the fences of other servers (`keyspace::cluster::fences`). An embedded store has one server, which knows its
+//! own.
 
 use crate::server::Server;
 use std::sync::Arc;

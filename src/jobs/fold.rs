@@ -6,7 +6,7 @@
 //! bounds the cost of a set that is constantly rewritten. If it leaves work behind (the store fails, the
 //! server stops), the next reader reports it again.
 //!
-//! It reads back what it folded. On a local store a removed delta remains a tombstone until RocksDB has
+//! It reads back what it folded. On an embedded store a removed delta remains a tombstone until RocksDB has
 //! compacted it, and only a reader that walks over many of them in the memtable triggers that
 //! (`store/local/engine.rs`): better this job than the next client.
 

@@ -24,7 +24,7 @@ const PIECE: usize = 256;
 /// How long marks are used.
 const FORGET_MARKS: Duration = Duration::from_secs(60);
 
-/// Where the sweep of each shard ended.
+/// The position at which the sweep of each shard ended.
 type Marks = [Mark; SHARDS as usize];
 
 /// Runs until the server stops.

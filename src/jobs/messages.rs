@@ -1,5 +1,5 @@
 //! Receives the messages of all servers of a store, for this server's subscribers and for clients with caches
-//! (`keyspace::cluster::bus`). On a local store its only task is to notice when no client has a cache any
+//! (`keyspace::cluster::bus`). On an embedded store its only task is to notice when no client has a cache any
 //! more.
 //!
 //! * A server without such clients sleeps: it reads nothing, and [`LINGER`] after the last one has gone,

@@ -17,7 +17,7 @@ const MAX_UNAUTHENTICATED_BULK: usize = 16 * 1024;
 const MAX_UNAUTHENTICATED_LINE: usize = 16 * 1024;
 const MAX_UNAUTHENTICATED_REQUEST: usize = 36 * 1024;
 
-/// What a client may send at the moment.
+/// The current limits on requests of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The longest argument in bytes (`proto-max-bulk-len`).

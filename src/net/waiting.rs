@@ -34,7 +34,7 @@ const LIMITS: Limits = Limits { max_bulk: 16 << 10, authenticated: false };
 const LOADING: &[u8] = b"-LOADING Tern is waiting for its store; see the log\r\n";
 
 impl Listener {
-    /// Runs `opening`. Meanwhile every request of a client is answered with `-LOADING`.
+    /// Runs `opening`. After [`QUIET`], every request of a client is answered with `-LOADING` meanwhile.
     pub async fn while_opening<T>(&self, opening: impl Future<Output = T>) -> T {
         let mut opening = pin!(opening);
         tokio::select! {

@@ -30,7 +30,7 @@ pub enum ReplyMode {
     Skip,
 }
 
-/// What happens to a connection after a reply.
+/// The fate of a connection after a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AfterReply {
     /// It takes the next request.
@@ -74,7 +74,7 @@ pub struct ClientState {
     pub tracking: Mode,
     /// True while a transaction runs under EXEC.
     pub in_exec: bool,
-    /// What happens after this unit is answered.
+    /// The fate of the connection after this unit is answered.
     pub after_reply: AfterReply,
     /// The client's entry in the registry (CLIENT LIST, KILL).
     pub handle: Arc<ClientHandle>,

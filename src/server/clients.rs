@@ -22,7 +22,7 @@ const LOGGED_IN: u64 = u64::MAX;
 /// No command yet.
 const NO_COMMAND: u32 = u32::MAX;
 
-/// What a client sets about itself; rarely changes.
+/// Properties that a client sets about itself; rarely change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The name set by CLIENT SETNAME.

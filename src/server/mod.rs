@@ -113,8 +113,8 @@ impl Server {
 }
 
 impl Server {
-    /// The outbox of an attempt that sees `catalog`. On a local store a client may subscribe at any time; on
-    /// a shared store the attempt runs again when the first client subscribes.
+    /// The outbox of an attempt that sees `catalog`. On an embedded store a client may subscribe at any time;
+    /// on a shared store the attempt runs again when the first client subscribes.
     pub fn outbox(&self, catalog: &Catalog) -> Outbox {
         let heard = self.space.bus.heard(catalog);
         Outbox::new(self.space.fresh.instance(), heard, self.config.get().notify_keyspace_events)

@@ -1,5 +1,5 @@
-//! CLIENT PAUSE and UNPAUSE: whether commands wait (`commands/connection/client_pause.rs`). This server only: other
-//! servers on its store go on.
+//! CLIENT PAUSE and UNPAUSE: whether commands wait (`commands/connection/client_pause.rs`). This server only:
+//! other servers on its store go on.
 //!
 //! The session checks before each window (`session::pause`), so a transaction in which a pause begins runs to
 //! its end. Expired keys are absent as always, but are not removed during a pause.
@@ -29,7 +29,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// What is paused now, and until when on the monotonic clock.
+    /// The current pause, and its end on the monotonic clock.
     pub fn now(&self, clock: &Clock) -> Option<(Paused, Duration)> {
         if !self.on.load(Ordering::Acquire) {
             return None;

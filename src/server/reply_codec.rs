@@ -1,4 +1,5 @@
-//! Replies as stored bytes: what was meant, not the wire, so that a client of either protocol can be answered later.
+//! Encodes replies for storage: their meaning, not their wire format, so that a client of either protocol
+//! can be answered later.
 //!
 //! ```text
 //! 01 | value

@@ -3,8 +3,8 @@
 //! A message of a transaction is delivered after its commit, in commit order:
 //!
 //! * On a shared store it comes through the log (`keyspace::cluster::bus`), even to the server that wrote it.
-//! * On a local store, an attempt that publishes takes its turn ([`Subscribers::turn`]) before its commit and
-//!   keeps it until it has handed its messages over ([`super::telling`]).
+//! * On an embedded store, an attempt that publishes takes its turn ([`Subscribers::turn`]) before its commit
+//!   and keeps it until it has handed its messages over ([`super::telling`]).
 //!
 //! Many receivers and many patterns are processed in steps, with pauses ([`Pace`]) and without holding a lock
 //! in between; meanwhile other messages wait, and everything else goes on. A message is built once and shared

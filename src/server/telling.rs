@@ -1,4 +1,4 @@
-//! Delivers the messages of a local store to this server's subscribers, in commit order.
+//! Delivers the messages of an embedded store to this server's subscribers, in commit order.
 //!
 //! A transaction that publishes commits in a turn ([`Subscribers::turn`]) that lasts until it has handed its
 //! messages over; so does a unit that publishes without a commit what it has read. So whoever has seen a
@@ -69,7 +69,7 @@ impl Tale {
     pub fn new(messages: Vec<Message>, units: impl IntoIterator<Item = usize>) -> Self {
         let mut tale = Tale::default();
         if messages.is_empty() {
-            return tale; // most tell nothing
+            return tale; // most units publish nothing
         }
         let mut messages = messages.into_iter();
         // Messages that no unit accounts for count as one more unit's; there should be none.
@@ -132,7 +132,7 @@ struct Weight {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Handed>,
-    /// Of messages that wait or are being delivered.
+    /// Memory of messages that wait or are being delivered.
     weight: Weight,
     /// The number given last, and the number delivered last.
     last: Version,
@@ -291,7 +291,7 @@ impl Server {
         told
     }
 
-    /// Like [`Server::told`], for a unit that commits nothing on a local store.
+    /// Like [`Server::told`], for a unit that commits nothing on an embedded store.
     pub async fn tell(self: &Arc<Self>, messages: Vec<Message>) {
         if messages.is_empty() {
             return;
@@ -316,7 +316,7 @@ async fn tell(server: Arc<Server>) {
             }
         }
         telling.passed(weight, Some(number));
-        let _ = told.send(()); // nobody waits any more
+        let _ = told.send(()); // the receiver may have given up
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Room {
     Full,
 }
 
-/// What runs after the window.
+/// The request that runs after the window.
 enum Next {
     /// A session command.
     Op(SessionOp, Call),

@@ -108,7 +108,7 @@ impl Session {
     }
 }
 
-/// What would run the command in `argv`.
+/// The code that would run the command in `argv`.
 fn run_by(argv: &[Bytes]) -> Option<Run> {
     table().resolve(argv)?.ok().map(|(row, _)| run_of(row))
 }

@@ -47,7 +47,7 @@ pub enum Makes {
     Patched,
 }
 
-/// Where a call states how many members or keys it asks for.
+/// The position of the number of members or keys that a call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     /// Nowhere.

@@ -1,11 +1,11 @@
-//! Where the keys of a command line are.
+//! Finds the keys of a command line.
 
 use super::Row;
 use super::words::atoi;
 use bytes::Bytes;
 
-/// Where a command's keys are, in Redis' model (COMMAND's key specifications). Indexes count from the name at
-/// 0.
+/// The positions of a command's keys, in Redis' model (COMMAND's key specifications). Indexes count from the
+/// name at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeySpec {
     /// How they are used, as COMMAND prints it: `RO`, `RW`, `OW`, `RM`, `access`, `update`, `insert`,

@@ -46,7 +46,7 @@ pub enum Group {
     Cluster,
 }
 
-/// What may follow the name.
+/// The arguments that may follow the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Arguments, or one of its subcommands if it has some.
@@ -100,11 +100,11 @@ pub struct Row {
     pub makes: Makes,
     /// All arguments from the second on are members of the first one's set.
     pub names_members: bool,
-    /// Where it states how much it asks for.
+    /// The position of the number that it asks for.
     pub count: Count,
     /// Its effect on its connection.
     pub effect: Effect,
-    /// What may follow the name.
+    /// The arguments that may follow the name.
     pub form: Form,
 }
 
@@ -171,7 +171,7 @@ impl Row {
     pub const fn types(self, types: &'static [(&'static str, &'static str)]) -> Row {
         Row { types, ..self }
     }
-    /// Sets what the use of its keys depends on.
+    /// Sets the arguments that decide how its keys are used.
     pub const fn variable(self, variable: Variable) -> Row {
         Row { variable, ..self }
     }
@@ -191,7 +191,7 @@ impl Row {
     pub const fn names_members(self) -> Row {
         Row { names_members: true, ..self }
     }
-    /// Sets where it states how much it asks for.
+    /// Sets the position of the number that it asks for.
     pub const fn count(self, count: Count) -> Row {
         Row { count, ..self }
     }

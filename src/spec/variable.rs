@@ -1,10 +1,10 @@
-//! What a command line does with its keys, where that depends on its options (`variable_flags` in COMMAND's
+//! How a command line uses its keys, if that depends on its options (`variable_flags` in COMMAND's
 //! key specifications).
 
 use super::{KeySpec, Row};
 use bytes::Bytes;
 
-/// What the use of the keys depends on.
+/// The arguments that decide how the keys are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variable {
     /// Nothing: the specification is fixed.

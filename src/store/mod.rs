@@ -21,8 +21,8 @@
 //!   error means that it was not and will not be.
 //! * Within a [generation](Tx::generation), whatever was committed stays committed. A store that lost
 //!   acknowledged commits begins another generation.
-//! * Keys may be any bytes on the local engine; FoundationDB reserves keys that begin with 0xff, so no code
-//!   uses them.
+//! * Keys may be any bytes on the embedded engine; FoundationDB reserves keys that begin with 0xff, so no
+//!   code uses them.
 
 pub mod faulty;
 #[cfg(feature = "fdb")]
@@ -83,7 +83,7 @@ pub struct Pairs {
     pub more: bool,
 }
 
-/// When a commit is on disk (local engine).
+/// When a commit is on disk (embedded engine).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fsync {
     /// Before it is acknowledged: one sync for all that wait.
@@ -101,7 +101,7 @@ pub struct StoreStats {
     pub commits: u64,
     /// Commits rejected with a conflict.
     pub conflicts: u64,
-    /// Batches written by the committer (local engine).
+    /// Batches written by the committer (embedded engine).
     pub batches: u64,
     /// Syncs of the log.
     pub syncs: u64,
@@ -156,7 +156,7 @@ pub struct ClusterStatus {
 /// An engine. Cheap to clone.
 #[derive(Clone)]
 pub enum Store {
-    /// The local engine, in a directory.
+    /// The embedded engine, in a directory.
     Local(local::Local),
     /// Another engine with seeded faults, for tests.
     Faulty(faulty::Faulty),
@@ -168,7 +168,7 @@ pub enum Store {
 /// One transaction. Not reusable after [`Tx::commit`].
 #[expect(clippy::large_enum_variant, reason = "the common variant is inline: beginning allocates nothing")]
 pub enum Tx {
-    /// On the local engine.
+    /// On the embedded engine.
     Local(local::LocalTx),
     /// On a faulty engine.
     Faulty(Box<faulty::FaultyTx>),
@@ -181,7 +181,7 @@ pub enum Tx {
 pub type Watch = tokio::sync::oneshot::Receiver<()>;
 
 impl Store {
-    /// Starts a transaction; on the local engine at the last published version.
+    /// Starts a transaction; on the embedded engine at the last published version.
     pub fn begin(&self) -> Tx {
         match self {
             Store::Local(s) => Tx::Local(s.begin()),
@@ -302,7 +302,8 @@ impl Tx {
         each!(self, t => t.get(key, read).await)
     }
     /// The values under `keys`, in order: like [`Tx::get`] of each, for many rows that are unlikely to be
-    /// read again soon. The local engine looks them up together, and caches none of them outside its blocks.
+    /// read again soon. The embedded engine looks them up together, and caches none of them outside its
+    /// blocks.
     pub async fn get_bulk(&self, keys: &[Vec<u8>], read: Read) -> StoreResult<Vec<Option<Bytes>>> {
         if let Tx::Local(t) = self {
             return t.get_bulk(keys, read).await;
@@ -348,8 +349,8 @@ impl Tx {
             _ => self.set(key, value),
         }
     }
-    /// Like [`Tx::clear`], for one of very many rows that exist and are unlikely to be read soon. The local
-    /// engine does not look the row up first.
+    /// Like [`Tx::clear`], for one of very many rows that exist and are unlikely to be read soon. The
+    /// embedded engine does not look the row up first.
     pub fn clear_bulk(&self, key: &[u8]) -> StoreResult<()> {
         check_pair(key, &[])?;
         match self {
@@ -409,12 +410,12 @@ impl Tx {
         each!(self, t => t.watch(key))
     }
     /// The metadata version that this transaction reads. It changes with every [`Tx::bump_metadata_version`],
-    /// and when the store may have lost acknowledged commits (local engine, not with [`Fsync::Always`]).
+    /// and when the store may have lost acknowledged commits (embedded engine, not with [`Fsync::Always`]).
     /// Free; a serializable read.
     pub async fn metadata_version(&self) -> StoreResult<u64> {
         each!(self, t => t.metadata_version().await)
     }
-    /// Increases the metadata version at commit. Do not read it afterwards in this transaction: the local
+    /// Increases the metadata version at commit. Do not read it afterwards in this transaction: the embedded
     /// engine still returns the old one, FoundationDB fails.
     pub fn bump_metadata_version(&self) -> StoreResult<()> {
         each!(self, t => t.bump_metadata_version())
@@ -424,7 +425,7 @@ impl Tx {
         each!(self, t => t.read_version().await)
     }
     /// The generation of the store that this transaction reads. It changes when the store has lost
-    /// acknowledged commits (local engine, not with [`Fsync::Always`]): anything that a transaction of an
+    /// acknowledged commits (embedded engine, not with [`Fsync::Always`]): anything that a transaction of an
     /// earlier generation made may be gone. Transactions of an earlier generation do not commit. Free.
     pub async fn generation(&self) -> StoreResult<u64> {
         match self {
@@ -436,7 +437,7 @@ impl Tx {
     }
     /// Limits the transaction to `time` from its begin, commit included, if the store may fail to answer:
     /// beyond it, operations fail with [`StoreError::Unavailable`], and a commit possibly with
-    /// [`StoreError::Unknown`]. No effect on the local engine.
+    /// [`StoreError::Unknown`]. No effect on the embedded engine.
     pub fn limit(&self, time: Duration) {
         match self {
             Tx::Local(_) => {}

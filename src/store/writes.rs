@@ -44,7 +44,7 @@ pub(super) struct Op {
     pub(super) kept: bool,
 }
 
-/// What a transaction knows about a key without reading the store.
+/// The knowledge of a transaction about a key before it reads the store.
 pub(super) enum Own {
     /// Its value, or that it has none.
     Known(Option<Bytes>),
@@ -91,7 +91,8 @@ impl Writes {
             && !self.bump
     }
 
-    /// Whether others would notice work that takes the committer of a local store a microsecond per effect.
+    /// Whether others would notice work that takes the committer of an embedded store a microsecond per
+    /// effect.
     pub(super) fn is_large(&self) -> bool {
         self.ops.len() > LARGE
     }
@@ -172,7 +173,7 @@ impl Writes {
         }
     }
 
-    /// What these writes alone tell about `key`.
+    /// The value of `key` as far as these writes alone determine it.
     pub(super) fn own(&self, key: &[u8]) -> Own {
         match self.ops.get(key).map(|op| &op.effect) {
             Some(Effect::Set(value)) => Own::Known(Some(value.clone())),

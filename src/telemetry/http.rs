@@ -2,8 +2,9 @@
 //!
 //! It is as reachable for strangers as the clients' port, so it must not cost clients anything:
 //!
-//! * At most [`MOST`] concurrent connections, plus one per address. A place is taken before a connection is
-//!   accepted, so waiting connections use no descriptor of this process; they stay in the socket's backlog.
+//! * At most [`MOST`] concurrent connections, plus one per listening address. A place is taken before a
+//!   connection is accepted, so waiting connections use no descriptor of this process; they stay in the
+//!   socket's backlog.
 //! * A request must arrive within [`ASKING`] and its answer be received within [`ANSWERING`]: a silent peer
 //!   loses its place.
 //! * A peer that may not connect (`protected-mode`) is told so and closed at once.

@@ -1,4 +1,4 @@
-//! What an operator can observe: clients, counters, latencies, the log, the metrics.
+//! Telemetry: clients, counters, latencies, the log, the metrics.
 //!
 //! Everything here is relaxed atomics: no other state depends on a counter, so it needs no order. The hot
 //! path of a command is two additions (its latency bucket and its time); sums are computed on request.

@@ -106,7 +106,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     // Inside MULTI only EXEC can have an id.
     (
         "MULTI|IDEMPOTENT @1 INCR k|IDEMPOTENT @1 EXEC|EXISTS k|",
-        "+OK|-ERR inside a transaction only EXEC has an id: IDEMPOTENT <id> EXEC|-SPOILT|:0|",
+        "+OK|-ERR inside a transaction only EXEC can have an id: IDEMPOTENT <id> EXEC|-SPOILT|:0|",
     ),
     ("MULTI|IDEMPOTENT short EXEC|EXEC|", "+OK|-BADID|-SPOILT|"),
     (

@@ -268,7 +268,7 @@ fn what_cannot_be_used_is_said_at_the_start() {
         (&["--tls-cert-file", "Cargo.toml"], "Cargo.toml holds no certificate in PEM"),
         (&["--tls-key-file", &other], "the certificate and the key cannot be used"),
         (&["--tls-key-file", &locked], "is protected by a password"),
-        (&["--tls-key-file-pass", "secret"], "no other value than ''"),
+        (&["--tls-key-file-pass", "secret"], "supports is ''"),
         (&["--tls-ca-cert-file", ""], "tls-ca-cert-file or tls-ca-cert-dir must be set"),
         (&["--tls-ca-cert-dir", "/nowhere"], "cannot read /nowhere"),
         (&["--tls-protocols", "SSLv3"], "there are TLSv1.2 and TLSv1.3"),

@@ -205,7 +205,7 @@ pub(super) fn cpu(out: &mut String) {
     lines!(out, "CPU",
         "used_cpu_sys": format!("{:.6}", p.system),
         "used_cpu_user": format!("{:.6}", p.user),
-        "used_cpu_sys_children": "0.000000", // there are none
+        "used_cpu_sys_children": "0.000000", // no child processes
         "used_cpu_user_children": "0.000000",
     );
 }

@@ -167,7 +167,7 @@ const WAITAOF: Command = Command::new(
     handler!(waitaof),
 );
 
-/// An acknowledged write is durable, except as `appendfsync` allows on the local engine. It does not wait:
+/// An acknowledged write is durable, except as `appendfsync` allows on the embedded engine. It does not wait:
 /// any remaining writes become durable on their own.
 async fn waitaof(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let local = args.int()?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! SEQUENCE = ITEM ...                     items in this order
-//! CHOICE may begin with `name:`, which names what is in the brackets
+//! CHOICE may begin with `name:`, which names the choice
 //! ITEM     = word                         lower case: a value; upper case: itself, or the token of the values behind it
 //!          | [ CHOICE ]                   optional
 //!          | < CHOICE >                   grouped

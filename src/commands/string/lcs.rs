@@ -22,7 +22,7 @@ const TWO: &[KeySpec] =
 /// Pairs of bytes after which other tasks run.
 const BREATH: usize = 1 << 20;
 
-/// What to reply.
+/// The form of the reply.
 #[derive(Debug, Clone, Copy, Default)]
 struct Options {
     len: bool,

@@ -32,7 +32,7 @@ pub(super) enum Unit {
     PxAt,
 }
 
-/// What happens to the key's expiry.
+/// The new expiry of the key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Ttl<'a> {
     /// The default: SET removes it, GETEX keeps it.

@@ -73,7 +73,7 @@ impl RuleError {
     }
 }
 
-/// What a call may not do.
+/// The part of a call that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
     /// Run the command.

@@ -18,9 +18,9 @@
 //!    sees that any client tracks. The first client to track changes the metadata version before it gets its
 //!    OK, which makes transactions in flight run again (`keyspace::cluster::bus`).
 //! 4. On a shared store, changes come through the log, which is part of the transaction. A server that missed
-//!    part of the log closes the connections of its tracking clients. On a local store, changes are published
-//!    once the commit is known; if its result stays unknown, all tracking clients are sent null once the
-//!    store accepts writes again ([`Tracking::doubt`]).
+//!    part of the log closes the connections of its tracking clients. On an embedded store, changes are
+//!    published once the commit is known; if its result stays unknown, all tracking clients are sent null
+//!    once the store accepts writes again ([`Tracking::doubt`]).
 //!
 //! It errs on the side of too many messages: for a change on another server that the reply has already seen,
 //! or for a key of the same name in another database. NOLOOP forgets nothing: a client that is not told of

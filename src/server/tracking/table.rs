@@ -26,7 +26,7 @@ pub(super) struct Table {
     items: usize,
     /// Bytes of the names themselves.
     text: usize,
-    /// Where to evict next.
+    /// The position at which to evict next.
     next: u64,
 }
 

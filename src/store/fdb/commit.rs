@@ -121,7 +121,7 @@ pub(super) fn watch(
                 () = sender.closed() => false,
             };
             if changed {
-                let _ = sender.send(()); // whoever gave up waiting is no concern
+                let _ = sender.send(()); // the receiver may have given up
             }
         });
     }

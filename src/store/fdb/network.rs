@@ -34,7 +34,7 @@ pub(super) fn boot(options: &FdbOptions) -> StoreResult<()> {
         }
         Network::Unbooted => {}
     }
-    *network = Network::Stopped; // what holds where a step fails: the library selects its version only once
+    *network = Network::Stopped; // stays so if a step fails: the library selects its version only once
     let builder = FdbApiBuilder::default().set_runtime_version(API_VERSION).build().map_err(unavailable)?;
     if let Some(guard) = until_exit(Some(options.tls.apply(builder)?))? {
         *network = Network::Running(guard);

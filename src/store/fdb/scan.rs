@@ -16,8 +16,8 @@ use foundationdb::options::StreamingMode;
 use foundationdb::{KeySelector, RangeOption};
 use std::collections::BTreeMap;
 
-/// Bytes of a page if the caller sets no limit: the most that the library returns in its default streaming
-/// mode.
+/// Bytes of a page if the caller sets no limit: the most that the library returns in the mode
+/// `StreamingMode::WantAll`.
 const PAGE: usize = 80_000;
 
 impl FdbTx {

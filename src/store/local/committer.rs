@@ -266,7 +266,7 @@ impl Committer {
         self.publish(Ok(View::newest(self.engine.clone())));
         let mut keys = Vec::new();
         for admitted in batch.admitted {
-            let _ = admitted.reply.send(Ok(admitted.version)); // nobody may be waiting any more
+            let _ = admitted.reply.send(Ok(admitted.version)); // the receiver may have given up
             self.watches.fire(&admitted.writes);
             for (key, sender) in admitted.watches {
                 self.watches.add(key, sender);

@@ -238,7 +238,7 @@ impl Engine {
         self.db.set_options(&[("disable_auto_compactions", "false")]).map_err(rocksdb::Error::into_string)
     }
 
-    /// What to do if a due compaction has no room on the disk.
+    /// Advice to the operator if a due compaction has no room on the disk.
     pub(super) fn missing_room(&self) -> Option<String> {
         room::missing(&self.db)
     }

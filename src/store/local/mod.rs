@@ -1,4 +1,4 @@
-//! The local engine: RocksDB as a plain ordered store, with Tern's own transactions on top.
+//! The embedded engine: RocksDB as a plain ordered store, with Tern's own transactions on top.
 //!
 //! ```text
 //! LocalTx (tx, reads, writes, scan)            any task; reads one published snapshot
@@ -68,11 +68,12 @@ const STARTS: Duration = Duration::from_secs(3);
 /// How long sizes computed by RocksDB are cached.
 const SIZES_AGE: Duration = Duration::from_secs(1);
 
-/// The local engine. Dropping the last clone ends its threads; running transactions keep the database open.
+/// The embedded engine. Dropping the last clone ends its threads; running transactions keep the database
+/// open.
 #[derive(Clone)]
 pub struct Local(Arc<Handle>);
 
-/// Options of the local engine.
+/// Options of the embedded engine.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// When commits are synced.

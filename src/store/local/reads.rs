@@ -8,7 +8,7 @@ use bytes::Bytes;
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     keys: Vec<u8>,
-    points: Vec<(u64, usize)>, // hash, where the key ends in `keys`
+    points: Vec<(u64, usize)>, // hash, end of the key in `keys`
     pub(super) ranges: Vec<(Bytes, Bytes)>,
     pub(super) metadata: bool,
     ranges_size: usize,

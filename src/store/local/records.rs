@@ -163,7 +163,7 @@ pub(super) fn sequence(record: &[u8]) -> (u64, u64) {
     (number, number.saturating_add(u64::from(count)))
 }
 
-/// What the manifest says about the logs.
+/// The information about the logs in a manifest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Edit {
     /// The first log that is not flushed.

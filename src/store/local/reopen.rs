@@ -167,7 +167,7 @@ impl Pending {
         if !open || self.core.now().saturating_sub(self.since) > MAX_AGE {
             self.answer(|_| Err(StoreError::Unknown));
         }
-        self.core.online.notify_waiters(); // so that they can look at their age
+        self.core.online.notify_waiters(); // so that they can check their age
         open
     }
 
@@ -193,7 +193,7 @@ impl Pending {
         (committer.version, committer.metadata_version) = (version, version);
         committer.generation = generation;
         committer.forget_before(version);
-        core.values.forget(version); // what was published without a sync may be gone
+        core.values.forget(version); // data published without a sync may be lost
         committer.publish(Ok(View::newest(engine)));
         core.online.notify_waiters();
         let reason = core.last_reason();

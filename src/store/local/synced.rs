@@ -192,7 +192,7 @@ fn line(known: &Known) -> Vec<u8> {
     line
 }
 
-/// What was synced in `dir`; None if unknown.
+/// Reads the lengths last synced in `dir`; None if unknown.
 pub(super) fn read(dir: &Path) -> Option<Known> {
     parse(&std::fs::read(dir.join(NAME)).ok()?)
 }

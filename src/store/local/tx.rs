@@ -366,7 +366,7 @@ impl LocalTx {
     async fn late_view(&self) -> StoreResult<&View> {
         if self.late.get().is_none() {
             let online = self.core.wait_online(|| self.check_age()).await?;
-            let _ = self.late.set(online); // a concurrent read may have been first: then its version counts
+            let _ = self.late.set(online); // a concurrent read may come first: its version then counts
         }
         self.read().view.as_ref().map_err(|offline| StoreError::from(offline.clone()))
     }

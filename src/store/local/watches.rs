@@ -48,7 +48,7 @@ impl Watches {
     fn wake(&mut self, key: &[u8]) {
         for sender in self.waiting.remove(key).into_iter().flatten() {
             self.len -= 1;
-            let _ = sender.send(()); // whoever gave up waiting is no concern
+            let _ = sender.send(()); // the receiver may have given up
         }
     }
 
