@@ -149,7 +149,7 @@ async fn remove(
     told: &mut Told,
 ) -> Result<Option<Swept>> {
     match try_remove(space, db, now, rows, told).await {
-        Err(Error::Store(e)) if e.is_retryable() || e == StoreError::Unknown => Ok(None),
+        Err(Error::Store(e)) if e.is_retryable() || e.may_have_committed() => Ok(None),
         other => other,
     }
 }

@@ -34,7 +34,7 @@ pub async fn reclaim(space: &Keyspace, from: Option<&[u8]>, limit: usize) -> Res
     for (row, _) in page.pairs.iter().filter(|(row, _)| space.instances.owns("reclaim", hash(row))) {
         match remove(space, row).await {
             Ok(removed) => rows += usize::from(removed),
-            Err(e) if e.is_retryable() || e == StoreError::Unknown => {}
+            Err(e) if e.is_retryable() || e.may_have_committed() => {}
             Err(e) => return Err(e.into()),
         }
     }

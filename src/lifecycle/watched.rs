@@ -25,7 +25,7 @@
 //! counter of births in each shard aborts 95 of 100 EXECs at 10 000 creations a second; the store's own watches may miss a value
 //! that changes and changes back; the read version of WATCH as EXEC's is exact for five seconds only.
 
-use crate::error::{Error, Result, StoreError};
+use crate::error::{Error, Result};
 use crate::keyspace::catalog::Place;
 use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::MAX_REDIS_KEY;
@@ -119,7 +119,7 @@ pub async fn renew(space: &Keyspace, names: &[Name]) -> Result<usize> {
 }
 
 fn may_repeat(e: &Error) -> bool {
-    matches!(e, Error::Store(e) if e.is_retryable() || *e == StoreError::Unknown)
+    matches!(e, Error::Store(e) if e.is_retryable() || e.may_have_committed())
 }
 
 /// Where somebody creates one of them, the others live on.

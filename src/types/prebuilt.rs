@@ -27,14 +27,14 @@ use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::dictionary::collector::Round;
 use crate::keyspace::keys::{Oid, Prefix, root, root::Garbage};
 use crate::keyspace::{Keyspace, Scope};
-use crate::store::{Read, Tx};
+use crate::store::{Read, Retries, Tx};
 use bytes::Bytes;
 use std::borrow::Cow;
 
 /// Bytes of rows that one transaction of the building writes, about.
 pub const STEP: usize = 1 << 21;
 /// Attempts for one step. Only the reclaimer of an old lease and unknown commits can make one fail.
-const ATTEMPTS: usize = 20;
+const ATTEMPTS: u32 = 20;
 
 /// What was prepared for a command before it runs.
 #[derive(Debug, Clone)]
@@ -224,28 +224,22 @@ impl<'a> Builder<'a> {
     /// Writes rows in one transaction, at most a few [`STEP`]s, and renews the lease. [`StoreError::Conflict`] where what was written
     /// before may be lost: build another object.
     pub async fn write(&mut self, rows: &[Row<'_>]) -> StoreResult<()> {
-        let mut last = StoreError::Conflict;
-        for _ in 0..ATTEMPTS {
+        let mut retries = Retries::new(ATTEMPTS).idempotent();
+        loop {
             let tx = self.space.store.begin();
-            match self.is_of_one_generation(&tx).await {
-                Ok(true) => {}
+            let written = match self.is_of_one_generation(&tx).await {
+                Ok(true) => self.attempt(tx, rows).await,
                 Ok(false) => return Err(StoreError::Conflict),
-                Err(e) if e.is_retryable() => {
-                    last = e;
-                    continue;
-                }
-                Err(e) => return Err(e),
-            }
-            match self.attempt(tx, rows).await {
+                Err(e) => Err(e),
+            };
+            match written {
                 Ok(()) => {
                     self.begun = true;
                     return Ok(());
                 }
-                Err(e) if e.is_retryable() || e == StoreError::Unknown => last = e,
-                Err(e) => return Err(e),
+                Err(e) => retries.on_error(e)?,
             }
         }
-        Err(last)
     }
 
     /// Whether `tx` reads the generation in which the building began; it begins in that one where it has not.

@@ -319,7 +319,10 @@ impl Bus {
             write(&tx, messages.iter())?;
             match tx.commit().await {
                 Err(e) => retries.on_error(e)?,
-                Ok(_) => return Ok(self.ring()),
+                Ok(_) => {
+                    self.ring();
+                    return Ok(());
+                }
             }
         }
     }

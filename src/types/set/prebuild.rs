@@ -20,7 +20,7 @@ use crate::keyspace::dictionary::interner;
 use crate::keyspace::dictionary::interner::Known;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::{Keyspace, Scope};
-use crate::store::Read;
+use crate::store::{Read, Retries};
 use crate::types::Value;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt::{Builder, Object, Row, STEP, Source};
@@ -35,20 +35,19 @@ const BLOCK: usize = 3_000_000;
 /// Transactions of interning at once.
 const AT_ONCE: usize = 4;
 /// Attempts for one of them: others intern the same members.
-const ATTEMPTS: usize = 20;
+const ATTEMPTS: u32 = 20;
 /// Ids that are taken into a bitmap before others have their turn.
 const AT_A_TIME: usize = 8192;
 
 /// Where the dictionary's collection stands now.
 async fn round(space: &Keyspace) -> Result<Round> {
-    let mut last = StoreError::TooOld;
-    for _ in 0..ATTEMPTS {
+    let mut retries = Retries::new(ATTEMPTS);
+    loop {
         match space.catalog.load(&space.store.begin()).await {
-            Err(Error::Store(e)) if e.is_retryable() => last = e,
-            catalog => return Ok(catalog?.round),
+            Ok(catalog) => return Ok(catalog.round),
+            Err(e) => retries.on_error(e)?,
         }
     }
-    Err(last.into())
 }
 
 /// The ids of the members of each call; members that have none get one.
@@ -112,14 +111,13 @@ fn joined<'a>(calls: &[&'a [Bytes]]) -> Cow<'a, [Bytes]> {
 }
 
 async fn find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
-    let mut last = StoreError::TooOld;
-    for _ in 0..ATTEMPTS {
+    let mut retries = Retries::new(ATTEMPTS);
+    loop {
         match try_find_block(space, members).await {
-            Err(Error::Store(e)) if e.is_retryable() => last = e,
-            done => return done,
+            Err(e) => retries.on_error(e)?,
+            found => return found,
         }
     }
-    Err(last.into())
 }
 
 async fn try_find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
@@ -147,22 +145,22 @@ fn blocks(mut members: &[Bytes]) -> Vec<&[Bytes]> {
 /// In one transaction, or in smaller ones where a busy store does not manage that in its time.
 async fn intern_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<u64>> {
     let (mut ids, mut rest, mut width) = (Vec::with_capacity(members.len()), members, members.len());
-    let mut tries = 0;
+    // An unknown commit shows itself: the next attempt finds the ids.
+    let attempts = || Retries::new(ATTEMPTS).idempotent();
+    let mut retries = attempts();
     while !rest.is_empty() {
         let (some, later) = rest.split_at(width.clamp(1, rest.len()));
         match intern_some(space, some).await {
             Ok(found) => {
                 ids.extend(found);
-                (rest, tries) = (later, 0);
+                (rest, retries) = (later, attempts());
             }
-            // An unknown commit shows itself: the next attempt finds the ids.
-            Err(Error::Store(e)) if (e.is_retryable() || e == StoreError::Unknown) && tries < ATTEMPTS => {
-                tries += 1;
-                if e == StoreError::TooOld {
+            Err(e) => {
+                if matches!(e, Error::Store(StoreError::TooOld)) {
                     width = some.len() / 2;
                 }
+                retries.on_error(e)?;
             }
-            Err(e) => return Err(e),
         }
     }
     Ok(ids)

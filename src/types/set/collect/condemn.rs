@@ -6,7 +6,7 @@ use crate::keyspace::dictionary::collector::{Phase, State, decode_candidates, en
 use crate::keyspace::dictionary::ids::BLOCK;
 use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Tx, key_after};
+use crate::store::{RangeOptions, Read, Retries, Tx, key_after};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
 
@@ -172,12 +172,15 @@ impl Collector<'_> {
     /// All candidates by block.
     async fn candidates(&self) -> Done<Vec<(u64, RoaringTreemap)>> {
         let (begin, end) = root::all_candidates();
-        let (mut begin, mut all) = (begin.to_vec(), Vec::new());
+        let (mut begin, mut all, mut retries) = (begin.to_vec(), Vec::new(), Retries::endless());
         loop {
             let opts = RangeOptions { limit: ROWS, ..RangeOptions::default() };
             let page = match self.space.store.begin().get_range(&begin, &end, opts, Read::Snapshot).await {
-                Err(e) if e.is_retryable() => continue,
-                page => page?,
+                Ok(page) => page,
+                Err(e) => {
+                    retries.on_error(e)?;
+                    continue;
+                }
             };
             for (key, raw) in &page.pairs {
                 let first = root::decode_in_collection(key);

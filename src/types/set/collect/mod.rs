@@ -145,7 +145,7 @@ pub enum Halt {
 
 impl From<StoreError> for Halt {
     fn from(e: StoreError) -> Self {
-        if e.is_retryable() || e == StoreError::Unknown { Halt::Again } else { Halt::Failed(e.into()) }
+        if e.is_retryable() || e.may_have_committed() { Halt::Again } else { Halt::Failed(e.into()) }
     }
 }
 
