@@ -46,7 +46,7 @@ async fn sweep(c: &Cluster, n: usize) -> usize {
     let mut removed = 0;
     for shard in 0..SHARDS {
         removed +=
-            expire::sweep(c.space(n), 0, shard, 1000, &mut expire::Told::default()).await.unwrap().removed;
+            expire::sweep(c.space(n), 0, shard, 1000, &mut expire::Expired::default()).await.unwrap().removed;
     }
     removed
 }

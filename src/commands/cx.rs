@@ -87,7 +87,7 @@ impl Cx<'_> {
     fn counted(&self, s: &Scope<'_>, slot: Slot) -> Slot {
         self.lookups.count(slot.exists());
         if !slot.exists() {
-            s.tell(Events::MISS, "keymiss", &slot.key);
+            s.notify(Events::MISS, "keymiss", &slot.key);
         }
         slot
     }

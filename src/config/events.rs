@@ -35,7 +35,7 @@ impl Events {
         Events(self.0 | other.0)
     }
     /// Whether events of `class` are published at all.
-    pub const fn tell(self, class: Events) -> bool {
+    pub const fn select(self, class: Events) -> bool {
         self.has(class) && self.has(Events::KEYSPACE.or(Events::KEYEVENT))
     }
 }
@@ -98,8 +98,10 @@ mod tests {
         assert!(shown("q").is_err());
         let read = |text: &str| Letters.read(&[text], &Events::default()).unwrap();
         assert!(
-            read("KA").tell(Events::STRING) && !read("KA").tell(Events::NEW) && !read("A").tell(Events::SET)
+            read("KA").select(Events::STRING)
+                && !read("KA").select(Events::NEW)
+                && !read("A").select(Events::SET)
         );
-        assert!(read("Em").tell(Events::MISS) && !read("Em").has(Events::KEYSPACE));
+        assert!(read("Em").select(Events::MISS) && !read("Em").has(Events::KEYSPACE));
     }
 }

@@ -120,7 +120,7 @@ impl<'a> Runner<'a> {
             memo: &self.memo,
             outbox: &self.outbox,
         };
-        self.outbox.speaks(cx.client.id);
+        self.outbox.acts_for(cx.client.id);
         let args = Args::behind(call.names, &call.argv);
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
         (self.catalog, self.only_read) = (cx.catalog, cx.only_read);

@@ -8,7 +8,7 @@
 //!   replies stand.
 //! * This server's registration is no longer the one under which that attempt began: other servers took this
 //!   one for dead and cleared its rows (`keyspace::cluster::instances`). The outcome can no longer be known, and the
-//!   clients are told that the result is unknown.
+//!   clients are published that the result is unknown.
 //! * The key holds another number, or none: run again. The unknown attempt may still be in flight, but it
 //!   conflicts with this one on the key, so at most one of them is ever applied. For the same reason, a retry
 //!   after an unknown commit writes the key even if its commands write nothing: otherwise the old attempt
@@ -39,7 +39,7 @@ use crate::keyspace::cluster::fences::Fence;
 use crate::keyspace::dictionary::backpressure;
 use crate::keyspace::keys::root;
 use crate::server::Server;
-use crate::server::telling::{Delivery, Tale};
+use crate::server::publisher::{Delivery, Publication};
 use crate::store::{Read, Tx, key_after};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ struct Open {
     /// The server's registration when the attempt began.
     epoch: u64,
     done: Vec<Done>,
-    told: Tale,
+    published: Publication,
     _claim: Option<Claim>,
 }
 
@@ -328,7 +328,7 @@ impl Attempts {
     }
 
     /// Refuses the first `n` jobs with `e`. Jobs that an attempt with an unknown result may have applied must
-    /// not be told that they failed, and clients that cache what it may have changed must be told that it may
+    /// not be published that they failed, and clients that cache what it may have changed must be published that it may
     /// be stale.
     fn give_up(&self, jobs: &mut VecDeque<Job>, open: &[Open], n: usize, e: Error) {
         match open {
@@ -357,9 +357,9 @@ impl Attempts {
         let now = timeline.now();
         let tx = self.server.store.begin();
         deadline.begin(&tx);
-        if let Some((done, told)) = self.resolved(&tx, open).await? {
-            let turn = self.server.turn(&told).await;
-            return Ok((done, self.server.told(told, turn).await));
+        if let Some((done, published)) = self.resolved(&tx, open).await? {
+            let turn = self.server.turn(&published).await;
+            return Ok((done, self.server.publish_in(published, turn).await));
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // An attempt that may have been applied is resolved here, not passed on.
@@ -367,23 +367,23 @@ impl Attempts {
         if self.server.store.prefers_prefetch() && self.staged.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
-        let (mut done, mut told) = (Vec::with_capacity(width), 0);
+        let (mut done, mut published) = (Vec::with_capacity(width), 0);
         for job in jobs.iter_mut().take(width) {
             let one = batch.job(job, &self.staged).await;
             job.forced.is_heavy |= matches!(one, Err(Halt::TooHeavy));
             let mut one = one?;
             one.made += self.made;
-            one.told = batch.told() - told;
-            told += one.told;
+            one.published = batch.published() - published;
+            published += one.published;
             done.push(one);
             if tx.size() > MAX_BATCH_BYTES || clock.monotonic() - start > MAX_BATCH_AGE {
                 break;
             }
         }
         let server = self.server.clone();
-        let told = Tale::new(batch.take_messages(), done.iter().map(|done| done.told));
+        let published = Publication::new(batch.take_messages(), done.iter().map(|done| done.published));
         tx.foresee().await;
-        let turn = speak(&server, &tx, &told).await?;
+        let turn = take_turn(&server, &tx, &published).await?;
         if tx.is_write() || !open.is_empty() {
             let number = self.slot.next();
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
@@ -397,7 +397,7 @@ impl Attempts {
             self.commit_took = clock.monotonic() - ready;
             match result {
                 Err(StoreError::Unknown) => {
-                    open.push(Open { number, epoch, done, told, _claim });
+                    open.push(Open { number, epoch, done, published, _claim });
                     return Err(StoreError::Unknown.into());
                 }
                 result => {
@@ -407,12 +407,16 @@ impl Attempts {
             }
         }
         drop(hold);
-        Ok((done, server.told(told, turn).await))
+        Ok((done, server.publish_in(published, turn).await))
     }
 
     /// Returns the replies and messages of the open attempt that was committed, and drops the claims of all
     /// open attempts.
-    async fn resolved(&self, tx: &Tx, open: &mut Vec<Open>) -> Result<Option<(Vec<Done>, Tale)>, Halt> {
+    async fn resolved(
+        &self,
+        tx: &Tx,
+        open: &mut Vec<Open>,
+    ) -> Result<Option<(Vec<Done>, Publication)>, Halt> {
         let Some(oldest) = open.first() else { return Ok(None) };
         if !self.server.space.instances.is_current(tx, oldest.epoch).await? {
             return Err(Halt::Forgotten);
@@ -420,9 +424,9 @@ impl Attempts {
         let last = tx.get(&self.slot.key, Read::Serializable).await?;
         let last = last.and_then(|raw| Some(u64::from_le_bytes(raw[..].try_into().ok()?)));
         let Some(at) = open.iter().position(|o| Some(o.number) == last) else { return Ok(None) };
-        let Open { done, told, .. } = open.swap_remove(at);
+        let Open { done, published, .. } = open.swap_remove(at);
         open.clear();
-        Ok(Some((done, told)))
+        Ok(Some((done, published)))
     }
 
     /// Whether the front job should fence its keys after attempt `tries`, which lasted `took`, met a
@@ -448,15 +452,15 @@ impl Attempts {
 
 /// Prepares to publish before a commit: on a shared store the messages are written in the transaction; on an
 /// embedded store the transaction waits for its turn, which it holds until it has handed them over.
-pub(super) async fn speak<'a>(
+pub(super) async fn take_turn<'a>(
     server: &'a Server,
     tx: &Tx,
-    told: &Tale,
+    published: &Publication,
 ) -> Result<Option<MutexGuard<'a, ()>>, StoreError> {
     if server.space.bus.is_shared() {
-        return told.write(tx).map(|()| None);
+        return published.write(tx).map(|()| None);
     }
-    Ok(server.turn(told).await)
+    Ok(server.turn(published).await)
 }
 
 /// Whether another attempt can help.
@@ -566,7 +570,7 @@ mod tests {
             number: 1,
             epoch: 1,
             done: unit(&["GET k"].repeat(n)).calls.into_iter().map(done).collect(),
-            told: Tale::default(),
+            published: Publication::default(),
             _claim: None,
         };
         assert_eq!(doubtful(&[], 3), 3);

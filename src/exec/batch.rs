@@ -140,7 +140,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The number of messages that the units have queued so far.
-    pub(super) fn told(&self) -> usize {
+    pub(super) fn published(&self) -> usize {
         self.runner.outbox.len()
     }
 

@@ -86,8 +86,8 @@ impl Executor {
     }
 
     async fn route(&self, unit: Unit, mut since: Duration) -> Done {
-        let told_by_store = self.server.space.bus.is_shared() && unit.tells();
-        if !unit.writes() && !told_by_store {
+        let published_by_store = self.server.space.bus.is_shared() && unit.publishes();
+        if !unit.writes() && !published_by_store {
             let together = !unit.is_heavy() && !unit.is_about_the_server();
             return match self.reads.as_ref().filter(|_| together) {
                 Some(lane) => lane.run(unit, since).await,

@@ -82,8 +82,8 @@ pub(super) async fn run(
             None => attempt(server, &unit, &mut client, &mut forced, &mut deadline).await,
         };
         match result {
-            Ok((replies, lookups, told)) => {
-                tell(server, told).await;
+            Ok((replies, lookups, published)) => {
+                publish(server, published).await;
                 return Done::new(client, replies, lookups).of(unit);
             }
             Err(Halt::Rerun) => {}
@@ -119,8 +119,8 @@ async fn without_store(
         let nowhere = server.space.catalog.last().without_databases();
         let mut batch = Batch::with(server, &tx, server.env.rng(), nowhere);
         let mut client = unit.client.clone();
-        if let Ok((replies, lookups, told)) = on(&mut batch, &unit, &mut client, &mut forced).await {
-            tell(server, told).await;
+        if let Ok((replies, lookups, published)) = on(&mut batch, &unit, &mut client, &mut forced).await {
+            publish(server, published).await;
             return Done::new(client, replies, lookups).of(unit);
         }
     }
@@ -164,13 +164,13 @@ async fn on(
 
 /// Publishes the messages of a unit that commits nothing. On a shared store these are only messages other
 /// than PUBLISH's (a missing key): nothing waits for them.
-async fn tell(server: &Arc<Server>, told: Vec<Message>) {
-    if told.is_empty() || !server.space.bus.is_shared() {
-        return server.tell(told).await;
+async fn publish(server: &Arc<Server>, published: Vec<Message>) {
+    if published.is_empty() || !server.space.bus.is_shared() {
+        return server.publish(published).await;
     }
     let server = server.clone();
     tokio::spawn(async move {
-        if let Err(e) = server.space.bus.tell(&told).await {
+        if let Err(e) = server.space.bus.publish(&published).await {
             tracing::debug!(?e, "cannot publish the messages of a read-only unit");
         }
     });

@@ -40,8 +40,8 @@ impl Unit {
     }
 
     /// Whether it publishes messages.
-    pub(super) fn tells(&self) -> bool {
-        self.calls.iter().any(|c| c.row.flags.has(Flags::TELLS))
+    pub(super) fn publishes(&self) -> bool {
+        self.calls.iter().any(|c| c.row.flags.has(Flags::PUBLISHES))
     }
 
     /// Whether it is about this server and not about stored data. Such commands (Redis' flag for those that a
@@ -103,12 +103,21 @@ pub struct Done {
     /// The number of members that it gave an id.
     pub(super) made: u64,
     /// The number of messages that it publishes.
-    pub(super) told: usize,
+    pub(super) published: usize,
 }
 
 impl Done {
     pub(super) fn new(client: ClientState, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
-        Done { client, replies, ran: Vec::new(), rest: Vec::new(), refused: None, lookups, made: 0, told: 0 }
+        Done {
+            client,
+            replies,
+            ran: Vec::new(),
+            rest: Vec::new(),
+            refused: None,
+            lookups,
+            made: 0,
+            published: 0,
+        }
     }
 
     /// A unit of `calls` commands that failed as a whole.

@@ -3,7 +3,7 @@
 //! Many keys are read in several transactions. Each key is compared with its state in the transaction that
 //! read it, so a change between two of these transactions is noticed like any other.
 
-use super::attempt::speak;
+use super::attempt::take_turn;
 use super::deadline::Deadline;
 use super::executor::Executor;
 use super::reads;
@@ -12,7 +12,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::life::Lives;
 use crate::keyspace::watched_absent::AbsentGuard;
 use crate::lifecycle::watched::{self, Fingerprint};
-use crate::server::telling::Tale;
+use crate::server::publisher::Publication;
 use bytes::Bytes;
 
 /// Keys per transaction.
@@ -110,20 +110,20 @@ impl Executor {
             seen.push(watched::watch(&scope, place.swaps, key).await?);
         }
         if tx.is_write() {
-            let told = Tale::of_one(outbox.take());
-            let turn = speak(server, &tx, &told).await?;
+            let published = Publication::of_one(outbox.take());
+            let turn = take_turn(server, &tx, &published).await?;
             match tx.commit().await {
                 // If it was committed, the next attempt finds nothing to publish, but clients that cache the
-                // keys must be told.
+                // keys must be published.
                 Err(e @ StoreError::Unknown) => {
-                    if !told.is_empty() {
+                    if !published.is_empty() {
                         server.tracking.doubt();
                     }
                     return Err(e.into());
                 }
                 committed => server.tracking.committed(committed?),
             }
-            server.told(told, turn).await.wait().await;
+            server.publish_in(published, turn).await.wait().await;
         }
         Ok((seen, generation))
     }

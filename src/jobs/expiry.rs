@@ -12,7 +12,7 @@ use crate::exec::slow;
 use crate::keyspace::keys::SHARDS;
 use crate::lifecycle::expire::{Head, Swept, look, sweep};
 use crate::server::Server;
-use crate::server::telling::Tale;
+use crate::server::publisher::Publication;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -55,7 +55,7 @@ async fn round(server: &Arc<Server>) -> Result<Duration> {
             wait = wait.min(Duration::from_millis(head.at - now).max(SHORTEST));
             continue;
         }
-        let swept = sweep_and_tell(server, head).await?;
+        let swept = sweep_and_publish(server, head).await?;
         server.telemetry.on_expired(swept.removed as u64);
         wait = if swept.more { Duration::ZERO } else { wait.min(SHORTEST) };
         tokio::task::yield_now().await;
@@ -64,9 +64,9 @@ async fn round(server: &Arc<Server>) -> Result<Duration> {
 }
 
 /// Sweeps a piece and publishes its events.
-async fn sweep_and_tell(server: &Arc<Server>, head: Head) -> Result<Swept> {
-    let (mut told, turn) = server.expiring().await;
-    let swept = sweep(&server.space, head.db, head.shard, PIECE, &mut told).await;
-    server.told(Tale::of_one(told.messages), turn).await.wait().await;
+async fn sweep_and_publish(server: &Arc<Server>, head: Head) -> Result<Swept> {
+    let (mut expired, turn) = server.expiring().await;
+    let swept = sweep(&server.space, head.db, head.shard, PIECE, &mut expired).await;
+    server.publish_in(Publication::of_one(expired.messages), turn).await.wait().await;
     swept
 }

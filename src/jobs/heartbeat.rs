@@ -31,7 +31,7 @@ async fn round(server: &Server, beats: u64) -> StoreResult<()> {
     server.tracking.settle(server).await;
     for dead in instances.observe().await? {
         if instances.owns("bury", dead.id) && instances.bury(&dead).await? {
-            tell(&dead);
+            report(&dead);
         }
     }
     if beats.is_multiple_of(ORPHANS_EVERY) && instances.owns("orphans", 0) {
@@ -40,7 +40,7 @@ async fn round(server: &Server, beats: u64) -> StoreResult<()> {
     Ok(())
 }
 
-fn tell(dead: &Seen) {
+fn report(dead: &Seen) {
     let (id, seconds) = (dead.id, dead.silent.as_secs());
     tracing::warn!(
         "server {id:016x} at {} has been silent for {seconds} s: its leases are taken over",

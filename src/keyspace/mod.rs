@@ -243,7 +243,7 @@ pub struct Scope<'a> {
 impl Scope<'_> {
     /// Tells that `event`, which is of `class`, happens to `key`: a change of it, but where it was looked for in vain. It is heard
     /// if this transaction commits.
-    pub fn tell(&self, class: Events, event: &'static str, key: &Bytes) {
+    pub fn notify(&self, class: Events, event: &'static str, key: &Bytes) {
         if let Some(outbox) = self.outbox {
             outbox.event(self.number, class, event, key);
             if class != Events::MISS {

@@ -82,15 +82,21 @@ fn corrupt() -> StoreError {
 
 /// What a sweep has to tell, and for whom.
 #[derive(Debug, Default)]
-pub struct Told {
-    /// Which events are to be told.
+pub struct Expired {
+    /// Which events are to be expired.
     pub events: Events,
     /// What has been committed, in order. On a store that servers share it has been written with it.
     pub messages: Vec<Message>,
 }
 
 /// Removes up to `limit` keys of one shard of database `db` that are past their expiry now.
-pub async fn sweep(space: &Keyspace, db: u8, shard: u8, limit: usize, told: &mut Told) -> Result<Swept> {
+pub async fn sweep(
+    space: &Keyspace,
+    db: u8,
+    shard: u8,
+    limit: usize,
+    expired: &mut Expired,
+) -> Result<Swept> {
     let now = space.timeline.now();
     let tx = space.store.begin();
     let prefix = prefix(space, &tx, db).await?;
@@ -101,7 +107,7 @@ pub async fn sweep(space: &Keyspace, db: u8, shard: u8, limit: usize, told: &mut
     let mut total = Swept { more: due.more, ..Swept::default() };
     let rows: Vec<Bytes> = due.pairs.into_iter().map(|(row, _)| row).collect();
     for rows in rows.chunks(BATCH) {
-        total.add(remove_or_split(space, (db, prefix), now, rows, told).await?);
+        total.add(remove_or_split(space, (db, prefix), now, rows, expired).await?);
     }
     Ok(total)
 }
@@ -125,14 +131,14 @@ async fn remove_or_split(
     db: (u8, Prefix),
     now: u64,
     rows: &[Bytes],
-    told: &mut Told,
+    expired: &mut Expired,
 ) -> Result<Swept> {
-    if let Some(done) = remove(space, db, now, rows, told).await? {
+    if let Some(done) = remove(space, db, now, rows, expired).await? {
         return Ok(done);
     }
     let mut total = Swept::default();
     for row in rows {
-        match remove(space, db, now, std::slice::from_ref(row), told).await? {
+        match remove(space, db, now, std::slice::from_ref(row), expired).await? {
             Some(done) => total.add(done),
             None => total.more = true,
         }
@@ -146,9 +152,9 @@ async fn remove(
     db: (u8, Prefix),
     now: u64,
     rows: &[Bytes],
-    told: &mut Told,
+    expired: &mut Expired,
 ) -> Result<Option<Swept>> {
-    match try_remove(space, db, now, rows, told).await {
+    match try_remove(space, db, now, rows, expired).await {
         Err(Error::Store(e)) if e.is_retryable() || e.may_have_committed() => Ok(None),
         other => other,
     }
@@ -159,7 +165,7 @@ async fn try_remove(
     (db, seen): (u8, Prefix),
     now: u64,
     rows: &[Bytes],
-    told: &mut Told,
+    expired: &mut Expired,
 ) -> Result<Option<Swept>> {
     let tx = space.store.begin();
     let shared = space.bus.is_shared();
@@ -167,7 +173,7 @@ async fn try_remove(
     if catalog.prefix(db) != Some(seen) {
         return Ok(None);
     }
-    let outbox = Outbox::new(space.fresh.instance(), space.bus.heard(&catalog), told.events);
+    let outbox = Outbox::new(space.fresh.instance(), space.bus.heard(&catalog), expired.events);
     let round = Round::default();
     let s = Scope {
         tx: &tx,
@@ -193,11 +199,11 @@ async fn try_remove(
     match tx.commit().await {
         // If it was committed, these keys are gone, and a cache must know. For who reads they have been gone before.
         Err(StoreError::Unknown) => {
-            told.messages.extend(messages.into_iter().filter(Message::is_of_tracking))
+            expired.messages.extend(messages.into_iter().filter(Message::is_of_tracking))
         }
         committed => {
             committed?;
-            told.messages.extend(messages);
+            expired.messages.extend(messages);
             return Ok(Some(done));
         }
     }

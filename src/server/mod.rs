@@ -9,11 +9,11 @@ pub mod mailbox;
 pub mod monitor;
 pub mod pace;
 pub mod pause;
+pub mod publisher;
 pub mod redact;
 pub mod reply;
 pub mod reply_codec;
 pub mod subscribers;
-pub mod telling;
 pub mod tracking;
 pub mod unread;
 
@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::cluster::messages::Outbox;
-use crate::lifecycle::expire::Told;
+use crate::lifecycle::expire::Expired;
 use crate::server::clients::{ClientHandle, Clients};
 use crate::spec::Table;
 use crate::store::Store;
@@ -123,11 +123,11 @@ impl Server {
     /// For code that removes expired keys outside a command: the outbox for its events. If the events concern
     /// this server alone, nobody else publishes until the guard is dropped, so that the return of a key is
     /// not published before its expiry.
-    pub async fn expiring(&self) -> (Told, Option<MutexGuard<'_, ()>>) {
+    pub async fn expiring(&self) -> (Expired, Option<MutexGuard<'_, ()>>) {
         let events = self.config.get().notify_keyspace_events;
-        let alone = !self.space.bus.is_shared() && events.tell(Events::EXPIRED);
+        let alone = !self.space.bus.is_shared() && events.select(Events::EXPIRED);
         let turn = if alone { Some(self.subscribers.turn().await) } else { None };
-        (Told { events, ..Told::default() }, turn)
+        (Expired { events, ..Expired::default() }, turn)
     }
 
     /// Sends a client `message` between its replies: see [`mailbox`]. False if the client has left.

@@ -4,7 +4,7 @@
 //!
 //! * On a shared store it comes through the log (`keyspace::cluster::bus`), even to the server that wrote it.
 //! * On an embedded store, an attempt that publishes takes its turn ([`Subscribers::turn`]) before its commit
-//!   and keeps it until it has handed its messages over ([`super::telling`]).
+//!   and keeps it until it has handed its messages over ([`super::publisher`]).
 //!
 //! Many receivers and many patterns are processed in steps, with pauses ([`Pace`]) and without holding a lock
 //! in between; meanwhile other messages wait, and everything else goes on. A message is built once and shared
@@ -17,8 +17,8 @@ use super::Server;
 use super::glob::Glob;
 use super::mailbox::Mailbox;
 use super::pace::Pace;
+use super::publisher::Publisher;
 use super::reply::Reply;
-use super::telling::Telling;
 use crate::keyspace::cluster::messages::Message;
 use crate::server::clients::ClientHandle;
 use crate::store::Version;
@@ -94,11 +94,11 @@ impl Tables {
 pub struct Subscribers {
     tables: RwLock<Tables>,
     turn: tokio::sync::Mutex<()>,
-    pub(super) telling: Telling,
+    pub(super) publisher: Publisher,
 }
 
 /// The context in which a message is delivered.
-struct Speaker<'s> {
+struct Delivering<'s> {
     server: &'s Server,
     /// The version at which the message was committed.
     version: Version,
@@ -116,7 +116,7 @@ impl Subscribers {
         mailbox: &Arc<Mailbox>,
         since: Version,
     ) {
-        let since = since.max(self.telling.last());
+        let since = since.max(self.publisher.last());
         let member = Member { mailbox: mailbox.clone(), since };
         let mut tables = self.tables.write();
         let entry = tables.of_mut(kind).entry(name.clone()).or_default();
@@ -200,9 +200,9 @@ impl Subscribers {
         self.turn.lock().await
     }
 
-    /// Waits until the messages handed over so far have reached their subscribers ([`super::telling`]).
+    /// Waits until the messages handed over so far have reached their subscribers ([`super::publisher`]).
     pub async fn caught_up(&self) {
-        self.telling.caught_up().await;
+        self.publisher.caught_up().await;
     }
 
     /// Closes the connections of all subscribers, because they missed messages. Returns their number.
@@ -227,31 +227,31 @@ impl Subscribers {
         }
     }
 
-    async fn on_channel(&self, speaker: &mut Speaker<'_>, channel: &Bytes, payload: &Bytes) {
+    async fn on_channel(&self, delivering: &mut Delivering<'_>, channel: &Bytes, payload: &Bytes) {
         let bulk = |text: &Bytes| Reply::Bulk(text.clone());
         let direct = || [Reply::bulk_static("message"), bulk(channel), bulk(payload)].into();
-        self.send(speaker, (Kind::Channel, channel), direct).await;
+        self.send(delivering, (Kind::Channel, channel), direct).await;
         let mut patterns = Matching::default();
-        while let Some(page) = patterns.next(self, channel, speaker.pace).await {
+        while let Some(page) = patterns.next(self, channel, delivering.pace).await {
             for pattern in &page {
                 let message =
                     || [Reply::bulk_static("pmessage"), bulk(pattern), bulk(channel), bulk(payload)].into();
-                self.send(speaker, (Kind::Pattern, pattern), message).await;
+                self.send(delivering, (Kind::Pattern, pattern), message).await;
             }
         }
     }
 
-    async fn on_shard(&self, speaker: &mut Speaker<'_>, channel: &Bytes, payload: &Bytes) {
+    async fn on_shard(&self, delivering: &mut Delivering<'_>, channel: &Bytes, payload: &Bytes) {
         let bulk = |text: &Bytes| Reply::Bulk(text.clone());
         let message = || [Reply::bulk_static("smessage"), bulk(channel), bulk(payload)].into();
-        self.send(speaker, (Kind::Shard, channel), message).await;
+        self.send(delivering, (Kind::Shard, channel), message).await;
     }
 
     /// Sends to all subscribers of a name, some at a time. A client that subscribes meanwhile may receive it,
     /// one that unsubscribes does not.
     async fn send(
         &self,
-        speaker: &mut Speaker<'_>,
+        delivering: &mut Delivering<'_>,
         (kind, name): (Kind, &Bytes),
         message: impl FnOnce() -> Arc<[Reply]>,
     ) {
@@ -262,14 +262,14 @@ impl Subscribers {
                 let Some(entry) = tables.of(kind).get(name) else { return };
                 let mut sent = 0;
                 for (id, member) in entry.members.range((from, Unbounded)).take(PAGE) {
-                    if speaker.version > member.since {
-                        speaker.server.post(&member.mailbox, Reply::Message(message.clone()));
+                    if delivering.version > member.since {
+                        delivering.server.post(&member.mailbox, Reply::Message(message.clone()));
                     }
                     (sent, from) = (sent + 1, Excluded(*id));
                 }
                 sent
             };
-            speaker.pace.spend(sent * PERSON).await;
+            delivering.pace.spend(sent * PERSON).await;
             if sent < PAGE {
                 return;
             }
@@ -320,10 +320,10 @@ impl Server {
     /// Delivers to those who subscribed before `version`.
     pub(super) async fn deliver_one(&self, version: Version, message: &Message, pace: &mut Pace) {
         let hub = &self.subscribers;
-        let speaker = &mut Speaker { server: self, version, pace };
+        let delivering = &mut Delivering { server: self, version, pace };
         match message {
-            Message::Channel(channel, payload) => hub.on_channel(speaker, channel, payload).await,
-            Message::Shard(channel, payload) => hub.on_shard(speaker, channel, payload).await,
+            Message::Channel(channel, payload) => hub.on_channel(delivering, channel, payload).await,
+            Message::Shard(channel, payload) => hub.on_shard(delivering, channel, payload).await,
             Message::Changed(..) | Message::Flushed(_) => {}
             Message::Event { db, keyspace, keyevent, event, key } => {
                 let channel = |kind: &str, name: &[u8]| {
@@ -332,10 +332,10 @@ impl Server {
                     )
                 };
                 if *keyspace {
-                    hub.on_channel(speaker, &channel("keyspace", key), event).await;
+                    hub.on_channel(delivering, &channel("keyspace", key), event).await;
                 }
                 if *keyevent {
-                    hub.on_channel(speaker, &channel("keyevent", event), key).await;
+                    hub.on_channel(delivering, &channel("keyevent", event), key).await;
                 }
             }
         }

@@ -75,7 +75,7 @@ fn holds(kind: Paused, call: &Call) -> bool {
         Paused::Writes => {
             call.id.is_some()
                 || call.row.is_write() && matches!(run_of(call.row), Run::Handler(_))
-                || call.row.flags.has(Flags::TELLS)
+                || call.row.flags.has(Flags::PUBLISHES)
         }
     }
 }

@@ -47,7 +47,7 @@ impl Flags {
     /// effect after it.
     pub const KEEPS_CACHING: Flags = Flags(1 << 26);
     /// Tern's own, not in COMMAND's reply: it publishes messages, which go through a shared store.
-    pub const TELLS: Flags = Flags(1 << 27);
+    pub const PUBLISHES: Flags = Flags(1 << 27);
     /// Tern's own, not in COMMAND's reply: it only reads as far as clients see, but may store what it found
     /// out in the key.
     pub const KEEPS: Flags = Flags(1 << 28);

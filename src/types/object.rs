@@ -156,13 +156,13 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
     check_name(&slot.key)?;
     let record = Record { revision: s.space.fresh.revision(), expire_at, value };
     drop_old(s, slot, record.value.oid())?;
-    tell_collector(s, slot, &record.value)?;
-    tell_expired(s, slot);
+    show_to_collector(s, slot, &record.value)?;
+    notify_expired(s, slot);
     if slot.stored().is_none() {
         s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &1i64.to_le_bytes())?;
     }
     if !slot.live {
-        s.tell(Events::NEW, "new", &slot.key);
+        s.notify(Events::NEW, "new", &slot.key);
     }
     move_expiry(s, slot, expire_at, &[])?;
     s.changed(&slot.key);
@@ -188,7 +188,7 @@ pub fn remove(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
 pub fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     let existed = remove(s, slot)?;
     if existed {
-        s.tell(Events::GENERIC, "del", &slot.key);
+        s.notify(Events::GENERIC, "del", &slot.key);
     }
     Ok(existed)
 }
@@ -198,7 +198,7 @@ pub fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     if slot.stored().is_none() {
         return Ok(false);
     }
-    tell_expired(s, slot);
+    notify_expired(s, slot);
     s.changed(&slot.key);
     s.tx.add(&s.db.key_count(shard(hash(&slot.key))), &(-1i64).to_le_bytes())?;
     clear_row(s, slot)?;
@@ -227,9 +227,9 @@ pub fn clear_ghost(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
 }
 
 /// Tells that a key has expired whose row goes only now.
-fn tell_expired(s: &Scope<'_>, slot: &Slot) {
+fn notify_expired(s: &Scope<'_>, slot: &Slot) {
     if !slot.live && slot.stored().and_then(|r| r.expire_at).is_some_and(|at| at <= s.now) {
-        s.tell(Events::EXPIRED, "expired", &slot.key);
+        s.notify(Events::EXPIRED, "expired", &slot.key);
     }
 }
 
@@ -255,7 +255,7 @@ fn drop_old(s: &Scope<'_>, slot: &Slot, keep: Option<Oid>) -> Result<()> {
 }
 
 /// A set that this key did not have before may hold members of sets that the collector has yet to read.
-fn tell_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
+fn show_to_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
     match value.interned() {
         Some(oid) if s.round.is_settling() && slot.stored().and_then(|r| r.value.oid()) != Some(oid) => {
             Ok(s.tx.set(&root::made(s.db, oid), &[])?)

@@ -177,7 +177,7 @@ async fn bitfield(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         replies.push(run(&s, &mut slot, op, &mut changed).await?);
     }
     if changed {
-        s.tell(Events::STRING, "setbit", key);
+        s.notify(Events::STRING, "setbit", key);
     }
     Ok(Reply::Array(replies))
 }

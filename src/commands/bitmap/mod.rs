@@ -62,7 +62,7 @@ async fn setbit(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let inside = slot.string()?.is_some_and(|value| at / 8 < len(value));
     if !inside || old != new {
         bits::set_field(&s, &mut slot, at, 1, new).await?;
-        s.tell(Events::STRING, "setbit", key);
+        s.notify(Events::STRING, "setbit", key);
     }
     Ok(Reply::Int(old as i64))
 }
@@ -218,9 +218,9 @@ async fn bitop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let existed = slot.exists();
     let len = combine::combine(&s, cx.prebuilt, &mut slot, op, &sources).await?;
     match len {
-        0 if existed => s.tell(Events::GENERIC, "del", target),
+        0 if existed => s.notify(Events::GENERIC, "del", target),
         0 => {}
-        _ => s.tell(Events::STRING, "set", target),
+        _ => s.notify(Events::STRING, "set", target),
     }
     Ok(Reply::Int(len as i64))
 }

@@ -134,7 +134,7 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         Restored::Built(built) => dump::restore_prebuilt(&s, &mut slot, payload, built, expire_at).await?,
         Restored::Read(value) => dump::restore(&s, &mut slot, value, expire_at).await?,
     }
-    s.tell(Events::GENERIC, "restore", key);
+    s.notify(Events::GENERIC, "restore", key);
     Ok(Reply::Ok)
 }
 

@@ -142,7 +142,7 @@ async fn set(cx: &mut Cx<'_>, mut args: Args<'_>, time: Time) -> Result<Reply> {
     match u64::try_from(at) {
         Ok(at) if at > cx.now => {
             object::set_expiry(&s, &mut slot, Some(at))?;
-            s.tell(Events::GENERIC, "expire", key);
+            s.notify(Events::GENERIC, "expire", key);
         }
         _ => object::delete(&s, &mut slot).map(|_| ())?,
     }
@@ -240,7 +240,7 @@ async fn persist(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let had = slot.expire_at().is_some();
     if had {
         object::set_expiry(&s, &mut slot, None)?;
-        s.tell(Events::GENERIC, "persist", &slot.key);
+        s.notify(Events::GENERIC, "persist", &slot.key);
     }
     Ok(had.into())
 }

@@ -74,15 +74,15 @@ async fn move_to(cx: &Cx<'_>, mut args: Args<'_>, only_new: bool) -> Result<bool
     object::check_name(to)?;
     object::take(&s, &mut source)?;
     put_new(&s, &mut target, record.value, record.expire_at)?;
-    s.tell(Events::GENERIC, "rename_from", from);
-    s.tell(Events::GENERIC, "rename_to", to);
+    s.notify(Events::GENERIC, "rename_from", from);
+    s.notify(Events::GENERIC, "rename_to", to);
     Ok(true)
 }
 
 /// Removes the old value first, as Redis does, so that the key always counts as new.
 pub(super) fn put_new(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>) -> Result<()> {
     if slot.exists() {
-        s.tell(Events::NEW, "new", &slot.key);
+        s.notify(Events::NEW, "new", &slot.key);
     }
     object::put(s, slot, value, expire_at)
 }
@@ -146,7 +146,7 @@ async fn copy(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     object::check_name(to)?;
     let value = copied(cx, &s, &t, &record.value).await?;
     put_new(&t, &mut target, value, record.expire_at)?;
-    t.tell(Events::GENERIC, "copy_to", to);
+    t.notify(Events::GENERIC, "copy_to", to);
     Ok(Reply::Int(1))
 }
 
@@ -180,7 +180,7 @@ pub(super) async fn r#move(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply>
     let value = copied(cx, &s, &t, &record.value).await?;
     object::remove(&s, &mut source)?;
     object::put(&t, &mut target, value, record.expire_at)?;
-    s.tell(Events::GENERIC, "move_from", key);
-    t.tell(Events::GENERIC, "move_to", key);
+    s.notify(Events::GENERIC, "move_from", key);
+    t.notify(Events::GENERIC, "move_to", key);
     Ok(Reply::Int(1))
 }

@@ -103,7 +103,7 @@ async fn pfadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             hll.invalidate();
         }
         write(&s, &mut slot, &hll).await?;
-        s.tell(Events::STRING, "pfadd", &slot.key);
+        s.notify(Events::STRING, "pfadd", &slot.key);
     }
     added?;
     Ok(changed.into())
@@ -179,7 +179,7 @@ async fn pfmerge(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     }
     hll.merge(&registers, sparse_max(cx))?;
     write(&s, &mut slot, &hll).await?;
-    s.tell(Events::STRING, "pfadd", &slot.key);
+    s.notify(Events::STRING, "pfadd", &slot.key);
     Ok(Reply::Ok)
 }
 

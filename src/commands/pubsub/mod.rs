@@ -18,7 +18,7 @@ const TOO_LONG: ReplyError = ReplyError::new("ERR the pattern has more than 2621
 
 const ASKS: Flags = Flags::PUBSUB.or(Flags::LOADING).or(Flags::STALE);
 const SUBSCRIBES: Flags = ASKS.or(Flags::NOSCRIPT).or(Flags::WHILE_SUBSCRIBED);
-const PUBLISHES: Flags = ASKS.or(Flags::FAST).or(Flags::TELLS);
+const PUBLISHES: Flags = ASKS.or(Flags::FAST).or(Flags::PUBLISHES);
 
 /// Redis Cluster maps a shard channel to a node like a key.
 const SHARD: &[KeySpec] = &[one(&["not_key"])];

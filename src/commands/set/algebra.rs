@@ -183,11 +183,11 @@ async fn store_members(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op) -> Result<Re
         }
     };
     match (stored, op) {
-        (0, _) if existed => s.tell(Events::GENERIC, "del", target),
+        (0, _) if existed => s.notify(Events::GENERIC, "del", target),
         (0, _) => {}
-        (_, Op::Inter) => s.tell(Events::SET, "sinterstore", target),
-        (_, Op::Union) => s.tell(Events::SET, "sunionstore", target),
-        (_, Op::Diff) => s.tell(Events::SET, "sdiffstore", target),
+        (_, Op::Inter) => s.notify(Events::SET, "sinterstore", target),
+        (_, Op::Union) => s.notify(Events::SET, "sunionstore", target),
+        (_, Op::Diff) => s.notify(Events::SET, "sdiffstore", target),
     }
     Ok(Reply::Int(stored.cast_signed()))
 }

@@ -69,7 +69,7 @@ async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         (None, None) => set::add(&s, &mut slot, args.rest()).await?,
     };
     if added > 0 {
-        s.tell(Events::SET, "sadd", &slot.key);
+        s.notify(Events::SET, "sadd", &slot.key);
     }
     Ok(Reply::Int(added.cast_signed()))
 }
@@ -94,17 +94,17 @@ async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         (None, None) => set::remove(&s, &mut slot, args.rest()).await?,
     };
     if removed > 0 {
-        tell_removed(&s, &slot, "srem");
+        notify_removed(&s, &slot, "srem");
     }
     Ok(Reply::Int(removed.cast_signed()))
 }
 
 /// Publishes that members were removed, and perhaps the key with them. If several commands remove the last
 /// members concurrently, possibly none of them sees the key go.
-fn tell_removed(s: &Scope<'_>, slot: &Slot, event: &'static str) {
-    s.tell(Events::SET, event, &slot.key);
+fn notify_removed(s: &Scope<'_>, slot: &Slot, event: &'static str) {
+    s.notify(Events::SET, event, &slot.key);
     if !slot.exists() {
-        s.tell(Events::GENERIC, "del", &slot.key);
+        s.notify(Events::GENERIC, "del", &slot.key);
     }
 }
 
@@ -213,9 +213,9 @@ async fn smove(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if set::remove(&s, &mut from, member).await? == 0 {
         return Ok(Reply::Int(0));
     }
-    tell_removed(&s, &from, "srem");
+    notify_removed(&s, &from, "srem");
     if set::add(&s, &mut to, member).await? > 0 {
-        s.tell(Events::SET, "sadd", target);
+        s.notify(Events::SET, "sadd", target);
     }
     Ok(Reply::Int(1))
 }
@@ -243,7 +243,7 @@ async fn spop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut slot = open(&s, key).await?;
     let popped = sample::pop(&s, &mut slot, count.unwrap_or(1), &mut rng).await?;
     if !popped.is_empty() {
-        tell_removed(&s, &slot, "spop");
+        notify_removed(&s, &slot, "spop");
     }
     drawn_reply(cx, &s, popped, count.map(|_| set_reply as fn(_) -> _)).await
 }

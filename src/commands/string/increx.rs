@@ -233,9 +233,9 @@ async fn run<N: Number>(cx: &Cx<'_>, key: &Bytes, by: N, options: &Options<'_>) 
         let timed = expiry.is_some() && expiry != slot.expire_at();
         object::put(&s, &mut slot, Value::Str(new.value()), expiry)?;
         let event = if options.by_float.is_some() { "incrbyfloat" } else { "incrby" };
-        s.tell(Events::STRING, event, key);
+        s.notify(Events::STRING, event, key);
         if timed {
-            s.tell(Events::GENERIC, "expire", key);
+            s.notify(Events::GENERIC, "expire", key);
         }
     }
     Ok(Reply::Array(vec![new.reply(protocol), added.reply(protocol)]))

@@ -155,7 +155,7 @@ async fn write_pairs<'a>(
     for (key, value) in pairs {
         let mut slot = object::open(&s, key, Read::Serializable).await?;
         string::write(&s, cx.prebuilt, &mut slot, value, None).await?;
-        s.tell(Events::STRING, "set", key);
+        s.notify(Events::STRING, "set", key);
     }
     Ok(())
 }
@@ -230,13 +230,13 @@ async fn append(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if old.is_none() && tail.len() <= string::INLINE_MAX {
         // Like SET, including for OBJECT ENCODING.
         string::write(&s, &[], &mut slot, tail, None).await?;
-        s.tell(Events::STRING, "append", key);
+        s.notify(Events::STRING, "append", key);
         return Ok(Reply::Int(tail.len() as i64));
     }
     let len = old.map_or(0, string::len);
     check_length(cx, len, tail)?;
     let len = string::set_range(&s, cx.prebuilt, &mut slot, len, tail).await?;
-    s.tell(Events::STRING, "append", key);
+    s.notify(Events::STRING, "append", key);
     Ok(Reply::Int(len as i64))
 }
 
@@ -261,7 +261,7 @@ async fn setrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     check_length(cx, offset, patch)?;
     let len = string::set_range(&s, cx.prebuilt, &mut slot, offset, patch).await?;
-    s.tell(Events::STRING, "setrange", key);
+    s.notify(Events::STRING, "setrange", key);
     Ok(Reply::Int(len as i64))
 }
 

@@ -88,7 +88,7 @@ async fn add(cx: &Cx<'_>, key: &Bytes, by: i64) -> Result<Reply> {
     let text = Bytes::from(itoa::Buffer::new().format(new).to_owned());
     let expiry = slot.expire_at();
     object::put(&s, &mut slot, Value::Str(Str::Inline(text)), expiry)?;
-    s.tell(Events::STRING, "incrby", key);
+    s.notify(Events::STRING, "incrby", key);
     Ok(Reply::Int(new))
 }
 
@@ -120,6 +120,6 @@ async fn incrbyfloat(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let text = Bytes::from(new.to_fixed());
     let expiry = slot.expire_at();
     object::put(&s, &mut slot, Value::Str(Str::Made { bytes: text.clone(), raw: false }), expiry)?;
-    s.tell(Events::STRING, "incrbyfloat", key);
+    s.notify(Events::STRING, "incrbyfloat", key);
     Ok(Reply::Bulk(text))
 }

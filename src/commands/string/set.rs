@@ -252,12 +252,12 @@ pub(super) async fn store(
     } else {
         string::write(&s, cx.prebuilt, slot, value, expiry).await?;
     }
-    s.tell(Events::STRING, "set", &slot.key);
+    s.notify(Events::STRING, "set", &slot.key);
     if timed {
-        s.tell(Events::GENERIC, "expire", &slot.key);
+        s.notify(Events::GENERIC, "expire", &slot.key);
     }
     if past {
-        s.tell(Events::EXPIRED, "expired", &slot.key);
+        s.notify(Events::EXPIRED, "expired", &slot.key);
     }
     Ok(())
 }
@@ -385,7 +385,7 @@ async fn getex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         Some(at) if at <= cx.now => object::delete(&s, &mut slot).map(|_| ())?,
         None if ttl != Ttl::Persist || slot.expire_at().is_none() => {}
         at => {
-            s.tell(Events::GENERIC, if at.is_some() { "expire" } else { "persist" }, key);
+            s.notify(Events::GENERIC, if at.is_some() { "expire" } else { "persist" }, key);
             object::set_expiry(&s, &mut slot, at)?;
         }
     }

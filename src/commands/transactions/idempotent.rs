@@ -85,7 +85,7 @@ pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
 
 /// Whether a retry of `row` can be answered: its whole effect is in the transaction or in the idempotency record.
 pub fn may_run(row: &Row, run: Run) -> bool {
-    let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::TELLS);
+    let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::PUBLISHES);
     match run {
         Run::Handler(_) => in_transaction || row.effect == Effect::Selects,
         Run::Session(op) => op == SessionOp::Exec,

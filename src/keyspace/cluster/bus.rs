@@ -312,7 +312,7 @@ impl Bus {
     }
 
     /// Tells what no transaction of a command tells. It may be lost where the store fails.
-    pub async fn tell(&self, messages: &[Message]) -> StoreResult<()> {
+    pub async fn publish(&self, messages: &[Message]) -> StoreResult<()> {
         let mut retries = Retries::new(ATTEMPTS);
         loop {
             let tx = self.store.begin();

@@ -169,7 +169,7 @@ impl Outbox {
     }
 
     /// What is told from now on is told of a command of this client.
-    pub fn speaks(&self, client: u64) {
+    pub fn acts_for(&self, client: u64) {
         self.client.store(client, Ordering::Relaxed);
     }
 
@@ -207,7 +207,7 @@ impl Outbox {
     /// Adds what happens to a key of database `db`, where events of `class` are to be told. A name that is too long for a key is
     /// of none.
     pub fn event(&self, db: u8, class: Events, event: &'static str, key: &Bytes) {
-        if self.heard & LISTENS == 0 || !self.events.tell(class) || key.len() > MAX_REDIS_KEY {
+        if self.heard & LISTENS == 0 || !self.events.select(class) || key.len() > MAX_REDIS_KEY {
             return;
         }
         self.messages.lock().push(Message::Event {
@@ -274,11 +274,11 @@ mod tests {
     fn a_change_is_told_once_and_where_somebody_has_a_cache() {
         let key = |s: &'static str| Bytes::from_static(s.as_bytes());
         let outbox = Outbox::new(5, LISTENS | TRACKS, Events::default());
-        outbox.speaks(7);
+        outbox.acts_for(7);
         for name in ["a", "a", "b", "a"] {
             outbox.changed(&key(name));
         }
-        outbox.speaks(8);
+        outbox.acts_for(8);
         outbox.changed(&key("a"));
         let told = |client, name| Message::Changed(Origin { instance: 5, client }, key(name));
         assert_eq!(outbox.take(), [told(7, "a"), told(7, "b"), told(8, "a")]);

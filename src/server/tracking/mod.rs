@@ -14,7 +14,7 @@
 //! 2. Messages posted while a client's command runs are sent after its reply (`mailbox`), so no old value
 //!    arrives after the last invalidation. With REDIRECT there are two connections, and a client that reads
 //!    both must order them itself, as with Redis.
-//! 3. Every commit that changes a key publishes that (`types::object`, `Scope::tell`), if its transaction
+//! 3. Every commit that changes a key publishes that (`types::object`, `Scope::notify`), if its transaction
 //!    sees that any client tracks. The first client to track changes the metadata version before it gets its
 //!    OK, which makes transactions in flight run again (`keyspace::cluster::bus`).
 //! 4. On a shared store, changes come through the log, which is part of the transaction. A server that missed
@@ -446,7 +446,7 @@ impl Server {
         }
         let mut pace = Pace::default();
         for page in changes.chunks(PAGE) {
-            tracking.tell_readers(self, page);
+            tracking.invalidate_readers(self, page);
             pace.spend(page.len() * STEPS).await;
         }
         let mut found = Found::new();
@@ -456,7 +456,7 @@ impl Server {
         }
         for (prefix, at) in found {
             let of: Vec<_> = at.iter().filter_map(|at| changes.get(*at).copied()).collect();
-            tracking.tell_listeners(self, &prefix, &of);
+            tracking.invalidate_listeners(self, &prefix, &of);
             pace.spend(of.len() * STEPS).await;
         }
     }
@@ -469,7 +469,7 @@ impl Server {
 
 impl Tracking {
     /// Sends to the clients that have read what has changed.
-    fn tell_readers(&self, server: &Server, changes: &[(Version, &Message)]) {
+    fn invalidate_readers(&self, server: &Server, changes: &[(Version, &Message)]) {
         let (mut hub, mut forgotten) = (self.hub.lock(), Table::default());
         for (version, message) in changes {
             self.committed(*version);
@@ -503,7 +503,7 @@ impl Tracking {
     }
 
     /// Sends to the clients of a prefix.
-    fn tell_listeners(&self, server: &Server, prefix: &Bytes, changes: &[(Version, &Message)]) {
+    fn invalidate_listeners(&self, server: &Server, prefix: &Bytes, changes: &[(Version, &Message)]) {
         let hub = self.hub.lock();
         let ids = hub.prefixes.get(prefix).into_iter().flatten();
         let trackers = ids.filter_map(|id| hub.trackers.get(id));

@@ -129,7 +129,7 @@ async fn what_is_deleted_or_expired_is_reclaimed() {
     w.server.env.clock.advance(Duration::from_millis(2000));
     assert_eq!(w.int("EXISTS b").await, 0);
     for shard in 0..16 {
-        expire::sweep(&w.server.space, 0, shard, 1000, &mut expire::Told::default()).await.unwrap();
+        expire::sweep(&w.server.space, 0, shard, 1000, &mut expire::Expired::default()).await.unwrap();
     }
     w.run("SET c text").await;
     assert_eq!(w.rows().await, 3);

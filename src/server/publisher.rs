@@ -3,7 +3,7 @@
 //! A transaction that publishes commits in a turn ([`Subscribers::turn`]) that lasts until it has handed its
 //! messages over; so does a unit that publishes without a commit what it has read. So whoever has seen a
 //! change and publishes about it is heard after that change, and a client that subscribes then does not
-//! receive it. Slow work is done before the turn ([`Tale`]) or after it, because many messages to many
+//! receive it. Slow work is done before the turn ([`Publication`]) or after it, because many messages to many
 //! subscribers take longer than others should wait. If nothing is being delivered, the caller begins at once,
 //! and a task delivers the rest at the first pause ([`Pace`]).
 //!
@@ -54,7 +54,7 @@ fn weight(message: &Message) -> usize {
 
 /// Messages to publish, sorted before the turn.
 #[derive(Debug, Default)]
-pub struct Tale {
+pub struct Publication {
     /// Invalidations for caches.
     changes: Vec<Message>,
     /// Messages for subscribers.
@@ -64,37 +64,37 @@ pub struct Tale {
     little: Vec<bool>,
 }
 
-impl Tale {
+impl Publication {
     /// Messages of several units: each unit has the given number of them, in order.
     pub fn new(messages: Vec<Message>, units: impl IntoIterator<Item = usize>) -> Self {
-        let mut tale = Tale::default();
+        let mut publication = Publication::default();
         if messages.is_empty() {
-            return tale; // most units publish nothing
+            return publication; // most units publish nothing
         }
         let mut messages = messages.into_iter();
         // Messages that no unit accounts for count as one more unit's; there should be none.
-        for told in units.into_iter().chain([usize::MAX]) {
+        for count_of_unit in units.into_iter().chain([usize::MAX]) {
             let (mut count, mut bytes) = (0, 0);
-            for message in messages.by_ref().take(told) {
+            for message in messages.by_ref().take(count_of_unit) {
                 if message.is_of_tracking() {
-                    tale.changes.push(message);
+                    publication.changes.push(message);
                     continue;
                 }
                 (count, bytes) = (count + 1, bytes + weight(&message));
-                tale.others.push(message);
+                publication.others.push(message);
             }
             let is_little = count <= FEW && bytes <= SHORT;
-            tale.little.push(is_little);
-            tale.weight.all += bytes;
-            tale.weight.unwaited += if is_little { bytes } else { 0 };
+            publication.little.push(is_little);
+            publication.weight.all += bytes;
+            publication.weight.unwaited += if is_little { bytes } else { 0 };
         }
-        tale
+        publication
     }
 
     /// The messages of one unit.
     pub fn of_one(messages: Vec<Message>) -> Self {
-        let told = messages.len();
-        Tale::new(messages, [told])
+        let count = messages.len();
+        Publication::new(messages, [count])
     }
 
     /// Writes them in the transaction of a shared store.
@@ -118,7 +118,7 @@ struct Handed {
     number: Version,
     messages: Vec<Message>,
     weight: Weight,
-    told: oneshot::Sender<()>,
+    published: oneshot::Sender<()>,
 }
 
 /// Memory of messages, in bytes.
@@ -138,35 +138,35 @@ struct Queue {
     last: Version,
     done: Version,
     /// A task is delivering and will check here again.
-    telling: bool,
+    publishing: bool,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
+pub(super) struct Publisher {
     queue: Mutex<Queue>,
     /// Signals that messages were delivered.
     went: Notify,
 }
 
-impl Telling {
+impl Publisher {
     /// The number of the last hand-over.
     pub(super) fn last(&self) -> Version {
         self.queue.lock().last
     }
 
     /// Hands messages over; also returns whether the caller has to deliver them.
-    fn hand_over(&self, tale: Tale) -> (Delivery, bool) {
-        let (told, receiver) = oneshot::channel();
-        let Tale { others: messages, weight, little, .. } = tale;
+    fn hand_over(&self, publication: Publication) -> (Delivery, bool) {
+        let (published, receiver) = oneshot::channel();
+        let Publication { others: messages, weight, little, .. } = publication;
         let mut queue = self.queue.lock();
         queue.last += 1;
         let is_short = queue.weight.unwaited < MOST;
         queue.weight.all += weight.all;
         queue.weight.unwaited += weight.unwaited;
         let number = queue.last;
-        queue.waiting.push_back(Handed { number, messages, weight, told });
-        let begins = !std::mem::replace(&mut queue.telling, true);
+        queue.waiting.push_back(Handed { number, messages, weight, published });
+        let begins = !std::mem::replace(&mut queue.publishing, true);
         (Delivery { receiver: Some(receiver), little, is_short }, begins)
     }
 
@@ -174,7 +174,7 @@ impl Telling {
     fn next(&self) -> Option<Handed> {
         let mut queue = self.queue.lock();
         let next = queue.waiting.pop_front();
-        queue.telling = next.is_some();
+        queue.publishing = next.is_some();
         next
     }
 
@@ -209,7 +209,7 @@ impl Telling {
 pub struct Delivery {
     /// None if nothing had to be delivered.
     receiver: Option<oneshot::Receiver<()>>,
-    /// See [`Tale::little`].
+    /// See [`Publication::little`].
     little: Vec<bool>,
     /// Little was waiting ahead of them.
     is_short: bool,
@@ -254,8 +254,8 @@ impl Delivery {
 impl Server {
     /// The turn in which they are committed and handed over; None if none is needed, because no subscriber is
     /// concerned or because the store delivers them.
-    pub async fn turn(&self, tale: &Tale) -> Option<MutexGuard<'_, ()>> {
-        if tale.others.is_empty() || self.space.bus.is_shared() {
+    pub async fn turn(&self, publication: &Publication) -> Option<MutexGuard<'_, ()>> {
+        if publication.others.is_empty() || self.space.bus.is_shared() {
             return None;
         }
         Some(self.subscribers.turn().await)
@@ -263,60 +263,64 @@ impl Server {
 
     /// Publishes what was committed in a turn, and ends the turn: the messages are on their way to all
     /// servers, or handed over here.
-    pub async fn told(self: &Arc<Self>, tale: Tale, turn: Option<MutexGuard<'_, ()>>) -> Delivery {
+    pub async fn publish_in(
+        self: &Arc<Self>,
+        publication: Publication,
+        turn: Option<MutexGuard<'_, ()>>,
+    ) -> Delivery {
         if self.space.bus.is_shared() {
-            if !tale.is_empty() {
+            if !publication.is_empty() {
                 self.space.bus.ring();
             }
             return Delivery::default();
         }
         // Invalidations first: many subscribers take a while, and caches are stale meanwhile.
-        if !tale.changes.is_empty() {
-            self.invalidate(&tale.changes.iter().map(|change| (0, change)).collect::<Vec<_>>()).await;
+        if !publication.changes.is_empty() {
+            self.invalidate(&publication.changes.iter().map(|change| (0, change)).collect::<Vec<_>>()).await;
         }
-        if tale.others.is_empty() || self.subscribers.is_empty() {
+        if publication.others.is_empty() || self.subscribers.is_empty() {
             return Delivery::default();
         }
-        let (told, begins) = self.subscribers.telling.hand_over(tale);
+        let (published, begins) = self.subscribers.publisher.hand_over(publication);
         if !begins {
-            self.subscribers.telling.room().await;
+            self.subscribers.publisher.room().await;
         }
         drop(turn);
         if begins {
-            let mut telling = Box::pin(tell(self.clone()));
-            if poll_fn(|cx| Poll::Ready(telling.as_mut().poll(cx))).await.is_pending() {
-                tokio::spawn(telling);
+            let mut publisher = Box::pin(publish_waiting(self.clone()));
+            if poll_fn(|cx| Poll::Ready(publisher.as_mut().poll(cx))).await.is_pending() {
+                tokio::spawn(publisher);
             }
         }
-        told
+        published
     }
 
-    /// Like [`Server::told`], for a unit that commits nothing on an embedded store.
-    pub async fn tell(self: &Arc<Self>, messages: Vec<Message>) {
+    /// Like [`Server::published`], for a unit that commits nothing on an embedded store.
+    pub async fn publish(self: &Arc<Self>, messages: Vec<Message>) {
         if messages.is_empty() {
             return;
         }
-        let tale = Tale::of_one(messages);
-        let turn = self.turn(&tale).await;
-        self.told(tale, turn).await.wait().await;
+        let publication = Publication::of_one(messages);
+        let turn = self.turn(&publication).await;
+        self.publish_in(publication, turn).await.wait().await;
     }
 }
 
 /// Delivers the waiting messages, and those that arrive meanwhile.
-async fn tell(server: Arc<Server>) {
-    let (telling, mut pace) = (&server.subscribers.telling, Pace::default());
-    while let Some(Handed { number, messages, mut weight, told }) = telling.next() {
+async fn publish_waiting(server: Arc<Server>) {
+    let (publisher, mut pace) = (&server.subscribers.publisher, Pace::default());
+    while let Some(Handed { number, messages, mut weight, published }) = publisher.next() {
         let mut piece = 0;
         for message in messages {
             server.deliver_one(number, &message, &mut pace).await;
             piece += self::weight(&message);
             if piece >= PIECE {
                 weight.all = weight.all.saturating_sub(piece);
-                telling.passed(Weight { all: std::mem::take(&mut piece), unwaited: 0 }, None);
+                publisher.passed(Weight { all: std::mem::take(&mut piece), unwaited: 0 }, None);
             }
         }
-        telling.passed(weight, Some(number));
-        let _ = told.send(()); // the receiver may have given up
+        publisher.passed(weight, Some(number));
+        let _ = published.send(()); // the receiver may have given up
     }
 }
 
@@ -329,32 +333,32 @@ mod tests {
         Message::Channel(Bytes::from_static(b"c"), Bytes::from(vec![b'x'; bytes]))
     }
 
-    impl Telling {
+    impl Publisher {
         /// Hands over the messages of one unit.
         fn hand(&self, messages: Vec<Message>) -> (Delivery, bool) {
-            self.hand_over(Tale::of_one(messages))
+            self.hand_over(Publication::of_one(messages))
         }
 
         /// Delivers the next messages. Returns their number.
-        fn tell_next(&self) -> Option<(Version, usize)> {
-            let Handed { number, messages, weight, told } = self.next()?;
+        fn publish_next(&self) -> Option<(Version, usize)> {
+            let Handed { number, messages, weight, published } = self.next()?;
             self.passed(weight, Some(number));
-            let _ = told.send(());
+            let _ = published.send(());
             Some((number, messages.len()))
         }
     }
 
     #[test]
     fn one_tells_and_all_in_their_order() {
-        let telling = Telling::default();
-        let begin = [(); 3].map(|()| telling.hand(vec![message(1)]).1);
-        assert_eq!((begin, telling.last()), ([true, false, false], 3), "who comes first tells for all");
+        let publisher = Publisher::default();
+        let begin = [(); 3].map(|()| publisher.hand(vec![message(1)]).1);
+        assert_eq!((begin, publisher.last()), ([true, false, false], 3), "who comes first tells for all");
         for number in 1..=3 {
-            assert_eq!(telling.tell_next(), Some((number, 1)));
+            assert_eq!(publisher.publish_next(), Some((number, 1)));
         }
-        assert_eq!(telling.tell_next(), None);
-        assert_eq!(telling.queue.lock().weight, Weight::default());
-        assert!(telling.hand(vec![message(1)]).1, "nobody tells any more");
+        assert_eq!(publisher.publish_next(), None);
+        assert_eq!(publisher.queue.lock().weight, Weight::default());
+        assert!(publisher.hand(vec![message(1)]).1, "nobody tells any more");
     }
 
     /// How long a caller waits for a delivery that never arrives; None: forever.
@@ -365,8 +369,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_tells_little_waits_for_a_moment_unless_much_waits() {
-        let telling = Telling::default();
-        let handed = |messages| waited(telling.hand(messages).0);
+        let publisher = Publisher::default();
+        let handed = |messages| waited(publisher.hand(messages).0);
         let moment = handed(vec![message(1); FEW]).await.unwrap();
         assert!((PATIENCE..PATIENCE * 2).contains(&moment), "{moment:?}");
         assert_eq!(handed(vec![message(1); FEW + 1]).await, None, "it tells much");
@@ -381,13 +385,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_delivery_ends_when_all_has_been_told() {
-        let telling = Telling::default();
-        let [(mut first, _), (mut second, _)] = [(); 2].map(|()| telling.hand(vec![message(1); FEW + 1]));
+        let publisher = Publisher::default();
+        let [(mut first, _), (mut second, _)] = [(); 2].map(|()| publisher.hand(vec![message(1); FEW + 1]));
         assert!(!first.is_over() && !second.is_over());
-        telling.tell_next();
+        publisher.publish_next();
         assert!(first.is_over() && !second.is_over());
         first.wait().await;
-        drop(telling.next());
+        drop(publisher.next());
         assert!(second.is_over(), "the server stops");
         second.wait().await;
         assert!(Delivery::default().is_over());
@@ -397,7 +401,8 @@ mod tests {
     fn each_unit_counts_by_itself() {
         let one = weight(&message(1));
         let weigh = |units: &[usize]| {
-            let Tale { weight, little, .. } = Tale::new(vec![message(1); FEW + 3], units.iter().copied());
+            let Publication { weight, little, .. } =
+                Publication::new(vec![message(1); FEW + 3], units.iter().copied());
             (weight.all / one, weight.unwaited / one, little)
         };
         assert_eq!(weigh(&[1, FEW + 1, 1]), (FEW + 3, 2, vec![true, false, true, true]));
@@ -408,33 +413,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn where_too_much_waits_nobody_hands_over_more() {
-        let telling = Telling::default();
-        let has_room = || async { tokio::time::timeout(PATIENCE, telling.room()).await.is_ok() };
-        telling.hand(vec![message(FULL / FEW / 2); FEW]);
+        let publisher = Publisher::default();
+        let has_room = || async { tokio::time::timeout(PATIENCE, publisher.room()).await.is_ok() };
+        publisher.hand(vec![message(FULL / FEW / 2); FEW]);
         assert!(has_room().await);
-        telling.hand(vec![message(FULL / FEW); FEW]);
+        publisher.hand(vec![message(FULL / FEW); FEW]);
         assert!(!has_room().await);
-        telling.tell_next();
+        publisher.publish_next();
         assert!(!has_room().await);
         let (room, ()) = tokio::join!(has_room(), async {
             // Even while it is being delivered.
-            telling.passed(Weight { all: FULL / 4, unwaited: 0 }, None);
+            publisher.passed(Weight { all: FULL / 4, unwaited: 0 }, None);
         });
         assert!(room);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_leaves_hears_first_what_was_handed_over_before() {
-        let telling = Telling::default();
-        let is_over = || async { tokio::time::timeout(PATIENCE, telling.caught_up()).await.is_ok() };
+        let publisher = Publisher::default();
+        let is_over = || async { tokio::time::timeout(PATIENCE, publisher.caught_up()).await.is_ok() };
         assert!(is_over().await, "there was nothing");
-        telling.hand(vec![message(1)]);
-        telling.hand(vec![message(1)]);
-        telling.tell_next();
+        publisher.hand(vec![message(1)]);
+        publisher.hand(vec![message(1)]);
+        publisher.publish_next();
         assert!(!is_over().await);
         let (over, ()) = tokio::join!(is_over(), async {
-            telling.tell_next();
-            telling.hand(vec![message(1)]);
+            publisher.publish_next();
+            publisher.hand(vec![message(1)]);
         });
         assert!(over, "what comes later is not waited for");
     }
