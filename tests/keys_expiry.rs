@@ -7,14 +7,14 @@ mod rig;
 use rig::{Rig, START, bulk, error};
 use std::time::Duration;
 use tern::keyspace::keys::SHARDS;
-use tern::lifecycle::expire::{Swept, Told, sweep};
+use tern::lifecycle::expire::{Expired, Swept, sweep};
 use tern::server::reply::Reply;
 use tern::store::{RangeOptions, Read};
 
 async fn sweep_all(rig: &Rig) -> Swept {
     let mut total = Swept::default();
     for shard in 0..SHARDS {
-        let swept = sweep(rig.space(), rig.client.db, shard, 1000, &mut Told::default()).await.unwrap();
+        let swept = sweep(rig.space(), rig.client.db, shard, 1000, &mut Expired::default()).await.unwrap();
         total.removed += swept.removed;
         total.stale += swept.stale;
         total.more |= swept.more;
@@ -154,10 +154,10 @@ async fn the_sweep_keeps_to_its_limit() {
     rig.advance(1);
     let mut removed = 0;
     for shard in 0..SHARDS {
-        let swept = sweep(rig.space(), 0, shard, 2, &mut Told::default()).await.unwrap();
+        let swept = sweep(rig.space(), 0, shard, 2, &mut Expired::default()).await.unwrap();
         assert!(swept.removed <= 2);
         removed += swept.removed;
-        while sweep(rig.space(), 0, shard, 2, &mut Told::default()).await.unwrap().more {}
+        while sweep(rig.space(), 0, shard, 2, &mut Expired::default()).await.unwrap().more {}
     }
     assert!(removed > 0);
     assert_eq!(sweep_all(&rig).await, Swept::default());
