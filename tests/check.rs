@@ -28,8 +28,7 @@ use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
 use tern::types::Value;
 use tern::types::record::{Record, Stored};
-use tern::types::set::SetRep;
-use tern::types::set::small::Small;
+use tern::types::set::{SetRep, small::Small};
 use tern::types::string::Str;
 
 async fn read(store: &Store) -> Report {
@@ -370,8 +369,7 @@ async fn damage_of_idempotency_records_is_seen() {
     assert_eq!(named.owner, owner);
     p.plant_and_accuse(&age, None, &root::idempotency_record(named), "the age index does not know").await;
     p.plant(&age, Some(b"??"), "that no idempotency record confirms").await;
-    p.plant_and_accuse(&root::idempotency_record(named), None, &age, "that no idempotency record confirms")
-        .await;
+    p.plant_and_accuse(&root::idempotency_record(named), None, &age, "no idempotency record confirms").await;
     p.plant(&root::idempotency_age(5, named), Some(&value), "that no idempotency record confirms").await;
     p.plant(&[&[b'u', 77][..], &age[2..]].concat(), Some(&value), "in a wrong shard").await;
     p.plant(b"u", Some(b""), "not a row of the age index").await;
@@ -416,9 +414,8 @@ async fn idempotency_records_without_an_owner_are_sound() {
     }
     let answer = rig.line("IDEMPOTENT RESULT an-id-of-a-former-version").await;
     assert_eq!(answer, Reply::Array(vec![Reply::Int(0), Reply::Nil]));
-    assert!(
-        rig.server.store.begin().get(&root::idempotency_record(of), Read::Snapshot).await.unwrap().is_some()
-    );
+    let row = rig.server.store.begin().get(&root::idempotency_record(of), Read::Snapshot).await.unwrap();
+    assert!(row.is_some());
     let mut removed = 0;
     for shard in 0..SHARDS {
         removed += sweep(rig.space(), shard, &None, 78, 100).await.unwrap().removed;
