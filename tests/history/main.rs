@@ -37,7 +37,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use support::rng::Rng;
 use tern::store::faulty::FaultRates;
-use verdict::{Counted, OPINIONS, judged};
+use verdict::{Counted, OPINIONS, judged, judged_of_own_times};
 use world::{Plan, history};
 
 /// Of a hundred operations so many are carried out at least.
@@ -126,7 +126,8 @@ fn one_will_do(plan: &Plan) -> bool {
 async fn found(plan: &Plan, rng: &mut Rng) -> (Option<u64>, Option<u64>) {
     let (mut search, mut replay) = (None, None);
     for chance in 1..=CHANCES {
-        let verdicts = judged(history(plan.clone(), rng.next()).await, !is_on_a_cluster());
+        let judge = if plan.own_times { judged_of_own_times } else { judged };
+        let verdicts = judge(history(plan.clone(), rng.next()).await, !is_on_a_cluster());
         search = search.or(verdicts.search.is_broken().then_some(chance));
         replay = replay.or(verdicts.replay.is_some_and(|v| v.is_broken()).then_some(chance));
         if [search, replay].iter().flatten().count() >= if one_will_do(plan) { 1 } else { 2 } {

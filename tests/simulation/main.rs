@@ -24,6 +24,7 @@ mod search;
 mod second;
 #[path = "../support/mod.rs"]
 mod support;
+#[allow(dead_code)] // servers of one simulation share their time
 #[path = "../history/verdict.rs"]
 mod verdict;
 #[path = "../history/witness.rs"]

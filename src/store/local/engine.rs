@@ -41,6 +41,8 @@ pub(super) struct Engine {
 /// A window of consecutive rows of a table, and the number of tombstones in it from which on the table is
 /// compacted soon. Range reads walk over tombstones: after a set's deltas were folded nothing else is left,
 /// and no later write would have them compacted.
+/// Why the store is reopened before compaction starts.
+const FLUSH_FAILED: &str = "memtables could not be written to tables; see the file LOG in the data directory";
 const TOMBSTONES: (usize, usize) = (16 << 10, 8 << 10);
 /// Tombstones and hidden rows that one step of a read may walk over in the memtable, about 2 ms: beyond it,
 /// the memtable is flushed soon, and compacted as above. Not fewer, because the rest of the memtable is
@@ -233,9 +235,23 @@ impl Engine {
     }
 
     /// Starts compaction. Until then only writes take space, and RocksDB does not stop writers because of the
-    /// number of tables.
-    pub(super) fn begin_to_compact(&self) -> Result<(), String> {
-        self.db.set_options(&[("disable_auto_compactions", "false")]).map_err(rocksdb::Error::into_string)
+    /// number of tables. False if that has to wait, because memtables are being flushed. Call it between two
+    /// writes.
+    ///
+    /// If a flush cannot sync the manifest, the table that it wrote must stay: the manifest may name it.
+    /// RocksDB 11.8 keeps such files until it has written another manifest. But a change of options makes it
+    /// forget them without writing one, and it removes them: then the database cannot be opened any more.
+    /// So options change only while no flush can fail, and not after one has failed, which is an error.
+    pub(super) fn begin_to_compact(&self) -> Result<bool, String> {
+        if number(&self.db, property::BACKGROUND_ERRORS) > 0 {
+            return Err(FLUSH_FAILED.into());
+        }
+        let flushes = [property::NUM_RUNNING_FLUSHES, property::MEM_TABLE_FLUSH_PENDING];
+        if flushes.into_iter().any(|name| number(&self.db, name) > 0) {
+            return Ok(false);
+        }
+        let begun = self.db.set_options(&[("disable_auto_compactions", "false")]);
+        begun.map(|()| true).map_err(rocksdb::Error::into_string)
     }
 
     /// Advice to the operator if a due compaction has no room on the disk.
@@ -398,7 +414,7 @@ mod tests {
 
     fn opened(dir: &Path) -> Engine {
         let engine = Engine::open(dir, &LocalOptions::new(Clock::System)).unwrap().0;
-        engine.begin_to_compact().unwrap();
+        assert!(engine.begin_to_compact().unwrap());
         engine
     }
 

@@ -503,8 +503,7 @@ impl Core {
     /// If they have no room, writes are refused once the start is over, for at most
     /// [`reopen::COMPACTION_RETRY`].
     fn begin_to_compact(&self, engine: &Engine) -> Result<(), String> {
-        let mut starting = self.starting.lock();
-        let Some(opened) = *starting else { return Ok(()) };
+        let Some(opened) = *self.starting.lock() else { return Ok(()) };
         let age = self.now().saturating_sub(opened);
         if age < STARTS + reopen::COMPACTION_RETRY
             && let Some(missing) = engine.missing_room()
@@ -517,9 +516,14 @@ impl Core {
             }
             return Ok(());
         }
-        *starting = None;
-        self.accept();
-        engine.begin_to_compact()
+        // Between two writes; a reopening has taken `starting` by the time it releases this.
+        let _committing = self.committer.lock();
+        let mut starting = self.starting.lock();
+        if *starting == Some(opened) && engine.begin_to_compact()? {
+            *starting = None;
+            self.accept();
+        }
+        Ok(())
     }
 
     fn stats(&self) -> StoreStats {

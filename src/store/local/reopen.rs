@@ -122,8 +122,10 @@ impl Committer {
             committer.shut_down();
             return None;
         }
-        if let Err(e) = committer.engine.begin_to_compact() {
-            tracing::warn!(error = %e, "cannot start compaction");
+        match committer.engine.begin_to_compact() {
+            Ok(true) => {}
+            Ok(false) => *core.starting.lock() = Some(core.now()),
+            Err(e) => tracing::warn!(error = %e, "cannot start compaction"),
         }
         core.accept();
         tracing::warn!(version = recovered.version, "the store was reopened and accepts writes again");
