@@ -37,6 +37,15 @@ static int place(ino_t inode) {
     return files++;
 }
 
+/* Another link to a file, so that no later file gets its inode, and passes for this one. */
+static void keep(const char *path, ino_t inode) {
+    char to[4200];
+    const char *links = getenv("TERN_LINKS");
+    if (!links) return;
+    snprintf(to, sizeof to, "%.2000s/%llu", links, (unsigned long long)inode);
+    if (link(path, to) != 0 && errno != EEXIST && errno != ENOENT) abort();
+}
+
 static void note(const char *text, size_t size) {
     int out = open(getenv("TERN_SYNCED"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (out < 0 || write(out, text, size) != (ssize_t)size) abort();
@@ -45,7 +54,7 @@ static void note(const char *text, size_t size) {
 
 /* What is to be noted of a directory once it is synced. */
 static char *entries(const char *path, size_t *size) {
-    char *text = NULL, link_to[4096], file[4096];
+    char *text = NULL, file[4096];
     FILE *out = open_memstream(&text, size);
     DIR *dir = opendir(path);
     struct dirent *entry;
@@ -53,11 +62,8 @@ static char *entries(const char *path, size_t *size) {
     while (dir && (entry = readdir(dir))) {
         if (entry->d_type != DT_REG) continue;
         fprintf(out, "E %llu %s\n", (unsigned long long)entry->d_ino, entry->d_name);
-        const char *links = getenv("TERN_LINKS");
-        if (!links) continue;
         snprintf(file, sizeof file, "%.2000s/%s", path, entry->d_name);
-        snprintf(link_to, sizeof link_to, "%.2000s/%llu", links, (unsigned long long)entry->d_ino);
-        if (link(file, link_to) != 0 && errno != EEXIST && errno != ENOENT) abort();
+        keep(file, entry->d_ino);
     }
     if (dir) closedir(dir);
     fclose(out);
@@ -106,6 +112,7 @@ static int synced(const char *name, int fd) {
     if (!S_ISREG(before.st_mode)) return sync(fd);
     pthread_mutex_lock(&lock);
     int at = place(before.st_ino), mode = gate(path);
+    keep(path, before.st_ino);
     if (mode) lose(fd, at, path, before.st_size, mode);
     pthread_mutex_unlock(&lock);
     if (mode) {
