@@ -57,7 +57,7 @@ impl FdbTls {
 pub(super) fn explain(e: StoreError, cluster_file: &Path) -> StoreError {
     let speaks = || std::fs::read_to_string(cluster_file).is_ok_and(|text| text.contains(":tls"));
     match e {
-        StoreError::Unavailable(why) if acts_for() => StoreError::Unavailable(format!(
+        StoreError::Unavailable(why) if speaks() => StoreError::Unavailable(format!(
             "{why}; the cluster speaks TLS: are store-tls-ca-cert-file, store-tls-cert-file and store-tls-key-file right?"
         )),
         e => e,
