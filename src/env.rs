@@ -39,7 +39,7 @@ impl Clock {
         self.now_us() / 1000
     }
     /// Microseconds since the Unix epoch.
-    pub fn now_us(&self) -> u64 {
+    pub(crate) fn now_us(&self) -> u64 {
         match self {
             Clock::System => {
                 let us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
@@ -126,14 +126,14 @@ impl Timeline {
 
     /// Keeps the time below `until` while the claim lives. None if that time has already come: a caller that
     /// relied on it must check again.
-    pub fn claim(self: &Arc<Self>, until: u64) -> Option<Claim> {
+    pub(crate) fn claim(self: &Arc<Self>, until: u64) -> Option<Claim> {
         // Checks the wall clock too: otherwise successive claims could hold the time forever.
         if until <= self.clock.now_ms() { None } else { self.claim_again(until) }
     }
 
     /// Like [`Timeline::claim`], for a caller whose own claim keeps the time below `until` and which would
     /// otherwise wait for itself: does not check the wall clock.
-    pub fn claim_again(self: &Arc<Self>, until: u64) -> Option<Claim> {
+    pub(crate) fn claim_again(self: &Arc<Self>, until: u64) -> Option<Claim> {
         let mut times = self.state.lock();
         (until > times.shown).then(|| self.keep_below(until, &mut times))
     }
@@ -146,7 +146,7 @@ impl Timeline {
     /// Stops the time, for a transaction that repeatedly found that something expired before it could commit.
     /// Only one at a time, and each begins at the clock's time: so the timeline never lags by more than one
     /// transaction takes.
-    pub async fn hold(self: &Arc<Self>) -> Hold {
+    pub(crate) async fn hold(self: &Arc<Self>) -> Hold {
         let turn = self.holder.clone().lock_owned().await;
         let mut times = self.state.lock();
         let until = self.advance(&mut times).saturating_add(1);
@@ -156,14 +156,14 @@ impl Timeline {
 
 /// See [`Timeline::hold`].
 #[derive(Debug)]
-pub struct Hold {
+pub(crate) struct Hold {
     _claim: Claim,
     _turn: tokio::sync::OwnedMutexGuard<()>,
 }
 
 /// See [`Timeline::claim`].
 #[derive(Debug)]
-pub struct Claim {
+pub(crate) struct Claim {
     timeline: Arc<Timeline>,
     until: u64,
 }
@@ -222,7 +222,7 @@ impl Rng {
         if n == 0 { 0 } else { self.0.u64(..n) }
     }
     /// Uniform in `0.0..1.0`.
-    pub fn f64(&mut self) -> f64 {
+    pub(crate) fn f64(&mut self) -> f64 {
         self.0.f64()
     }
     /// An independent generator, seeded from this one.
@@ -260,7 +260,7 @@ impl Env {
     }
     /// Bytes that cannot be guessed or drawn again, for passwords and names; a seeded environment repeats
     /// them. None if the system's generator fails.
-    pub fn secret(&self, bytes: usize) -> Option<Vec<u8>> {
+    pub(crate) fn secret(&self, bytes: usize) -> Option<Vec<u8>> {
         let mut secret = vec![0; bytes];
         match &self.seed {
             None => SystemRandom::new().fill(&mut secret).ok()?,
@@ -282,7 +282,7 @@ impl Env {
 
 /// Runs a computation that takes milliseconds in one piece. On a runtime with several threads, the other
 /// tasks of this worker move to another thread.
-pub fn aside<T>(compute: impl FnOnce() -> T) -> T {
+pub(crate) fn aside<T>(compute: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     let several = Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
     if several { tokio::task::block_in_place(compute) } else { compute() }
@@ -292,12 +292,12 @@ pub fn aside<T>(compute: impl FnOnce() -> T) -> T {
 const MANY: usize = 1000;
 
 /// Frees a value of this number of parts.
-pub fn free<T>(parts: usize, old: T) {
+pub(crate) fn free<T>(parts: usize, old: T) {
     if parts > MANY { aside(|| drop(old)) } else { drop(old) }
 }
 
 /// Waits until `is_true`, which is checked at once and after each notification of `changed`.
-pub async fn until(changed: &Notify, is_true: impl Fn() -> bool) {
+pub(crate) async fn until(changed: &Notify, is_true: impl Fn() -> bool) {
     loop {
         let mut change = pin!(changed.notified());
         change.as_mut().enable();
@@ -310,7 +310,7 @@ pub async fn until(changed: &Notify, is_true: impl Fn() -> bool) {
 
 /// Runs a future that may compute for long between two waits; each such stretch runs [`aside`]. A stretch
 /// ends only when `work` waits for something: it does not yield to other tasks.
-pub async fn each_aside<F: Future>(work: F) -> F::Output {
+pub(crate) async fn each_aside<F: Future>(work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|cx| aside(|| work.as_mut().poll(cx))).await
 }

@@ -48,11 +48,11 @@ impl StoreError {
         matches!(self, StoreError::Conflict | StoreError::TooOld)
     }
     /// True where nobody knows whether the transaction was committed.
-    pub fn may_have_committed(&self) -> bool {
+    pub(crate) fn may_have_committed(&self) -> bool {
         *self == StoreError::Unknown
     }
     /// True where the store cannot be reached, or refuses for load: it may answer later.
-    pub fn is_away(&self) -> bool {
+    pub(crate) fn is_away(&self) -> bool {
         matches!(self, StoreError::Unavailable(_))
     }
 }
@@ -63,11 +63,11 @@ pub struct ReplyError(pub Cow<'static, str>);
 
 impl ReplyError {
     /// An error line known at compile time.
-    pub const fn new(line: &'static str) -> Self {
+    pub(crate) const fn new(line: &'static str) -> Self {
         ReplyError(Cow::Borrowed(line))
     }
     /// An error line with details. As in Redis, line breaks at its ends are removed and others become spaces.
-    pub fn of(line: impl Into<String>) -> Self {
+    pub(crate) fn of(line: impl Into<String>) -> Self {
         let mut line: String = line.into();
         if line.contains(['\r', '\n']) {
             line = line.trim_matches(['\r', '\n']).replace(['\r', '\n'], " ");
@@ -75,24 +75,24 @@ impl ReplyError {
         ReplyError(Cow::Owned(line))
     }
     /// The code: the text before the first space.
-    pub fn code(&self) -> &str {
+    pub(crate) fn code(&self) -> &str {
         self.0.split(' ').next().unwrap_or_default()
     }
 }
 
 /// `WRONGTYPE`: the key holds another type.
-pub const WRONGTYPE: ReplyError =
+pub(crate) const WRONGTYPE: ReplyError =
     ReplyError::new("WRONGTYPE Operation against a key holding the wrong kind of value");
 /// An option is wrong or misplaced.
-pub const SYNTAX: ReplyError = ReplyError::new("ERR syntax error");
+pub(crate) const SYNTAX: ReplyError = ReplyError::new("ERR syntax error");
 /// An argument or a stored value is not a signed 64-bit decimal integer.
-pub const NOT_INTEGER: ReplyError = ReplyError::new("ERR value is not an integer or out of range");
+pub(crate) const NOT_INTEGER: ReplyError = ReplyError::new("ERR value is not an integer or out of range");
 /// An argument or a stored value is not a float.
-pub const NOT_FLOAT: ReplyError = ReplyError::new("ERR value is not a valid float");
+pub(crate) const NOT_FLOAT: ReplyError = ReplyError::new("ERR value is not a valid float");
 /// RENAME and friends on a missing key.
-pub const NO_SUCH_KEY: ReplyError = ReplyError::new("ERR no such key");
+pub(crate) const NO_SUCH_KEY: ReplyError = ReplyError::new("ERR no such key");
 /// The key is too long for the store.
-pub const KEY_TOO_LONG: ReplyError = ReplyError::new("ERR key is longer than 8192 bytes");
+pub(crate) const KEY_TOO_LONG: ReplyError = ReplyError::new("ERR key is longer than 8192 bytes");
 
 /// An error of a command: the store's, which decides about the transaction, or a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]

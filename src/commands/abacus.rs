@@ -13,7 +13,7 @@ use crate::types::{abacus, object};
 const CHANGED: &[KeySpec] = &[one(&["RW", "access", "update"])];
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[AINCR, AGET];
+pub(crate) const COMMANDS: &[Command] = &[AINCR, AGET];
 
 const AINCR: Command = Command::new(
     Row::new(Group::Generic, "aincr", 3, "1.0.0")

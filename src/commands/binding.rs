@@ -10,9 +10,9 @@ use std::future::Future;
 use std::pin::Pin;
 
 /// A handler's future: one box per command, none per read.
-pub type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>;
+pub(crate) type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>;
 /// A handler.
-pub type Handler = for<'a> fn(&'a mut Cx<'_>, Args<'a>) -> CommandFuture<'a>;
+pub(crate) type Handler = for<'a> fn(&'a mut Cx<'_>, Args<'a>) -> CommandFuture<'a>;
 
 /// Turns an `async fn(&mut Cx<'_>, Args<'_>) -> Result<Reply>` into a [`Run::Handler`].
 #[macro_export]
@@ -74,26 +74,26 @@ pub enum Run {
 
 /// A row and what runs it.
 #[derive(Clone, Copy)]
-pub struct Command {
+pub(crate) struct Command {
     /// The row.
-    pub row: Row,
+    pub(crate) row: Row,
     /// The code that runs it.
-    pub run: Run,
+    pub(crate) run: Run,
     /// Its subcommands.
-    pub subs: &'static [Command],
+    pub(crate) subs: &'static [Command],
 }
 
 impl Command {
     /// A command without subcommands.
-    pub const fn new(row: Row, run: Run) -> Command {
+    pub(crate) const fn new(row: Row, run: Run) -> Command {
         Command { row, run, subs: &[] }
     }
     /// A container: only its subcommands run.
-    pub const fn container(row: Row, subs: &'static [Command]) -> Command {
+    pub(crate) const fn container(row: Row, subs: &'static [Command]) -> Command {
         Command { row: row.form(Form::Container), run: Run::Nothing, subs }
     }
     /// A command that has subcommands and also runs without one.
-    pub const fn with(self, subs: &'static [Command]) -> Command {
+    pub(crate) const fn with(self, subs: &'static [Command]) -> Command {
         Command { subs, ..self }
     }
 }

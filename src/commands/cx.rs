@@ -27,61 +27,61 @@ const MAX_LIGHT: u64 = 1 << 20;
 /// The context of one command.
 pub struct Cx<'a> {
     /// The transaction. The transaction of a read-only unit is never committed.
-    pub tx: &'a Tx,
+    pub(crate) tx: &'a Tx,
     /// The prefixes of all databases as `tx` sees them (FLUSHDB and SWAPDB change this copy too).
-    pub catalog: Arc<Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     /// This attempt's copy of the client's state.
-    pub client: &'a mut ClientState,
+    pub(crate) client: &'a mut ClientState,
     /// The state that all connections share.
-    pub server: &'a Server,
+    pub(crate) server: &'a Server,
     /// Milliseconds since the Unix epoch, the same for all commands of an attempt.
-    pub now: u64,
+    pub(crate) now: u64,
     /// The keys that this attempt has seen alive.
-    pub lives: &'a Lives,
+    pub(crate) lives: &'a Lives,
     /// This attempt's random number generator.
-    pub rng: &'a mut Rng,
+    pub(crate) rng: &'a mut Rng,
     /// What was prepared for this command because it exceeds a transaction (`exec::prebuild`). Where an
     /// attempt ends with a conflict, it may have become stale.
-    pub prebuilt: &'a [Prebuilt],
+    pub(crate) prebuilt: &'a [Prebuilt],
     /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not where it is kept under a client's id.
-    pub may_stream: bool,
+    pub(crate) may_stream: bool,
     /// Set by a command whose row says that it acts on the server, if it only read data: its reply belongs to
     /// this attempt.
-    pub only_read: bool,
+    pub(crate) only_read: bool,
     /// Whether other clients' units queue behind this one: see [`Cx::light`].
-    pub in_lane: bool,
+    pub(crate) in_lane: bool,
     /// Keys that this attempt looked up.
-    pub lookups: &'a LookupTally,
+    pub(crate) lookups: &'a LookupTally,
     /// Values that this attempt has read and may return again.
-    pub memo: &'a Memo,
+    pub(crate) memo: &'a Memo,
     /// The messages that this attempt publishes.
-    pub outbox: &'a Outbox,
+    pub(crate) outbox: &'a Outbox,
 }
 
 impl Cx<'_> {
     /// The selected database.
-    pub fn scope(&self) -> Result<Scope<'_>> {
+    pub(crate) fn scope(&self) -> Result<Scope<'_>> {
         self.scope_of(self.client.db)
     }
     /// Database `db`.
-    pub fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
+    pub(crate) fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
         let (db_prefix, round) = (self.prefix(db)?, self.catalog.round);
         let (tx, now, space, outbox) = (self.tx, self.now, &self.server.space, Some(self.outbox));
         Ok(Scope { tx, db: db_prefix, number: db, now, round, space, outbox, life: self.lives.life() })
     }
     /// Opens a key for a command that reads it, and counts the lookup: Redis' `lookupKeyRead`. A command that
     /// only writes opens the key without counting.
-    pub async fn look_up(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+    pub(crate) async fn look_up(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         Ok(self.counted(s, object::open(s, key, Read::Serializable).await?))
     }
     /// Like [`Cx::look_up`], for OBJECT: a missing key publishes no event.
-    pub async fn look_at(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+    pub(crate) async fn look_at(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         let slot = object::open(s, key, Read::Serializable).await?;
         self.lookups.count(slot.exists());
         Ok(slot)
     }
     /// Like [`Cx::look_up`], for a command that returns members of a set: see [`object::open_members`].
-    pub async fn look_up_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+    pub(crate) async fn look_up_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         Ok(self.counted(s, self.memo.open_members(s, key).await?))
     }
     fn counted(&self, s: &Scope<'_>, slot: Slot) -> Slot {
@@ -93,15 +93,15 @@ impl Cx<'_> {
     }
     /// Call this before the first write of work on `bytes` stored bytes. [`Error::TooHeavy`] if the work
     /// would keep other units waiting.
-    pub fn light(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn light(&self, bytes: u64) -> Result<()> {
         if self.in_lane && bytes > MAX_LIGHT { Err(Error::TooHeavy) } else { Ok(()) }
     }
     /// The prefix of database `db`.
-    pub fn prefix(&self, db: u8) -> Result<Prefix> {
+    pub(crate) fn prefix(&self, db: u8) -> Result<Prefix> {
         Ok(self.place(db)?.prefix)
     }
     /// The place of database `db`.
-    pub fn place(&self, db: u8) -> Result<Place> {
+    pub(crate) fn place(&self, db: u8) -> Result<Place> {
         match self.catalog.place(db) {
             Some(place) => Ok(place),
             None if self.catalog.places.is_empty() => {

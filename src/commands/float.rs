@@ -17,10 +17,10 @@ const DIGITS: usize = 17;
 
 /// An 80-bit number, possibly infinite, never NaN.
 #[derive(Debug, Clone, Copy)]
-pub struct LongDouble(X87DoubleExtended);
+pub(crate) struct LongDouble(X87DoubleExtended);
 
 /// Redis' `string2ld`. None: not a number.
-pub fn parse(raw: &[u8]) -> Option<LongDouble> {
+pub(crate) fn parse(raw: &[u8]) -> Option<LongDouble> {
     if raw.len() > MAX_INPUT {
         return None;
     }
@@ -40,7 +40,7 @@ pub fn parse(raw: &[u8]) -> Option<LongDouble> {
 }
 
 /// The result of C's `strtod` for a hexadecimal number, after its sign and `0x`.
-pub fn parse_hex_double(raw: &[u8]) -> Option<f64> {
+pub(crate) fn parse_hex_double(raw: &[u8]) -> Option<f64> {
     let number: Double = parse_hex(raw)?;
     u64::try_from(number.to_bits()).ok().map(f64::from_bits)
 }
@@ -109,34 +109,34 @@ impl PartialOrd for LongDouble {
 
 impl LongDouble {
     /// Zero.
-    pub const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
+    pub(crate) const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
     /// The largest finite number.
-    pub fn highest() -> LongDouble {
+    pub(crate) fn highest() -> LongDouble {
         LongDouble(X87DoubleExtended::largest())
     }
     /// The lowest finite number.
-    pub fn lowest() -> LongDouble {
+    pub(crate) fn lowest() -> LongDouble {
         LongDouble::highest().negated()
     }
 
     /// True if the number is not infinite.
-    pub fn is_finite(self) -> bool {
+    pub(crate) fn is_finite(self) -> bool {
         self.0.is_finite()
     }
 
     /// The number with its sign inverted.
-    pub fn negated(self) -> LongDouble {
+    pub(crate) fn negated(self) -> LongDouble {
         LongDouble(-self.0)
     }
 
     /// The sum; None if it is infinite or not a number.
-    pub fn plus(self, other: LongDouble) -> Option<LongDouble> {
+    pub(crate) fn plus(self, other: LongDouble) -> Option<LongDouble> {
         let sum = (self.0 + other.0).value;
         sum.is_finite().then_some(LongDouble(sum))
     }
 
     /// `%.17Lf` without trailing zeros or point; minus zero is `0`. For finite numbers.
-    pub fn to_fixed(self) -> String {
+    pub(crate) fn to_fixed(self) -> String {
         let bits = self.0.to_bits();
         let mantissa = BigUint::from(bits as u64);
         let biased = (bits >> 64) as i32 & 0x7fff;

@@ -1,27 +1,27 @@
 //! Commands: one row and one short function each. Each family has a folder; larger commands have files of
 //! their own, and code that all families share is beside the folders.
 
-pub mod args;
+pub(crate) mod args;
 pub mod binding;
 mod bulk;
-pub mod cx;
+pub(crate) mod cx;
 mod float;
-pub mod outgrows;
+pub(crate) mod outgrows;
 pub mod registry;
 
 #[cfg(test)]
 mod abacus;
 mod bitmap;
 mod cluster;
-pub mod connection;
+pub(crate) mod connection;
 pub mod generic;
 mod hyperloglog;
-pub mod pubsub;
+pub(crate) mod pubsub;
 mod scripting;
 pub mod server;
 mod set;
 mod string;
-pub mod transactions;
+pub(crate) mod transactions;
 
 /// The version of Redis whose behaviour clients can expect, as reported by HELLO and INFO.
 pub const REDIS_VERSION: &str = "7.4.0";

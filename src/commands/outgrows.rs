@@ -15,7 +15,7 @@ const MANY: u64 = 1000;
 
 /// The value that a call leaves under a key, and its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub(crate) enum Outcome<'a> {
     /// These sets, combined by a set operation.
     Combined(Op, &'a [Bytes]),
     /// These strings, combined by a bit operation.
@@ -31,7 +31,7 @@ pub enum Outcome<'a> {
 }
 
 /// The outcome of a call. None if it is never large, or if the arguments are wrong.
-pub fn outcome<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
+pub(crate) fn outcome<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
     let key = argv.get(1)?;
     let sources = argv.get(2..)?;
     let database = |raw: &Bytes| u8::try_from(parse_i64(raw)?).ok();
@@ -53,12 +53,12 @@ pub fn outcome<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
 }
 
 /// The members that a call adds or removes.
-pub fn members<'a>(row: &Row, argv: &'a [Bytes]) -> &'a [Bytes] {
+pub(crate) fn members<'a>(row: &Row, argv: &'a [Bytes]) -> &'a [Bytes] {
     if matches!(row.makes, Makes::Added | Makes::Removed) { row.members(argv) } else { &[] }
 }
 
 /// Whether a call asks for so many members or keys that nothing should queue behind it.
-pub fn asks_for_many(row: &Row, argv: &[Bytes]) -> bool {
+pub(crate) fn asks_for_many(row: &Row, argv: &[Bytes]) -> bool {
     row.count.of(argv).and_then(|raw| parse_i64(raw)).is_some_and(|n| n.unsigned_abs() > MANY)
 }
 

@@ -86,7 +86,7 @@ pub struct OutputLimit {
     /// Bytes waiting that close the connection at once.
     pub hard: usize,
     /// Bytes waiting that close it after `seconds`.
-    pub soft: usize,
+    pub(crate) soft: usize,
     /// Seconds.
     pub seconds: u32,
 }

@@ -9,33 +9,33 @@ pub struct Events(u32);
 
 impl Events {
     /// `__keyspace@<db>__:<key>`, with the event as the message.
-    pub const KEYSPACE: Events = Events(1);
+    pub(crate) const KEYSPACE: Events = Events(1);
     /// `__keyevent@<db>__:<event>`, with the key as the message.
-    pub const KEYEVENT: Events = Events(1 << 1);
+    pub(crate) const KEYEVENT: Events = Events(1 << 1);
     /// DEL, EXPIRE, RENAME and other commands for keys of any type.
-    pub const GENERIC: Events = Events(1 << 2);
+    pub(crate) const GENERIC: Events = Events(1 << 2);
     /// Strings.
-    pub const STRING: Events = Events(1 << 3);
+    pub(crate) const STRING: Events = Events(1 << 3);
     /// Sets.
-    pub const SET: Events = Events(1 << 5);
+    pub(crate) const SET: Events = Events(1 << 5);
     /// A key was removed because it had expired.
-    pub const EXPIRED: Events = Events(1 << 8);
+    pub(crate) const EXPIRED: Events = Events(1 << 8);
     /// A command that reads did not find its key.
-    pub const MISS: Events = Events(1 << 11);
+    pub(crate) const MISS: Events = Events(1 << 11);
     /// A key was created.
-    pub const NEW: Events = Events(1 << 14);
+    pub(crate) const NEW: Events = Events(1 << 14);
     /// The classes that `A` includes.
     const ALL: Events = Events(0b10_0111_1111_1100);
 
     /// Whether any bit of `other` is set.
-    pub const fn has(self, other: Events) -> bool {
+    pub(crate) const fn has(self, other: Events) -> bool {
         self.0 & other.0 != 0
     }
     const fn or(self, other: Events) -> Events {
         Events(self.0 | other.0)
     }
     /// Whether events of `class` are published at all.
-    pub const fn select(self, class: Events) -> bool {
+    pub(crate) const fn select(self, class: Events) -> bool {
         self.has(class) && self.has(Events::KEYSPACE.or(Events::KEYEVENT))
     }
 }

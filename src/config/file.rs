@@ -14,15 +14,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The most bytes of a text file: options, users.
-pub const TEXT: u64 = 16 << 20;
+pub(crate) const TEXT: u64 = 16 << 20;
 /// The most bytes of a file of certificates or keys. All authorities of a system take a quarter of it.
-pub const PEM: u64 = 1 << 20;
+pub(crate) const PEM: u64 = 1 << 20;
 
 /// Linux: do not wait for the other end of a FIFO.
 const O_NONBLOCK: i32 = 0o4000;
 
 /// Reads a regular file of at most `most` bytes. Fails with the reason in the error's text.
-pub fn read(file: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     check(&fs::metadata(file)?, most)?;
     let opened = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(file)?;
     check(&opened.metadata()?, most)?;
@@ -32,13 +32,13 @@ pub fn read(file: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Like [`read`], for UTF-8.
-pub fn read_text(file: &Path) -> io::Result<String> {
+pub(crate) fn read_text(file: &Path) -> io::Result<String> {
     String::from_utf8(read(file, TEXT)?).map_err(|_| io::Error::other("not UTF-8"))
 }
 
 /// Replaces the contents of `file`: after a crash it holds either the old or the new bytes. A new file is
 /// private, because it may hold secrets. Do not call it concurrently for one file.
-pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".rewrite");
     let new = file.with_file_name(name);

@@ -6,7 +6,7 @@
 
 mod codec;
 mod events;
-pub mod file;
+pub(crate) mod file;
 mod read;
 mod rewrite;
 mod table;
@@ -81,7 +81,7 @@ impl ConfigStore {
     }
     /// From now on a CONFIG SET of options whose names begin with `family` succeeds only if `prepare` can
     /// prepare what the new values name. They take effect right after it. At most one guardian is possible.
-    pub fn guard(
+    pub(crate) fn guard(
         &self,
         family: &'static str,
         prepare: impl Fn(&Settings) -> Result<(), String> + Send + 'static,
@@ -89,7 +89,7 @@ impl ConfigStore {
         *self.writers.lock() = Some(Guardian { family, prepare: Box::new(prepare) });
     }
     /// The file with which the server was started.
-    pub fn file(&self) -> Option<&Path> {
+    pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
     /// Sets all of `pairs` or, on an error, none. Names match in any case. Returns the options that were set.
@@ -124,7 +124,7 @@ impl ConfigStore {
         Ok(named)
     }
     /// Names and values of the options that match any of the patterns, in the table's order.
-    pub fn matching(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
+    pub(crate) fn matching(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
         let settings = self.get();
         options().filter(|o| matches(o.name)).map(|o| (o.name, o.show(&settings))).collect()
     }

@@ -13,11 +13,11 @@ const MAX_INCLUDES: usize = 16;
 #[error("Reading {place}\n>>> '{text}'\n{why}")]
 pub struct ConfigError {
     /// The file and line, or the arguments.
-    pub place: String,
+    pub(crate) place: String,
     /// The directive as written.
-    pub text: String,
+    pub(crate) text: String,
     /// The reason.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// Parses the program's arguments (without its name): `[file] [--name value ...]...`, also `--name=value`.

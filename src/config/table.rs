@@ -59,7 +59,7 @@ impl Opt {
         self.set(settings, &[text])
     }
     /// Whether its value consists of several words.
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         (self.is_list)()
     }
 }

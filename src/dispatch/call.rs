@@ -25,22 +25,22 @@ pub struct Call {
 
 impl Call {
     /// Bytes of its arguments.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.argv.iter().map(Bytes::len).sum()
     }
 
     /// The work of storing its arguments, expressed in bytes.
-    pub fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         self.bytes() + self.argv.len() * ARGUMENT
     }
 
     /// Whether its outcome can be built outside a transaction.
-    pub fn can_be_built(&self) -> bool {
+    pub(crate) fn can_be_built(&self) -> bool {
         outgrows::outcome(self.row, &self.argv).is_some()
     }
 
     /// Whether it is too heavy for anything to queue behind it.
-    pub fn is_heavy(&self) -> bool {
+    pub(crate) fn is_heavy(&self) -> bool {
         self.row.flags.has(Flags::HEAVY)
             || self.weight() > HEAVY
             || outgrows::asks_for_many(self.row, &self.argv)

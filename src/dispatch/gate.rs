@@ -36,15 +36,15 @@ const ONLY_LISTENS: &str =
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing<'a> {
     /// It has authenticated, or need not.
-    pub authenticated: bool,
+    pub(crate) authenticated: bool,
     /// It is between MULTI and EXEC.
-    pub in_multi: bool,
+    pub(crate) in_multi: bool,
     /// Whether `enable-debug-command` allows DEBUG from its address.
-    pub may_debug: bool,
+    pub(crate) may_debug: bool,
     /// The user whose rights to check; None: everything is allowed.
-    pub rights: Option<&'a User>,
+    pub(crate) rights: Option<&'a User>,
     /// It is subscribed in RESP2, where a reply could not be told from a message.
-    pub only_listens: bool,
+    pub(crate) only_listens: bool,
 }
 
 /// The result of the gates.

@@ -29,30 +29,30 @@ pub(crate) const PANICKED: ReplyError =
 /// A transaction, and the state that its calls share.
 pub(crate) struct Runner<'a> {
     /// The state that all connections share.
-    pub server: &'a Server,
+    pub(crate) server: &'a Server,
     /// The transaction.
-    pub tx: &'a Tx,
+    pub(crate) tx: &'a Tx,
     /// The databases, as the transaction sees them after the calls that have run.
-    pub catalog: Arc<Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     /// The keys that the calls have seen alive.
-    pub lives: Lives,
+    pub(crate) lives: Lives,
     rng: Rng,
     /// Keys that the calls looked up.
-    pub lookups: LookupTally,
+    pub(crate) lookups: LookupTally,
     memo: Memo,
     /// Messages to publish once the transaction has committed.
-    pub outbox: Outbox,
+    pub(crate) outbox: Outbox,
     /// False while a unit runs whose replies are kept under an id.
-    pub may_stream: bool,
+    pub(crate) may_stream: bool,
     /// Whether the last call only read data, whatever its row says.
-    pub only_read: bool,
+    pub(crate) only_read: bool,
     /// Whether a call that turns out to be heavy is refused, because others queue behind it.
-    pub in_lane: bool,
+    pub(crate) in_lane: bool,
 }
 
 impl<'a> Runner<'a> {
     /// Creates a runner for a new transaction that began after the timeline said `now`.
-    pub async fn new(server: &'a Server, tx: &'a Tx, now: u64, rng: Rng) -> Result<Self> {
+    pub(crate) async fn new(server: &'a Server, tx: &'a Tx, now: u64, rng: Rng) -> Result<Self> {
         let catalog = server.space.catalog.load(tx).await?;
         let sure = server.env.timeline.now();
         tx.runs_at(now, sure);
@@ -61,7 +61,7 @@ impl<'a> Runner<'a> {
 
     /// Creates a runner with a catalog that the transaction has not read: for calls about the server while
     /// the store is unavailable.
-    pub fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
+    pub(crate) fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
         let outbox = server.outbox(&catalog);
         Runner {
             server,
@@ -79,17 +79,17 @@ impl<'a> Runner<'a> {
     }
 
     /// Another runner on the same transaction, whose calls run concurrently with these.
-    pub fn sibling(&self, rng: Rng) -> Self {
+    pub(crate) fn sibling(&self, rng: Rng) -> Self {
         Runner { lives: self.lives.again(), ..Runner::with(self.server, self.tx, rng, self.catalog.clone()) }
     }
 
     /// Database `number`, if it exists.
-    pub fn scope(&self, number: u8) -> Option<Scope<'_>> {
+    pub(crate) fn scope(&self, number: u8) -> Option<Scope<'_>> {
         Some(self.scope_at(self.catalog.prefix(number)?, number))
     }
 
     /// The database at `db`.
-    pub fn scope_at(&self, db: Prefix, number: u8) -> Scope<'_> {
+    pub(crate) fn scope_at(&self, db: Prefix, number: u8) -> Scope<'_> {
         let (tx, now, round, space) = (self.tx, self.lives.now, self.catalog.round, &self.server.space);
         Scope { tx, db, number, now, round, space, outbox: None, life: self.lives.life() }
     }

@@ -35,7 +35,7 @@ mod idempotency;
 mod lane;
 mod prebuild;
 mod reads;
-pub mod slow;
+pub(crate) mod slow;
 mod tracked;
 mod unit;
 mod watch;

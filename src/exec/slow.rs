@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Records that `calls` of `client` ran together and took `took`. The options are read afterwards, so that
 /// the CONFIG SET that turns the slow log off is not logged.
-pub fn note(server: &Server, client: &ClientState, calls: &[Call], took: Duration) {
+pub(crate) fn note(server: &Server, client: &ClientState, calls: &[Call], took: Duration) {
     let config = server.config.get();
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     if u64::try_from(config.slowlog_log_slower_than).is_ok_and(|least| micros >= least) {
@@ -23,7 +23,7 @@ pub fn note(server: &Server, client: &ClientState, calls: &[Call], took: Duratio
 }
 
 /// Records that `event` took `took`.
-pub fn note_event(server: &Server, event: &'static str, took: Duration) {
+pub(crate) fn note_event(server: &Server, event: &'static str, took: Duration) {
     if is_spike(took, server.config.get().latency_monitor_threshold) {
         add(server, event, took);
     }

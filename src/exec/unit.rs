@@ -97,9 +97,9 @@ pub struct Done {
     /// Calls that did not run, because the replies before them have to be written first.
     pub rest: Vec<Call>,
     /// Why the unit as a whole failed in the store; `replies` then repeats this for each call.
-    pub refused: Option<ReplyError>,
+    pub(crate) refused: Option<ReplyError>,
     /// Keys that its commands looked up.
-    pub lookups: Lookups,
+    pub(crate) lookups: Lookups,
     /// The number of members that it gave an id.
     pub(super) made: u64,
     /// The number of messages that it publishes.

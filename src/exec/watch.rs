@@ -22,13 +22,13 @@ const AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub struct Watched {
     /// Database number.
-    pub db: u8,
+    pub(crate) db: u8,
     /// The key.
-    pub key: Bytes,
+    pub(crate) key: Bytes,
     /// Its state at WATCH.
-    pub seen: Fingerprint,
+    pub(crate) seen: Fingerprint,
     /// The store's generation at WATCH: a state seen in another generation may have been lost, and come back.
-    pub generation: u64,
+    pub(crate) generation: u64,
     /// Keeps the ghost of an absent key.
     _guard: Option<AbsentGuard>,
 }

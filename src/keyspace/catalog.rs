@@ -22,18 +22,18 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Catalog {
     /// The metadata version that this was read at.
-    pub version: u64,
+    pub(crate) version: u64,
     /// By database number.
     pub places: Vec<Place>,
     /// Where the collection of the dictionary stands: what matters to writers changes with the metadata version only.
     pub round: Round,
     /// What any server listens to: see [`super::cluster::bus`].
-    pub listening: u8,
+    pub(crate) listening: u8,
 }
 
 impl Catalog {
     /// Of database `db`.
-    pub fn place(&self, db: u8) -> Option<Place> {
+    pub(crate) fn place(&self, db: u8) -> Option<Place> {
         self.places.get(usize::from(db)).copied()
     }
     /// What the rows of database `db` begin with.
@@ -49,7 +49,7 @@ impl Catalog {
         Ok(tx.set(&root::database(db), &place.encode())?)
     }
     /// For a transaction that could not read it.
-    pub fn without_databases(&self) -> Arc<Catalog> {
+    pub(crate) fn without_databases(&self) -> Arc<Catalog> {
         Arc::new(Catalog { places: Vec::new(), ..self.clone() })
     }
 }
@@ -89,7 +89,7 @@ pub struct CatalogCache {
 
 impl CatalogCache {
     /// Allocates what is missing, then reads. Several servers may open a new store at once.
-    pub async fn open(store: &Store, env: &Env, databases: u8) -> Result<Self> {
+    pub(crate) async fn open(store: &Store, env: &Env, databases: u8) -> Result<Self> {
         let mut rng = env.rng();
         let mut retries = Retries::endless().idempotent();
         loop {
@@ -113,12 +113,12 @@ impl CatalogCache {
     }
 
     /// The one that was read last, by whatever transaction.
-    pub fn last(&self) -> Arc<Catalog> {
+    pub(crate) fn last(&self) -> Arc<Catalog> {
         self.cached.load_full()
     }
 
     /// Drops what is cached: no store has this metadata version.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let forgotten = Catalog { version: u64::MAX, ..Catalog::clone(&self.cached.load()) };
         self.cached.store(Arc::new(forgotten));
     }

@@ -18,9 +18,9 @@ use crate::error::StoreError;
 use bytes::{BufMut, Bytes};
 
 /// Longest reply in the row itself, in bytes.
-pub const INLINE_MAX: usize = 16 * 1024;
+pub(crate) const INLINE_MAX: usize = 16 * 1024;
 /// Bytes of a piece.
-pub const PIECE: usize = 32 * 1024;
+pub(crate) const PIECE: usize = 32 * 1024;
 
 const FORMAT: u8 = 2;
 const FORMAT_WITHOUT_OWNER: u8 = 1;
@@ -50,7 +50,7 @@ pub struct IdempotencyRecord {
 
 impl IdempotencyRecord {
     /// Whether the reply is in pieces.
-    pub fn has_pieces(&self) -> bool {
+    pub(crate) fn has_pieces(&self) -> bool {
         self.len as usize > INLINE_MAX
     }
 
@@ -102,7 +102,7 @@ pub struct Age {
 
 impl Age {
     /// Of the idempotency record `of`, whose id has so many bytes.
-    pub fn new(of: &IdempotencyRecord, id: usize) -> Self {
+    pub(crate) fn new(of: &IdempotencyRecord, id: usize) -> Self {
         let size = of.is_owned.then(|| size(id, of.len as usize));
         Age { has_pieces: of.has_pieces(), size }
     }

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Longest Redis key in bytes: the `X` row of a key must stay below the store's 10 kB.
 pub const MAX_REDIS_KEY: usize = 8 * 1024;
 /// Longest member in bytes that is a dictionary key itself; longer ones are found by their hash.
-pub const MAX_INLINE_MEMBER: usize = 512;
+pub(crate) const MAX_INLINE_MEMBER: usize = 512;
 /// Number of shards of the key counter, of the expiry index and of the age index of idempotency records (a
 /// power of two).
 pub const SHARDS: u8 = 16;
@@ -21,7 +21,7 @@ pub struct Oid(pub u128);
 
 impl Oid {
     /// Reads its 16 bytes.
-    pub fn decode(raw: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(raw: &[u8]) -> Option<Self> {
         Some(Oid(u128::from_be_bytes(raw.try_into().ok()?)))
     }
 }
@@ -93,7 +93,7 @@ impl Prefix {
         k
     }
     /// One past all records.
-    pub fn records_end(&self) -> Vec<u8> {
+    pub(crate) fn records_end(&self) -> Vec<u8> {
         self.key(b'K' + 1, 0)
     }
     /// Hash and Redis key of a `K` row.
@@ -112,7 +112,7 @@ impl Prefix {
         self.of_object(tag, oid, 0)
     }
     /// All rows of a tag.
-    pub fn tagged(&self, tag: u8) -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn tagged(&self, tag: u8) -> (Vec<u8>, Vec<u8>) {
         (self.key(tag, 0), self.key(tag + 1, 0))
     }
     /// Whose row (`C`, `N` or `S`) this is.
@@ -135,7 +135,7 @@ impl Prefix {
         Some(u32::from_be_bytes(*row.last_chunk()?))
     }
     /// One past all pieces of a long string.
-    pub fn pieces_end(&self, oid: Oid) -> Vec<u8> {
+    pub(crate) fn pieces_end(&self, oid: Oid) -> Vec<u8> {
         prefix_end(&self.object_rows(b'C', oid))
     }
     /// `S <oid> 00 <id>`: a Roaring chunk that starts at `first`.
@@ -240,11 +240,11 @@ pub mod root {
         [b'd', db]
     }
     /// `a <window>`: how many numbers were taken from the allocator's window that starts at `start`.
-    pub fn window(start: u32) -> [u8; 5] {
+    pub(crate) fn window(start: u32) -> [u8; 5] {
         tagged(b'a', start)
     }
     /// `r <candidate>`: present where the number is taken.
-    pub fn candidate(number: u32) -> [u8; 5] {
+    pub(crate) fn candidate(number: u32) -> [u8; 5] {
         tagged(b'r', number)
     }
     fn tagged(tag: u8, n: u32) -> [u8; 5] {
@@ -273,7 +273,7 @@ pub mod root {
         named(b'b', id)
     }
     /// What tells a group's key from that of its first id.
-    pub const GROUP_TAIL: u8 = 0x10;
+    pub(crate) const GROUP_TAIL: u8 = 0x10;
     /// `b <first> 10`: the members of a group of ids.
     pub fn members(first: u64) -> [u8; 10] {
         let [b, i0, i1, i2, i3, i4, i5, i6, i7] = member(first);
@@ -315,7 +315,7 @@ pub mod root {
         [b'p', 0, a, b, c, d, e, f, g, h]
     }
     /// The range of all servers that listen.
-    pub fn listeners() -> ([u8; 2], [u8; 2]) {
+    pub(crate) fn listeners() -> ([u8; 2], [u8; 2]) {
         ([b'p', 0], [b'p', 1])
     }
     /// `p 01`: changes with every row of messages.
@@ -331,30 +331,30 @@ pub mod root {
         [b'p', 3]
     }
     /// One past all rows of messages.
-    pub fn messages_end() -> [u8; 2] {
+    pub(crate) fn messages_end() -> [u8; 2] {
         [b'p', 4]
     }
     /// `p 04`: changes with every fence.
-    pub fn fence_bell() -> [u8; 2] {
+    pub(crate) fn fence_bell() -> [u8; 2] {
         [b'p', 4]
     }
     /// `p 05 <instance><slot>`: keys that a server has fenced.
-    pub fn fence(instance: u64, slot: u16) -> Vec<u8> {
+    pub(crate) fn fence(instance: u64, slot: u16) -> Vec<u8> {
         let mut k = fences_of(instance).to_vec();
         k.extend_from_slice(&slot.to_be_bytes());
         k
     }
     /// `p 05 <instance>`: what the rows of a server's fences begin with.
-    pub fn fences_of(instance: u64) -> [u8; 10] {
+    pub(crate) fn fences_of(instance: u64) -> [u8; 10] {
         let [a, b, c, d, e, f, g, h] = instance.to_be_bytes();
         [b'p', 5, a, b, c, d, e, f, g, h]
     }
     /// The range of all fences.
-    pub fn fences() -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn fences() -> (Vec<u8>, Vec<u8>) {
         (vec![b'p', 5], vec![b'p', 6])
     }
     /// Where the messages begin that were committed after `version`.
-    pub fn messages_after(version: u64) -> Vec<u8> {
+    pub(crate) fn messages_after(version: u64) -> Vec<u8> {
         let mut k = messages().to_vec();
         k.extend_from_slice(&version.saturating_add(1).to_be_bytes());
         k
@@ -369,7 +369,7 @@ pub mod root {
         named(b'i', instance)
     }
     /// The range of all servers' rows.
-    pub fn instances() -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn instances() -> (Vec<u8>, Vec<u8>) {
         (vec![b'i'], vec![b'i' + 1])
     }
     /// Which server's row this is.
@@ -417,7 +417,7 @@ pub mod root {
         k
     }
     /// One past all pieces of a long answer.
-    pub fn idempotency_pieces_end(of: IdempotencyName<'_>) -> Vec<u8> {
+    pub(crate) fn idempotency_pieces_end(of: IdempotencyName<'_>) -> Vec<u8> {
         let mut k = idempotency_record(of);
         k.extend_from_slice(&[0xff; 3]);
         k
@@ -444,7 +444,7 @@ pub mod root {
         k
     }
     /// `u <shard><ms>`: where the rows of a shard that were used at `ms` begin.
-    pub fn idempotency_ages_from(shard: u8, ms: u64) -> Vec<u8> {
+    pub(crate) fn idempotency_ages_from(shard: u8, ms: u64) -> Vec<u8> {
         let mut k = Vec::with_capacity(60);
         k.extend_from_slice(&[b'u', shard]);
         k.extend_from_slice(&ms.to_be_bytes());
@@ -494,7 +494,7 @@ pub mod root {
         in_collection(3, instance)
     }
     /// The range of all servers' epochs.
-    pub fn all_streamed() -> ([u8; 2], [u8; 2]) {
+    pub(crate) fn all_streamed() -> ([u8; 2], [u8; 2]) {
         ([b'e', 3], [b'e', 4])
     }
     /// `e 04 <id>`: a condemned id that was given to a set.

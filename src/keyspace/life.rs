@@ -20,32 +20,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of one transaction.
 #[derive(Debug)]
-pub struct Lives {
+pub(crate) struct Lives {
     /// Milliseconds since the Unix epoch: what expires by then has expired.
-    pub now: u64,
+    pub(crate) now: u64,
     sure: u64,
     relied: AtomicU64,
 }
 
 impl Lives {
     /// Of a transaction that began after `now` was read from the timeline, and whose version was fixed before `sure` was.
-    pub fn new(now: u64, sure: u64) -> Self {
+    pub(crate) fn new(now: u64, sure: u64) -> Self {
         Lives { now, sure, relied: AtomicU64::new(u64::MAX) }
     }
 
     /// For units that run beside each other on one transaction, which only read.
-    pub fn again(&self) -> Self {
+    pub(crate) fn again(&self) -> Self {
         Lives::new(self.now, self.sure)
     }
 
     /// For scopes.
-    pub fn life(&self) -> Life<'_> {
+    pub(crate) fn life(&self) -> Life<'_> {
         Life { sure: self.sure, relied: Some(&self.relied) }
     }
 
     /// To be held while the transaction is committed and as long as nobody knows whether it was. `Conflict` where something that it took
     /// for alive has expired. `again`: an earlier attempt of it may have been applied, and has a claim that lives.
-    pub fn claim(&self, timeline: &Arc<Timeline>, again: bool) -> StoreResult<Option<Claim>> {
+    pub(crate) fn claim(&self, timeline: &Arc<Timeline>, again: bool) -> StoreResult<Option<Claim>> {
         let claim = if again { Timeline::claim_again } else { Timeline::claim };
         match self.relied.load(Ordering::Relaxed) {
             u64::MAX => Ok(None),
@@ -63,7 +63,7 @@ pub struct Life<'a> {
 
 impl Life<'_> {
     /// Whether what expires at `at` is alive at `now`. `Conflict` where that is uncertain.
-    pub fn is_alive(&self, at: u64, now: u64) -> StoreResult<bool> {
+    pub(crate) fn is_alive(&self, at: u64, now: u64) -> StoreResult<bool> {
         if at <= now {
             return Ok(false);
         }

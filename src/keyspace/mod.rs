@@ -44,11 +44,11 @@ pub mod cluster;
 pub mod dictionary;
 pub mod idempotency;
 pub mod keys;
-pub mod life;
-pub mod reads;
-pub mod secret;
-pub mod sending;
-pub mod watched_absent;
+pub(crate) mod life;
+pub(crate) mod reads;
+pub(crate) mod secret;
+pub(crate) mod sending;
+pub(crate) mod watched_absent;
 
 use crate::config::Events;
 use crate::env::{Clock, Env, Timeline};
@@ -89,26 +89,26 @@ pub struct Fresh {
 
 impl Fresh {
     /// A source of its own. Refuses where the system gives no random numbers.
-    pub fn new(env: &Env) -> crate::error::Result<Self> {
+    pub(crate) fn new(env: &Env) -> crate::error::Result<Self> {
         let secret = env.secret(16).and_then(|raw| Some(u128::from_le_bytes(raw.try_into().ok()?)));
         let secret = secret.ok_or(NOT_RANDOM)?;
         Ok(Fresh { instance: (secret >> 64) as u64, next: AtomicU64::new(secret as u64) })
     }
     /// A revision that no earlier write of any record had (random start per instance).
-    pub fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
     /// An object id never used before.
-    pub fn oid(&self) -> Oid {
+    pub(crate) fn oid(&self) -> Oid {
         let low = self.next.fetch_add(1, Ordering::Relaxed);
         Oid(u128::from(self.instance) << 64 | u128::from(low))
     }
     /// The instance that made an object id.
-    pub fn maker(oid: Oid) -> u64 {
+    pub(crate) fn maker(oid: Oid) -> u64 {
         (oid.0 >> 64) as u64
     }
     /// 64 bits that no sum of a few others of them equals: unlike revisions they are not neighbours.
-    pub fn stamp(&self) -> u64 {
+    pub(crate) fn stamp(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(&self.oid().0.to_le_bytes())
     }
     /// This instance's random name.
@@ -129,17 +129,17 @@ pub struct Keyspace {
     /// Database number to prefix, by metadata version.
     pub catalog: CatalogCache,
     /// What this server remembers of chunked sets.
-    pub hints: SetHints,
+    pub(crate) hints: SetHints,
     /// Sets whose deltas are to be taken into their chunks.
-    pub unfolded: Unfolded,
+    pub(crate) unfolded: Unfolded,
     /// Watched keys that were absent.
     pub watched_absent: Arc<WatchedAbsent>,
     /// Replies that still read the dictionary.
-    pub sending: Arc<Sending>,
+    pub(crate) sending: Arc<Sending>,
     /// This server among the others.
     pub instances: Instances,
     /// What this server's collector of the dictionary does.
-    pub collector: Notes,
+    pub(crate) collector: Notes,
     /// What slows those who make more members than it removes.
     pub backpressure: Backpressure,
     /// Keys whose writers wait for a command that met too many of them.
@@ -149,7 +149,7 @@ pub struct Keyspace {
     /// The clock, for leases and garbage rows.
     pub clock: Clock,
     /// The time that transactions see.
-    pub timeline: Arc<Timeline>,
+    pub(crate) timeline: Arc<Timeline>,
 }
 
 impl Keyspace {
@@ -193,7 +193,7 @@ impl Keyspace {
         }
     }
     /// Forgets what is remembered of the store's rows. It is read again when it is needed.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.hints.clear();
         self.unfolded.take();
         self.backpressure.release();
@@ -206,7 +206,12 @@ impl Keyspace {
         self.fences.hold(&self.instances, slot, self.fresh.revision(), keys, written).await
     }
     /// The same where no fence of this server is in the way: see [`Fences::try_hold`].
-    pub async fn try_fence(&self, slot: u16, keys: HashSet<u64>, written: HashSet<u64>) -> Option<Fence> {
+    pub(crate) async fn try_fence(
+        &self,
+        slot: u16,
+        keys: HashSet<u64>,
+        written: HashSet<u64>,
+    ) -> Option<Fence> {
         self.fences.try_hold(&self.instances, slot, self.fresh.revision(), keys, written).await
     }
     /// Registers this server. False where its name is another's: it must be opened anew, and take another one.
@@ -243,7 +248,7 @@ pub struct Scope<'a> {
 impl Scope<'_> {
     /// Tells that `event`, which is of `class`, happens to `key`: a change of it, but where it was looked for in vain. It is heard
     /// if this transaction commits.
-    pub fn notify(&self, class: Events, event: &'static str, key: &Bytes) {
+    pub(crate) fn notify(&self, class: Events, event: &'static str, key: &Bytes) {
         if let Some(outbox) = self.outbox {
             outbox.event(self.number, class, event, key);
             if class != Events::MISS {
@@ -252,7 +257,7 @@ impl Scope<'_> {
         }
     }
     /// Tells that `key` changes, whatever happens to it.
-    pub fn changed(&self, key: &Bytes) {
+    pub(crate) fn changed(&self, key: &Bytes) {
         if let Some(outbox) = self.outbox {
             outbox.changed(key);
         }

@@ -6,10 +6,14 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 
 /// Reads on their way at once.
-pub const IN_FLIGHT: usize = 512;
+pub(crate) const IN_FLIGHT: usize = 512;
 
 /// The values of `keys`, in their order.
-pub async fn get_many<K: AsRef<[u8]>>(tx: &Tx, keys: &[K], read: Read) -> StoreResult<Vec<Option<Bytes>>> {
+pub(crate) async fn get_many<K: AsRef<[u8]>>(
+    tx: &Tx,
+    keys: &[K],
+    read: Read,
+) -> StoreResult<Vec<Option<Bytes>>> {
     if let [only] = keys {
         return Ok(vec![tx.get(only.as_ref(), read).await?]);
     }

@@ -30,7 +30,7 @@ pub struct Secret(hmac::Key);
 
 impl Secret {
     /// Reads a stored row.
-    pub fn decode(raw: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(raw: &[u8]) -> Option<Self> {
         let bytes = raw.strip_prefix(&[FORMAT]).filter(|bytes| bytes.len() == BYTES)?;
         Some(Secret(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
     }
@@ -43,7 +43,7 @@ impl Secret {
     }
 
     /// Begins to sum up a command.
-    pub fn of_command(&self) -> Sum {
+    pub(crate) fn of_command(&self) -> Sum {
         self.sum(OF_COMMAND)
     }
 
@@ -55,16 +55,16 @@ impl Secret {
 }
 
 /// A sum under way.
-pub struct Sum(hmac::Context);
+pub(crate) struct Sum(hmac::Context);
 
 impl Sum {
     /// Adds bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// The sum of all of them.
-    pub fn end(self) -> [u8; 16] {
+    pub(crate) fn end(self) -> [u8; 16] {
         self.0.sign().as_ref().first_chunk().copied().unwrap_or_default()
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Sending {
+pub(crate) struct Sending {
     clock: Clock,
     running: Mutex<Running>,
 }
@@ -33,19 +33,19 @@ struct Running {
 
 /// One reply that is being sent, until this is dropped.
 #[derive(Debug)]
-pub struct SendingGuard {
+pub(crate) struct SendingGuard {
     sending: Arc<Sending>,
     number: u64,
 }
 
 impl Sending {
     /// None running.
-    pub fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Sending { clock, running: Mutex::default() }
     }
 
     /// One more runs.
-    pub fn begin(self: &Arc<Self>) -> SendingGuard {
+    pub(crate) fn begin(self: &Arc<Self>) -> SendingGuard {
         let mut running = self.running.lock();
         let number = running.begun;
         running.begun += 1;
@@ -54,19 +54,19 @@ impl Sending {
     }
 
     /// How many run.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.running.lock().since.len()
     }
 
     /// When the oldest that runs began, by the monotonic clock.
-    pub fn oldest(&self) -> Option<Duration> {
+    pub(crate) fn oldest(&self) -> Option<Duration> {
         self.running.lock().since.values().next().copied()
     }
 }
 
 impl SendingGuard {
     /// By the clock that its begin is told in.
-    pub fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.sending.clock.monotonic()
     }
 }

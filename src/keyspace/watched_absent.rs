@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Database number and key: FLUSHDB and SWAPDB give a database another prefix, its watched keys stay its own.
-pub type Name = (u8, Bytes);
+pub(crate) type Name = (u8, Bytes);
 
 /// Number of watchers of each name.
 #[derive(Debug, Default)]
@@ -15,14 +15,14 @@ pub struct WatchedAbsent(Mutex<BTreeMap<Name, usize>>);
 
 /// Keeps a name in the list until it is dropped.
 #[derive(Debug)]
-pub struct AbsentGuard {
+pub(crate) struct AbsentGuard {
     keys: Arc<WatchedAbsent>,
     name: Name,
 }
 
 impl WatchedAbsent {
     /// Adds a watcher.
-    pub fn watch(self: &Arc<Self>, db: u8, key: &Bytes) -> AbsentGuard {
+    pub(crate) fn watch(self: &Arc<Self>, db: u8, key: &Bytes) -> AbsentGuard {
         let name = (db, key.clone());
         *self.0.lock().entry(name.clone()).or_default() += 1;
         AbsentGuard { keys: self.clone(), name }
@@ -36,7 +36,7 @@ impl WatchedAbsent {
     }
 
     /// Up to `most` keys of database `db`.
-    pub fn of(&self, db: u8, most: usize) -> Vec<Bytes> {
+    pub(crate) fn of(&self, db: u8, most: usize) -> Vec<Bytes> {
         let keys = self.0.lock();
         let of_db = keys.range((db, Bytes::new())..).take_while(|((number, _), _)| *number == db);
         of_db.take(most).map(|((_, key), _)| key.clone()).collect()

@@ -18,7 +18,7 @@ use tokio::task::yield_now;
 const READ_AHEAD: usize = 256 << 10;
 
 /// A value of its own, in `to`'s database, equal to `value` in `from`'s. Writes its rows.
-pub async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Value> {
+pub(crate) async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Value> {
     let Some(old) = value.oid() else { return Ok(value.clone()) };
     let new = to.space.fresh.oid();
     if value.counter().is_some() {
@@ -33,7 +33,7 @@ pub async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Va
 
 /// Builds in `to` what [`value`] would write there for the value under `key` in `from`. None where it has no
 /// rows of its own.
-pub async fn prebuild(
+pub(crate) async fn prebuild(
     space: &Keyspace,
     (from, to): (Prefix, Prefix),
     key: &Bytes,

@@ -37,17 +37,17 @@ pub struct Swept {
 
 /// The first row of a shard's expiry index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub(crate) struct Head {
     /// Database number.
-    pub db: u8,
+    pub(crate) db: u8,
     /// Shard of the index.
-    pub shard: u8,
+    pub(crate) shard: u8,
     /// When its first key expires: ms since the epoch.
-    pub at: u64,
+    pub(crate) at: u64,
 }
 
 /// The first expiry of each shard that has one and that `wanted(db, shard)` asks for.
-pub async fn look(space: &Keyspace, wanted: impl Fn(u8, u8) -> bool) -> Result<Vec<Head>> {
+pub(crate) async fn look(space: &Keyspace, wanted: impl Fn(u8, u8) -> bool) -> Result<Vec<Head>> {
     let tx = space.store.begin();
     let catalog = space.catalog.load(&tx).await?;
     let any = join_all(catalog.prefixes().map(async |(db, prefix)| {
@@ -84,9 +84,9 @@ fn corrupt() -> StoreError {
 #[derive(Debug, Default)]
 pub struct Expired {
     /// Which events are to be expired.
-    pub events: Events,
+    pub(crate) events: Events,
     /// What has been committed, in order. On a store that servers share it has been written with it.
-    pub messages: Vec<Message>,
+    pub(crate) messages: Vec<Message>,
 }
 
 /// Removes up to `limit` keys of one shard of database `db` that are past their expiry now.

@@ -29,19 +29,19 @@ use futures_util::future::join_all;
 use std::collections::BTreeMap;
 
 /// Longest reply that is kept, in bytes as stored: leaves room for the command's own writes in the transaction.
-pub const MAX_REPLY: usize = 8_000_000;
+pub(crate) const MAX_REPLY: usize = 8_000_000;
 
 /// What idempotency records take, in bytes of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     /// Those of one user.
-    pub user: u64,
+    pub(crate) user: u64,
     /// Those of all users.
-    pub all: u64,
+    pub(crate) all: u64,
 }
 
 /// What the idempotency records of `owner` take, and those of all, as this snapshot has it.
-pub async fn sizes(tx: &Tx, owner: Owner) -> StoreResult<Sizes> {
+pub(crate) async fn sizes(tx: &Tx, owner: Owner) -> StoreResult<Sizes> {
     let (user, all) = (root::idempotency_size(owner), root::all_idempotency_size());
     let (user, all) = tokio::try_join!(size(tx, &user), size(tx, &all))?;
     Ok(Sizes { user, all })
@@ -55,7 +55,7 @@ async fn size(tx: &Tx, row: &[u8]) -> StoreResult<u64> {
 }
 
 /// The idempotency record of an id, with its whole reply.
-pub async fn read(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<Option<IdempotencyRecord>> {
+pub(crate) async fn read(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<Option<IdempotencyRecord>> {
     let Some(mut record) = head(tx, of).await? else { return Ok(None) };
     if record.has_pieces() {
         record.reply = pieces(tx, of, record.len as usize).await?;
@@ -82,7 +82,7 @@ async fn pieces(tx: &Tx, of: IdempotencyName<'_>, len: usize) -> StoreResult<Byt
 
 /// Keeps `record`, whose `reply` is whole, for an id that this transaction has read and that has
 /// none. [`StoreError::ReplyTooLarge`] before anything is written.
-pub fn keep(tx: &Tx, of: IdempotencyName<'_>, mut record: IdempotencyRecord) -> StoreResult<()> {
+pub(crate) fn keep(tx: &Tx, of: IdempotencyName<'_>, mut record: IdempotencyRecord) -> StoreResult<()> {
     let reply = std::mem::take(&mut record.reply);
     if reply.len() > MAX_REPLY {
         return Err(StoreError::ReplyTooLarge(reply.len()));
@@ -104,7 +104,7 @@ pub fn keep(tx: &Tx, of: IdempotencyName<'_>, mut record: IdempotencyRecord) -> 
 }
 
 /// Removes the idempotency record of an id; false where there is none.
-pub async fn forget(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<bool> {
+pub(crate) async fn forget(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<bool> {
     let Some(record) = head(tx, of).await? else { return Ok(false) };
     tx.clear(&root::idempotency_age(record.at, of))?;
     clear(tx, of, record.has_pieces())?;
@@ -151,7 +151,7 @@ pub type Mark = Option<Vec<u8>>;
 
 /// When the oldest idempotency record behind each mark was written (ms since the epoch), for those shards
 /// that have one.
-pub async fn oldest(space: &Keyspace, marks: &[(u8, &Mark)]) -> Result<Vec<(u8, u64)>> {
+pub(crate) async fn oldest(space: &Keyspace, marks: &[(u8, &Mark)]) -> Result<Vec<(u8, u64)>> {
     let tx = space.store.begin();
     let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
     let first = join_all(marks.iter().map(async |(shard, mark)| {

@@ -5,7 +5,7 @@
 //! answers.
 
 pub mod check;
-pub mod copy;
+pub(crate) mod copy;
 pub mod dump;
 pub mod expire;
 pub mod idempotency;

@@ -48,7 +48,7 @@ const RENEWED_AT_ONCE: usize = 256;
 
 /// What WATCH remembers of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fingerprint {
+pub(crate) enum Fingerprint {
     /// A key.
     Present {
         /// Of the record.
@@ -66,7 +66,7 @@ pub enum Fingerprint {
 
 /// Reads what WATCH is to remember of a key in a database whose number was swapped `swaps` times; writes a ghost where that takes one. It
 /// may be compared once the transaction is committed.
-pub async fn watch(s: &Scope<'_>, swaps: u64, key: &Bytes) -> Result<Fingerprint> {
+pub(crate) async fn watch(s: &Scope<'_>, swaps: u64, key: &Bytes) -> Result<Fingerprint> {
     let mut slot = object::open(s, key, Read::Serializable).await?;
     if let Some(print) = print(s, swaps, &slot).await? {
         if let Some(ghost) = slot.ghost().copied() {
@@ -80,7 +80,7 @@ pub async fn watch(s: &Scope<'_>, swaps: u64, key: &Bytes) -> Result<Fingerprint
 }
 
 /// Whether nobody has changed `key` since WATCH saw it so.
-pub async fn is_as(s: &Scope<'_>, swaps: u64, key: &Bytes, seen: Fingerprint) -> Result<bool> {
+pub(crate) async fn is_as(s: &Scope<'_>, swaps: u64, key: &Bytes, seen: Fingerprint) -> Result<bool> {
     let slot = object::open(s, key, Read::Serializable).await?;
     Ok(print(s, swaps, &slot).await? == Some(seen))
 }
@@ -162,7 +162,7 @@ async fn renew_some(space: &Keyspace, names: &[Name]) -> Result<usize> {
 }
 
 /// The ghosts that this server's clients rely on in database `db`, which is at `place`.
-pub async fn ghosts(tx: &Tx, space: &Keyspace, db: u8, place: Place) -> Result<Vec<(Bytes, Ghost)>> {
+pub(crate) async fn ghosts(tx: &Tx, space: &Keyspace, db: u8, place: Place) -> Result<Vec<(Bytes, Ghost)>> {
     let rows = space.watched_absent.of(db, MOST_CARRIED).into_iter().map(async |key| {
         let raw = tx.get(&place.prefix.record(&key), Read::Serializable).await?;
         Result::Ok(match raw.as_ref().map(Stored::decode).transpose()? {
@@ -174,7 +174,7 @@ pub async fn ghosts(tx: &Tx, space: &Keyspace, db: u8, place: Place) -> Result<V
 }
 
 /// Takes ghosts along to `s`, under which their database is found from now on: a key that is absent there too has not changed.
-pub async fn carry(s: &Scope<'_>, swaps: u64, ghosts: Vec<(Bytes, Ghost)>) -> Result<()> {
+pub(crate) async fn carry(s: &Scope<'_>, swaps: u64, ghosts: Vec<(Bytes, Ghost)>) -> Result<()> {
     for (key, ghost) in ghosts {
         let mut slot = object::open(s, &key, Read::Serializable).await?;
         if !slot.exists() {

@@ -19,7 +19,7 @@ const DIRECT: usize = 32 * 1024;
 
 /// The state of an encoder.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// The whole reply is in the buffer.
     Done,
     /// The buffer is full: write it, then continue.
@@ -102,7 +102,7 @@ impl Rest {
 
 /// A reply being encoded.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub(crate) struct Encoder {
     stack: Vec<Rest>,
     /// Whether the string handed out last still needs its terminator.
     open: bool,
@@ -111,7 +111,7 @@ pub struct Encoder {
 impl Encoder {
     /// Begins `reply`. Call it when the previous reply is [`Step::Done`], then [`Encoder::go_on`] until this
     /// one is.
-    pub fn start(&mut self, reply: Reply, protocol: Protocol, out: &mut BytesMut) -> Step {
+    pub(crate) fn start(&mut self, reply: Reply, protocol: Protocol, out: &mut BytesMut) -> Step {
         match self.write(reply, protocol, out) {
             Some(bytes) => Step::Direct(bytes),
             None if self.stack.is_empty() => Step::Done,
@@ -120,7 +120,7 @@ impl Encoder {
     }
 
     /// Continues until the reply is written or `out` holds `full` bytes.
-    pub fn go_on(&mut self, protocol: Protocol, out: &mut BytesMut, full: usize) -> Step {
+    pub(crate) fn go_on(&mut self, protocol: Protocol, out: &mut BytesMut, full: usize) -> Step {
         if std::mem::take(&mut self.open) {
             out.extend_from_slice(b"\r\n");
         }
@@ -143,7 +143,7 @@ impl Encoder {
     }
 
     /// The part that [`Step::Empty`] asks to read.
-    pub fn unread(&mut self) -> Option<Part<'_>> {
+    pub(crate) fn unread(&mut self) -> Option<Part<'_>> {
         match self.stack.last_mut() {
             Some(Rest::Strings(strings)) => Some(Part::Strings(strings)),
             Some(Rest::Text(text)) => Some(Part::Text(text)),

@@ -108,12 +108,12 @@ impl Decoder {
     }
 
     /// Bytes of the incomplete request (`client-query-buffer-limit`).
-    pub fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.buf.len()
     }
 
     /// Bytes that can be read without allocating.
-    pub fn spare(&self) -> usize {
+    pub(crate) fn spare(&self) -> usize {
         self.buf.capacity() - self.buf.len()
     }
 

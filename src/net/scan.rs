@@ -35,7 +35,7 @@ impl ProtocolError {
         ProtocolError(what.as_ref().to_vec())
     }
     /// The whole error line with its CRLF.
-    pub fn line(&self) -> Vec<u8> {
+    pub(crate) fn line(&self) -> Vec<u8> {
         let text = self.0.iter().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { *b });
         b"-ERR Protocol error: ".iter().copied().chain(text).chain(*b"\r\n").collect()
     }

@@ -108,7 +108,7 @@ impl ClientState {
 
     /// Copies names, database, protocol and switches into the registry. Call it after each change of them; it
     /// may run again if a command is retried.
-    pub fn publish(&self) {
+    pub(crate) fn publish(&self) {
         let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
         self.handle.set_identity(Identity {
             name: text(&self.name),

@@ -24,36 +24,36 @@ const NO_COMMAND: u32 = u32::MAX;
 
 /// Properties that a client sets about itself; rarely change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The name set by CLIENT SETNAME.
-    pub name: String,
+    pub(crate) name: String,
     /// The ACL user, which may be any bytes.
-    pub user: Bytes,
+    pub(crate) user: Bytes,
     /// CLIENT SETINFO LIB-NAME.
-    pub lib_name: String,
+    pub(crate) lib_name: String,
     /// CLIENT SETINFO LIB-VER.
-    pub lib_ver: String,
+    pub(crate) lib_ver: String,
     /// The selected database.
-    pub db: u8,
+    pub(crate) db: u8,
     /// 2 or 3.
-    pub resp: u8,
+    pub(crate) resp: u8,
     /// CLIENT NO-EVICT.
-    pub no_evict: bool,
+    pub(crate) no_evict: bool,
     /// CLIENT NO-TOUCH.
-    pub no_touch: bool,
+    pub(crate) no_touch: bool,
 }
 
 /// One connected client, shared between its connection and the registry.
 #[derive(Debug)]
 pub struct ClientHandle {
     /// CLIENT ID.
-    pub id: u64,
+    pub(crate) id: u64,
     /// The client's address.
-    pub addr: String,
+    pub(crate) addr: String,
     /// The server's address that it connected to.
-    pub laddr: String,
+    pub(crate) laddr: String,
     /// The socket's file descriptor; -1 without one.
-    pub fd: i32,
+    pub(crate) fd: i32,
     connected: Duration,
     last_seen_ms: AtomicU64,
     /// When the client was first expected to log in; [`LOGGED_IN`] if it has, or need not.
@@ -99,13 +99,13 @@ impl Default for ClientHandle {
 
 /// Both ends of a connection.
 #[derive(Debug, Clone, Default)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// The client's address, `ip:port`.
-    pub addr: String,
+    pub(crate) addr: String,
     /// The server's address, `ip:port`.
-    pub laddr: String,
+    pub(crate) laddr: String,
     /// The socket's file descriptor; -1 without one.
-    pub fd: i32,
+    pub(crate) fd: i32,
 }
 
 impl ClientHandle {
@@ -153,17 +153,17 @@ impl ClientHandle {
         }
     }
     /// Records that the row at `index` runs for this client.
-    pub fn on_command(&self, index: usize) {
+    pub(crate) fn on_command(&self, index: usize) {
         self.command.store(u32::try_from(index).unwrap_or(NO_COMMAND), Relaxed);
         self.commands.fetch_add(1, Relaxed);
     }
     /// Records that a command was refused, of the row at `index` or of none.
-    pub fn on_refusal(&self, index: Option<usize>) {
+    pub(crate) fn on_refusal(&self, index: Option<usize>) {
         let index = index.and_then(|index| u32::try_from(index).ok());
         self.command.store(index.unwrap_or(NO_COMMAND), Relaxed);
     }
     /// Records that `n` bytes arrived at monotonic time `now`.
-    pub fn on_read(&self, n: usize, now: Duration) {
+    pub(crate) fn on_read(&self, n: usize, now: Duration) {
         self.input_total.fetch_add(n as u64, Relaxed);
         let now = millis(now);
         self.last_seen_ms.store(now, Relaxed);
@@ -173,74 +173,74 @@ impl ClientHandle {
         }
     }
     /// Records that `n` bytes were sent.
-    pub fn on_write(&self, n: usize) {
+    pub(crate) fn on_write(&self, n: usize) {
         self.output_total.fetch_add(n as u64, Relaxed);
     }
     /// Sets the number of commands queued by MULTI and the bytes of their arguments; None outside a
     /// transaction.
-    pub fn set_multi(&self, queued: Option<(usize, usize)>) {
+    pub(crate) fn set_multi(&self, queued: Option<(usize, usize)>) {
         self.multi.store(queued.map_or(-1, |(n, _)| n as i64), Relaxed);
         self.queued.store(queued.map_or(0, |(_, bytes)| bytes as u64), Relaxed);
     }
     /// Sets the bytes of the arguments of requests that were read but not answered, without MULTI's queue.
-    pub fn set_argv(&self, bytes: usize) {
+    pub(crate) fn set_argv(&self, bytes: usize) {
         self.argv.store(bytes as u64, Relaxed);
     }
     /// Sets the bytes in the buffer of encoded replies, and the buffer's size.
-    pub fn set_reply_buffer(&self, used: usize, size: usize) {
+    pub(crate) fn set_reply_buffer(&self, used: usize, size: usize) {
         self.reply_buffer.store(size as u64, Relaxed);
         if used as u64 > self.reply_peak.load(Relaxed) {
             self.reply_peak.store(used as u64, Relaxed);
         }
     }
     /// Sets the number and bytes of replies that are not encoded yet.
-    pub fn set_replies(&self, waiting: usize, bytes: usize) {
+    pub(crate) fn set_replies(&self, waiting: usize, bytes: usize) {
         self.replies.store(waiting as u64, Relaxed);
         self.reply_bytes.store(bytes as u64, Relaxed);
     }
     /// Sets the number and bytes of messages that wait beside the replies.
-    pub fn set_mail(&self, waiting: usize, bytes: usize) {
+    pub(crate) fn set_mail(&self, waiting: usize, bytes: usize) {
         self.mail.store(waiting as u64, Relaxed);
         self.mail_bytes.store(bytes as u64, Relaxed);
     }
     /// Whether the client is between MULTI and EXEC.
-    pub fn is_in_multi(&self) -> bool {
+    pub(crate) fn is_in_multi(&self) -> bool {
         self.multi.load(Relaxed) >= 0
     }
     /// Sets the number of watched keys.
-    pub fn set_watching(&self, keys: usize) {
+    pub(crate) fn set_watching(&self, keys: usize) {
         self.watching.store(keys as u32, Relaxed);
     }
     /// Sets the numbers of subscribed channels, patterns and shard channels.
-    pub fn set_subscriptions(&self, counts: [usize; 3]) {
+    pub(crate) fn set_subscriptions(&self, counts: [usize; 3]) {
         for (cell, n) in self.subscriptions.iter().zip(counts) {
             cell.store(n as u32, Relaxed);
         }
     }
     /// Sets the buffered bytes of requests, and the free space in the buffer.
-    pub fn set_query_buffer(&self, used: usize, free: usize) {
+    pub(crate) fn set_query_buffer(&self, used: usize, free: usize) {
         self.query_used.store(used as u64, Relaxed);
         self.query_free.store(free as u64, Relaxed);
     }
     /// Sets the bytes of encoded replies that are being written.
-    pub fn set_output(&self, waiting: usize) {
+    pub(crate) fn set_output(&self, waiting: usize) {
         self.output.store(waiting as u64, Relaxed);
     }
     /// Sets the client's names, protocol and database.
-    pub fn set_identity(&self, identity: Identity) {
+    pub(crate) fn set_identity(&self, identity: Identity) {
         *self.identity.lock() = identity;
     }
     /// The identity last set.
-    pub fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> Identity {
         self.identity.lock().clone()
     }
     /// Sets whether the client sees every command (MONITOR).
-    pub fn set_monitor(&self, on: bool) {
+    pub(crate) fn set_monitor(&self, on: bool) {
         self.monitor.store(on, Relaxed);
     }
     /// Sets CLIENT TRACKING: whether it is in BCAST mode, and the client that gets the invalidations, 0 for
     /// itself. None: tracking is off.
-    pub fn set_tracking(&self, on: Option<(bool, u64)>) {
+    pub(crate) fn set_tracking(&self, on: Option<(bool, u64)>) {
         let [tracks, broken, bcast] = &self.tracking;
         tracks.store(on.is_some(), Relaxed);
         broken.store(false, Relaxed);
@@ -248,117 +248,117 @@ impl ClientHandle {
         self.redirect.store(on.map_or(-1, |(_, to)| to as i64), Relaxed);
     }
     /// Records that the client to which invalidations were redirected is gone.
-    pub fn set_broken(&self) {
+    pub(crate) fn set_broken(&self) {
         let [_, broken, _] = &self.tracking;
         broken.store(true, Relaxed);
     }
     /// Whether the redirection is broken.
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         let [_, broken, _] = &self.tracking;
         broken.load(Relaxed)
     }
     /// Whether both clients are logged in as the same user.
-    pub fn is_of_user_of(&self, other: &ClientHandle) -> bool {
+    pub(crate) fn is_of_user_of(&self, other: &ClientHandle) -> bool {
         let user = self.identity.lock().user.clone();
         other.identity.lock().user == user
     }
     /// The client's protocol: 2 or 3.
-    pub fn resp(&self) -> u8 {
+    pub(crate) fn resp(&self) -> u8 {
         self.identity.lock().resp
     }
     /// The client that gets the invalidations; 0: itself, -1: tracking is off.
-    pub fn redirect(&self) -> i64 {
+    pub(crate) fn redirect(&self) -> i64 {
         self.redirect.load(Relaxed)
     }
     /// Sets whether a unit of the client's commands is running.
-    pub fn set_busy(&self, busy: bool) {
+    pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Relaxed);
     }
     /// Whether a unit of the client's commands is running.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
     }
     /// Sets whether the client's commands wait for a pause to end.
-    pub fn set_blocked(&self, blocked: bool) {
+    pub(crate) fn set_blocked(&self, blocked: bool) {
         if self.blocked.load(Relaxed) != blocked {
             self.blocked.store(blocked, Relaxed);
         }
     }
     /// Whether the client's commands wait for a pause to end.
-    pub fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Relaxed)
     }
     /// Records activity at monotonic time `now`.
-    pub fn touch(&self, now: Duration) {
+    pub(crate) fn touch(&self, now: Duration) {
         self.last_seen_ms.store(millis(now), Relaxed);
     }
     /// Monotonic time of the last activity.
-    pub fn last_seen(&self) -> Duration {
+    pub(crate) fn last_seen(&self) -> Duration {
         Duration::from_millis(self.last_seen_ms.load(Relaxed))
     }
     /// Sets whether the client still has to log in, counted from its last activity.
-    pub fn set_stranger(&self, stranger: bool) {
+    pub(crate) fn set_stranger(&self, stranger: bool) {
         let since = if stranger { self.last_seen_ms.load(Relaxed) } else { LOGGED_IN };
         self.stranger_since_ms.store(since, Relaxed);
     }
     /// How long the client has been expected to log in.
-    pub fn stranger_for(&self, now: Duration) -> Duration {
+    pub(crate) fn stranger_for(&self, now: Duration) -> Duration {
         let since = self.stranger_since_ms.load(Relaxed);
         if since == LOGGED_IN { Duration::ZERO } else { now.saturating_sub(Duration::from_millis(since + 1)) }
     }
     /// Seconds since it connected.
-    pub fn age(&self, now: Duration) -> u64 {
+    pub(crate) fn age(&self, now: Duration) -> u64 {
         now.saturating_sub(self.connected).as_secs()
     }
     /// Whether the client has any subscription.
-    pub fn is_subscribed(&self) -> bool {
+    pub(crate) fn is_subscribed(&self) -> bool {
         self.subscriptions.iter().any(|n| n.load(Relaxed) > 0)
     }
     /// Whether the client watches any key.
-    pub fn is_watching(&self) -> bool {
+    pub(crate) fn is_watching(&self) -> bool {
         self.watching.load(Relaxed) > 0
     }
     /// Asks the connection to close. May be called more than once.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.killed.store(true, std::sync::atomic::Ordering::Release);
         self.wake.notify_waiters();
         self.wake.notify_one();
     }
     /// Whether the connection was asked to close.
-    pub fn is_killed(&self) -> bool {
+    pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(std::sync::atomic::Ordering::Acquire)
     }
     /// Returns once the connection was asked to close. Cancel safe.
-    pub async fn killed(&self) {
+    pub(crate) async fn killed(&self) {
         while !self.is_killed() {
             self.wake.notified().await;
         }
     }
     /// Wakes the connection because its client has mail. May be called more than once.
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         if !self.rung.swap(true, std::sync::atomic::Ordering::AcqRel) {
             self.wake.notify_one();
         }
     }
     /// Whether the connection was woken since the last call.
-    pub fn take_ring(&self) -> bool {
+    pub(crate) fn take_ring(&self) -> bool {
         self.is_rung() && self.rung.swap(false, std::sync::atomic::Ordering::AcqRel)
     }
     /// Whether [`ClientHandle::take_ring`] would return true.
-    pub fn is_rung(&self) -> bool {
+    pub(crate) fn is_rung(&self) -> bool {
         self.rung.load(std::sync::atomic::Ordering::Acquire)
     }
     /// Returns after [`ClientHandle::kill`] or [`ClientHandle::ring`], at once if either was called since the
     /// last time; check which. Only the connection may call this.
-    pub async fn woken(&self) {
+    pub(crate) async fn woken(&self) {
         self.wake.notified().await;
     }
     /// Whether the client connected from this machine.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         self.addr.parse::<SocketAddr>().is_ok_and(|a| a.ip().to_canonical().is_loopback())
     }
     /// Approximate bytes of buffers, arguments and replies held for the client.
-    pub fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         let held = [
             &self.query_used,
             &self.query_free,
@@ -393,7 +393,7 @@ impl ClientHandle {
         if set.is_empty() { "N".into() } else { set }
     }
     /// The client's line in CLIENT LIST, without a newline.
-    pub fn line(&self, now: Duration, telemetry: &Telemetry) -> String {
+    pub(crate) fn line(&self, now: Duration, telemetry: &Telemetry) -> String {
         let identity = self.identity();
         let load = |n: &AtomicU64| n.load(Relaxed);
         let [sub, psub, ssub] = self.subscriptions.each_ref().map(|n| n.load(Relaxed));
@@ -447,7 +447,7 @@ fn millis(t: Duration) -> u64 {
 
 /// All connected clients.
 #[derive(Debug, Default)]
-pub struct Clients {
+pub(crate) struct Clients {
     /// Ordered by id, as CLIENT LIST shows them.
     connected: Mutex<BTreeMap<u64, Arc<ClientHandle>>>,
     last_id: AtomicU64,
@@ -456,7 +456,7 @@ pub struct Clients {
 
 impl Clients {
     /// Registers a client that connected at monotonic time `now`. Ids start at 1 and are never reused.
-    pub fn connect(&self, peer: Peer, now: Duration) -> Arc<ClientHandle> {
+    pub(crate) fn connect(&self, peer: Peer, now: Duration) -> Arc<ClientHandle> {
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
         let handle = Arc::new(ClientHandle::new(id, peer, now));
         self.connected.lock().insert(id, handle.clone());
@@ -464,25 +464,21 @@ impl Clients {
         handle
     }
     /// Removes a client whose connection has ended.
-    pub fn disconnect(&self, id: u64) {
+    pub(crate) fn disconnect(&self, id: u64) {
         if self.connected.lock().remove(&id).is_some() {
             self.count.fetch_sub(1, Relaxed);
         }
     }
     /// The number of connected clients.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count.load(Relaxed) as usize
     }
-    /// True if no client is connected.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
     /// All connected clients, by id.
-    pub fn all(&self) -> Vec<Arc<ClientHandle>> {
+    pub(crate) fn all(&self) -> Vec<Arc<ClientHandle>> {
         self.connected.lock().values().cloned().collect()
     }
     /// The client with this id.
-    pub fn get(&self, id: u64) -> Option<Arc<ClientHandle>> {
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<ClientHandle>> {
         self.connected.lock().get(&id).cloned()
     }
 }

@@ -32,7 +32,7 @@ const AT_ONCE: usize = 16;
 const MOST_PARTS: usize = 1 << 18;
 
 /// Whether the pattern is a single `*`, which matches every key, even the empty one.
-pub fn matches_all(pattern: &[u8]) -> bool {
+pub(crate) fn matches_all(pattern: &[u8]) -> bool {
     pattern == b"*"
 }
 
@@ -84,7 +84,7 @@ impl Glob {
     }
 
     /// Parses a pattern for texts of at most `longest` bytes.
-    pub async fn read(pattern: &[u8], case: Case, longest: usize, pace: &mut Pace) -> Self {
+    pub(crate) async fn read(pattern: &[u8], case: Case, longest: usize, pace: &mut Pace) -> Self {
         let mut reader = Reader::new(pattern, case, longest);
         while !reader.go_on(pace.left()) {
             pace.pause().await;
@@ -93,7 +93,7 @@ impl Glob {
     }
 
     /// Whether the pattern matches all of `text`.
-    pub async fn matches(&self, text: &[u8], pace: &mut Pace) -> bool {
+    pub(crate) async fn matches(&self, text: &[u8], pace: &mut Pace) -> bool {
         let mut matching = Matching::new(self, text);
         loop {
             match matching.go_on(pace.left()) {
@@ -110,7 +110,7 @@ impl Glob {
 
     /// Whether the whole pattern was parsed. A pattern of more than a quarter of a million parts is cut and
     /// matches nothing; only a text longer than any key or member could match it.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.parts.len() <= MOST_PARTS
     }
 

@@ -26,7 +26,7 @@ const ITEM: usize = 64;
 
 /// The result of posting a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Posted {
+pub(crate) enum Posted {
     /// It waits for the connection.
     Waits,
     /// The client has left, or is leaving.
@@ -37,7 +37,7 @@ pub enum Posted {
 
 /// The account on which a message waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Account {
+pub(crate) enum Account {
     /// The client's own account.
     Own,
     /// The account of other clients that redirect to it.
@@ -68,18 +68,18 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// The mailbox of the client of `handle`.
-    pub fn new(handle: Arc<ClientHandle>) -> Self {
+    pub(crate) fn new(handle: Arc<ClientHandle>) -> Self {
         Mailbox { handle, mail: Mutex::default() }
     }
 
     /// The client.
-    pub fn client(&self) -> &Arc<ClientHandle> {
+    pub(crate) fn client(&self) -> &Arc<ClientHandle> {
         &self.handle
     }
 
     /// Posts a message at monotonic time `now`. If the client's own account exceeds its limit, the client is
     /// closed.
-    pub fn post(&self, message: Reply, on: Account, limit: &OutputLimit, now: Duration) -> Posted {
+    pub(crate) fn post(&self, message: Reply, on: Account, limit: &OutputLimit, now: Duration) -> Posted {
         let mut mail = self.mail.lock();
         if mail.closed {
             return Posted::Gone;
@@ -130,7 +130,7 @@ impl Mailbox {
     }
 
     /// Rejects all further messages: the connection has ended.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         *self.mail.lock() = Mail { closed: true, ..Mail::default() };
         self.handle.set_mail(0, 0);
     }

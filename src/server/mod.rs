@@ -2,20 +2,20 @@
 //! MONITOR, pauses.
 
 pub mod acl;
-pub mod client;
-pub mod clients;
+pub(crate) mod client;
+pub(crate) mod clients;
 pub mod glob;
-pub mod mailbox;
-pub mod monitor;
-pub mod pace;
-pub mod pause;
-pub mod publisher;
-pub mod redact;
+pub(crate) mod mailbox;
+pub(crate) mod monitor;
+pub(crate) mod pace;
+pub(crate) mod pause;
+pub(crate) mod publisher;
+pub(crate) mod redact;
 pub mod reply;
 pub mod reply_codec;
 pub mod subscribers;
-pub mod tracking;
-pub mod unread;
+pub(crate) mod tracking;
+pub(crate) mod unread;
 
 pub use client::{AfterReply, ClientState, Protocol, ReplyMode};
 
@@ -46,7 +46,7 @@ use tracking::Tracking;
 /// The state that all connections of a server share.
 pub struct Server {
     /// All commands.
-    pub table: &'static Table,
+    pub(crate) table: &'static Table,
     /// The options (CONFIG GET and SET).
     pub config: Arc<ConfigStore>,
     /// Clock and entropy.
@@ -56,23 +56,23 @@ pub struct Server {
     /// Layout, ids, catalog.
     pub space: Keyspace,
     /// Connected clients.
-    pub clients: Clients,
+    pub(crate) clients: Clients,
     /// The subscriptions.
     pub subscribers: Subscribers,
     /// The keys that clients cache.
-    pub tracking: Tracking,
+    pub(crate) tracking: Tracking,
     /// Counters and latencies.
     pub telemetry: Telemetry,
     /// Users and their permissions.
     pub acl: Acl,
     /// Held while a file of options or users is replaced, from before its new contents are determined.
-    pub saving: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) saving: Arc<tokio::sync::Mutex<()>>,
     /// The clients that MONITOR.
-    pub monitors: Monitors,
+    pub(crate) monitors: Monitors,
     /// CLIENT PAUSE.
-    pub pause: Pause,
+    pub(crate) pause: Pause,
     /// Whether the job that removes expired keys is enabled (DEBUG SET-ACTIVE-EXPIRE).
-    pub active_expire: AtomicBool,
+    pub(crate) active_expire: AtomicBool,
     /// Set when the server should stop: SHUTDOWN, SIGTERM. `main` waits for it.
     pub stop: tokio::sync::watch::Sender<bool>,
 }
@@ -115,7 +115,7 @@ impl Server {
 impl Server {
     /// The outbox of an attempt that sees `catalog`. On an embedded store a client may subscribe at any time;
     /// on a shared store the attempt runs again when the first client subscribes.
-    pub fn outbox(&self, catalog: &Catalog) -> Outbox {
+    pub(crate) fn outbox(&self, catalog: &Catalog) -> Outbox {
         let heard = self.space.bus.heard(catalog);
         Outbox::new(self.space.fresh.instance(), heard, self.config.get().notify_keyspace_events)
     }
@@ -123,7 +123,7 @@ impl Server {
     /// For code that removes expired keys outside a command: the outbox for its events. If the events concern
     /// this server alone, nobody else publishes until the guard is dropped, so that the return of a key is
     /// not published before its expiry.
-    pub async fn expiring(&self) -> (Expired, Option<MutexGuard<'_, ()>>) {
+    pub(crate) async fn expiring(&self) -> (Expired, Option<MutexGuard<'_, ()>>) {
         let events = self.config.get().notify_keyspace_events;
         let alone = !self.space.bus.is_shared() && events.select(Events::EXPIRED);
         let turn = if alone { Some(self.subscribers.turn().await) } else { None };
@@ -131,7 +131,7 @@ impl Server {
     }
 
     /// Sends a client `message` between its replies: see [`mailbox`]. False if the client has left.
-    pub fn post(&self, to: &Mailbox, message: Reply) -> bool {
+    pub(crate) fn post(&self, to: &Mailbox, message: Reply) -> bool {
         let limit = self.config.get().client_output_buffer_limit.pubsub;
         let posted = to.post(message, Account::Own, &limit, self.env.clock.monotonic());
         if let Posted::Excess(bytes) = posted {
@@ -141,7 +141,7 @@ impl Server {
     }
 
     /// Sends a client `message` on behalf of the client `by`: if that exceeds the limit, `by` is closed.
-    pub fn post_for(&self, by: &ClientHandle, to: &Mailbox, message: Reply) {
+    pub(crate) fn post_for(&self, by: &ClientHandle, to: &Mailbox, message: Reply) {
         let limit = self.config.get().client_output_buffer_limit.pubsub;
         let posted = to.post(message, Account::Others, &limit, self.env.clock.monotonic());
         if let Posted::Excess(bytes) = posted {
@@ -159,7 +159,7 @@ impl Server {
 
     /// Counts and logs that `client` was refused `denied` (None: the login), as the user with this name.
     /// `name` is the command's.
-    pub fn refused(&self, client: &ClientState, user: &Bytes, denied: Option<&Denied>, name: &Bytes) {
+    pub(crate) fn refused(&self, client: &ClientState, user: &Bytes, denied: Option<&Denied>, name: &Bytes) {
         let counts = &self.telemetry.denials;
         let (reason, count, object) = match denied {
             None => (Reason::Auth, None, name),
@@ -186,7 +186,7 @@ impl Server {
     }
 
     /// Counts a client's offence, and logs it unless the log lines of this kind are used up.
-    pub fn complain(&self, client: &ClientHandle, offence: Offence, what: impl FnOnce() -> String) {
+    pub(crate) fn complain(&self, client: &ClientHandle, offence: Offence, what: impl FnOnce() -> String) {
         if let Some(unsaid) = self.telemetry.offences.add(offence, self.env.clock.monotonic()) {
             tracing::warn!(client = client.id, addr = client.addr, unsaid, "{}", what());
         }

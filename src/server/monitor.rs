@@ -22,25 +22,25 @@ const SHOWN: usize = 64 << 10;
 
 /// The clients that monitor.
 #[derive(Debug, Default)]
-pub struct Monitors {
+pub(crate) struct Monitors {
     some: AtomicBool,
     mailboxes: Mutex<Vec<Arc<Mailbox>>>,
 }
 
 impl Monitors {
     /// Whether any client monitors.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.some.load(Ordering::Relaxed)
     }
 
     /// Adds a client, which may already be there.
-    pub fn add(&self, mailbox: &Arc<Mailbox>) {
+    pub(crate) fn add(&self, mailbox: &Arc<Mailbox>) {
         self.keep(|m| !Arc::ptr_eq(m, mailbox), Some(mailbox.clone()));
         mailbox.client().set_monitor(true);
     }
 
     /// Removes a client, which need not be there.
-    pub fn remove(&self, mailbox: &Arc<Mailbox>) {
+    pub(crate) fn remove(&self, mailbox: &Arc<Mailbox>) {
         if self.is_on() {
             self.keep(|m| !Arc::ptr_eq(m, mailbox), None);
             mailbox.client().set_monitor(false);
@@ -57,7 +57,7 @@ impl Monitors {
 
 /// Posts the lines of commands that ran for `client`, which had selected `db` before the first. `ran`: rows,
 /// arguments and replies.
-pub fn feed<'a>(
+pub(crate) fn feed<'a>(
     server: &Server,
     client: &ClientState,
     mut db: u8,

@@ -25,12 +25,12 @@ impl Default for Pace {
 impl Pace {
     /// Steps until the next pause. A caller subtracts the steps it takes, and calls [`Pace::pause`] when none
     /// are left.
-    pub fn left(&mut self) -> &mut usize {
+    pub(crate) fn left(&mut self) -> &mut usize {
         &mut self.left
     }
 
     /// Takes `steps`; pauses if they were used up.
-    pub async fn spend(&mut self, steps: usize) {
+    pub(crate) async fn spend(&mut self, steps: usize) {
         self.left = self.left.saturating_sub(steps);
         if self.left == 0 {
             self.pause().await;
@@ -38,7 +38,7 @@ impl Pace {
     }
 
     /// Lets other tasks run.
-    pub async fn pause(&mut self) {
+    pub(crate) async fn pause(&mut self) {
         yield_now().await;
         self.left = STEPS;
     }
@@ -46,7 +46,7 @@ impl Pace {
 
 /// Runs work that waits for disks or cannot pause on a thread of its own. Err: the server is stopping, or
 /// `work` panicked.
-pub async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let failed = |_| ReplyError::new("ERR the command could not be finished").into();
     spawn_blocking(work).await.map_err(failed)
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// Which commands wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Paused {
+pub(crate) enum Paused {
     /// Commands that write.
     Writes,
     /// All commands except CLIENT UNPAUSE.
@@ -21,7 +21,7 @@ pub enum Paused {
 
 /// Which commands wait, and until when.
 #[derive(Debug, Default)]
-pub struct Pause {
+pub(crate) struct Pause {
     /// False if nothing is paused: then nothing else is read.
     on: AtomicBool,
     until: Mutex<Option<(Paused, Duration)>>,
@@ -30,7 +30,7 @@ pub struct Pause {
 
 impl Pause {
     /// The current pause, and its end on the monotonic clock.
-    pub fn now(&self, clock: &Clock) -> Option<(Paused, Duration)> {
+    pub(crate) fn now(&self, clock: &Clock) -> Option<(Paused, Duration)> {
         if !self.on.load(Ordering::Acquire) {
             return None;
         }
@@ -42,18 +42,18 @@ impl Pause {
         *until
     }
     /// Begins or extends a pause: the later end and the stricter kind apply.
-    pub fn begin(&self, kind: Paused, length: Duration, clock: &Clock) {
+    pub(crate) fn begin(&self, kind: Paused, length: Duration, clock: &Clock) {
         let end = clock.monotonic().saturating_add(length);
         let running = self.now(clock);
         let (kind, end) = running.map_or((kind, end), |(k, e)| (k.max(kind), e.max(end)));
         self.set(&mut self.until.lock(), Some((kind, end)));
     }
     /// Ends the pause.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.set(&mut self.until.lock(), None);
     }
     /// Returns some time after the pause has changed, possibly at once.
-    pub async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
     fn set(&self, until: &mut Option<(Paused, Duration)>, new: Option<(Paused, Duration)>) {

@@ -54,7 +54,7 @@ fn weight(message: &Message) -> usize {
 
 /// Messages to publish, sorted before the turn.
 #[derive(Debug, Default)]
-pub struct Publication {
+pub(crate) struct Publication {
     /// Invalidations for caches.
     changes: Vec<Message>,
     /// Messages for subscribers.
@@ -66,7 +66,7 @@ pub struct Publication {
 
 impl Publication {
     /// Messages of several units: each unit has the given number of them, in order.
-    pub fn new(messages: Vec<Message>, units: impl IntoIterator<Item = usize>) -> Self {
+    pub(crate) fn new(messages: Vec<Message>, units: impl IntoIterator<Item = usize>) -> Self {
         let mut publication = Publication::default();
         if messages.is_empty() {
             return publication; // most units publish nothing
@@ -92,13 +92,13 @@ impl Publication {
     }
 
     /// The messages of one unit.
-    pub fn of_one(messages: Vec<Message>) -> Self {
+    pub(crate) fn of_one(messages: Vec<Message>) -> Self {
         let count = messages.len();
         Publication::new(messages, [count])
     }
 
     /// Writes them in the transaction of a shared store.
-    pub fn write(&self, tx: &Tx) -> StoreResult<()> {
+    pub(crate) fn write(&self, tx: &Tx) -> StoreResult<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl Publication {
     }
 
     /// Whether there are no messages.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.others.is_empty()
     }
 }
@@ -206,7 +206,7 @@ impl Publisher {
 
 /// Messages on their way to their receivers.
 #[derive(Debug, Default)]
-pub struct Delivery {
+pub(crate) struct Delivery {
     /// None if nothing had to be delivered.
     receiver: Option<oneshot::Receiver<()>>,
     /// See [`Publication::little`].
@@ -217,19 +217,19 @@ pub struct Delivery {
 
 impl Delivery {
     /// Whether they have arrived.
-    pub fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         use oneshot::error::TryRecvError::Empty;
         self.receiver.take_if(|r| !matches!(r.try_recv(), Err(Empty)));
         self.receiver.is_none()
     }
 
     /// Whether unit `n` of those that published them waits only briefly.
-    pub fn is_little(&self, n: usize) -> bool {
+    pub(crate) fn is_little(&self, n: usize) -> bool {
         self.little.get(n).copied().unwrap_or(true)
     }
 
     /// Waits as long as a unit with few messages does.
-    pub async fn a_moment(&mut self) {
+    pub(crate) async fn a_moment(&mut self) {
         if !self.is_short {
             self.arrival().await;
         } else if !self.is_over() {
@@ -238,7 +238,7 @@ impl Delivery {
     }
 
     /// Waits until they have arrived.
-    pub async fn arrival(&mut self) {
+    pub(crate) async fn arrival(&mut self) {
         if let Some(receiver) = &mut self.receiver {
             let _ = receiver.await;
             self.receiver = None;
@@ -246,7 +246,7 @@ impl Delivery {
     }
 
     /// Waits as long as their single unit does.
-    pub async fn wait(mut self) {
+    pub(crate) async fn wait(mut self) {
         if self.is_little(0) { self.a_moment().await } else { self.arrival().await }
     }
 }
@@ -254,7 +254,7 @@ impl Delivery {
 impl Server {
     /// The turn in which they are committed and handed over; None if none is needed, because no subscriber is
     /// concerned or because the store delivers them.
-    pub async fn turn(&self, publication: &Publication) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) async fn turn(&self, publication: &Publication) -> Option<MutexGuard<'_, ()>> {
         if publication.others.is_empty() || self.space.bus.is_shared() {
             return None;
         }
@@ -263,7 +263,7 @@ impl Server {
 
     /// Publishes what was committed in a turn, and ends the turn: the messages are on their way to all
     /// servers, or handed over here.
-    pub async fn publish_in(
+    pub(crate) async fn publish_in(
         self: &Arc<Self>,
         publication: Publication,
         turn: Option<MutexGuard<'_, ()>>,
@@ -296,7 +296,7 @@ impl Server {
     }
 
     /// Like [`Server::published`], for a unit that commits nothing on an embedded store.
-    pub async fn publish(self: &Arc<Self>, messages: Vec<Message>) {
+    pub(crate) async fn publish(self: &Arc<Self>, messages: Vec<Message>) {
         if messages.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 const HIDDEN: Bytes = Bytes::from_static(b"(redacted)");
 
 /// `argv` with its secrets replaced.
-pub fn redacted<'a>(table: &Table, argv: &'a [Bytes]) -> Cow<'a, [Bytes]> {
+pub(crate) fn redacted<'a>(table: &Table, argv: &'a [Bytes]) -> Cow<'a, [Bytes]> {
     let is = |n: usize, word: &str| argv.get(n).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));
     match secrets(table, argv) {
         Secrets::None => Cow::Borrowed(argv),

@@ -63,7 +63,7 @@ pub enum Reply {
 
 impl Reply {
     /// A bulk string from static text.
-    pub const fn bulk_static(text: &'static str) -> Self {
+    pub(crate) const fn bulk_static(text: &'static str) -> Self {
         Reply::Bulk(Bytes::from_static(text.as_bytes()))
     }
     /// A bulk string from owned text.
@@ -71,7 +71,7 @@ impl Reply {
         Reply::Bulk(Bytes::from(text.into()))
     }
     /// A bulk string, or nil.
-    pub fn bulk_or_nil(value: Option<Bytes>) -> Self {
+    pub(crate) fn bulk_or_nil(value: Option<Bytes>) -> Self {
         value.map_or(Reply::Nil, Reply::Bulk)
     }
     /// An array of bulk strings.
@@ -79,7 +79,7 @@ impl Reply {
         Reply::Array(items.into_iter().map(Reply::Bulk).collect())
     }
     /// Whether it is sent even if CLIENT REPLY suppresses replies.
-    pub fn is_push(&self) -> bool {
+    pub(crate) fn is_push(&self) -> bool {
         match self {
             Reply::Push(_) | Reply::Message(_) => true,
             Reply::Several(replies) => replies.iter().all(Reply::is_push),

@@ -28,7 +28,7 @@ pub fn encode(reply: &Reply) -> Option<Vec<u8>> {
 }
 
 /// Encodes the array of `replies`; None as for [`encode`].
-pub fn encode_array(replies: &[Reply]) -> Option<Vec<u8>> {
+pub(crate) fn encode_array(replies: &[Reply]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(32);
     out.put_u8(FORMAT);
     put_items(&mut out, 7, replies)?;

@@ -125,7 +125,7 @@ impl Subscribers {
     }
 
     /// Unsubscribes a client.
-    pub fn leave(&self, kind: Kind, name: &Bytes, client: u64) {
+    pub(crate) fn leave(&self, kind: Kind, name: &Bytes, client: u64) {
         let mut tables = self.tables.write();
         let names = tables.of_mut(kind);
         if let Some(entry) = names.get_mut(name) {
@@ -137,18 +137,18 @@ impl Subscribers {
     }
 
     /// Whether no client has any subscription.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let tables = self.tables.read();
         [Kind::Channel, Kind::Pattern, Kind::Shard].iter().all(|kind| tables.of(*kind).is_empty())
     }
 
     /// The number of names of a kind that have subscribers.
-    pub fn names(&self, kind: Kind) -> usize {
+    pub(crate) fn names(&self, kind: Kind) -> usize {
         self.tables.read().of(kind).len()
     }
 
     /// The names of a kind that have subscribers and match `pattern`, in order.
-    pub async fn matching(&self, kind: Kind, pattern: Option<&Glob>) -> Vec<Bytes> {
+    pub(crate) async fn matching(&self, kind: Kind, pattern: Option<&Glob>) -> Vec<Bytes> {
         let (mut names, mut pace) = (Vec::new(), Pace::default());
         let mut last: Option<Bytes> = None;
         loop {
@@ -177,13 +177,13 @@ impl Subscribers {
     }
 
     /// The number of clients subscribed to exactly this name.
-    pub fn count(&self, kind: Kind, name: &[u8]) -> usize {
+    pub(crate) fn count(&self, kind: Kind, name: &[u8]) -> usize {
         self.tables.read().of(kind).get(name).map_or(0, |entry| entry.members.len())
     }
 
     /// The number of clients that receive a message on `channel`: a client counts once for its name and once
     /// for each pattern.
-    pub async fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
+    pub(crate) async fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
         let mut count = self.count(kind, channel);
         if kind == Kind::Shard {
             return count;
@@ -196,17 +196,17 @@ impl Subscribers {
     }
 
     /// Prevents others from committing messages until the guard is dropped.
-    pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
     /// Waits until the messages handed over so far have reached their subscribers ([`super::publisher`]).
-    pub async fn caught_up(&self) {
+    pub(crate) async fn caught_up(&self) {
         self.publisher.caught_up().await;
     }
 
     /// Closes the connections of all subscribers, because they missed messages. Returns their number.
-    pub fn part(&self) -> usize {
+    pub(crate) fn part(&self) -> usize {
         let tables = self.tables.read();
         let all = [&tables.channels, &tables.patterns, &tables.shards].into_iter().flat_map(BTreeMap::values);
         let members = all.flat_map(|entry| &entry.members);
@@ -217,7 +217,7 @@ impl Subscribers {
     }
 
     /// Closes the connections of clients for which `forbidden` rejects a name that they are subscribed to.
-    pub fn part_from(&self, forbidden: impl Fn(&ClientHandle, Kind, &[u8]) -> bool) {
+    pub(crate) fn part_from(&self, forbidden: impl Fn(&ClientHandle, Kind, &[u8]) -> bool) {
         let tables = self.tables.read();
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
             for (name, entry) in tables.of(kind) {
@@ -305,7 +305,7 @@ impl Matching {
 impl Server {
     /// Delivers messages of the log to this server's clients, each with the version at which it was
     /// committed.
-    pub async fn deliver<'m>(&self, messages: impl Iterator<Item = (Version, &'m Message)>) {
+    pub(crate) async fn deliver<'m>(&self, messages: impl Iterator<Item = (Version, &'m Message)>) {
         let (changes, others): (Vec<_>, Vec<_>) = messages.partition(|(_, message)| message.is_of_tracking());
         // Invalidations first: many subscribers take a while, and caches are stale meanwhile.
         self.invalidate(&changes).await;

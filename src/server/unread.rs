@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Bulk strings, some of which have yet to be read.
 #[derive(Debug)]
-pub struct Strings {
+pub(crate) struct Strings {
     read: Packed,
     unread: Option<Pieces>,
 }
@@ -37,18 +37,18 @@ impl From<Members> for Strings {
 
 impl Strings {
     /// Takes the next string that has been read.
-    pub fn take(&mut self) -> Option<&[u8]> {
+    pub(crate) fn take(&mut self) -> Option<&[u8]> {
         self.read.take()
     }
     /// Whether all have been read.
-    pub fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.unread.as_ref().is_none_or(Pieces::is_done)
     }
 }
 
 /// A bulk string that has yet to be read.
 #[derive(Debug)]
-pub struct Text {
+pub(crate) struct Text {
     read: Option<Stretch>,
     unread: Option<Box<Unread>>,
 }
@@ -73,7 +73,7 @@ impl From<Payload> for Text {
 
 impl Text {
     /// Moves what has been read into `out`, up to `full` bytes in it. Returns whether that was everything.
-    pub fn pour(&mut self, out: &mut BytesMut, full: usize) -> bool {
+    pub(crate) fn pour(&mut self, out: &mut BytesMut, full: usize) -> bool {
         let room = full.saturating_sub(out.len()).max(1);
         match &mut self.read {
             Some(Stretch::Bytes(bytes)) => out.extend_from_slice(&bytes.split_to(room.min(bytes.len()))),
@@ -88,7 +88,7 @@ impl Text {
         self.read.is_none()
     }
     /// Whether everything has been read.
-    pub fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.unread.is_none()
     }
 }
@@ -124,7 +124,7 @@ impl Part<'_> {
 
     /// Reads the part for `client`. An unreachable store is retried as long as for a command; after that the
     /// reply cannot be completed, so the connection must be closed.
-    pub async fn read_for(mut self, client: &ClientHandle, server: &Server) -> io::Result<()> {
+    pub(crate) async fn read_for(mut self, client: &ClientHandle, server: &Server) -> io::Result<()> {
         let clock = &server.env.clock;
         if client.is_killed() {
             return Err(io::ErrorKind::ConnectionAborted.into());

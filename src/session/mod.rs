@@ -53,7 +53,7 @@ const LONG_NAMES: usize = 4 << 10;
 
 /// Whether a session can take more requests before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub(crate) enum Room {
     /// It can.
     More,
     /// Call [`Session::run`] first.
@@ -103,7 +103,7 @@ impl Window {
 }
 
 /// The session of one client.
-pub struct Session {
+pub(crate) struct Session {
     executor: Arc<Executor>,
     client: ClientState,
     window: Window,
@@ -126,7 +126,7 @@ pub struct Session {
 
 impl Session {
     /// Creates a session for a new client.
-    pub fn new(executor: Arc<Executor>, client: ClientState) -> Self {
+    pub(crate) fn new(executor: Arc<Executor>, client: ClientState) -> Self {
         let may_debug = match executor.server().config.get().enable_debug_command {
             Allowed::No => false,
             Allowed::Local => client.handle.is_local(),
@@ -152,7 +152,7 @@ impl Session {
     }
 
     /// Takes a request with at least one argument.
-    pub fn take(&mut self, argv: Vec<Bytes>) -> Room {
+    pub(crate) fn take(&mut self, argv: Vec<Bytes>) -> Room {
         self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
         if !self.is_waiting() {
             self.judged = self.rights.generation();
@@ -216,7 +216,7 @@ impl Session {
     /// Runs the window or, if it is empty, the request that ended it. The replies are then in
     /// [`Session::replies`]. Encode them before calling this again, because the request that ends a window
     /// may change the protocol.
-    pub async fn run(&mut self) {
+    pub(crate) async fn run(&mut self) {
         if self.is_large() {
             // Boxed, because every connection's task reserves space for everything that it may await.
             each_aside(Box::pin(self.run_next())).await
@@ -269,7 +269,7 @@ impl Session {
     }
 
     /// Whether a request was taken that has not run.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.window.len() > 0 || self.next.is_some()
     }
 
@@ -283,13 +283,13 @@ impl Session {
     }
 
     /// The replies to write, in order.
-    pub fn replies(&mut self) -> std::vec::Drain<'_, Reply> {
+    pub(crate) fn replies(&mut self) -> std::vec::Drain<'_, Reply> {
         self.weight = 0;
         self.replies.drain(..)
     }
 
     /// Appends about `most` bytes of the client's mail to the replies. False if it has none.
-    pub fn take_mail(&mut self, most: usize) -> bool {
+    pub(crate) fn take_mail(&mut self, most: usize) -> bool {
         if !self.client.handle.take_ring() {
             return false;
         }
@@ -300,27 +300,27 @@ impl Session {
     }
 
     /// Approximate size of the waiting replies.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.weight
     }
 
     /// The client's current protocol: encode [`Session::replies`] in it.
-    pub fn protocol(&self) -> Protocol {
+    pub(crate) fn protocol(&self) -> Protocol {
         self.client.protocol
     }
 
     /// Whether the client has authenticated, or need not.
-    pub fn is_authenticated(&self) -> bool {
+    pub(crate) fn is_authenticated(&self) -> bool {
         self.client.authenticated || self.executor.server().acl.is_open()
     }
 
     /// Whether the connection is to be closed once the replies are written.
-    pub fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.closing
     }
 
     /// Bytes queued for EXEC.
-    pub fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.multi.as_ref().map_or(0, Multi::held)
     }
 

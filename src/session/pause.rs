@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 impl Session {
     /// Whether [`Session::run`] would wait for a pause to end: earlier replies have to be written first.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         let server = self.executor.server();
         let pause = server.pause.now(&server.env.clock);
         pause.is_some_and(|(kind, _)| self.not_held(kind).is_none())

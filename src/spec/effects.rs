@@ -60,7 +60,7 @@ pub enum Count {
 
 impl Count {
     /// The argument of `argv` that states it.
-    pub fn of(self, argv: &[Bytes]) -> Option<&Bytes> {
+    pub(crate) fn of(self, argv: &[Bytes]) -> Option<&Bytes> {
         match self {
             Count::None => None,
             Count::Second => argv.get(2),
@@ -87,7 +87,7 @@ pub enum Channels {
 
 impl Channels {
     /// The channels in `argv`, and whether each is a pattern.
-    pub fn of(self, argv: &[Bytes]) -> impl Iterator<Item = (&Bytes, bool)> {
+    pub(crate) fn of(self, argv: &[Bytes]) -> impl Iterator<Item = (&Bytes, bool)> {
         let range = match self {
             Channels::None => None,
             Channels::First => argv.get(1..2),
@@ -114,7 +114,7 @@ pub enum Secrets {
 
 impl Row {
     /// The members that a call names, if it adds, removes or tests members.
-    pub fn members<'a>(&self, argv: &'a [Bytes]) -> &'a [Bytes] {
+    pub(crate) fn members<'a>(&self, argv: &'a [Bytes]) -> &'a [Bytes] {
         if self.names_members { argv.get(2..).unwrap_or_default() } else { &[] }
     }
 }

@@ -22,17 +22,17 @@ const NAMES: &str = "
 ";
 
 /// The name of a command or subcommand that Redis has and this server lacks.
-pub fn find(name: &[u8]) -> Option<&'static str> {
+pub(crate) fn find(name: &[u8]) -> Option<&'static str> {
     NAMES.split_ascii_whitespace().find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
 /// Whether Redis has this command or subcommand and this server lacks it.
-pub fn has(name: &[u8]) -> bool {
+pub(crate) fn has(name: &[u8]) -> bool {
     find(name).is_some()
 }
 
 /// Whether it has subcommands in Redis.
-pub fn is_container(name: &[u8]) -> bool {
+pub(crate) fn is_container(name: &[u8]) -> bool {
     let outer = |known: &'static str| known.split_once('|').map(|(outer, _)| outer);
     NAMES.split_ascii_whitespace().filter_map(outer).any(|outer| name.eq_ignore_ascii_case(outer.as_bytes()))
 }

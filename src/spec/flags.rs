@@ -6,7 +6,7 @@ pub struct Flags(pub u32);
 
 impl Flags {
     /// No flag.
-    pub const NONE: Flags = Flags(0);
+    pub(crate) const NONE: Flags = Flags(0);
     /// May write: goes through a lane.
     pub const WRITE: Flags = Flags(1);
     /// Reads only.
@@ -38,26 +38,26 @@ impl Flags {
     /// Not while loading asynchronously.
     pub const NO_ASYNC_LOADING: Flags = Flags(1 << 14);
     /// Pub/Sub.
-    pub const PUBSUB: Flags = Flags(1 << 15);
+    pub(crate) const PUBSUB: Flags = Flags(1 << 15);
     /// A cluster node also accepts it for a slot that it is importing.
     pub const ASKING: Flags = Flags(1 << 16);
     /// Tern's own, not in COMMAND's reply: also allowed for a subscribed client in RESP2.
-    pub const WHILE_SUBSCRIBED: Flags = Flags(1 << 25);
+    pub(crate) const WHILE_SUBSCRIBED: Flags = Flags(1 << 25);
     /// Tern's own, not in COMMAND's reply; a container's subcommands inherit it: CLIENT CACHING stays in
     /// effect after it.
-    pub const KEEPS_CACHING: Flags = Flags(1 << 26);
+    pub(crate) const KEEPS_CACHING: Flags = Flags(1 << 26);
     /// Tern's own, not in COMMAND's reply: it publishes messages, which go through a shared store.
-    pub const PUBLISHES: Flags = Flags(1 << 27);
+    pub(crate) const PUBLISHES: Flags = Flags(1 << 27);
     /// Tern's own, not in COMMAND's reply: it only reads as far as clients see, but may store what it found
     /// out in the key.
     pub const KEEPS: Flags = Flags(1 << 28);
     /// Not in COMMAND's reply: only if `enable-debug-command` allows it.
-    pub const PROTECTED: Flags = Flags(1 << 29);
+    pub(crate) const PROTECTED: Flags = Flags(1 << 29);
     /// Tern's own, not in COMMAND's reply: never runs in a lane, but in a transaction of its own.
-    pub const HEAVY: Flags = Flags(1 << 30);
+    pub(crate) const HEAVY: Flags = Flags(1 << 30);
 
     /// Both sets of flags.
-    pub const fn or(self, other: Flags) -> Flags {
+    pub(crate) const fn or(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
     /// Whether all bits of `other` are set.

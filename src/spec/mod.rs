@@ -4,7 +4,7 @@
 
 mod categories;
 mod effects;
-pub mod elsewhere;
+pub(crate) mod elsewhere;
 mod flags;
 mod keys;
 mod table;
@@ -58,7 +58,7 @@ pub enum Form {
 }
 
 /// The number of arguments before the command line that a [`Form::Prefix`] row runs.
-pub const PREFIX: usize = 2;
+pub(crate) const PREFIX: usize = 2;
 
 /// One command, or one subcommand of a container.
 #[derive(Debug, Clone, Copy)]
@@ -81,36 +81,36 @@ pub struct Row {
     pub summary: &'static str,
     /// ACL categories in addition to those that follow from flags and group. A row that names another data
     /// type, or connections, is not in @keyspace.
-    pub categories: &'static [&'static str],
+    pub(crate) categories: &'static [&'static str],
     /// Hints for cluster clients: where to send the command and how to combine the replies.
-    pub tips: &'static [&'static str],
+    pub(crate) tips: &'static [&'static str],
     /// The version since which it is deprecated, and its replacement.
-    pub deprecated: Option<(&'static str, &'static str)>,
+    pub(crate) deprecated: Option<(&'static str, &'static str)>,
     /// Not meant for applications.
-    pub for_systems: bool,
+    pub(crate) for_systems: bool,
     /// Types of arguments that their names do not imply, for COMMAND DOCS: name and type.
-    pub types: &'static [(&'static str, &'static str)],
+    pub(crate) types: &'static [(&'static str, &'static str)],
     /// Whether the use of its keys depends on its arguments, and how.
-    pub variable: Variable,
+    pub(crate) variable: Variable,
     /// The arguments to hide from others.
-    pub secrets: Secrets,
+    pub(crate) secrets: Secrets,
     /// The channels that an ACL rule must allow.
-    pub channels: Channels,
+    pub(crate) channels: Channels,
     /// Its outcome that may exceed a transaction.
-    pub makes: Makes,
+    pub(crate) makes: Makes,
     /// All arguments from the second on are members of the first one's set.
-    pub names_members: bool,
+    pub(crate) names_members: bool,
     /// The position of the number that it asks for.
-    pub count: Count,
+    pub(crate) count: Count,
     /// Its effect on its connection.
-    pub effect: Effect,
+    pub(crate) effect: Effect,
     /// The arguments that may follow the name.
     pub form: Form,
 }
 
 impl Row {
     /// A row without flags, keys or arguments.
-    pub const fn new(group: Group, name: &'static str, arity: i32, since: &'static str) -> Row {
+    pub(crate) const fn new(group: Group, name: &'static str, arity: i32, since: &'static str) -> Row {
         Row {
             name,
             arity,
@@ -136,19 +136,19 @@ impl Row {
         }
     }
     /// Sets the flags.
-    pub const fn flags(self, flags: Flags) -> Row {
+    pub(crate) const fn flags(self, flags: Flags) -> Row {
         Row { flags, ..self }
     }
     /// Sets the keys.
-    pub const fn keys(self, keys: &'static [KeySpec]) -> Row {
+    pub(crate) const fn keys(self, keys: &'static [KeySpec]) -> Row {
         Row { keys, ..self }
     }
     /// Sets the arguments, in Redis' notation.
-    pub const fn syntax(self, syntax: &'static str) -> Row {
+    pub(crate) const fn syntax(self, syntax: &'static str) -> Row {
         Row { syntax, ..self }
     }
     /// Sets the summary.
-    pub const fn summary(self, summary: &'static str) -> Row {
+    pub(crate) const fn summary(self, summary: &'static str) -> Row {
         Row { summary, ..self }
     }
     /// Adds categories.
@@ -156,51 +156,51 @@ impl Row {
         Row { categories, ..self }
     }
     /// Sets the tips.
-    pub const fn tips(self, tips: &'static [&'static str]) -> Row {
+    pub(crate) const fn tips(self, tips: &'static [&'static str]) -> Row {
         Row { tips, ..self }
     }
     /// Marks it as deprecated since this version in favour of `by`.
-    pub const fn deprecated(self, since: &'static str, by: &'static str) -> Row {
+    pub(crate) const fn deprecated(self, since: &'static str, by: &'static str) -> Row {
         Row { deprecated: Some((since, by)), ..self }
     }
     /// Marks it as not meant for applications.
-    pub const fn for_systems(self) -> Row {
+    pub(crate) const fn for_systems(self) -> Row {
         Row { for_systems: true, ..self }
     }
     /// Sets the types of arguments.
-    pub const fn types(self, types: &'static [(&'static str, &'static str)]) -> Row {
+    pub(crate) const fn types(self, types: &'static [(&'static str, &'static str)]) -> Row {
         Row { types, ..self }
     }
     /// Sets the arguments that decide how its keys are used.
-    pub const fn variable(self, variable: Variable) -> Row {
+    pub(crate) const fn variable(self, variable: Variable) -> Row {
         Row { variable, ..self }
     }
     /// Sets the secret arguments.
-    pub const fn secrets(self, secrets: Secrets) -> Row {
+    pub(crate) const fn secrets(self, secrets: Secrets) -> Row {
         Row { secrets, ..self }
     }
     /// Sets the channels.
-    pub const fn channels(self, channels: Channels) -> Row {
+    pub(crate) const fn channels(self, channels: Channels) -> Row {
         Row { channels, ..self }
     }
     /// Sets the outcome.
-    pub const fn makes(self, makes: Makes) -> Row {
+    pub(crate) const fn makes(self, makes: Makes) -> Row {
         Row { makes, ..self }
     }
     /// Marks it as naming members of the first argument's set.
-    pub const fn names_members(self) -> Row {
+    pub(crate) const fn names_members(self) -> Row {
         Row { names_members: true, ..self }
     }
     /// Sets the position of the number that it asks for.
-    pub const fn count(self, count: Count) -> Row {
+    pub(crate) const fn count(self, count: Count) -> Row {
         Row { count, ..self }
     }
     /// Sets its effect on its connection.
-    pub const fn effect(self, effect: Effect) -> Row {
+    pub(crate) const fn effect(self, effect: Effect) -> Row {
         Row { effect, ..self }
     }
     /// Sets its form.
-    pub const fn form(self, form: Form) -> Row {
+    pub(crate) const fn form(self, form: Form) -> Row {
         Row { form, ..self }
     }
     /// Whether `argc` arguments (including the name) satisfy the arity.

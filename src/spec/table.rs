@@ -27,7 +27,7 @@ impl Deref for Entry {
 
 impl Entry {
     /// Its subcommand with this name, in any case.
-    pub fn sub(&self, name: &[u8]) -> Option<&'static Entry> {
+    pub(crate) fn sub(&self, name: &[u8]) -> Option<&'static Entry> {
         self.subs.iter().copied().find(|sub| name.eq_ignore_ascii_case(sub.name.as_bytes()))
     }
 }
@@ -41,7 +41,7 @@ pub struct Table {
 
 impl Table {
     /// A table of these commands, each with its subcommands.
-    pub fn new(rows: impl Iterator<Item = (Row, Vec<Row>)>) -> Self {
+    pub(crate) fn new(rows: impl Iterator<Item = (Row, Vec<Row>)>) -> Self {
         let (mut all, mut commands) = (Vec::new(), Vec::new());
         for (row, subs) in rows {
             let first = all.len();
@@ -81,13 +81,8 @@ impl Table {
     }
 
     /// The length of [`Table::all`].
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
-    }
-
-    /// Whether the table is empty.
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 
     /// The command with this name, in any case.
@@ -100,12 +95,12 @@ impl Table {
     }
 
     /// The row of the prefix that runs a command once (IDEMPOTENT).
-    pub fn prefix(&self) -> Option<&'static Entry> {
+    pub(crate) fn prefix(&self) -> Option<&'static Entry> {
         self.commands().find(|row| row.form == Form::Prefix)
     }
 
     /// The row with this label, in any case; a subcommand's label is `container|sub`.
-    pub fn find(&self, label: &[u8]) -> Option<&'static Entry> {
+    pub(crate) fn find(&self, label: &[u8]) -> Option<&'static Entry> {
         let mut parts = label.splitn(2, |b| *b == b'|');
         let row = self.lookup(parts.next()?)?;
         parts.next().map_or(Some(row), |sub| row.sub(sub))

@@ -19,7 +19,7 @@ pub enum Variable {
 
 impl Row {
     /// The flags of `spec`, one of its own, in the command line `argv`.
-    pub fn key_flags(&self, spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
+    pub(crate) fn key_flags(&self, spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
         match self.variable {
             Variable::Nothing => spec.flags,
             Variable::Conditions if tells(argv.get(3..).unwrap_or_default()) => &["RW", "access", "update"],

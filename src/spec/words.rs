@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 /// The most bytes of a name or argument that an error quotes.
-pub const MAX_QUOTED: usize = 128;
+pub(crate) const MAX_QUOTED: usize = 128;
 
 /// An argument as an error quotes it: up to its first NUL, because Redis prints it as a C string.
-pub fn quoted(raw: &[u8]) -> Cow<'_, str> {
+pub(crate) fn quoted(raw: &[u8]) -> Cow<'_, str> {
     quoted_up_to(raw, usize::MAX)
 }
 
 /// Like [`quoted`], with at most `max` bytes.
-pub fn quoted_up_to(raw: &[u8], max: usize) -> Cow<'_, str> {
+pub(crate) fn quoted_up_to(raw: &[u8], max: usize) -> Cow<'_, str> {
     let raw = raw.split(|b| *b == 0).next().unwrap_or_default();
     String::from_utf8_lossy(raw.get(..max).unwrap_or(raw))
 }

@@ -136,21 +136,21 @@ pub struct NetworkStats {
 
 /// A cluster's report about itself. All false or empty if it does not answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClusterStatus {
+pub(crate) struct ClusterStatus {
     /// It can be read and written.
-    pub available: bool,
+    pub(crate) available: bool,
     /// No data is missing or being moved to replace missing copies.
-    pub healthy: bool,
+    pub(crate) healthy: bool,
     /// The state of its recovery.
-    pub state: String,
+    pub(crate) state: String,
     /// Its redundancy mode, by FoundationDB's name.
-    pub redundancy: String,
+    pub(crate) redundancy: String,
     /// Its storage engine.
-    pub engine: String,
+    pub(crate) engine: String,
     /// Number of server processes.
-    pub processes: u64,
+    pub(crate) processes: u64,
     /// The number of zones that may fail before it becomes unavailable.
-    pub tolerated: i64,
+    pub(crate) tolerated: i64,
 }
 
 /// An engine. Cheap to clone.
@@ -210,7 +210,7 @@ impl Store {
         }
     }
     /// The cluster's report about itself; None without a cluster. Waits up to a few seconds.
-    pub async fn cluster(&self) -> Option<ClusterStatus> {
+    pub(crate) async fn cluster(&self) -> Option<ClusterStatus> {
         match self {
             Store::Local(_) => None,
             Store::Faulty(s) => s.cluster().await,
@@ -220,7 +220,7 @@ impl Store {
     }
     /// Whether reading many keys concurrently is faster than one after the other, because the store is behind
     /// a network.
-    pub fn prefers_prefetch(&self) -> bool {
+    pub(crate) fn prefers_prefetch(&self) -> bool {
         match self {
             Store::Local(_) => false,
             Store::Faulty(s) => s.prefers_prefetch(),
@@ -280,7 +280,7 @@ macro_rules! each {
 
 impl Tx {
     /// Like [`Store::prefers_prefetch`].
-    pub fn prefers_prefetch(&self) -> bool {
+    pub(crate) fn prefers_prefetch(&self) -> bool {
         match self {
             Tx::Local(_) => false,
             Tx::Faulty(t) => t.prefers_prefetch(),
@@ -289,7 +289,7 @@ impl Tx {
         }
     }
     /// Starts another transaction at the same read version, without this one's writes.
-    pub async fn again(&self) -> StoreResult<Tx> {
+    pub(crate) async fn again(&self) -> StoreResult<Tx> {
         Ok(match self {
             Tx::Local(t) => Tx::Local(t.again()),
             Tx::Faulty(t) => Tx::Faulty(Box::new(t.again().await?)),
@@ -438,7 +438,7 @@ impl Tx {
     /// Limits the transaction to `time` from its begin, commit included, if the store may fail to answer:
     /// beyond it, operations fail with [`StoreError::Unavailable`], and a commit possibly with
     /// [`StoreError::Unknown`]. No effect on the embedded engine.
-    pub fn limit(&self, time: Duration) {
+    pub(crate) fn limit(&self, time: Duration) {
         match self {
             Tx::Local(_) => {}
             Tx::Faulty(t) => t.limit(time),
@@ -448,7 +448,7 @@ impl Tx {
     }
     /// Tells a test that observes the transaction at which time (ms since the Unix epoch) its commands run,
     /// and a time that had certainly come when its read version was known.
-    pub fn runs_at(&self, now: u64, sure: u64) {
+    pub(crate) fn runs_at(&self, now: u64, sure: u64) {
         match self {
             Tx::Local(_) => {}
             Tx::Faulty(t) => t.runs_at(now, sure),
@@ -466,7 +466,7 @@ impl Tx {
     }
     /// Does the part of a commit that does not have to block other commits. The commit does it itself if this
     /// was not called.
-    pub async fn foresee(&self) {
+    pub(crate) async fn foresee(&self) {
         match self {
             Tx::Local(t) => t.foresee().await,
             Tx::Faulty(_) => {}

@@ -21,19 +21,19 @@ pub struct Retries {
 
 impl Retries {
     /// At most `attempts`, of what only reads, or must not be done twice.
-    pub fn new(attempts: u32) -> Self {
+    pub(crate) fn new(attempts: u32) -> Self {
         Retries { left: Some(attempts.saturating_sub(1)), idempotent: false }
     }
     /// Any number, of the same: an attempt fails only where another transaction succeeds.
-    pub fn endless() -> Self {
+    pub(crate) fn endless() -> Self {
         Retries { left: None, idempotent: false }
     }
     /// Of what may be done twice: the next attempt sees what the last one did, or does it again to no harm.
-    pub fn idempotent(self) -> Self {
+    pub(crate) fn idempotent(self) -> Self {
         Retries { idempotent: true, ..self }
     }
     /// Another attempt follows one that failed with `e`, or the error is the end.
-    pub fn on_error<E: Failure>(&mut self, e: E) -> Result<(), E> {
+    pub(crate) fn on_error<E: Failure>(&mut self, e: E) -> Result<(), E> {
         let helps = e.store().is_some_and(|e| e.is_retryable() || self.idempotent && e.may_have_committed());
         match &mut self.left {
             _ if !helps => Err(e),

@@ -10,7 +10,7 @@ pub struct Count(AtomicU64);
 
 impl Count {
     /// Adds `n`.
-    pub fn add(&self, n: u64) {
+    pub(crate) fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
     /// The sum so far.
@@ -18,7 +18,7 @@ impl Count {
         self.0.load(Ordering::Relaxed)
     }
     /// Resets it to zero.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
@@ -26,37 +26,37 @@ impl Count {
 /// Keys that read commands looked up, as Redis counts them: found (`keyspace_hits`), or not
 /// (`keyspace_misses`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Lookups {
+pub(crate) struct Lookups {
     /// Found.
-    pub hits: u64,
+    pub(crate) hits: u64,
     /// Missing, or expired.
-    pub misses: u64,
+    pub(crate) misses: u64,
 }
 
 /// The lookups of one attempt. They are added to the totals once the attempt succeeds, so that none counts
 /// twice.
 #[derive(Debug, Default)]
-pub struct LookupTally {
+pub(crate) struct LookupTally {
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 impl LookupTally {
     /// Counts a lookup. Only one task counts at a time, so a load and a store suffice.
-    pub fn count(&self, found: bool) {
+    pub(crate) fn count(&self, found: bool) {
         let cell = if found { &self.hits } else { &self.misses };
         cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
     /// The lookups since [`LookupTally::take`].
-    pub fn seen(&self) -> Lookups {
+    pub(crate) fn seen(&self) -> Lookups {
         Lookups { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }
     /// Drops the lookups counted after `seen`.
-    pub fn back_to(&mut self, seen: Lookups) {
+    pub(crate) fn back_to(&mut self, seen: Lookups) {
         (*self.hits.get_mut(), *self.misses.get_mut()) = (seen.hits, seen.misses);
     }
     /// Takes the lookups since the last call.
-    pub fn take(&mut self) -> Lookups {
+    pub(crate) fn take(&mut self) -> Lookups {
         let mut take = |cell: fn(&mut Self) -> &mut AtomicU64| std::mem::take(cell(self).get_mut());
         Lookups { hits: take(|t| &mut t.hits), misses: take(|t| &mut t.misses) }
     }
@@ -64,34 +64,34 @@ impl LookupTally {
 
 /// Calls that access rules refused.
 #[derive(Debug, Default)]
-pub struct Denials {
+pub(crate) struct Denials {
     /// Because of the command.
-    pub commands: Count,
+    pub(crate) commands: Count,
     /// Because of a key.
-    pub keys: Count,
+    pub(crate) keys: Count,
     /// Because of a channel.
-    pub channels: Count,
+    pub(crate) channels: Count,
 }
 
 /// The statistics of one row.
 #[derive(Debug)]
-pub struct CommandStats {
+pub(crate) struct CommandStats {
     /// `get`, `client|id`.
-    pub label: String,
+    pub(crate) label: String,
     /// Latencies of calls while `latency-tracking` was on.
-    pub latency: Histogram,
+    pub(crate) latency: Histogram,
     /// The other calls, and their nanoseconds.
     untracked: Count,
     untracked_nanos: Count,
     /// Calls that a gate refused.
-    pub rejected: Count,
+    pub(crate) rejected: Count,
     /// Calls that ran and replied with an error.
-    pub failed: Count,
+    pub(crate) failed: Count,
 }
 
 impl CommandStats {
     /// The statistics of the row `label`.
-    pub fn new(label: String) -> Self {
+    pub(crate) fn new(label: String) -> Self {
         CommandStats {
             label,
             latency: Histogram::default(),
@@ -102,7 +102,7 @@ impl CommandStats {
         }
     }
     /// Counts a call; if `tracked`, its latency too.
-    pub fn record(&self, took: Duration, tracked: bool) {
+    pub(crate) fn record(&self, took: Duration, tracked: bool) {
         if tracked {
             return self.latency.record(took);
         }
@@ -110,15 +110,15 @@ impl CommandStats {
         self.untracked_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
     /// Calls that ran.
-    pub fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.latency.count() + self.untracked.get()
     }
     /// Their total time.
-    pub fn nanos(&self) -> u64 {
+    pub(crate) fn nanos(&self) -> u64 {
         self.latency.sum().wrapping_add(self.untracked_nanos.get())
     }
     /// Resets all to zero.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.latency.reset();
         self.untracked.reset();
         self.untracked_nanos.reset();
@@ -134,26 +134,26 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// Commands and bytes at one moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Monotonic time.
-    pub at: Duration,
+    pub(crate) at: Duration,
     /// Commands so far.
-    pub commands: u64,
+    pub(crate) commands: u64,
     /// Bytes read so far.
-    pub input: u64,
+    pub(crate) input: u64,
     /// Bytes written so far.
-    pub output: u64,
+    pub(crate) output: u64,
 }
 
 /// The last samples, for `instantaneous_ops_per_sec` and similar fields.
 #[derive(Debug, Default)]
-pub struct Rates {
+pub(crate) struct Rates {
     samples: Vec<Sample>,
 }
 
 impl Rates {
     /// Adds a sample, unless the last one is recent.
-    pub fn sample(&mut self, sample: Sample) {
+    pub(crate) fn sample(&mut self, sample: Sample) {
         if self.samples.last().is_some_and(|last| sample.at < last.at + SAMPLE_EVERY) {
             return;
         }
@@ -163,7 +163,7 @@ impl Rates {
         self.samples.push(sample);
     }
     /// The rate of `what` per second over the window; 0 with fewer than two samples.
-    pub fn per_second(&self, what: impl Fn(&Sample) -> u64) -> f64 {
+    pub(crate) fn per_second(&self, what: impl Fn(&Sample) -> u64) -> f64 {
         let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else { return 0.0 };
         let seconds = last.at.saturating_sub(first.at).as_secs_f64();
         if seconds > 0.0 { what(last).saturating_sub(what(first)) as f64 / seconds } else { 0.0 }

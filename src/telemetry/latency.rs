@@ -14,7 +14,7 @@ const MAX_BITS: u32 = 40;
 const BUCKETS: usize = ((MAX_BITS - SUB_BITS + 1) << SUB_BITS) as usize + 1;
 
 /// A distribution of values: nanoseconds, or sizes.
-pub struct Histogram {
+pub(crate) struct Histogram {
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
@@ -33,26 +33,26 @@ impl std::fmt::Debug for Histogram {
 
 impl Histogram {
     /// Adds a time.
-    pub fn record(&self, took: Duration) {
+    pub(crate) fn record(&self, took: Duration) {
         self.record_value(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
     /// Adds a value.
-    pub fn record_value(&self, value: u64) {
+    pub(crate) fn record_value(&self, value: u64) {
         if let Some(bucket) = self.buckets.get(bucket_of(value)) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
     /// The number of values.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).sum()
     }
     /// Their sum.
-    pub fn sum(&self) -> u64 {
+    pub(crate) fn sum(&self) -> u64 {
         self.sum.load(Ordering::Relaxed)
     }
     /// The upper bound of the bucket in which the percentile lies; 0 without values.
-    pub fn percentile(&self, percent: f64) -> u64 {
+    pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0);
         let mut seen = 0;
         for (n, bucket) in self.buckets.iter().enumerate() {
@@ -65,7 +65,7 @@ impl Histogram {
     }
     /// The number of values between each power of two and the previous one, then the number of the rest.
     /// `bits` ascend.
-    pub fn by_powers(&self, bits: impl IntoIterator<Item = u32>) -> (Vec<(u64, u64)>, u64) {
+    pub(crate) fn by_powers(&self, bits: impl IntoIterator<Item = u32>) -> (Vec<(u64, u64)>, u64) {
         let buckets =
             self.buckets.iter().enumerate().map(|(n, b)| (upper_bound(n), b.load(Ordering::Relaxed)));
         let mut buckets = buckets.peekable();
@@ -80,7 +80,7 @@ impl Histogram {
         (steps, buckets.map(|(_, count)| count).sum())
     }
     /// Resets it to zero.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.buckets.iter().for_each(|b| b.store(0, Ordering::Relaxed));
         self.sum.store(0, Ordering::Relaxed);
     }

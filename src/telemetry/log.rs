@@ -25,7 +25,7 @@ impl std::fmt::Debug for LogControl {
 
 impl LogControl {
     /// Sets the level: events at least this severe are logged.
-    pub fn set_level(&self, level: LevelFilter) {
+    pub(crate) fn set_level(&self, level: LevelFilter) {
         if let Some(handle) = &self.0 {
             // Fails only if the subscriber is gone: then nothing has to change.
             let _ = handle.reload(level);

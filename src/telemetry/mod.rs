@@ -3,15 +3,15 @@
 //! Everything here is relaxed atomics: no other state depends on a counter, so it needs no order. The hot
 //! path of a command is two additions (its latency bucket and its time); sums are computed on request.
 
-pub mod counters;
+pub(crate) mod counters;
 pub mod http;
-pub mod latency;
+pub(crate) mod latency;
 pub mod log;
-pub mod offences;
-pub mod process;
-pub mod prometheus;
+pub(crate) mod offences;
+pub(crate) mod process;
+pub(crate) mod prometheus;
 pub mod slowlog;
-pub mod spikes;
+pub(crate) mod spikes;
 
 use crate::env::Env;
 use crate::error::StoreError;
@@ -27,7 +27,7 @@ const MAX_ERROR_CODES: usize = 128;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It succeeded.
     Done,
     /// It ran and replied with an error.
@@ -38,15 +38,15 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Telemetry {
     /// Per row, in the order of the table.
-    pub commands: Vec<CommandStats>,
+    pub(crate) commands: Vec<CommandStats>,
     /// Connections accepted.
-    pub connections: Count,
+    pub(crate) connections: Count,
     /// Connections refused (`maxclients`, protected mode).
-    pub refused: Count,
+    pub(crate) refused: Count,
     /// Bytes read from clients.
-    pub input: Count,
+    pub(crate) input: Count,
     /// Bytes written to clients.
-    pub output: Count,
+    pub(crate) output: Count,
     /// Keys removed because they had expired.
     pub expired: Count,
     /// Keys that read commands found.
@@ -58,35 +58,35 @@ pub struct Telemetry {
     /// Ids deleted because of their age.
     pub forgotten: Count,
     /// Units in committed batches.
-    pub units: Count,
+    pub(crate) units: Count,
     /// Transactions retried after a conflict.
-    pub conflicts: Count,
+    pub(crate) conflicts: Count,
     /// Transactions retried for any reason.
-    pub retries: Count,
+    pub(crate) retries: Count,
     /// Commits whose result was unknown at first.
-    pub unknown: Count,
+    pub(crate) unknown: Count,
     /// Handlers and tasks that panicked.
     pub panics: Count,
     /// Offences of clients.
-    pub offences: Offences,
+    pub(crate) offences: Offences,
     /// Time of batches from begin to commit. Its count is the number of batches.
-    pub batches: Histogram,
+    pub(crate) batches: Histogram,
     /// Units per batch, as a distribution.
-    pub batch_sizes: Histogram,
+    pub(crate) batch_sizes: Histogram,
     /// Samples for the rates in INFO.
-    pub rates: Mutex<Rates>,
+    pub(crate) rates: Mutex<Rates>,
     /// Refusals by access rules.
-    pub denials: counters::Denials,
+    pub(crate) denials: counters::Denials,
     /// SLOWLOG.
     pub slow: slowlog::SlowLog,
     /// LATENCY's events.
-    pub spikes: spikes::Spikes,
+    pub(crate) spikes: spikes::Spikes,
     /// The level of the log.
     pub log: log::LogControl,
     /// 40 hexadecimal digits that identify this run of the server.
-    pub run_id: String,
+    pub(crate) run_id: String,
     /// Monotonic time of the start.
-    pub started: Duration,
+    pub(crate) started: Duration,
     errors: Mutex<BTreeMap<String, u64>>,
     missing: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -99,7 +99,7 @@ impl Default for Telemetry {
 
 impl Telemetry {
     /// `labels`: the labels of all rows in the order of the table.
-    pub fn new(labels: Vec<String>, env: &Env) -> Self {
+    pub(crate) fn new(labels: Vec<String>, env: &Env) -> Self {
         let mut rng = env.rng();
         let id = format!("{:032x}{:016x}", rng.u128(), rng.u64());
         Telemetry {
@@ -132,13 +132,9 @@ impl Telemetry {
             missing: Mutex::default(),
         }
     }
-    /// Sets the control of a log that was started.
-    pub fn with_log(self, log: log::LogControl) -> Self {
-        Telemetry { log, ..self }
-    }
     /// Records that the row at `index` ran for `took`; `tracked` is the setting `latency-tracking`. Errors
     /// are also counted by code, with [`Telemetry::error`].
-    pub fn command(&self, index: usize, took: Duration, tracked: bool, outcome: Outcome) {
+    pub(crate) fn command(&self, index: usize, took: Duration, tracked: bool, outcome: Outcome) {
         let Some(stats) = self.commands.get(index) else { return };
         stats.record(took, tracked);
         if outcome == Outcome::Failed {
@@ -146,13 +142,13 @@ impl Telemetry {
         }
     }
     /// Records that a gate refused the row at `index`: it did not run.
-    pub fn rejected(&self, index: usize) {
+    pub(crate) fn rejected(&self, index: usize) {
         if let Some(stats) = self.commands.get(index) {
             stats.rejected.add(1);
         }
     }
     /// Records that an error with this code (`ERR`, `WRONGTYPE`) was sent to a client.
-    pub fn error(&self, code: &str) {
+    pub(crate) fn error(&self, code: &str) {
         let mut errors = self.errors.lock();
         if let Some(n) = errors.get_mut(code) {
             *n += 1;
@@ -162,47 +158,47 @@ impl Telemetry {
         *errors.entry(code.to_owned()).or_default() += 1;
     }
     /// Errors sent, sorted by code.
-    pub fn errors(&self) -> Vec<(String, u64)> {
+    pub(crate) fn errors(&self) -> Vec<(String, u64)> {
         self.errors.lock().iter().map(|(code, n)| (code.clone(), *n)).collect()
     }
     /// Records that a client sent a Redis command that this server does not implement.
-    pub fn missing(&self, name: &'static str) {
+    pub(crate) fn missing(&self, name: &'static str) {
         *self.missing.lock().entry(name).or_default() += 1;
     }
     /// The counts of [`Telemetry::missing`], sorted by name.
-    pub fn all_missing(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn all_missing(&self) -> Vec<(&'static str, u64)> {
         self.missing.lock().iter().map(|(name, n)| (*name, *n)).collect()
     }
     /// The number of commands that ran.
-    pub fn total_commands(&self) -> u64 {
+    pub(crate) fn total_commands(&self) -> u64 {
         self.commands.iter().map(CommandStats::calls).sum()
     }
     /// The label of the row at `index`; `NULL` if there is none, as in CLIENT LIST.
-    pub fn label(&self, index: usize) -> &str {
+    pub(crate) fn label(&self, index: usize) -> &str {
         self.commands.get(index).map_or("NULL", |c| c.label.as_str())
     }
     /// Records an accepted connection.
-    pub fn on_connect(&self) {
+    pub(crate) fn on_connect(&self) {
         self.connections.add(1);
     }
     /// Records a refused connection.
-    pub fn on_refuse(&self) {
+    pub(crate) fn on_refuse(&self) {
         self.refused.add(1);
     }
     /// Records `n` bytes from a client.
-    pub fn on_read(&self, n: usize) {
+    pub(crate) fn on_read(&self, n: usize) {
         self.input.add(n as u64);
     }
     /// Records `n` bytes to a client.
-    pub fn on_write(&self, n: usize) {
+    pub(crate) fn on_write(&self, n: usize) {
         self.output.add(n as u64);
     }
     /// Records that `n` expired keys were removed.
-    pub fn on_expired(&self, n: u64) {
+    pub(crate) fn on_expired(&self, n: u64) {
         self.expired.add(n);
     }
     /// Records the lookups of a unit that was answered.
-    pub fn on_lookups(&self, lookups: Lookups) {
+    pub(crate) fn on_lookups(&self, lookups: Lookups) {
         for (count, n) in [(&self.hits, lookups.hits), (&self.misses, lookups.misses)] {
             if n > 0 {
                 count.add(n);
@@ -210,19 +206,19 @@ impl Telemetry {
         }
     }
     /// Records that a command under an id was answered with the kept reply. A retried attempt counts again.
-    pub fn on_repeat(&self) {
+    pub(crate) fn on_repeat(&self) {
         self.repeats.add(1);
     }
     /// Records that `n` ids were deleted because of their age.
-    pub fn on_forgotten(&self, n: u64) {
+    pub(crate) fn on_forgotten(&self, n: u64) {
         self.forgotten.add(n);
     }
     /// Records a panic of a handler or a task.
-    pub fn on_panic(&self) {
+    pub(crate) fn on_panic(&self) {
         self.panics.add(1);
     }
     /// Records that a transaction is retried because of `e`.
-    pub fn on_retry(&self, e: &StoreError) {
+    pub(crate) fn on_retry(&self, e: &StoreError) {
         self.retries.add(1);
         match e {
             StoreError::Conflict => self.conflicts.add(1),
@@ -231,13 +227,13 @@ impl Telemetry {
         }
     }
     /// Records that a batch of `units` was committed after `took`.
-    pub fn on_batch(&self, units: usize, took: Duration) {
+    pub(crate) fn on_batch(&self, units: usize, took: Duration) {
         self.units.add(units as u64);
         self.batches.record(took);
         self.batch_sizes.record_value(units as u64);
     }
     /// CONFIG RESETSTAT: resets everything except the run's identity.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         let counts = [
             &self.connections,
             &self.refused,

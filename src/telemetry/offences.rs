@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// A kind of offence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offence {
+pub(crate) enum Offence {
     /// A wrong user or password.
     Password,
     /// A TLS handshake that failed.
@@ -72,26 +72,26 @@ impl Lines {
 
 /// The offences of all clients.
 #[derive(Debug, Default)]
-pub struct Offences([Kind; KINDS.len()]);
+pub(crate) struct Offences([Kind; KINDS.len()]);
 
 impl Offences {
     /// Counts an offence at the monotonic time `now`. Some: log it, with this number of unlogged ones since
     /// the last line.
-    pub fn add(&self, offence: Offence, now: Duration) -> Option<u64> {
+    pub(crate) fn add(&self, offence: Offence, now: Duration) -> Option<u64> {
         let kind = self.kind(offence)?;
         kind.count.add(1);
         kind.lines.lock().line(now)
     }
     /// The number of offences of a kind.
-    pub fn count(&self, offence: Offence) -> u64 {
+    pub(crate) fn count(&self, offence: Offence) -> u64 {
         self.kind(offence).map_or(0, |kind| kind.count.get())
     }
     /// All kinds by label.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         KINDS.iter().map(|(offence, label)| (*label, self.count(*offence)))
     }
     /// Resets the counts.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.iter().for_each(|kind| kind.count.reset());
     }
     fn kind(&self, offence: Offence) -> Option<&Kind> {

@@ -7,21 +7,21 @@ const PAGE: u64 = 4096;
 
 /// Memory and CPU time of this process.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Process {
+pub(crate) struct Process {
     /// Resident memory in bytes.
-    pub rss: u64,
+    pub(crate) rss: u64,
     /// Peak resident memory in bytes.
-    pub peak: u64,
+    pub(crate) peak: u64,
     /// Memory of the machine in bytes.
-    pub machine: u64,
+    pub(crate) machine: u64,
     /// Seconds in user space.
-    pub user: f64,
+    pub(crate) user: f64,
     /// Seconds in the kernel.
-    pub system: f64,
+    pub(crate) system: f64,
 }
 
 /// Reads them now.
-pub fn read() -> Process {
+pub(crate) fn read() -> Process {
     let file = |path| std::fs::read_to_string(path).unwrap_or_default();
     let statm = file("/proc/self/statm");
     let rss = statm.split_ascii_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
@@ -36,13 +36,13 @@ pub fn read() -> Process {
 }
 
 /// Live tasks of the calling runtime; 0 outside one. A finished task that is still counted is a leak.
-pub fn tasks() -> u64 {
+pub(crate) fn tasks() -> u64 {
     let runtime = tokio::runtime::Handle::try_current();
     runtime.map_or(0, |runtime| runtime.metrics().num_alive_tasks() as u64)
 }
 
 /// `Linux 6.1.0 x86_64`.
-pub fn system() -> String {
+pub(crate) fn system() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{} {} {}", capital(std::env::consts::OS), release.trim(), std::env::consts::ARCH)
 }

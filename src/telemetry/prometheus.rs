@@ -21,18 +21,18 @@ const BUILD: [(&str, &str); 2] =
 
 /// A number with its name and a one-sentence description.
 #[derive(Debug, Clone)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Without the prefix `tern_` and without `_total`.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// One sentence.
-    pub help: &'static str,
+    pub(crate) help: &'static str,
     /// Its value.
-    pub value: Value,
+    pub(crate) value: Value,
 }
 
 /// The kind of a number.
 #[derive(Debug, Clone, Copy)]
-pub enum Value {
+pub(crate) enum Value {
     /// Only grows.
     Counter(f64),
     /// Goes up and down.
@@ -41,15 +41,15 @@ pub enum Value {
 
 impl Figure {
     /// A counter.
-    pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
+    pub(crate) fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Figure { name, help, value: Value::Counter(value as f64) }
     }
     /// A counter of seconds, from microseconds.
-    pub fn micros(name: &'static str, help: &'static str, micros: u64) -> Self {
+    pub(crate) fn micros(name: &'static str, help: &'static str, micros: u64) -> Self {
         Figure { name, help, value: Value::Counter(micros as f64 / 1e6) }
     }
     /// A gauge.
-    pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
+    pub(crate) fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
         Figure { name, help, value: Value::Gauge(value as f64) }
     }
 }
@@ -99,7 +99,7 @@ struct Exposition {
 }
 
 /// The text of all metrics: `telemetry`'s and the figures of other modules (store, clients, process).
-pub fn text(telemetry: &Telemetry, others: Vec<Figure>) -> String {
+pub(crate) fn text(telemetry: &Telemetry, others: Vec<Figure>) -> String {
     let mut registry = Registry::with_prefix("tern");
     registry.register_collector(Box::new(Exposition::of(telemetry, others)));
     let mut out = String::new();

@@ -67,22 +67,18 @@ impl SlowLog {
         entries.latest.range(from..).take(count).cloned().collect()
     }
     /// The number of entries.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.lock().latest.len()
     }
-    /// True if it is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
     /// Removes all entries; the numbers continue.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         let old = std::mem::take(&mut self.0.lock().latest);
         free(old.len(), old);
     }
 }
 
 /// A copy of `argv`, truncated to the limits of an entry.
-pub fn cut(argv: &[Bytes]) -> Vec<Bytes> {
+pub(crate) fn cut(argv: &[Bytes]) -> Vec<Bytes> {
     if argv.len() <= MAX_ARGUMENTS {
         return argv.iter().map(cut_argument).collect();
     }

@@ -9,29 +9,29 @@ const KEPT: usize = 160;
 
 /// A sample of an event's latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Its time, in seconds since the Unix epoch.
-    pub at: u64,
+    pub(crate) at: u64,
     /// Its latency in milliseconds.
-    pub took: u64,
+    pub(crate) took: u64,
 }
 
 /// The samples of one event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Series {
+pub(crate) struct Series {
     /// Oldest first; the longest of each second.
-    pub samples: VecDeque<Sample>,
+    pub(crate) samples: VecDeque<Sample>,
     /// The longest latency since the last reset, in milliseconds.
-    pub longest: u64,
+    pub(crate) longest: u64,
 }
 
 /// The events that exceeded the threshold.
 #[derive(Debug, Default)]
-pub struct Spikes(Mutex<BTreeMap<&'static str, Series>>);
+pub(crate) struct Spikes(Mutex<BTreeMap<&'static str, Series>>);
 
 impl Spikes {
     /// Adds a sample of `event`.
-    pub fn add(&self, event: &'static str, sample: Sample) {
+    pub(crate) fn add(&self, event: &'static str, sample: Sample) {
         let mut events = self.0.lock();
         let series = events.entry(event).or_default();
         series.longest = series.longest.max(sample.took);
@@ -44,15 +44,15 @@ impl Spikes {
         }
     }
     /// All events, sorted by name.
-    pub fn all(&self) -> Vec<(&'static str, Series)> {
+    pub(crate) fn all(&self) -> Vec<(&'static str, Series)> {
         self.0.lock().iter().map(|(event, series)| (*event, series.clone())).collect()
     }
     /// The samples of `event`.
-    pub fn of(&self, event: &[u8]) -> Option<(&'static str, Series)> {
+    pub(crate) fn of(&self, event: &[u8]) -> Option<(&'static str, Series)> {
         self.all().into_iter().find(|(name, _)| name.as_bytes() == event)
     }
     /// Removes all events, or the named ones. Returns their number.
-    pub fn reset(&self, named: &[bytes::Bytes]) -> usize {
+    pub(crate) fn reset(&self, named: &[bytes::Bytes]) -> usize {
         let mut events = self.0.lock();
         let before = events.len();
         events.retain(|event, _| !named.is_empty() && !named.iter().any(|name| name == event.as_bytes()));

@@ -31,7 +31,7 @@ pub struct Problem {
 
 impl Problem {
     /// One of the row.
-    pub fn new(row: &[u8], what: impl Into<String>) -> Self {
+    pub(crate) fn new(row: &[u8], what: impl Into<String>) -> Self {
         Problem { row: row.to_vec(), what: what.into() }
     }
 }
@@ -43,35 +43,35 @@ impl std::fmt::Display for Problem {
 }
 
 /// What a row's judge says.
-pub type Verdict = StoreResult<Vec<Problem>>;
+pub(crate) type Verdict = StoreResult<Vec<Problem>>;
 
 /// See the module.
-pub struct View {
+pub(crate) struct View {
     store: Store,
     tx: Mutex<Arc<Tx>>,
     /// What is read.
-    pub version: Version,
+    pub(crate) version: Version,
 }
 
 /// What the rows of one database are judged with.
 pub struct Auditor<'a> {
     /// The version that is judged.
-    pub view: &'a View,
+    pub(crate) view: &'a View,
     /// The database.
-    pub db: Prefix,
+    pub(crate) db: Prefix,
     /// The ids that have a member.
-    pub known: &'a Mutex<KnownIds>,
+    pub(crate) known: &'a Mutex<KnownIds>,
 }
 
 impl View {
     /// The store as it is now.
-    pub async fn open(store: &Store) -> StoreResult<Self> {
+    pub(crate) async fn open(store: &Store) -> StoreResult<Self> {
         let (tx, version) = begin(store).await?;
         Ok(View { store: store.clone(), tx: Mutex::new(Arc::new(tx)), version })
     }
 
     /// The value under `key`.
-    pub async fn get(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
+    pub(crate) async fn get(&self, key: &[u8]) -> StoreResult<Option<Bytes>> {
         for _ in 0..ATTEMPTS {
             let tx = self.tx.lock().clone();
             match tx.get(key, Read::Snapshot).await {
@@ -83,12 +83,12 @@ impl View {
     }
 
     /// The values of `keys`, in their order.
-    pub async fn get_many(&self, keys: &[Vec<u8>]) -> StoreResult<Vec<Option<Bytes>>> {
+    pub(crate) async fn get_many(&self, keys: &[Vec<u8>]) -> StoreResult<Vec<Option<Bytes>>> {
         try_join_all(keys.iter().map(|key| self.get(key))).await
     }
 
     /// The member of an id.
-    pub async fn member(&self, id: u64) -> StoreResult<Option<Bytes>> {
+    pub(crate) async fn member(&self, id: u64) -> StoreResult<Option<Bytes>> {
         let keys = [root::members(members::group(id)).to_vec(), root::member(id).to_vec()];
         let mut rows = self.get_many(&keys).await?;
         let (own, group) = (rows.pop().flatten(), rows.pop().flatten());
@@ -96,7 +96,7 @@ impl View {
     }
 
     /// The first pairs of a range.
-    pub async fn page(&self, begin: &[u8], end: &[u8], opts: RangeOptions) -> StoreResult<Pairs> {
+    pub(crate) async fn page(&self, begin: &[u8], end: &[u8], opts: RangeOptions) -> StoreResult<Pairs> {
         for _ in 0..ATTEMPTS {
             let tx = self.tx.lock().clone();
             match tx.get_range(begin, end, opts, Read::Snapshot).await {

@@ -23,7 +23,7 @@ use crate::store::Read;
 use bytes::Bytes;
 
 /// What a type answers about one of its values; see the module.
-pub trait Type: Sized {
+pub(crate) trait Type: Sized {
     /// TYPE's answer, and what SCAN's TYPE names.
     const NAME: &'static str;
     /// Tags of its records. They are never reused, and 8 is a ghost's.

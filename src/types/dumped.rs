@@ -1,7 +1,6 @@
 //! Values in the words of Redis' snapshot files: what DUMP writes and RESTORE reads, whatever bytes stand for
 //! it.
 
-use super::Kind;
 use super::string::Str;
 use bytes::Bytes;
 
@@ -25,14 +24,4 @@ pub enum Dumped {
     Str(Bytes),
     /// Different members, at least one.
     Set(Vec<Bytes>),
-}
-
-impl Dumped {
-    /// What it is restored as.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Dumped::Str(_) => Kind::Str,
-            Dumped::Set(_) => Kind::Set,
-        }
-    }
 }

@@ -18,15 +18,15 @@ use crate::keyspace::{Fresh, Keyspace};
 use crate::store::Tx;
 
 /// The value of a row whose builder has given up.
-pub const GIVEN_UP: [u8; 8] = [0; 8];
+pub(crate) const GIVEN_UP: [u8; 8] = [0; 8];
 
 /// The value of the row of an object that this server builds: nobody reclaims it for `ms` milliseconds.
-pub fn until(space: &Keyspace, ms: u64) -> [u8; 8] {
+pub(crate) fn until(space: &Keyspace, ms: u64) -> [u8; 8] {
     monotonic_ms(space).saturating_add(ms).max(1).to_le_bytes()
 }
 
 /// Whether nobody builds the object any more whose row has this value.
-pub async fn is_over(space: &Keyspace, tx: &Tx, oid: Oid, lease: &[u8]) -> StoreResult<bool> {
+pub(crate) async fn is_over(space: &Keyspace, tx: &Tx, oid: Oid, lease: &[u8]) -> StoreResult<bool> {
     let end = lease.try_into().map_err(|_| StoreError::Corrupt("lease of a garbage row".into()))?;
     let builder = Fresh::maker(oid);
     if lease == GIVEN_UP {

@@ -24,7 +24,7 @@ const MOST: usize = 1 << 20;
 
 /// See the module. Of one transaction.
 #[derive(Debug, Default)]
-pub struct Memo {
+pub(crate) struct Memo {
     /// The key last opened for its members.
     opened: Mutex<Option<(Prefix, Slot)>>,
     /// The chunk last looked into.
@@ -37,17 +37,17 @@ pub struct Memo {
 
 impl Memo {
     /// Whether a reply may hold `bytes` of a string, which then count. Few do, however many strings there are.
-    pub fn may_hold(&self, bytes: usize) -> bool {
+    pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         bytes <= SHORT && self.read.fetch_add(bytes, Ordering::Relaxed) + bytes <= MOST
     }
 
     /// For strings that are read while they are sent. `most`: as for [`Holder::new`].
-    pub async fn holder(&self, s: &Scope<'_>, most: usize) -> Result<&Holder> {
+    pub(crate) async fn holder(&self, s: &Scope<'_>, most: usize) -> Result<&Holder> {
         Ok(self.holder.get_or_try_init(|| Holder::new(s.space.store.clone(), s.tx, most)).await?)
     }
 
     /// As [`object::open_members`].
-    pub async fn open_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+    pub(crate) async fn open_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         if s.tx.is_write() {
             return object::open_members(s, key).await;
         }
@@ -63,7 +63,7 @@ impl Memo {
     }
 
     /// Whether the chunk of `id` has it: what [`rows::locate`] finds.
-    pub async fn chunk_has(&self, s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
+    pub(crate) async fn chunk_has(&self, s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
         if s.tx.is_write() {
             return rows::locate(s, oid, id).await?.contains(id);
         }

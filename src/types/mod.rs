@@ -5,13 +5,13 @@
 //! The compiler and `tests/tidy` see to the rest. (A HyperLogLog is a string to Redis, and here.)
 
 #[cfg(test)]
-pub mod abacus;
-pub mod audit;
-pub mod contract;
-pub mod dumped;
+pub(crate) mod abacus;
+pub(crate) mod audit;
+pub(crate) mod contract;
+pub(crate) mod dumped;
 pub mod hyperloglog;
-pub mod lease;
-pub mod memo;
+pub(crate) mod lease;
+pub(crate) mod memo;
 pub mod object;
 pub mod prebuilt;
 pub mod record;
@@ -35,23 +35,23 @@ types! {
 }
 
 /// A type as the door opens it.
-pub trait OneType: Type {
+pub(crate) trait OneType: Type {
     /// The value, if it is of this type.
     fn of(value: &Value) -> Option<&Self>;
 }
 
 impl Kind {
     /// Whether an object of this type may have rows of `tag`.
-    pub fn has_rows(self, tag: u8) -> bool {
+    pub(crate) fn has_rows(self, tag: u8) -> bool {
         self.rows().contains(&tag) || tag == COUNTS && self.is_counted()
     }
 }
 
 /// The tag of the rows `N`, which several types have.
-pub const COUNTS: u8 = b'N';
+pub(crate) const COUNTS: u8 = b'N';
 
 /// The tags of all objects' rows, ascending.
-pub fn object_tags() -> Vec<u8> {
+pub(crate) fn object_tags() -> Vec<u8> {
     let mut tags: Vec<u8> = Kind::ALL.iter().flat_map(|kind| kind.rows()).copied().collect();
     tags.push(COUNTS);
     tags.sort_unstable();
@@ -60,17 +60,17 @@ pub fn object_tags() -> Vec<u8> {
 
 impl Value {
     /// Reads what [`Value::encode`] has written under `tag`. None: damaged.
-    pub fn decode(tag: u8, payload: Bytes) -> Option<Value> {
+    pub(crate) fn decode(tag: u8, payload: Bytes) -> Option<Value> {
         Kind::ALL.iter().find(|kind| kind.tags().contains(&tag))?.decode(tag, payload)
     }
 
     /// The object whose row `N` counts the value's elements. None: the record alone says that the key exists.
-    pub fn counter(&self) -> Option<Oid> {
+    pub(crate) fn counter(&self) -> Option<Oid> {
         self.oid().filter(|_| self.kind().is_counted())
     }
 
     /// TYPE's answer.
-    pub fn type_name(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         self.kind().name()
     }
 }

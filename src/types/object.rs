@@ -27,13 +27,13 @@ use crate::types::{COUNTS, OneType, Value, object_tags};
 use bytes::Bytes;
 
 /// Value of a ghost's row in the expiry index; a key's is empty.
-pub const GHOST_INDEXED: &[u8] = &[1];
+pub(crate) const GHOST_INDEXED: &[u8] = &[1];
 
 /// A key as one transaction sees it.
 #[derive(Debug, Clone)]
 pub struct Slot {
     /// The Redis key.
-    pub key: Bytes,
+    pub(crate) key: Bytes,
     row: Option<Stored>,
     live: bool,
 }
@@ -51,7 +51,7 @@ impl Slot {
         }
     }
     /// The mark of an absent key that somebody watches.
-    pub fn ghost(&self) -> Option<&Ghost> {
+    pub(crate) fn ghost(&self) -> Option<&Ghost> {
         match &self.row {
             Some(Stored::Ghost(ghost)) => Some(ghost),
             Some(Stored::Record(_)) | None => None,
@@ -66,11 +66,11 @@ impl Slot {
         self.row.as_ref()?.expire_at()
     }
     /// When the key expires: ms since the epoch. None where it does not, or does not exist.
-    pub fn expire_at(&self) -> Option<u64> {
+    pub(crate) fn expire_at(&self) -> Option<u64> {
         self.record()?.expire_at
     }
     /// The value, if it is of the type that the command expects; WRONGTYPE if it is of another.
-    pub fn of_type<T: OneType>(&self) -> Result<Option<&T>> {
+    pub(crate) fn of_type<T: OneType>(&self) -> Result<Option<&T>> {
         match self.record() {
             None => Ok(None),
             Some(record) => T::of(&record.value).map(Some).ok_or(WRONGTYPE.into()),
@@ -124,17 +124,17 @@ pub struct Count(pub i128);
 
 impl Count {
     /// Number of members.
-    pub fn cardinality(self) -> u64 {
+    pub(crate) fn cardinality(self) -> u64 {
         self.0 as u64
     }
     /// What to add to `N` for a change of `delta` members: moves the version half too.
-    pub fn step(delta: i64) -> [u8; 16] {
+    pub(crate) fn step(delta: i64) -> [u8; 16] {
         ((1i128 << 64) + i128::from(delta)).to_le_bytes()
     }
 }
 
 /// Reads `N`. A missing row counts as zero.
-pub async fn count(s: &Scope<'_>, oid: Oid, read: Read) -> Result<Count> {
+pub(crate) async fn count(s: &Scope<'_>, oid: Oid, read: Read) -> Result<Count> {
     match s.tx.get(&s.db.count(oid), read).await? {
         None => Ok(Count(0)),
         Some(raw) => {
@@ -146,7 +146,7 @@ pub async fn count(s: &Scope<'_>, oid: Oid, read: Read) -> Result<Count> {
 }
 
 /// An error for a name that no key can have.
-pub fn check_name(key: &[u8]) -> Result<()> {
+pub(crate) fn check_name(key: &[u8]) -> Result<()> {
     if key.len() > MAX_REDIS_KEY { Err(KEY_TOO_LONG.into()) } else { Ok(()) }
 }
 
@@ -173,7 +173,7 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
 }
 
 /// Gives a key that exists another expiry, or none. A new revision, as every write.
-pub fn set_expiry(s: &Scope<'_>, slot: &mut Slot, expire_at: Option<u64>) -> Result<()> {
+pub(crate) fn set_expiry(s: &Scope<'_>, slot: &mut Slot, expire_at: Option<u64>) -> Result<()> {
     let Some(value) = slot.record().map(|r| r.value.clone()) else { return Ok(()) };
     put(s, slot, value, expire_at)
 }
@@ -185,7 +185,7 @@ pub fn remove(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
 }
 
 /// As [`remove`], and tells that the key was deleted.
-pub fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
+pub(crate) fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     let existed = remove(s, slot)?;
     if existed {
         s.notify(Events::GENERIC, "del", &slot.key);
@@ -194,7 +194,7 @@ pub fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
 }
 
 /// Removes the key's record, but leaves its object: for RENAME, which hands it to another key.
-pub fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
+pub(crate) fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     if slot.stored().is_none() {
         return Ok(false);
     }
@@ -213,7 +213,7 @@ fn clear_row(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
 }
 
 /// Writes the mark of an absent key. What is left of a key that is gone goes. `slot` must come from a serializable [`open`] in this transaction.
-pub fn put_ghost(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<()> {
+pub(crate) fn put_ghost(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<()> {
     remove(s, slot)?;
     move_expiry(s, slot, Some(ghost.expire_at), GHOST_INDEXED)?;
     s.tx.set(&s.db.record(&slot.key), &ghost.encode())?;
@@ -222,7 +222,7 @@ pub fn put_ghost(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<()> {
 }
 
 /// Removes the mark of an absent key, as if the key had come and gone: those who watch it notice. Does nothing where there is none.
-pub fn clear_ghost(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
+pub(crate) fn clear_ghost(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
     if slot.ghost().is_some() { clear_row(s, slot) } else { Ok(()) }
 }
 
@@ -234,12 +234,12 @@ fn notify_expired(s: &Scope<'_>, slot: &Slot) {
 }
 
 /// Queues an object's rows for reclaim.
-pub fn discard_object(s: &Scope<'_>, oid: Oid) -> Result<()> {
+pub(crate) fn discard_object(s: &Scope<'_>, oid: Oid) -> Result<()> {
     Ok(s.tx.set(&root::garbage(Garbage::Object(s.db, oid)), &[])?)
 }
 
 /// Clears all rows of an object, whatever its type: its garbage row does not say that.
-pub fn clear_object(tx: &Tx, db: Prefix, oid: Oid) -> StoreResult<()> {
+pub(crate) fn clear_object(tx: &Tx, db: Prefix, oid: Oid) -> StoreResult<()> {
     for tag in object_tags().into_iter().filter(|tag| *tag != COUNTS) {
         let rows = db.object_rows(tag, oid);
         tx.clear_range(&rows, &prefix_end(&rows))?;
@@ -277,7 +277,7 @@ fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>, value: &[u8]) -> Res
 }
 
 /// Revision of the record and `N` of a chunked set. Neither comes back under the same prefix once changed. None: no such key.
-pub async fn version(s: &Scope<'_>, slot: &Slot, read: Read) -> Result<Option<(u64, i128)>> {
+pub(crate) async fn version(s: &Scope<'_>, slot: &Slot, read: Read) -> Result<Option<(u64, i128)>> {
     let Some(record) = slot.record() else { return Ok(None) };
     let n = match record.value.counter() {
         Some(oid) => count(s, oid, read).await?.0,

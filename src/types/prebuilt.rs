@@ -32,7 +32,7 @@ use bytes::Bytes;
 use std::borrow::Cow;
 
 /// Bytes of rows that one transaction of the building writes, about.
-pub const STEP: usize = 1 << 21;
+pub(crate) const STEP: usize = 1 << 21;
 /// Attempts for one step. Only the reclaimer of an old lease and unknown commits can make one fail.
 const ATTEMPTS: u32 = 20;
 
@@ -58,7 +58,7 @@ impl Prebuilt {
 }
 
 /// The destination's new value, where one was built.
-pub fn result(prebuilt: &[Prebuilt]) -> Option<&Object> {
+pub(crate) fn result(prebuilt: &[Prebuilt]) -> Option<&Object> {
     prebuilt.iter().find_map(|prebuilt| match prebuilt {
         Prebuilt::Result(object) => Some(object),
         Prebuilt::Argument(..) | Prebuilt::Ids(_) => None,
@@ -66,7 +66,7 @@ pub fn result(prebuilt: &[Prebuilt]) -> Option<&Object> {
 }
 
 /// The ids of the members that the command names, where they were found before.
-pub fn ids(prebuilt: &[Prebuilt]) -> Option<&Ids> {
+pub(crate) fn ids(prebuilt: &[Prebuilt]) -> Option<&Ids> {
     prebuilt.iter().find_map(|prebuilt| match prebuilt {
         Prebuilt::Ids(ids) => Some(ids),
         Prebuilt::Argument(..) | Prebuilt::Result(_) => None,
@@ -84,7 +84,7 @@ pub struct Source {
 
 impl Source {
     /// What `slot` holds in this transaction. Snapshot: [`Object::take`] decides.
-    pub async fn of(s: &Scope<'_>, slot: &Slot) -> Result<Self> {
+    pub(crate) async fn of(s: &Scope<'_>, slot: &Slot) -> Result<Self> {
         let version = object::version(s, slot, Read::Snapshot).await?;
         let generation = s.tx.generation().await?;
         Ok(Source { db: s.db, key: slot.key.clone(), version, generation })
@@ -114,7 +114,7 @@ pub struct Object {
 
 impl Object {
     /// Whose rows they are.
-    pub fn oid(&self) -> Oid {
+    pub(crate) fn oid(&self) -> Oid {
         self.oid
     }
     /// Bytes of a string, members of a set.
@@ -122,7 +122,7 @@ impl Object {
         self.len
     }
     /// True where there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
     fn row(&self) -> Vec<u8> {
@@ -131,7 +131,7 @@ impl Object {
 
     /// Takes the object over into `to`, made of keys in `from`: the caller writes the record.
     /// [`StoreError::Conflict`], and nothing written, where it is stale: build it anew, then run again.
-    pub async fn take(&self, from: &Scope<'_>, to: &Scope<'_>) -> Result<()> {
+    pub(crate) async fn take(&self, from: &Scope<'_>, to: &Scope<'_>) -> Result<()> {
         if self.try_take(from, to).await? { Ok(()) } else { Err(StoreError::Conflict.into()) }
     }
 
@@ -196,7 +196,7 @@ impl<'a> Builder<'a> {
     }
 
     /// With members that were interned for it, in `round` or later.
-    pub fn in_round(mut self, round: Round) -> Self {
+    pub(crate) fn in_round(mut self, round: Round) -> Self {
         (self.object.epoch, self.object.generation) = (Some(round.epoch), Some(round.generation));
         self
     }
@@ -212,7 +212,7 @@ impl<'a> Builder<'a> {
     }
 
     /// [`StoreError::Conflict`] where a source has changed: what is built would not be taken over.
-    pub async fn check(&self, s: &Scope<'_>) -> Result<()> {
+    pub(crate) async fn check(&self, s: &Scope<'_>) -> Result<()> {
         for source in &self.object.sources {
             if !source.is_unchanged(s, Read::Snapshot).await? {
                 return Err(StoreError::Conflict.into());
@@ -265,13 +265,13 @@ impl<'a> Builder<'a> {
 }
 
 /// Writes bytes into a row from `at` on.
-pub async fn lay_over(tx: &Tx, row: &[u8], at: usize, bytes: &[u8]) -> StoreResult<()> {
+pub(crate) async fn lay_over(tx: &Tx, row: &[u8], at: usize, bytes: &[u8]) -> StoreResult<()> {
     let old = tx.get(row, Read::Snapshot).await?.unwrap_or_default();
     tx.set(row, &overlay(&old, at, bytes))
 }
 
 /// `old` with `patch` written at `at`.
-pub fn overlay(old: &[u8], at: usize, patch: &[u8]) -> Vec<u8> {
+pub(crate) fn overlay(old: &[u8], at: usize, patch: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(old.len().max(at + patch.len()));
     out.extend_from_slice(old.get(..at).unwrap_or(old));
     out.resize(at, 0);

@@ -15,7 +15,7 @@ use bytes::{BufMut, Bytes};
 const FORMAT: u8 = 1;
 const HAS_EXPIRY: u8 = 1;
 /// The tag of a ghost, which no type has.
-pub const GHOST: u8 = 8;
+pub(crate) const GHOST: u8 = 8;
 /// What the row of a key may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {

@@ -25,7 +25,7 @@ const COMBINED: &[KeySpec] = &[
 ];
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] =
+pub(crate) const COMMANDS: &[Command] =
     &[BITCOUNT, field::BITFIELD, field::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];
 
 const BAD_OFFSET: ReplyError = ReplyError::new("ERR bit offset is not an integer or out of range");

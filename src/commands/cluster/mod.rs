@@ -13,7 +13,7 @@ const OPEN: Flags = Flags::LOADING.or(Flags::STALE);
 /// The error of its commands.
 pub(super) const NO_CLUSTER: Run = Run::Refuse("ERR This instance has cluster support disabled");
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[ASKING, CLUSTER, READONLY, READWRITE];
+pub(crate) const COMMANDS: &[Command] = &[ASKING, CLUSTER, READONLY, READWRITE];
 
 const SLOT: &str = "slot";
 const NODE: &str = "node-id";

@@ -12,7 +12,7 @@ const FLAGS: Flags = Flags::NOSCRIPT
     .or(Flags::ALLOW_BUSY);
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[AUTH, HELLO, RESET, QUIT];
+pub(crate) const COMMANDS: &[Command] = &[AUTH, HELLO, RESET, QUIT];
 
 const AUTH: Command = Command::new(
     Row::new(Group::Connection, "auth", -2, "1.0.0")

@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 pub(super) const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
 /// The container.
-pub const COMMANDS: &[Command] = &[CLIENT];
+pub(crate) const COMMANDS: &[Command] = &[CLIENT];
 
 const SUBS: &[Command] = &[
     CLIENT_CACHING,
@@ -135,7 +135,7 @@ async fn setinfo(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 const LONGEST_NAME: usize = 1024;
 
 /// Checks a name. Names are shown in lines of words, so they contain neither spaces nor control characters.
-pub fn printable(raw: &[u8], what: &str) -> ArgResult<Bytes> {
+pub(crate) fn printable(raw: &[u8], what: &str) -> ArgResult<Bytes> {
     if raw.len() > LONGEST_NAME {
         let len = raw.len();
         return Err(ReplyError::of(format!(

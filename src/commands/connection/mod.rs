@@ -1,7 +1,7 @@
 //! Commands about the connection, except those that the session runs itself.
 
 pub(super) mod auth;
-pub mod client;
+pub(crate) mod client;
 mod client_kill;
 mod client_pause;
 
@@ -19,7 +19,7 @@ const NOT_INT32: ReplyError =
     ReplyError::new("ERR value is out of range, value must between -2147483648 and 2147483647");
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[ECHO, PING, SELECT];
+pub(crate) const COMMANDS: &[Command] = &[ECHO, PING, SELECT];
 
 const ECHO: Command = Command::new(
     Row::new(Group::Connection, "echo", 2, "1.0.0")

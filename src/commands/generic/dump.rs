@@ -24,7 +24,7 @@ const RESTORED: &[KeySpec] = &[one(&["OW", "update"])];
 const OPTIONS: &str = "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]";
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
+pub(crate) const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
 
 const DUMP: Command = Command::new(
     Row::new(Group::Generic, "dump", 2, "2.6.0")

@@ -14,7 +14,7 @@ use crate::store::Read;
 use crate::types::object;
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] =
+pub(crate) const COMMANDS: &[Command] =
     &[EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL];
 
 /// The unit and base of a command's time argument.

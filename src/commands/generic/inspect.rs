@@ -16,7 +16,7 @@ const OF_KEY: &[KeySpec] =
     &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
 
 /// The container.
-pub const COMMANDS: &[Command] = &[OBJECT];
+pub(crate) const COMMANDS: &[Command] = &[OBJECT];
 
 const SUBS: &[Command] = &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT];
 

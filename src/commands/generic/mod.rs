@@ -35,7 +35,7 @@ const SEVERAL: &[KeySpec] = &[all(&["RO"])];
 const MOVED: &[KeySpec] = &[one(&["RW", "access", "update"])];
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(crate) const COMMANDS: &[Command] = &[
     moves::COPY,
     DBSIZE,
     DEL,

@@ -34,22 +34,22 @@ const SEEKS: usize = 16;
 const SEEK_ROWS: usize = 32;
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
+pub(crate) const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
 
 /// The options of SCAN, SSCAN and similar commands after the cursor.
 #[derive(Debug, Clone)]
-pub struct ScanOptions<'a> {
+pub(crate) struct ScanOptions<'a> {
     /// MATCH; None if everything matches.
-    pub pattern: Option<&'a Bytes>,
+    pub(crate) pattern: Option<&'a Bytes>,
     /// COUNT, at least 1.
-    pub count: usize,
+    pub(crate) count: usize,
     /// TYPE, in any case.
-    pub type_name: Option<&'a Bytes>,
+    pub(crate) type_name: Option<&'a Bytes>,
 }
 
 impl<'a> ScanOptions<'a> {
     /// Parses the remaining arguments. `typed`: whether TYPE is allowed.
-    pub fn parse(args: &mut Args<'a>, typed: bool) -> ArgResult<Self> {
+    pub(crate) fn parse(args: &mut Args<'a>, typed: bool) -> ArgResult<Self> {
         let mut options = ScanOptions { pattern: None, count: 10, type_name: None };
         while !args.is_empty() {
             if args.keyword("COUNT") {
@@ -67,7 +67,7 @@ impl<'a> ScanOptions<'a> {
     }
 
     /// The filter that MATCH defines, for names or members of at most `longest` bytes.
-    pub async fn filter(&self, longest: usize, pace: &mut Pace) -> Filter {
+    pub(crate) async fn filter(&self, longest: usize, pace: &mut Pace) -> Filter {
         match self.pattern {
             None => Filter(None),
             Some(pattern) => Filter(Some(Glob::read(pattern, Case::Exact, longest, pace).await)),
@@ -80,11 +80,11 @@ const NAME: usize = 1 << 7;
 
 /// A filter by pattern; without a pattern, everything passes.
 #[derive(Debug)]
-pub struct Filter(Option<Glob>);
+pub(crate) struct Filter(Option<Glob>);
 
 impl Filter {
     /// Whether a name or member passes.
-    pub async fn passes(&self, text: &[u8], pace: &mut Pace) -> bool {
+    pub(crate) async fn passes(&self, text: &[u8], pace: &mut Pace) -> bool {
         pace.spend(NAME).await;
         match &self.0 {
             None => true,

@@ -26,7 +26,7 @@ const PATTERNS: KeySpec = KeySpec { flags: &["RO", "access"], begin: 1, find: Fi
 const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: FindKeys::Stored };
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[SORT, SORT_RO];
+pub(crate) const COMMANDS: &[Command] = &[SORT, SORT_RO];
 
 const NO_LISTS: ReplyError =
     ReplyError::new("ERR SORT with STORE creates a list: this server supports only strings and sets");

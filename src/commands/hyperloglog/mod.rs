@@ -34,7 +34,7 @@ const DEBUGGED: &[KeySpec] =
 const WRITES: Flags = Flags::WRITE.or(Flags::DENYOOM);
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[PFADD, PFCOUNT, PFDEBUG, PFMERGE, PFSELFTEST];
+pub(crate) const COMMANDS: &[Command] = &[PFADD, PFCOUNT, PFDEBUG, PFMERGE, PFSELFTEST];
 
 const NOT_ONE: ReplyError = ReplyError::new("WRONGTYPE Key is not a valid HyperLogLog string value.");
 const BROKEN: ReplyError = ReplyError::new("INVALIDOBJ Corrupted HLL object detected");

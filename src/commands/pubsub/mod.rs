@@ -26,7 +26,7 @@ const SHARDS: &[KeySpec] =
     &[KeySpec { flags: &["not_key"], begin: 1, find: FindKeys::Range { last: -1, step: 1 } }];
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] =
+pub(crate) const COMMANDS: &[Command] =
     &[PSUBSCRIBE, PUBLISH, PUBSUB, PUNSUBSCRIBE, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, UNSUBSCRIBE];
 
 const SUBS: &[Command] = &[
@@ -184,7 +184,7 @@ async fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Result<Reply> {
 }
 
 /// Parses a pattern of channels, whose names may have any length.
-pub async fn read_pattern(pattern: &[u8], pace: &mut Pace) -> ArgResult<Glob> {
+pub(crate) async fn read_pattern(pattern: &[u8], pace: &mut Pace) -> ArgResult<Glob> {
     let glob = Glob::read(pattern, Case::Exact, usize::MAX, pace).await;
     if glob.is_whole() { Ok(glob) } else { Err(TOO_LONG) }
 }

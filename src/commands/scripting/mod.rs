@@ -60,7 +60,8 @@ const FUNCTION_SUBS: &[Command] = &[
 ];
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO, SCRIPT, FUNCTION];
+pub(crate) const COMMANDS: &[Command] =
+    &[EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO, SCRIPT, FUNCTION];
 
 const SCRIPT_DEBUG: Command = Command::new(
     Row::new(Group::Scripting, "debug", 3, "3.2.0")

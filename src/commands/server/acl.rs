@@ -24,7 +24,7 @@ use std::path::Path;
 const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::HEAVY);
 const ADMIN: Flags = OPEN.or(Flags::ADMIN);
 /// The container.
-pub const COMMANDS: &[Command] = &[ACL];
+pub(crate) const COMMANDS: &[Command] = &[ACL];
 
 const SUBS: &[Command] = &[
     ACL_CAT,

@@ -15,7 +15,7 @@ use crate::{handler, help};
 use bytes::Bytes;
 
 /// The container, which also runs without a subcommand.
-pub const COMMANDS: &[Command] = &[COMMAND];
+pub(crate) const COMMANDS: &[Command] = &[COMMAND];
 
 const SUBS: &[Command] = &[
     COMMAND_COUNT,

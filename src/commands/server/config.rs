@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 const ADMIN: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
 /// The container.
-pub const COMMANDS: &[Command] = &[CONFIG];
+pub(crate) const COMMANDS: &[Command] = &[CONFIG];
 
 const SUBS: &[Command] =
     &[CONFIG_GET, help!("config", Group::Server, "5.0.0"), CONFIG_RESETSTAT, CONFIG_REWRITE, CONFIG_SET];

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The command. As in Redis it is not a container: the command itself rejects wrong subcommands.
-pub const COMMANDS: &[Command] = &[DEBUG];
+pub(crate) const COMMANDS: &[Command] = &[DEBUG];
 
 /// The longest DEBUG SLEEP: a typo must not block a connection for years.
 const MAX_SLEEP: f64 = 3600.0;
@@ -48,7 +48,7 @@ const HELP: &[&str] = &[
 
 /// Panics, because a client with permission asked for it.
 #[expect(clippy::panic, reason = "tests see that a panic harms nobody else")]
-pub fn fail(why: &'static str) -> ! {
+pub(crate) fn fail(why: &'static str) -> ! {
     std::panic::panic_any(why)
 }
 

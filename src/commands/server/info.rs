@@ -20,7 +20,7 @@ use crate::types::object::GHOST_INDEXED;
 use bytes::Bytes;
 
 /// The command.
-pub const COMMANDS: &[Command] = &[INFO];
+pub(crate) const COMMANDS: &[Command] = &[INFO];
 
 /// Sections in display order, and whether INFO without arguments includes them.
 const SECTIONS: &[(&str, bool)] = &[

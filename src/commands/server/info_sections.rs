@@ -265,11 +265,11 @@ pub(super) fn latencystats(out: &mut String, server: &Server) {
 /// A database's numbers in INFO.
 pub(super) struct KeyspaceRow {
     /// Its number.
-    pub db: u8,
+    pub(crate) db: u8,
     /// Keys, some of which may have expired without being removed yet.
-    pub keys: i64,
+    pub(crate) keys: i64,
     /// Keys with an expiry, as far as they were counted.
-    pub expires: usize,
+    pub(crate) expires: usize,
 }
 
 /// `avg_ttl` is 0, as in Redis before its first sample, because nothing is sampled. Exporters read `expires`

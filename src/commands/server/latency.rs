@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 /// The container.
-pub const COMMANDS: &[Command] = &[LATENCY];
+pub(crate) const COMMANDS: &[Command] = &[LATENCY];
 
 const SUBS: &[Command] = &[
     LATENCY_DOCTOR,

@@ -11,7 +11,7 @@ use crate::server::reply::Reply;
 use crate::spec::{Flags, Group, Row};
 
 /// The command.
-pub const COMMANDS: &[Command] = &[LOLWUT];
+pub(crate) const COMMANDS: &[Command] = &[LOLWUT];
 
 const WIDTH: usize = 60;
 const SKY: usize = 8;

@@ -16,7 +16,7 @@ const OF_KEY: &[KeySpec] =
     &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
 
 /// The container.
-pub const COMMANDS: &[Command] = &[MEMORY];
+pub(crate) const COMMANDS: &[Command] = &[MEMORY];
 
 const SUBS: &[Command] = &[
     MEMORY_DOCTOR,

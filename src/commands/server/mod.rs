@@ -2,16 +2,16 @@
 //! does not have.
 
 pub(super) mod acl;
-pub mod command;
+pub(crate) mod command;
 mod command_docs;
 mod command_info;
 pub mod config;
-pub mod debug;
+pub(crate) mod debug;
 pub mod info;
 mod info_sections;
 pub(super) mod latency;
 pub(super) mod lolwut;
-pub mod memory;
+pub(crate) mod memory;
 pub(super) mod monitor;
 pub(super) mod refused;
 pub(super) mod slowlog;
@@ -41,7 +41,7 @@ const NO_MASTER: ReplyError = ReplyError::new(
     "ERR replication is not supported: the store replicates, and any server on it accepts writes",
 );
 /// The commands of this family.
-pub const COMMANDS: &[Command] =
+pub(crate) const COMMANDS: &[Command] =
     &[BGREWRITEAOF, BGSAVE, LASTSAVE, REPLICAOF, ROLE, SAVE, SHUTDOWN, SLAVEOF, TIME, WAIT, WAITAOF];
 
 const BGREWRITEAOF: Command = Command::new(

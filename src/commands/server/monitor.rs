@@ -9,7 +9,7 @@ use crate::server::reply::Reply;
 use crate::spec::{Flags, Group, Row};
 
 /// The command.
-pub const COMMANDS: &[Command] = &[MONITOR];
+pub(crate) const COMMANDS: &[Command] = &[MONITOR];
 
 const MONITOR: Command = Command::new(
     Row::new(Group::Server, "monitor", 1, "1.0.0")

@@ -65,7 +65,7 @@ async fn no_modules(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
 }
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] =
+pub(crate) const COMMANDS: &[Command] =
     &[MIGRATE, SYNC, PSYNC, REPLCONF, FAILOVER, BACKUP, HOTKEYS, MODULE, TRIMSLOTS];
 
 const MODULE_LOAD: Command = Command::new(

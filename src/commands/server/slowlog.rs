@@ -12,7 +12,7 @@ use crate::telemetry::slowlog::SlowCommand;
 use crate::{handler, help};
 
 /// The container.
-pub const COMMANDS: &[Command] = &[SLOWLOG];
+pub(crate) const COMMANDS: &[Command] = &[SLOWLOG];
 
 const SUBS: &[Command] = &[SLOWLOG_GET, help!("slowlog", Group::Server, "6.2.0"), SLOWLOG_LEN, SLOWLOG_RESET];
 

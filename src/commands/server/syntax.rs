@@ -254,7 +254,7 @@ fn choice(words: &mut &[String], close: &str) -> Option<Argument> {
 
 /// The syntax as HELP shows it: without the names inside brackets, and without brackets that only serve a
 /// name.
-pub fn without_names(syntax: &str) -> String {
+pub(crate) fn without_names(syntax: &str) -> String {
     let unnamed = |piece: &'_ str| match piece.split_once(": ") {
         Some((name, rest)) if !name.contains([' ', '|', ']', '>']) => (true, rest.to_owned()),
         _ => (false, piece.to_owned()),

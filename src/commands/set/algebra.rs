@@ -34,7 +34,7 @@ const COUNT_SYNTAX: &str = "numkeys key [key ...] [LIMIT limit]";
 const APPROX_SYNTAX: &str = "numkeys key [key ...] [APPROX] [LIMIT limit]";
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] =
+pub(crate) const COMMANDS: &[Command] =
     &[SDIFF, SDIFFCARD, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONCARD, SUNIONSTORE];
 
 const SDIFF: Command = Command::new(

@@ -42,7 +42,7 @@ const MAX_REPEATED: u64 = 10_000_000;
 const AT_ONCE: u64 = 256;
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] =
+pub(crate) const COMMANDS: &[Command] =
     &[SADD, SCARD, SISMEMBER, SMEMBERS, SMISMEMBER, SMOVE, SPOP, SRANDMEMBER, SREM, SSCAN];
 
 async fn open(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {

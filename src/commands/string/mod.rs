@@ -30,7 +30,7 @@ const PAIRS_INSERTED: &[KeySpec] =
     &[KeySpec { flags: &["OW", "insert"], begin: 1, find: FindKeys::Range { last: -1, step: 2 } }];
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(crate) const COMMANDS: &[Command] = &[
     APPEND,
     numbers::DECR,
     numbers::DECRBY,

@@ -43,7 +43,7 @@ use bytes::Bytes;
 use std::ops::RangeInclusive;
 
 /// Valid lengths of an id, in bytes. Shorter words are subcommands.
-pub const ID_LENGTH: RangeInclusive<usize> = 16..=255;
+pub(crate) const ID_LENGTH: RangeInclusive<usize> = 16..=255;
 
 const BAD_ID: ReplyError = ReplyError::new("ERR an id must have 16 to 255 bytes. Try IDEMPOTENT HELP.");
 const OTHER_COMMAND: ReplyError =
@@ -62,7 +62,7 @@ const ALL_FULL: ReplyError = ReplyError::new(
 const SUMMED_AT_ONCE: usize = 256 << 10;
 
 /// The command.
-pub const COMMANDS: &[Command] = &[IDEMPOTENT];
+pub(crate) const COMMANDS: &[Command] = &[IDEMPOTENT];
 
 const SUBS: &[Command] =
     &[IDEMPOTENT_FORGET, help!("idempotent", Group::Transactions, "7.4.0"), IDEMPOTENT_RESULT];
@@ -79,12 +79,12 @@ const IDEMPOTENT: Command = Command::new(
 .with(SUBS);
 
 /// Fails unless `id` is a valid id.
-pub fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
+pub(crate) fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
     if ID_LENGTH.contains(&id.len()) { Ok(()) } else { Err(BAD_ID) }
 }
 
 /// Whether a retry of `row` can be answered: its whole effect is in the transaction or in the idempotency record.
-pub fn may_run(row: &Row, run: Run) -> bool {
+pub(crate) fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::PUBLISHES);
     match run {
         Run::Handler(_) => in_transaction || row.effect == Effect::Selects,
@@ -95,28 +95,28 @@ pub fn may_run(row: &Row, run: Run) -> bool {
 
 /// A command line, or an EXEC, under its id.
 #[derive(Debug)]
-pub struct IdempotentRequest<'a> {
+pub(crate) struct IdempotentRequest<'a> {
     of: IdempotencyName<'a>,
     owner: Owner,
     fingerprint: u128,
 }
 
 /// What is known about one that ran.
-pub struct KeptAnswer {
+pub(crate) struct KeptAnswer {
     /// Its reply.
-    pub reply: Reply,
+    pub(crate) reply: Reply,
     /// The database selected afterwards.
-    pub db: u8,
+    pub(crate) db: u8,
 }
 
 impl<'a> IdempotentRequest<'a> {
     /// The command `argv` of `user`, with database `db` selected.
-    pub async fn command(secret: &Secret, user: &[u8], id: &'a [u8], db: u8, argv: &[Bytes]) -> Self {
+    pub(crate) async fn command(secret: &Secret, user: &[u8], id: &'a [u8], db: u8, argv: &[Bytes]) -> Self {
         Self::new(secret, user, id, fingerprint(secret, [0, db], std::iter::once(argv)).await)
     }
 
     /// EXEC of `queue` by `user`, with database `db` selected.
-    pub async fn exec<'q>(
+    pub(crate) async fn exec<'q>(
         secret: &Secret,
         user: &[u8],
         id: &'a [u8],
@@ -135,7 +135,7 @@ impl<'a> IdempotentRequest<'a> {
 
     /// Its reply; None if it has not run and may. Fails if the id belongs to another command, or if there is
     /// no room for the reply.
-    pub async fn recall(&self, tx: &Tx, settings: &Settings) -> Result<Option<KeptAnswer>> {
+    pub(crate) async fn recall(&self, tx: &Tx, settings: &Settings) -> Result<Option<KeptAnswer>> {
         let (per_user, all) = (settings.idempotency_max_size_per_user, settings.idempotency_max_size);
         let sizes = async {
             if per_user == 0 && all == 0 {
@@ -161,7 +161,7 @@ impl<'a> IdempotentRequest<'a> {
 
     /// Keeps the encoded `reply` (None: it cannot be kept) of a command that ran at `now` and left `db`
     /// selected. Only after [`IdempotentRequest::recall`] found nothing in `tx`.
-    pub fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Option<Vec<u8>>) -> Result<()> {
+    pub(crate) fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Option<Vec<u8>>) -> Result<()> {
         let reply = reply.ok_or(StoreError::Corrupt("a reply that is read while it is sent".into()))?;
         let len = u32::try_from(reply.len()).map_err(|_| StoreError::ReplyTooLarge(reply.len()))?;
         let fingerprint = self.fingerprint;

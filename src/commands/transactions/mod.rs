@@ -1,7 +1,7 @@
 //! Rows of MULTI and its family. The session runs them (`session/transaction.rs`), because they affect the
 //! commands after them.
 
-pub mod idempotent;
+pub(crate) mod idempotent;
 
 use crate::commands::binding::{Command, Run, SessionOp};
 use crate::spec::{Flags, Group, Row, all};
@@ -10,7 +10,7 @@ const FLAGS: Flags =
     Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::FAST).or(Flags::ALLOW_BUSY);
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[MULTI, EXEC, DISCARD, WATCH, UNWATCH];
+pub(crate) const COMMANDS: &[Command] = &[MULTI, EXEC, DISCARD, WATCH, UNWATCH];
 
 const MULTI: Command = Command::new(
     Row::new(Group::Transactions, "multi", 1, "1.2.0").flags(FLAGS).summary("Starts a transaction."),

@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MANY: usize = 256 << 10;
 
 /// Writes what a transaction tells.
-pub fn write<'m>(tx: &Tx, messages: impl Iterator<Item = &'m Message> + Clone) -> StoreResult<()> {
+pub(crate) fn write<'m>(tx: &Tx, messages: impl Iterator<Item = &'m Message> + Clone) -> StoreResult<()> {
     let changed = |m: &Message| if let Message::Changed(_, key) = m { key.len() + 32 } else { 0 };
     let raw = if messages.clone().map(changed).sum::<usize>() > MANY {
         let others = encode(messages.filter(|m| !m.is_of_tracking()));
@@ -101,7 +101,7 @@ pub struct Bus {
 }
 
 /// While it lives, this server does not stop listening.
-pub struct Interest<'a>(&'a Bus);
+pub(crate) struct Interest<'a>(&'a Bus);
 
 impl Drop for Interest<'_> {
     fn drop(&mut self) {
@@ -111,7 +111,7 @@ impl Drop for Interest<'_> {
 
 impl Bus {
     /// Of the server `instance`, which does not listen.
-    pub fn new(store: &Store, instance: u64) -> Self {
+    pub(crate) fn new(store: &Store, instance: u64) -> Self {
         Bus {
             store: store.clone(),
             instance,
@@ -125,12 +125,12 @@ impl Bus {
     }
 
     /// Whether there are other servers to talk to.
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.store.is_shared()
     }
 
     /// What anybody hears of a transaction that sees `catalog`, as bits. To be called behind its reading.
-    pub fn heard(&self, catalog: &Catalog) -> u8 {
+    pub(crate) fn heard(&self, catalog: &Catalog) -> u8 {
         match self.is_shared() {
             true => catalog.listening,
             false => LISTENS | self.wants(),
@@ -143,7 +143,7 @@ impl Bus {
     }
 
     /// To be held from before [`Bus::listen`] until the subscription is entered.
-    pub fn interest(&self) -> Interest<'_> {
+    pub(crate) fn interest(&self) -> Interest<'_> {
         self.interested.fetch_add(1, Ordering::SeqCst);
         Interest(self)
     }
@@ -259,12 +259,12 @@ impl Bus {
     }
 
     /// There may be something to hear.
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         self.bell.notify_one();
     }
 
     /// Returns after [`Bus::ring`].
-    pub async fn rung(&self) {
+    pub(crate) async fn rung(&self) {
         self.bell.notified().await;
     }
 
@@ -312,7 +312,7 @@ impl Bus {
     }
 
     /// Tells what no transaction of a command tells. It may be lost where the store fails.
-    pub async fn publish(&self, messages: &[Message]) -> StoreResult<()> {
+    pub(crate) async fn publish(&self, messages: &[Message]) -> StoreResult<()> {
         let mut retries = Retries::new(ATTEMPTS);
         loop {
             let tx = self.store.begin();
@@ -336,7 +336,7 @@ impl Bus {
     }
 
     /// Removes the rows up to `last`, and says so to who comes late.
-    pub async fn collect(&self, last: &[u8]) -> StoreResult<()> {
+    pub(crate) async fn collect(&self, last: &[u8]) -> StoreResult<()> {
         let tx = self.store.begin();
         let before = tx.get(&root::collected(), Read::Serializable).await?;
         if before.is_some_and(|before| before[..] >= last[..]) {
@@ -380,11 +380,11 @@ fn corrupt() -> StoreError {
 
 /// What a job knows of the age of rows: it has seen them at some time.
 #[derive(Debug, Default)]
-pub struct Ages(Mutex<Vec<(Duration, Bytes)>>);
+pub(crate) struct Ages(Mutex<Vec<(Duration, Bytes)>>);
 
 impl Ages {
     /// At `now` the last row is `last`. Returns the last one that is older than `age`, once.
-    pub fn see(&self, now: Duration, last: Option<Bytes>, age: Duration) -> Option<Bytes> {
+    pub(crate) fn see(&self, now: Duration, last: Option<Bytes>, age: Duration) -> Option<Bytes> {
         let mut seen = self.0.lock();
         if let Some(last) = last.filter(|last| seen.last().is_none_or(|(_, known)| known != last)) {
             seen.push((now, last));

@@ -37,7 +37,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// How long a unit waits at fences. Longer than a command is tried that is built outside of its transaction.
-pub const LONGEST: Duration = Duration::from_secs(30);
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 /// Most keys of a fence's row; one of more is of all keys.
 const MOST: usize = 10_000;
 /// Attempts at writing a row.
@@ -50,7 +50,7 @@ const BEAT: Duration = Duration::from_secs(5);
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
 /// Stands for which databases there are. Many fence it at once.
-pub const DATABASES: u64 = 0x7465_726e_2d64_6273;
+pub(crate) const DATABASES: u64 = 0x7465_726e_2d64_6273;
 
 /// The fences that this server knows of.
 pub struct Fences {
@@ -107,7 +107,7 @@ pub struct Fence {
 
 impl Fences {
     /// Of the server `instance`.
-    pub fn new(store: &Store, clock: &Clock, instance: u64) -> Self {
+    pub(crate) fn new(store: &Store, clock: &Clock, instance: u64) -> Self {
         Fences {
             store: store.clone(),
             clock: clock.clone(),
@@ -120,7 +120,7 @@ impl Fences {
 
     /// Fences `keys`, which are hashes, of a unit that may write those in `written`. `slot`: has no other fence. `nonce`: a number never used before.
     /// Other servers, where `instances` knows some, hear of it as soon as they can.
-    pub async fn hold(
+    pub(crate) async fn hold(
         self: &Arc<Self>,
         instances: &Instances,
         slot: u16,
@@ -136,7 +136,7 @@ impl Fences {
     }
 
     /// The same where no fence of this server is in the way.
-    pub async fn try_hold(
+    pub(crate) async fn try_hold(
         self: &Arc<Self>,
         instances: &Instances,
         slot: u16,
@@ -219,7 +219,7 @@ impl Fences {
     }
 
     /// Waits until none of `keys` is fenced, for [`LONGEST`] at most. Whether it had to wait.
-    pub async fn pass(&self, keys: impl FnOnce() -> Vec<u64>) -> bool {
+    pub(crate) async fn pass(&self, keys: impl FnOnce() -> Vec<u64>) -> bool {
         if self.standing.load(Ordering::Acquire) == 0 {
             return false;
         }

@@ -54,7 +54,7 @@ pub struct Pace {
     /// Between two beats.
     pub beat: Duration,
     /// A row that changed within this time is of a living server.
-    pub alive: Duration,
+    pub(crate) alive: Duration,
     /// A row that was seen unchanged for this time is of a dead server. More than twice a transaction's longest life.
     pub dead: Duration,
 }
@@ -62,7 +62,7 @@ pub struct Pace {
 impl Pace {
     /// One beat a second where servers share the store. An embedded one has one server and each beat costs a sync: there
     /// it is slow.
-    pub fn of(store: &Store) -> Self {
+    pub(crate) fn of(store: &Store) -> Self {
         let beat = Duration::from_secs(if store.is_shared() { 1 } else { 10 });
         Pace { beat, alive: beat * 4, dead: beat * 15 }
     }
@@ -133,7 +133,7 @@ pub struct Seen {
     /// Its row.
     pub row: Instance,
     /// For how long its row was seen unchanged.
-    pub silent: Duration,
+    pub(crate) silent: Duration,
 }
 
 #[derive(Default)]
@@ -161,7 +161,7 @@ pub struct Instances {
 
 impl Instances {
     /// Of the server `id`, not registered yet: until it has looked, it believes itself alone.
-    pub fn new(store: &Store, env: &Env, id: u64) -> Self {
+    pub(crate) fn new(store: &Store, env: &Env, id: u64) -> Self {
         let own = Instance {
             epoch: 0,
             beat: 0,
@@ -206,7 +206,7 @@ impl Instances {
 
     /// Writes this server's row with the next beat. Registers it (again) where there is none: `fresh` is then its epoch, a
     /// number never used before. Does nothing once this server has left. Refuses where the row is another server's.
-    pub async fn beat(&self, fresh: u64) -> StoreResult<()> {
+    pub(crate) async fn beat(&self, fresh: u64) -> StoreResult<()> {
         if self.register(fresh).await? {
             return Ok(());
         }
@@ -216,7 +216,7 @@ impl Instances {
     }
 
     /// As [`Instances::beat`]. False where the row is another server's: this one must not make anything under the name.
-    pub async fn register(&self, fresh: u64) -> StoreResult<bool> {
+    pub(crate) async fn register(&self, fresh: u64) -> StoreResult<bool> {
         let left = self.left.lock().await;
         if *left {
             return Ok(true);
@@ -259,7 +259,7 @@ impl Instances {
     }
 
     /// Whether this server is still registered as it was at `epoch`, read serializably: then nobody has cleared its rows.
-    pub async fn is_current(&self, tx: &Tx, epoch: u64) -> StoreResult<bool> {
+    pub(crate) async fn is_current(&self, tx: &Tx, epoch: u64) -> StoreResult<bool> {
         let row = tx.get(&root::instance(self.id), Read::Serializable).await?;
         let stored = row.as_deref().map(Instance::decode).transpose()?;
         Ok(stored.is_some_and(|row| row.epoch == epoch))
@@ -373,7 +373,7 @@ pub(super) async fn read(tx: &Tx) -> StoreResult<Vec<(u64, Instance)>> {
 }
 
 /// The names of all servers that have a row.
-pub async fn registered(tx: &Tx) -> StoreResult<Vec<u64>> {
+pub(crate) async fn registered(tx: &Tx) -> StoreResult<Vec<u64>> {
     Ok(read(tx).await?.into_iter().map(|(id, _)| id).collect())
 }
 
@@ -386,6 +386,6 @@ async fn clear(tx: &Tx, id: u64) -> StoreResult<()> {
 }
 
 /// Whether server `id` has a row in `tx`, read serializably.
-pub async fn is_registered(tx: &Tx, id: u64) -> StoreResult<bool> {
+pub(crate) async fn is_registered(tx: &Tx, id: u64) -> StoreResult<bool> {
     Ok(tx.get(&root::instance(id), Read::Serializable).await?.is_some())
 }

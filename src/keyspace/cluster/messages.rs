@@ -21,9 +21,9 @@ const LOOK_BACK: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     /// The server's instance.
-    pub instance: u64,
+    pub(crate) instance: u64,
     /// The client's id there; 0: none, a key has expired.
-    pub client: u64,
+    pub(crate) client: u64,
 }
 
 impl Origin {
@@ -97,7 +97,7 @@ impl Message {
     }
 
     /// Bytes of its texts.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         match self {
             Message::Channel(name, payload) | Message::Shard(name, payload) => name.len() + payload.len(),
             Message::Event { event, key, .. } => event.len() + key.len(),
@@ -107,7 +107,7 @@ impl Message {
     }
 
     /// Whether it is told to those who have a cache. Such messages may come twice and in any order.
-    pub fn is_of_tracking(&self) -> bool {
+    pub(crate) fn is_of_tracking(&self) -> bool {
         matches!(self, Message::Changed(..) | Message::Flushed(_))
     }
 
@@ -164,12 +164,12 @@ pub struct Outbox {
 
 impl Outbox {
     /// Of the server `instance`. `heard`: what anybody hears. `events`: what is to be told of keys.
-    pub fn new(instance: u64, heard: u8, events: Events) -> Self {
+    pub(crate) fn new(instance: u64, heard: u8, events: Events) -> Self {
         Outbox { heard, instance, client: AtomicU64::new(0), events, messages: Mutex::default() }
     }
 
     /// What is told from now on is told of a command of this client.
-    pub fn acts_for(&self, client: u64) {
+    pub(crate) fn acts_for(&self, client: u64) {
         self.client.store(client, Ordering::Relaxed);
     }
 
@@ -178,7 +178,7 @@ impl Outbox {
     }
 
     /// Adds that `key` has changed, where anybody may have it in a cache.
-    pub fn changed(&self, key: &Bytes) {
+    pub(crate) fn changed(&self, key: &Bytes) {
         if self.heard & TRACKS == 0 || key.len() > MAX_REDIS_KEY {
             return;
         }
@@ -191,14 +191,14 @@ impl Outbox {
     }
 
     /// Adds that all keys may have changed.
-    pub fn flushed(&self) {
+    pub(crate) fn flushed(&self) {
         if self.heard & TRACKS > 0 {
             self.messages.lock().push(Message::Flushed(self.origin()));
         }
     }
 
     /// Adds a message of a client.
-    pub fn publish(&self, message: Message) {
+    pub(crate) fn publish(&self, message: Message) {
         if self.heard & LISTENS > 0 {
             self.messages.lock().push(message);
         }
@@ -206,7 +206,7 @@ impl Outbox {
 
     /// Adds what happens to a key of database `db`, where events of `class` are to be told. A name that is too long for a key is
     /// of none.
-    pub fn event(&self, db: u8, class: Events, event: &'static str, key: &Bytes) {
+    pub(crate) fn event(&self, db: u8, class: Events, event: &'static str, key: &Bytes) {
         if self.heard & LISTENS == 0 || !self.events.select(class) || key.len() > MAX_REDIS_KEY {
             return;
         }
@@ -220,22 +220,17 @@ impl Outbox {
     }
 
     /// How many messages there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.messages.lock().len()
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Forgets those that were added since there were `len`.
-    pub fn back_to(&self, len: usize) {
+    pub(crate) fn back_to(&self, len: usize) {
         self.messages.lock().truncate(len);
     }
 
     /// What was added since the last call.
-    pub fn take(&self) -> Vec<Message> {
+    pub(crate) fn take(&self) -> Vec<Message> {
         std::mem::take(&mut *self.messages.lock())
     }
 }

@@ -72,7 +72,7 @@ pub struct Tally {
     /// Bytes of keys and values.
     pub bytes: u64,
     /// Xxh3-128 over all keys and values with their lengths; 0 while rows are still being copied.
-    pub checksum: u128,
+    pub(crate) checksum: u128,
 }
 
 impl std::fmt::Display for Tally {

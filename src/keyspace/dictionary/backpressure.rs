@@ -39,7 +39,7 @@ tokio::task_local! {
 }
 
 /// Runs `work`, and says how many members it gave an id.
-pub async fn counting<T>(work: impl Future<Output = T>) -> (T, u64) {
+pub(crate) async fn counting<T>(work: impl Future<Output = T>) -> (T, u64) {
     let work = async { (work.await, MADE.with(Cell::get)) };
     MADE.scope(Cell::new(0), work).await
 }
@@ -74,13 +74,13 @@ pub struct Backpressure {
 
 impl Backpressure {
     /// Nobody waits any more.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         *self.start.lock() = None;
         self.each.store(0, Ordering::Relaxed);
     }
 
     /// Waits for the `made` members of a unit that was committed.
-    pub async fn wait(&self, made: u64) {
+    pub(crate) async fn wait(&self, made: u64) {
         let nanos = made.saturating_mul(self.each.load(Ordering::Relaxed));
         let nanos = match nanos {
             0 => return,

@@ -68,12 +68,12 @@ pub struct Round {
 
 impl Round {
     /// Whether sets that are made must be shown to the collector.
-    pub fn is_settling(self) -> bool {
+    pub(crate) fn is_settling(self) -> bool {
         self.phase == Phase::Settle
     }
 
     /// Whether ids are condemned: who gives one of them to a set pardons it.
-    pub fn has_condemned(self) -> bool {
+    pub(crate) fn has_condemned(self) -> bool {
         matches!(self.phase, Phase::Settle | Phase::Grace | Phase::Sweep)
     }
 }
@@ -201,18 +201,18 @@ pub fn decode_candidates(key: &[u8], value: &[u8]) -> StoreResult<RoaringTreemap
 
 /// What this server does about it, for INFO; and what it was asked for.
 #[derive(Debug, Default)]
-pub struct Notes {
+pub(crate) struct Notes {
     /// A cycle was asked for.
-    pub wanted: AtomicBool,
+    pub(crate) wanted: AtomicBool,
     /// Sets read in this phase.
-    pub sets: AtomicU64,
+    pub(crate) sets: AtomicU64,
     /// Candidates left in this phase.
-    pub candidates: AtomicU64,
+    pub(crate) candidates: AtomicU64,
 }
 
 impl Notes {
     /// A phase begins.
-    pub fn begin(&self, candidates: u64) {
+    pub(crate) fn begin(&self, candidates: u64) {
         self.sets.store(0, Ordering::Relaxed);
         self.candidates.store(candidates, Ordering::Relaxed);
     }

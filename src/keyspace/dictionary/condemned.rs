@@ -22,11 +22,11 @@ type Blocks = BTreeMap<u64, Arc<RoaringTreemap>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Condemned(Mutex<(u64, Blocks)>);
+pub(crate) struct Condemned(Mutex<(u64, Blocks)>);
 
 impl Condemned {
     /// Those of `ids` that may be removed, or might have been when this server looked.
-    pub async fn among(
+    pub(crate) async fn among(
         &self,
         tx: &Tx,
         round: Round,
@@ -41,7 +41,7 @@ impl Condemned {
     }
 
     /// Forgets all.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         *self.0.lock() = (0, Blocks::new());
     }
 

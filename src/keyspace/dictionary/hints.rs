@@ -27,11 +27,11 @@ const CALLS: usize = 1 << 16;
 const MOST_SHARED: u32 = 8;
 
 /// Sampling weights of a bucket's chunks: their first ids, and the sum of the weights up to and with each.
-pub type Weights = Vec<(u64, u64)>;
+pub(crate) type Weights = Vec<(u64, u64)>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct SetHints(Mutex<Hints>);
+pub(crate) struct SetHints(Mutex<Hints>);
 
 #[derive(Debug, Default)]
 struct Hints {
@@ -67,24 +67,24 @@ impl Object {
 
 impl SetHints {
     /// Drops all.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.0.lock().objects.clear();
     }
 
     /// Where the chunk of `id` may start.
-    pub fn chunk_of(&self, oid: Oid, id: u64) -> u64 {
+    pub(crate) fn chunk_of(&self, oid: Oid, id: u64) -> u64 {
         self.0.lock().objects.get(&oid).map_or(0, |object| object.chunk_of(id))
     }
 
     /// A chunk starts at `first`.
-    pub fn learn_chunk(&self, oid: Oid, first: u64) {
+    pub(crate) fn learn_chunk(&self, oid: Oid, first: u64) {
         if first > 0 {
             self.0.lock().object(oid).chunks.entry(first).or_default();
         }
     }
 
     /// No chunk starts at `first`.
-    pub fn forget_chunk(&self, oid: Oid, first: u64) {
+    pub(crate) fn forget_chunk(&self, oid: Oid, first: u64) {
         if let Some(object) = self.0.lock().objects.get_mut(&oid)
             && let Some(chunk) = object.chunks.remove(&first)
             && !chunk.deltas.is_empty()
@@ -95,7 +95,7 @@ impl SetHints {
     }
 
     /// The chunk at `first` is written, with these bytes.
-    pub fn wrote_chunk(&self, oid: Oid, first: u64, bytes: &[u8]) {
+    pub(crate) fn wrote_chunk(&self, oid: Oid, first: u64, bytes: &[u8]) {
         let mut hints = self.0.lock();
         let object = hints.object(oid);
         let shared = object.chunks.get(&object.chunk_of(first)).map_or(0, |chunk| chunk.shared);
@@ -104,7 +104,7 @@ impl SetHints {
     }
 
     /// The chunk at `first` is about to be rewritten, and these are its bytes.
-    pub fn rewrites_chunk(&self, oid: Oid, first: u64, bytes: &[u8]) {
+    pub(crate) fn rewrites_chunk(&self, oid: Oid, first: u64, bytes: &[u8]) {
         if let Some(object) = self.0.lock().objects.get_mut(&oid)
             && let Some(chunk) = object.chunks.get_mut(&first)
             && let Some(written) = chunk.written
@@ -117,7 +117,7 @@ impl SetHints {
     }
 
     /// How many times as many changes as usual are to wait before the chunk at `first` is rewritten.
-    pub fn patience(&self, oid: Oid, first: u64) -> usize {
+    pub(crate) fn patience(&self, oid: Oid, first: u64) -> usize {
         let hints = self.0.lock();
         let chunk = hints.objects.get(&oid).and_then(|object| object.chunks.get(&first));
         chunk.map_or(1, |chunk| 1 << chunk.shared)
@@ -125,7 +125,7 @@ impl SetHints {
 
     /// A delta of `id` was written. Once there are `enough` under its chunk (more if it is shared), they are forgotten and
     /// returned.
-    pub fn note_delta(&self, oid: Oid, id: u64, enough: usize) -> Option<Vec<u64>> {
+    pub(crate) fn note_delta(&self, oid: Oid, id: u64, enough: usize) -> Option<Vec<u64>> {
         let mut hints = self.0.lock();
         let object = hints.object(oid);
         let first = object.chunk_of(id);
@@ -135,14 +135,14 @@ impl SetHints {
     }
 
     /// The weights that a bucket had when its stamp was `stamp`.
-    pub fn weights(&self, oid: Oid, bucket: u8, stamp: u128) -> Option<Arc<Weights>> {
+    pub(crate) fn weights(&self, oid: Oid, bucket: u8, stamp: u128) -> Option<Arc<Weights>> {
         let hints = self.0.lock();
         let (kept, weights) = hints.objects.get(&oid)?.buckets.get(&bucket)?;
         (*kept == stamp).then(|| weights.clone())
     }
 
     /// Keeps a bucket's weights.
-    pub fn keep_weights(&self, oid: Oid, bucket: u8, stamp: u128, weights: Arc<Weights>) {
+    pub(crate) fn keep_weights(&self, oid: Oid, bucket: u8, stamp: u128, weights: Arc<Weights>) {
         self.0.lock().object(oid).buckets.insert(bucket, (stamp, weights));
     }
 }

@@ -47,11 +47,11 @@ pub struct Interned {
 
 /// What the dictionary says of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub(crate) struct Known {
     /// Its id.
-    pub id: u64,
+    pub(crate) id: u64,
     /// True where the collector may be about to remove it.
-    pub condemned: bool,
+    pub(crate) condemned: bool,
 }
 
 struct Stripe {
@@ -107,7 +107,7 @@ impl Interner {
     }
 
     /// Ids that this server has leased and still to hand out.
-    pub fn spare(&self) -> u64 {
+    pub(crate) fn spare(&self) -> u64 {
         self.spare.load(Ordering::Relaxed)
     }
 
@@ -161,7 +161,7 @@ impl Interner {
     }
 
     /// As [`Interner::find`], and whether they are condemned. `round`: as `tx` reads it.
-    pub async fn known(&self, tx: &Tx, round: Round, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
+    pub(crate) async fn known(&self, tx: &Tx, round: Round, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
         let ids = self.lookup(tx, members).await?;
         let condemned = self.condemned.among(tx, round, ids.iter().copied().flatten()).await?;
         let known = |id| Known { id, condemned: condemned.contains(id) };
@@ -174,7 +174,7 @@ impl Interner {
     }
 
     /// The id of one member, if it has one.
-    pub async fn find_one(&self, tx: &Tx, member: &Bytes) -> Result<Option<u64>> {
+    pub(crate) async fn find_one(&self, tx: &Tx, member: &Bytes) -> Result<Option<u64>> {
         if let Some(id) = integer_id(member) {
             return Ok(Some(id));
         }
@@ -288,7 +288,7 @@ fn check_length(members: &[Bytes]) -> Result<()> {
 /// Bytes that interning `members` writes at most: two dictionary rows, conflict ranges of the forward one for reading and
 /// writing, and the member's share of a chunk, with what FoundationDB counts for each mutation and range besides its keys
 /// (48 and 32 bytes).
-pub fn room<'a>(members: impl IntoIterator<Item = &'a Bytes>) -> usize {
+pub(crate) fn room<'a>(members: impl IntoIterator<Item = &'a Bytes>) -> usize {
     members.into_iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 220).sum()
 }
 

@@ -32,7 +32,7 @@ impl Lease {
 }
 
 /// Ids that were ever leased. Snapshot.
-pub async fn leased(tx: &Tx) -> StoreResult<u64> {
+pub(crate) async fn leased(tx: &Tx) -> StoreResult<u64> {
     let (from, to) = (root::lease(0), key_after(&root::lease(u8::MAX)));
     let rows = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await?;
     let blocks = rows.pairs.iter().filter_map(|(_, raw)| raw[..].try_into().ok());

@@ -20,7 +20,7 @@ use futures_util::future::try_join;
 use roaring::RoaringTreemap;
 
 /// Ids of a group.
-pub const GROUP: u64 = 16;
+pub(crate) const GROUP: u64 = 16;
 /// Bytes of the members of one group at most.
 const GROUP_BYTES: usize = 8 << 10;
 const LENGTHS: usize = 2 * GROUP as usize;
@@ -200,7 +200,7 @@ async fn read_together(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> 
 }
 
 /// The ids from `from` up to `to` that have a member, as far as one page of rows goes, and where the next page begins. Snapshot.
-pub async fn present(tx: &Tx, from: u64, to: u64) -> StoreResult<(Vec<u64>, Option<u64>)> {
+pub(crate) async fn present(tx: &Tx, from: u64, to: u64) -> StoreResult<(Vec<u64>, Option<u64>)> {
     let (mut ids, mut sound, mut end) = (Vec::new(), true, from);
     let mut each = |key: &[u8], row: &[u8]| {
         let Some(found) = entries(key, row) else {
@@ -217,16 +217,16 @@ pub async fn present(tx: &Tx, from: u64, to: u64) -> StoreResult<(Vec<u64>, Opti
 
 /// What [`remove`] did.
 #[derive(Debug, Default)]
-pub struct Removed {
+pub(crate) struct Removed {
     /// How many members are gone.
-    pub count: u64,
+    pub(crate) count: u64,
     /// Up to here; None where all are.
-    pub next: Option<u64>,
+    pub(crate) next: Option<u64>,
 }
 
 /// Removes the members of `ids`, with their rows `f`, as far as one page of rows goes. The others of their groups stay. Nobody else may
 /// change these rows `b`: they are read as snapshots.
-pub async fn remove(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<Removed> {
+pub(crate) async fn remove(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<Removed> {
     let (Some(first), Some(last)) = (ids.min(), ids.max()) else { return Ok(Removed::default()) };
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
     let (begin, end) = (root::member(group(first)), root::member(last + 1));

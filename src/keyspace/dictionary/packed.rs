@@ -12,7 +12,7 @@ pub struct Packed {
 
 impl Packed {
     /// Adds a string.
-    pub fn push(&mut self, string: &[u8]) {
+    pub(crate) fn push(&mut self, string: &[u8]) {
         self.bytes.extend_from_slice(string);
         self.ends.push(self.bytes.len());
     }
@@ -28,7 +28,7 @@ impl Packed {
     }
 
     /// Bytes of them all.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.bytes.len()
     }
 

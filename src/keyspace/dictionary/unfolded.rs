@@ -12,11 +12,11 @@ const MOST: usize = 1000;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Unfolded(Mutex<BTreeMap<Oid, Prefix>>);
+pub(crate) struct Unfolded(Mutex<BTreeMap<Oid, Prefix>>);
 
 impl Unfolded {
     /// A set of database `db` has many deltas.
-    pub fn note(&self, db: Prefix, oid: Oid) {
+    pub(crate) fn note(&self, db: Prefix, oid: Oid) {
         let mut sets = self.0.lock();
         if sets.len() < MOST {
             sets.insert(oid, db);
@@ -24,7 +24,7 @@ impl Unfolded {
     }
 
     /// All of them; they are forgotten here.
-    pub fn take(&self) -> BTreeMap<Oid, Prefix> {
+    pub(crate) fn take(&self) -> BTreeMap<Oid, Prefix> {
         std::mem::take(&mut self.0.lock())
     }
 }

@@ -15,10 +15,10 @@
 //! missing, which means zeroes, so its loss looks like SETRANGE. `tests/fuzz/unseen.rs` has the whole list, and a test that damages
 //! each kind of row in each way and finds nothing else unseen. Bytes that change below a row are noticed by the engine's checksums.
 
-pub mod database;
+pub(crate) mod database;
 mod idempotency;
-pub mod objects;
-pub mod root;
+pub(crate) mod objects;
+pub(crate) mod root;
 
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
@@ -43,13 +43,13 @@ const KEPT: usize = 1000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The first and the last version that was read. Equal: the store was read at one version.
-    pub versions: (Version, Version),
+    pub(crate) versions: (Version, Version),
     /// Rows read, by what they are.
     pub rows: BTreeMap<&'static str, u64>,
     /// What is wrong; at most 1000 of it.
     pub problems: Vec<Problem>,
     /// How much is wrong that is not in `problems`.
-    pub more: u64,
+    pub(crate) more: u64,
     /// Rows that changed faster than they could be read at one version.
     pub unchecked: Vec<Vec<u8>>,
 }

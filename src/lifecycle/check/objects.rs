@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// Owners held at once.
-pub const WINDOW: usize = 1 << 20;
+pub(crate) const WINDOW: usize = 1 << 20;
 /// Reads of all records for what looks wrong, where they cannot be read at one version.
 const SCANS: usize = 3;
 /// Suspicions followed.

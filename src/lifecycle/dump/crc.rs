@@ -10,23 +10,23 @@ const STEP: usize = 256 << 10;
 
 /// The checksum of what was added so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Crc(u64);
+pub(crate) struct Crc(u64);
 
 impl Crc {
     /// Adds bytes.
-    pub fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         let mut digest = Digest::new_with_init_state(JONES, self.0);
         digest.update(bytes);
         self.0 = digest.finalize();
     }
 
     /// Adds `n` zeroes, whose own checksum is 0: a few multiplications, however many they are.
-    pub fn add_zeroes(&mut self, n: u64) {
+    pub(crate) fn add_zeroes(&mut self, n: u64) {
         self.0 = checksum_combine(JONES, self.0, 0, n);
     }
 
     /// The sum.
-    pub fn sum(self) -> u64 {
+    pub(crate) fn sum(self) -> u64 {
         self.0
     }
 }

@@ -21,7 +21,7 @@ pub struct Payload {
 
 impl Payload {
     /// Of a whole string longer than any integer.
-    pub fn new(body: Long) -> Self {
+    pub(crate) fn new(body: Long) -> Self {
         let mut head = vec![STRING];
         put_length(&mut head, body.len());
         let len = head.len() as u64 + body.len() + FOOTER as u64;
@@ -31,11 +31,6 @@ impl Payload {
     /// Its bytes.
     pub fn len(&self) -> u64 {
         self.len
-    }
-
-    /// Never: it has a footer.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// What comes next; None at the end. Nothing is lost where it cannot be read now.

@@ -47,7 +47,7 @@ impl Acl {
 
     /// Reads the users of `aclfile`. The file may be long or its disk slow: do not call this where others
     /// wait.
-    pub fn read_file(table: &'static Table, settings: &Settings) -> Result<Users, String> {
+    pub(crate) fn read_file(table: &'static Table, settings: &Settings) -> Result<Users, String> {
         let name = &settings.aclfile;
         let text = file::read(Path::new(name), file::TEXT)
             .map_err(|e| format!("Error loading ACLs, opening file '{name}': {e}"))?;
@@ -75,7 +75,7 @@ impl Acl {
     }
 
     /// Replaces all users by these. Returns the names of users that no longer exist.
-    pub fn replace(&self, new: Users) -> Vec<Bytes> {
+    pub(crate) fn replace(&self, new: Users) -> Vec<Bytes> {
         self.change(|users| {
             let old = std::mem::replace(users, new);
             old.into_keys().filter(|name| !users.contains_key(name)).collect()

@@ -35,7 +35,7 @@ pub enum Reason {
 
 impl Reason {
     /// The reason as ACL LOG shows it.
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Reason::Auth => "auth",
             Reason::Command => "command",
@@ -103,11 +103,11 @@ impl AclLog {
         }
     }
     /// The latest refusals, at most `count`, newest first.
-    pub fn latest(&self, count: usize) -> Vec<Arc<Refusal>> {
+    pub(crate) fn latest(&self, count: usize) -> Vec<Arc<Refusal>> {
         self.0.lock().0.iter().take(count).cloned().collect()
     }
     /// Removes all entries.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         let old = std::mem::take(&mut self.0.lock().0);
         free(old.len(), old);
     }

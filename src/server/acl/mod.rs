@@ -6,9 +6,9 @@
 //! every connection look its user up again, so the change applies to the next command that is read.
 
 mod file;
-pub mod log;
-pub mod selector;
-pub mod user;
+pub(crate) mod log;
+pub(crate) mod selector;
+pub(crate) mod user;
 
 pub use log::{AclLog, Reason, Refusal, kept};
 pub use selector::{Denied, RuleError};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Users by name.
-pub type Users = BTreeMap<Bytes, Arc<User>>;
+pub(crate) type Users = BTreeMap<Bytes, Arc<User>>;
 
 /// The users of a server.
 #[derive(Debug)]
@@ -45,19 +45,19 @@ pub struct Acl {
 
 /// The rights of its user that a connection caches.
 #[derive(Debug, Default)]
-pub struct Rights {
+pub(crate) struct Rights {
     generation: u64,
     user: Option<Arc<User>>,
 }
 
 impl Rights {
     /// Changes with every change of any user.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
     /// The user whose rights to check; None: everything is allowed.
-    pub fn restricted(&self) -> Option<&Arc<User>> {
+    pub(crate) fn restricted(&self) -> Option<&Arc<User>> {
         self.user.as_ref()
     }
 }
@@ -78,7 +78,7 @@ const MOST_RULES: usize = 20_000;
 
 impl SetUserError {
     /// The text for the client, without an error code.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             SetUserError::Rule(rule, why) => {
                 format!("Error in ACL SETUSER modifier '{}': {}", quoted(rule), why.text())
@@ -109,7 +109,7 @@ impl Acl {
     }
 
     /// Applies a change of `requirepass`.
-    pub fn set_default_password(&self, password: &str) {
+    pub(crate) fn set_default_password(&self, password: &str) {
         self.change(|users| {
             let mut user =
                 users.get(&DEFAULT).map_or_else(|| User::open(self.table), |user| User::clone(user));
@@ -142,12 +142,12 @@ impl Acl {
     }
 
     /// Whether new connections need not log in.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
     /// Whether the default user has no password, even if it is disabled.
-    pub fn default_has_no_password(&self) -> bool {
+    pub(crate) fn default_has_no_password(&self) -> bool {
         self.get(&DEFAULT).is_none_or(|user| user.nopass)
     }
 
@@ -157,18 +157,18 @@ impl Acl {
     }
 
     /// All users by name.
-    pub fn all(&self) -> Vec<(Bytes, Arc<User>)> {
+    pub(crate) fn all(&self) -> Vec<(Bytes, Arc<User>)> {
         self.users.read().iter().map(|(name, user)| (name.clone(), user.clone())).collect()
     }
 
     /// All users as lines of a configuration file.
-    pub fn lines(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn lines(&self) -> Vec<Vec<u8>> {
         let line = |(name, user): (Bytes, Arc<User>)| [b"user ", &*name, b" ", &user.show()].concat();
         self.all().into_iter().map(line).collect()
     }
 
     /// The lines, if users were defined by anything other than `requirepass`.
-    pub fn defined(&self) -> Option<Vec<Vec<u8>>> {
+    pub(crate) fn defined(&self) -> Option<Vec<Vec<u8>>> {
         self.defined.load(Ordering::Acquire).then(|| self.lines())
     }
 
@@ -191,13 +191,13 @@ impl Acl {
     }
 
     /// Removes users. Returns the names of those that existed.
-    pub fn remove(&self, names: &[Bytes]) -> Vec<Bytes> {
+    pub(crate) fn remove(&self, names: &[Bytes]) -> Vec<Bytes> {
         self.defined.store(true, Ordering::Release);
         self.change(|users| names.iter().filter(|name| users.remove(*name).is_some()).cloned().collect())
     }
 
     /// Refreshes a connection's cached rights of the user `name`. Cheap if nothing has changed.
-    pub fn refresh(&self, rights: &mut Rights, name: &[u8]) {
+    pub(crate) fn refresh(&self, rights: &mut Rights, name: &[u8]) {
         let generation = self.generation.load(Ordering::Acquire);
         if rights.generation != generation {
             // A removed user may do nothing until the connection has ended.

@@ -131,7 +131,7 @@ impl KeyPattern {
 
 /// Commands, keys and channels that are allowed together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selector {
+pub(crate) struct Selector {
     table: &'static Table,
     all_commands: bool,
     allowed: Vec<u64>,
@@ -145,7 +145,7 @@ pub struct Selector {
 
 impl Selector {
     /// Allows no command of `table` and, unless `all_channels`, no channel.
-    pub fn new(table: &'static Table, all_channels: bool) -> Self {
+    pub(crate) fn new(table: &'static Table, all_channels: bool) -> Self {
         Selector {
             table,
             all_commands: false,
@@ -160,12 +160,12 @@ impl Selector {
     }
 
     /// Whether it allows everything.
-    pub fn is_unrestricted(&self) -> bool {
+    pub(crate) fn is_unrestricted(&self) -> bool {
         self.all_commands && self.all_keys && self.all_channels
     }
 
     /// Applies one rule. A failed one changes nothing.
-    pub fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+    pub(crate) fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         match rule.to_ascii_lowercase().as_slice() {
             b"allkeys" | b"~*" => self.set_keys(true),
             b"resetkeys" => self.set_keys(false),
@@ -358,25 +358,25 @@ impl Selector {
     }
 
     /// Whether a channel may be used. A subscribed pattern must equal one of the selector's own patterns.
-    pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+    pub(crate) fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let same = |own: &Name| if is_pattern { own.pattern == channel } else { own.matches(channel) };
         self.all_channels || self.channels.iter().any(same)
     }
 
     /// Whether the row may run and every key may be read.
-    pub fn reads_all_keys(&self, row: &Entry, names: usize) -> bool {
+    pub(crate) fn reads_all_keys(&self, row: &Entry, names: usize) -> bool {
         let read = Access { read: true, write: false };
         let all = self.all_keys || self.keys.iter().any(|k| k.allows(read) && k.name.pattern == "*");
         all && self.allows_command(row, &[], names)
     }
 
     /// The command rules.
-    pub fn show_commands(&self) -> Vec<u8> {
+    pub(crate) fn show_commands(&self) -> Vec<u8> {
         self.rules.join(&b' ')
     }
 
     /// The key patterns.
-    pub fn show_keys(&self) -> Vec<u8> {
+    pub(crate) fn show_keys(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
         }
@@ -385,7 +385,7 @@ impl Selector {
     }
 
     /// The channel patterns.
-    pub fn show_channels(&self) -> Vec<u8> {
+    pub(crate) fn show_channels(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
         }
@@ -394,7 +394,7 @@ impl Selector {
     }
 
     /// The rules that produce this selector.
-    pub fn show(&self) -> Vec<u8> {
+    pub(crate) fn show(&self) -> Vec<u8> {
         let reset: &[u8] = if self.all_channels { b"" } else { b"resetchannels" };
         let parts = [&self.show_keys(), reset, &self.show_channels(), &self.show_commands()];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(&b' ')
@@ -416,7 +416,7 @@ fn access(rest: &[u8]) -> Option<(Access, &[u8])> {
 }
 
 /// A pattern, or a user's name, without spaces.
-pub fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
+pub(crate) fn word(raw: &[u8]) -> Result<Bytes, RuleError> {
     let bad = |b: &u8| matches!(b, b'\t'..=b'\r' | b' ' | 0);
     if raw.len() > LONGEST {
         return Err(RuleError::TooLong);

@@ -19,13 +19,13 @@ const NOBODYS: &str = "---------------------------------------------------------
 pub struct User {
     table: &'static Table,
     /// Whether the user may log in.
-    pub enabled: bool,
+    pub(crate) enabled: bool,
     /// Any password is accepted.
     pub nopass: bool,
     /// `sanitize-payload`: kept and shown. RESTORE checks every payload regardless.
     sanitize: Option<bool>,
     /// SHA-256 of each password, as 64 hexadecimal digits.
-    pub passwords: Vec<String>,
+    pub(crate) passwords: Vec<String>,
     /// The first one is the root selector.
     selectors: Vec<Selector>,
 }
@@ -38,7 +38,7 @@ impl User {
     }
 
     /// The default user without a password: may do everything.
-    pub fn open(table: &'static Table) -> Self {
+    pub(crate) fn open(table: &'static Table) -> Self {
         let mut user = User::new(table, true);
         for rule in ["+@all", "~*"] {
             let _ = user.apply(rule.as_bytes(), true);
@@ -47,7 +47,7 @@ impl User {
     }
 
     /// Whether no check is needed.
-    pub fn is_unrestricted(&self) -> bool {
+    pub(crate) fn is_unrestricted(&self) -> bool {
         self.selectors.first().is_some_and(Selector::is_unrestricted)
     }
 
@@ -148,22 +148,22 @@ impl User {
     }
 
     /// Whether the row may run and every key may be read.
-    pub fn reads_all_keys(&self, row: &Entry, names: usize) -> bool {
+    pub(crate) fn reads_all_keys(&self, row: &Entry, names: usize) -> bool {
         self.selectors.iter().any(|s| s.reads_all_keys(row, names))
     }
 
     /// Whether a channel may be used.
-    pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+    pub(crate) fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.selectors.iter().any(|s| s.allows_channel(channel, is_pattern))
     }
 
     /// The selectors, the root selector first.
-    pub fn selectors(&self) -> &[Selector] {
+    pub(crate) fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
 
     /// The user's flags, in display order.
-    pub fn flags(&self) -> Vec<&'static str> {
+    pub(crate) fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.enabled { "on" } else { "off" }];
         flags.extend(self.nopass.then_some("nopass"));
         flags.extend(self.sanitize.map(|yes| if yes { "sanitize-payload" } else { "skip-sanitize-payload" }));
@@ -196,7 +196,7 @@ fn checked(hash: &[u8]) -> Result<String, RuleError> {
 
 /// Joins the words of selectors that are spread over several arguments: `(~k`, `+get)`. Err: the beginning of
 /// an unclosed selector.
-pub fn joined(words: &[Bytes]) -> Result<Vec<Bytes>, Bytes> {
+pub(crate) fn joined(words: &[Bytes]) -> Result<Vec<Bytes>, Bytes> {
     let mut out: Vec<Bytes> = Vec::with_capacity(words.len());
     let mut open: Option<(Bytes, Vec<u8>)> = None;
     for word in words {

@@ -72,7 +72,7 @@ const STEPS: usize = 1 << 8;
 
 /// Which of a client's reads to remember.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Choice {
+pub(crate) enum Choice {
     /// All reads.
     #[default]
     All,
@@ -86,25 +86,25 @@ pub enum Choice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mode {
     /// Whether tracking is on.
-    pub on: bool,
+    pub(crate) on: bool,
     /// BCAST: by prefix instead of by what it has read.
-    pub bcast: bool,
+    pub(crate) bcast: bool,
     /// NOLOOP: it is not told of its own changes.
-    pub noloop: bool,
+    pub(crate) noloop: bool,
     /// OPTIN or OPTOUT.
-    pub choice: Choice,
+    pub(crate) choice: Choice,
     /// CLIENT CACHING was the last command, or came before the transaction.
-    pub caching: bool,
+    pub(crate) caching: bool,
 }
 
 impl Mode {
     /// Whether a command's reads may have to be remembered.
-    pub fn remembers(self) -> bool {
+    pub(crate) fn remembers(self) -> bool {
         self.on && !self.bcast
     }
 
     /// Whether the next command's reads are remembered.
-    pub fn wants(self) -> bool {
+    pub(crate) fn wants(self) -> bool {
         self.remembers()
             && match self.choice {
                 Choice::All => true,
@@ -116,7 +116,7 @@ impl Mode {
 
 /// A client that tracks.
 #[derive(Debug, Clone)]
-pub struct Tracker {
+pub(crate) struct Tracker {
     mailbox: Arc<Mailbox>,
     mode: Mode,
     /// The client that gets its invalidations; 0: itself.
@@ -171,7 +171,7 @@ fn prefixes_of(prefixes: &Prefixes, key: &[u8]) -> Vec<Bytes> {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Tracking {
+pub(crate) struct Tracking {
     /// The mailboxes of all clients, to find the target of REDIRECT.
     mailboxes: RwLock<HashMap<u64, Arc<Mailbox>>>,
     hub: Mutex<Hub>,
@@ -187,30 +187,30 @@ pub struct Tracking {
 
 /// Numbers for INFO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub(crate) struct Totals {
     /// The number of tracking clients.
-    pub clients: usize,
+    pub(crate) clients: usize,
     /// The number of remembered names.
-    pub keys: usize,
+    pub(crate) keys: usize,
     /// The number of pairs of a name and a client.
-    pub items: usize,
+    pub(crate) items: usize,
     /// The number of prefixes.
-    pub prefixes: usize,
+    pub(crate) prefixes: usize,
 }
 
 impl Tracking {
     /// Whether any client of this server tracks.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::SeqCst)
     }
 
     /// A client has connected.
-    pub fn enter(&self, mailbox: &Arc<Mailbox>) {
+    pub(crate) fn enter(&self, mailbox: &Arc<Mailbox>) {
         self.mailboxes.write().insert(mailbox.client().id, mailbox.clone());
     }
 
     /// A client has disconnected.
-    pub fn leave(&self, mailbox: &Mailbox) {
+    pub(crate) fn leave(&self, mailbox: &Mailbox) {
         let id = mailbox.client().id;
         if self.is_on() {
             self.set(id, None);
@@ -226,22 +226,22 @@ impl Tracking {
     }
 
     /// Whether `by` may redirect to this client.
-    pub fn may_redirect(&self, id: u64, by: &ClientHandle) -> bool {
+    pub(crate) fn may_redirect(&self, id: u64, by: &ClientHandle) -> bool {
         self.target(id, by).is_some()
     }
 
     /// The tracking state of a client.
-    pub fn get(&self, id: u64) -> Option<Tracker> {
+    pub(crate) fn get(&self, id: u64) -> Option<Tracker> {
         self.hub.lock().trackers.get(&id).cloned()
     }
 
     /// The prefixes of a client.
-    pub fn prefixes(&self, id: u64) -> Arc<BTreeSet<Bytes>> {
+    pub(crate) fn prefixes(&self, id: u64) -> Arc<BTreeSet<Bytes>> {
         self.get(id).map(|tracker| tracker.prefixes).unwrap_or_default()
     }
 
     /// Makes a client track; it is told of what is committed after `since`. Adds to its prefixes.
-    pub fn switch_on(&self, mailbox: &Arc<Mailbox>, options: Options, since: Version) {
+    pub(crate) fn switch_on(&self, mailbox: &Arc<Mailbox>, options: Options, since: Version) {
         let id = mailbox.client().id;
         let before = self.get(id);
         let since = before.as_ref().map_or(since, |before| before.since);
@@ -257,7 +257,7 @@ impl Tracking {
 
     /// Sets a client's tracking state, or turns tracking off. Its reads stay in the table until the keys
     /// change.
-    pub fn set(&self, id: u64, tracker: Option<Tracker>) {
+    pub(crate) fn set(&self, id: u64, tracker: Option<Tracker>) {
         let (old, new) =
             (self.prefixes(id), tracker.as_ref().map(|new| new.prefixes.clone()).unwrap_or_default());
         if old.len() + new.len() > PAGE {
@@ -311,7 +311,7 @@ impl Tracking {
     }
 
     /// Remembers that a client reads `keys`. Call it before the transaction that reads them begins.
-    pub async fn remember(&self, id: u64, keys: &[&Bytes]) {
+    pub(crate) async fn remember(&self, id: u64, keys: &[&Bytes]) {
         let mut pace = Pace::default();
         for page in keys.chunks(PAGE) {
             self.remember_page(id, page);
@@ -336,7 +336,7 @@ impl Tracking {
     }
 
     /// Evicts names beyond `tracking-table-max-keys`, and tells their readers.
-    pub async fn trim(&self, server: &Server) {
+    pub(crate) async fn trim(&self, server: &Server) {
         let most = server.config.get().tracking_table_max_keys;
         let exceeds = |keys: usize, bytes: usize| keys > most || bytes > most.saturating_mul(EACH);
         let is_full = || exceeds(self.keys.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
@@ -359,20 +359,20 @@ impl Tracking {
     }
 
     /// Records a commit at `version`: a client that begins to read now need not be told of it.
-    pub fn committed(&self, version: Version) {
+    pub(crate) fn committed(&self, version: Version) {
         if self.is_on() {
             self.committed.fetch_max(version, Ordering::SeqCst);
         }
     }
 
     /// Records that a commit that changed keys may have been applied, which can never be known.
-    pub fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         self.doubt.store(true, Ordering::SeqCst);
     }
 
     /// Called when the store accepts writes: after a doubt, tells all tracking clients that any key may have
     /// changed.
-    pub async fn settle(&self, server: &Server) {
+    pub(crate) async fn settle(&self, server: &Server) {
         if self.doubt.swap(false, Ordering::SeqCst) {
             server.invalidate(&[(0, &Message::Flushed(Origin::default()))]).await;
         }
@@ -380,7 +380,7 @@ impl Tracking {
 
     /// Closes the connections of all tracking clients and of their redirection targets, because messages were
     /// missed.
-    pub fn part(&self) -> usize {
+    pub(crate) fn part(&self) -> usize {
         let hub = self.hub.lock();
         for tracker in hub.trackers.values() {
             let client = tracker.mailbox.client();
@@ -391,7 +391,7 @@ impl Tracking {
     }
 
     /// Totals for INFO.
-    pub fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         let hub = self.hub.lock();
         let Hub { trackers, table, prefixes } = &*hub;
         let (keys, items) = (table.len(), table.items());
@@ -439,7 +439,7 @@ fn broken(server: &Server, tracker: &Tracker) {
 
 impl Server {
     /// Sends changes to this server's tracking clients, each with the version at which it was committed.
-    pub async fn invalidate(&self, changes: &[(Version, &Message)]) {
+    pub(crate) async fn invalidate(&self, changes: &[(Version, &Message)]) {
         let tracking = &self.tracking;
         if changes.is_empty() || !tracking.is_on() {
             return;

@@ -29,18 +29,18 @@ const CACHING_NO: ReplyError =
 #[derive(Debug, Default)]
 pub struct Options {
     /// The requested mode; [`Mode::choice`] is checked for both options.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The client that gets the invalidations; 0: none.
-    pub redirect: u64,
+    pub(crate) redirect: u64,
     /// PREFIX.
-    pub prefixes: Vec<Bytes>,
+    pub(crate) prefixes: Vec<Bytes>,
     optin: bool,
     optout: bool,
 }
 
 impl Options {
     /// Parses them. `there`: whether the client may redirect to the connected client with this id.
-    pub fn parse(args: &[Bytes], there: impl Fn(u64) -> bool) -> Result<Self, ReplyError> {
+    pub(crate) fn parse(args: &[Bytes], there: impl Fn(u64) -> bool) -> Result<Self, ReplyError> {
         let (switch, mut rest) = args.split_first().ok_or(SYNTAX)?;
         let mut options = Options::default();
         while let [word, after @ ..] = rest {
@@ -88,7 +88,7 @@ impl Options {
     }
 
     /// Whether they are compatible with each other and with the client's current state.
-    pub fn check(&self, now: Mode, prefixes: &BTreeSet<Bytes>) -> Result<(), ReplyError> {
+    pub(crate) fn check(&self, now: Mode, prefixes: &BTreeSet<Bytes>) -> Result<(), ReplyError> {
         let (bcast, switched) = (self.mode.bcast, self.optin && now.choice == Choice::OptOut);
         let refusals = [
             (!bcast && !self.prefixes.is_empty(), PREFIX_ALONE),

@@ -212,11 +212,11 @@ impl Local {
         dir.join("CURRENT").exists()
     }
     /// Starts a transaction.
-    pub fn begin(&self) -> LocalTx {
+    pub(crate) fn begin(&self) -> LocalTx {
         LocalTx::new(self.0.core.clone())
     }
     /// Counters and sizes. Sizes may be a second old.
-    pub fn stats(&self) -> StoreStats {
+    pub(crate) fn stats(&self) -> StoreStats {
         self.0.core.stats()
     }
     /// Changes the sync policy.
@@ -237,7 +237,7 @@ impl Local {
     }
     /// Commits the queue, syncs and closes the database; waits up to 5 s for running transactions to release
     /// it.
-    pub async fn close(&self) -> StoreResult<()> {
+    pub(crate) async fn close(&self) -> StoreResult<()> {
         let (closer, closed) = oneshot::channel();
         self.0.core.stop(Some(closer));
         closed.await.unwrap_or(Ok(())) // dropped: closed before

@@ -33,7 +33,7 @@ fn number(raw: &[u8]) -> Result<i64> {
 }
 
 /// Adds 1 to a number.
-pub async fn increment(s: &Scope<'_>, slot: &mut Slot, name: &[u8]) -> Result<i64> {
+pub(crate) async fn increment(s: &Scope<'_>, slot: &mut Slot, name: &[u8]) -> Result<i64> {
     let oid = match slot.of_type()? {
         Some(Abacus(oid)) => *oid,
         None => {
@@ -52,7 +52,7 @@ pub async fn increment(s: &Scope<'_>, slot: &mut Slot, name: &[u8]) -> Result<i6
 }
 
 /// A number.
-pub async fn get(s: &Scope<'_>, slot: &Slot, name: &[u8]) -> Result<Option<i64>> {
+pub(crate) async fn get(s: &Scope<'_>, slot: &Slot, name: &[u8]) -> Result<Option<i64>> {
     let Some(Abacus(oid)) = slot.of_type()? else { return Ok(None) };
     let raw = s.tx.get(&row(s.db, *oid, name), Read::Serializable).await?;
     raw.map(|raw| number(&raw)).transpose()

@@ -16,19 +16,19 @@ const ALPHA: f64 = 0.721_347_520_444_481_7;
 pub(super) struct Histogram([u32; HIGHEST + 1]);
 
 impl Histogram {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Histogram([0; HIGHEST + 1])
     }
 
     /// Counts so many registers of one rank. Higher ones are in broken strings only.
-    pub fn add(&mut self, rank: u8, registers: u32) {
+    pub(crate) fn add(&mut self, rank: u8, registers: u32) {
         if let Some(count) = self.0.get_mut(usize::from(rank)) {
             *count += registers;
         }
     }
 
     /// Of registers.
-    pub fn of(ranks: &[u8; REGISTERS]) -> Self {
+    pub(crate) fn of(ranks: &[u8; REGISTERS]) -> Self {
         let mut histogram = Histogram::new();
         for eight in ranks.as_chunks::<8>().0 {
             if *eight == [0; 8] {

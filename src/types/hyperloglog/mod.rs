@@ -19,16 +19,16 @@ use estimate::Histogram;
 use sparse::{Marks, Raised};
 
 /// Registers of each HyperLogLog.
-pub const REGISTERS: usize = 1 << 14;
+pub(crate) const REGISTERS: usize = 1 << 14;
 
 const MAGIC: &[u8; 4] = b"HYLL";
 /// Bytes before the registers.
-pub const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
 /// Longest string that is taken for one, in bytes. Sparse registers that decode take two bytes each at most; behind those of a string
 /// of Redis there may be garbage.
-pub const LONGEST: u64 = 1 << 20;
+pub(crate) const LONGEST: u64 = 1 << 20;
 /// In the last byte of the cardinality: it is out of date.
 const STALE: u8 = 1 << 7;
 
@@ -47,7 +47,7 @@ impl Default for Registers {
 
 impl Registers {
     /// All ranks.
-    pub fn ranks(&self) -> impl Iterator<Item = u8> + '_ {
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = u8> + '_ {
         self.0.iter().copied()
     }
 
@@ -88,7 +88,7 @@ impl HyperLogLog {
     }
 
     /// The one that a string of `len` bytes begins with, without its registers. None as from [`HyperLogLog::parse`].
-    pub fn begin(header: &[u8], len: u64) -> Option<Self> {
+    pub(crate) fn begin(header: &[u8], len: u64) -> Option<Self> {
         let hll = HyperLogLog { header: *header.first_chunk()?, body: Vec::new() };
         let sized = match hll.encoding() {
             DENSE => len == (HEADER + dense::SIZE) as u64,
@@ -120,7 +120,7 @@ impl HyperLogLog {
     }
 
     /// Marks the kept cardinality as out of date.
-    pub fn invalidate(&mut self) {
+    pub(crate) fn invalidate(&mut self) {
         let [.., last] = &mut self.header;
         *last |= STALE;
     }

@@ -24,9 +24,9 @@ const JOINED: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Op {
     /// Their rank.
-    pub rank: u8,
+    pub(crate) rank: u8,
     /// Their number.
-    pub run: usize,
+    pub(crate) run: usize,
     /// Bytes.
     size: usize,
 }

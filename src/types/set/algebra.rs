@@ -44,9 +44,9 @@ pub enum Op {
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Found {
     /// Members by id.
-    pub ids: RoaringTreemap,
+    pub(crate) ids: RoaringTreemap,
     /// Members that were not looked up, or have no id. None of them is an integer where `ids` is not empty.
-    pub raw: Vec<Bytes>,
+    pub(crate) raw: Vec<Bytes>,
     /// Those of the members by id that the dictionary's collector has condemned, as far as their ids were looked up: who stores the
     /// members interns these.
     pub(super) condemned: Vec<Bytes>,
@@ -56,10 +56,6 @@ impl Found {
     /// Number of members.
     pub fn len(&self) -> u64 {
         self.ids.len() + self.raw.len() as u64
-    }
-    /// True without members.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
     /// With all integers among the ids.
     pub(super) fn sorted(mut self) -> Self {
@@ -79,7 +75,7 @@ impl Found {
         Ok(members)
     }
     /// The members, where they make up at most `bytes`; else [`StoreError::ReplyTooLarge`].
-    pub async fn members_within(mut self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
+    pub(crate) async fn members_within(mut self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
         let ids = Vec::from_iter(self.ids.iter().take(bytes + 1));
         let mut held = self.raw.iter().map(Bytes::len).sum::<usize>();
         let (mut members, mut some) = (Vec::new(), Packed::default());
@@ -98,7 +94,7 @@ impl Found {
         Ok(members)
     }
     /// The members, to be read later. The transaction that found them must not be older than it may be.
-    pub async fn stream(self, s: &Scope<'_>) -> Result<Members> {
+    pub(crate) async fn stream(self, s: &Scope<'_>) -> Result<Members> {
         let generation = s.tx.generation().await?;
         Ok(Members::new(s.space.sending.begin(), generation, self.ids, self.raw))
     }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashSet};
 
 const PAGE: RangeOptions = RangeOptions { limit: 0, bytes: 1 << 18, reverse: false };
 /// What is wrong with a set that lives in its record.
-pub fn small(rep: &SetRep) -> Option<String> {
+pub(crate) fn small(rep: &SetRep) -> Option<String> {
     let set = match Small::decode(rep) {
         Ok(set) => set?,
         Err(_) => return Some("a set in the record does not decode".into()),
@@ -42,7 +42,7 @@ pub fn small(rep: &SetRep) -> Option<String> {
 }
 
 /// What is wrong with a chunked set.
-pub async fn chunked(auditor: &Auditor<'_>, oid: Oid) -> Verdict {
+pub(crate) async fn chunked(auditor: &Auditor<'_>, oid: Oid) -> Verdict {
     let mut audit = Audit {
         view: auditor.view,
         db: auditor.db,

@@ -19,15 +19,15 @@ use roaring::RoaringTreemap;
 const FORMAT: u8 = 1;
 const ROW_FORMAT: u8 = 2;
 /// A chunk of more bytes is cut.
-pub const MAX_BYTES: usize = 12 << 10;
+pub(crate) const MAX_BYTES: usize = 12 << 10;
 /// A chunk of fewer bytes joins its neighbour.
-pub const MIN_BYTES: usize = 2 << 10;
+pub(crate) const MIN_BYTES: usize = 2 << 10;
 /// Two chunks join where the result has no more bytes.
-pub const JOINED_BYTES: usize = 8 << 10;
+pub(crate) const JOINED_BYTES: usize = 8 << 10;
 const PIECE_BYTES: usize = 6 << 10;
 
 /// The first id of the container of `id`.
-pub fn container(id: u64) -> u64 {
+pub(crate) fn container(id: u64) -> u64 {
     id & !0xffff
 }
 
@@ -56,7 +56,7 @@ impl Row {
         Ok(Row { first, next, raw })
     }
     /// The stored bytes of this one.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.raw
     }
     /// True where `id` belongs into this chunk.
@@ -84,7 +84,7 @@ impl Row {
         self.ask(|view| view.select(rank))
     }
     /// Bytes of the members.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.body().len()
     }
     fn body(&self) -> &[u8] {
@@ -104,7 +104,7 @@ fn append(out: &mut Vec<u8>, ids: &RoaringTreemap) -> Result<()> {
 }
 
 /// An intset's payload.
-pub fn encode(ids: &RoaringTreemap) -> Result<Bytes> {
+pub(crate) fn encode(ids: &RoaringTreemap) -> Result<Bytes> {
     let mut out = Vec::with_capacity(1 + ids.serialized_size());
     out.push(FORMAT);
     append(&mut out, ids)?;
@@ -112,7 +112,7 @@ pub fn encode(ids: &RoaringTreemap) -> Result<Bytes> {
 }
 
 /// Reads an intset's payload.
-pub fn decode(raw: &[u8]) -> Result<RoaringTreemap> {
+pub(crate) fn decode(raw: &[u8]) -> Result<RoaringTreemap> {
     match raw.split_first() {
         Some((&FORMAT, body)) => RoaringTreemap::deserialize_from(body).map_err(|_| corrupt(raw)),
         _ => Err(corrupt(raw)),
@@ -123,9 +123,9 @@ pub fn decode(raw: &[u8]) -> Result<RoaringTreemap> {
 #[derive(Debug, Clone)]
 pub struct Piece {
     /// Where the chunk starts.
-    pub first: u64,
+    pub(crate) first: u64,
     /// Number of members.
-    pub len: u64,
+    pub(crate) len: u64,
     treemap: Vec<u8>,
 }
 
@@ -136,11 +136,11 @@ impl Piece {
         Ok(Piece { first, len: ids.len(), treemap })
     }
     /// Bytes of the members.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.treemap.len()
     }
     /// With the members of the chunk behind it.
-    pub fn joined(&self, behind: &Row) -> Result<Self> {
+    pub(crate) fn joined(&self, behind: &Row) -> Result<Self> {
         let mine = RoaringTreemap::deserialize_from(&self.treemap[..]).map_err(|_| corrupt(&self.treemap))?;
         Piece::new(self.first, &(mine | behind.ids()?))
     }

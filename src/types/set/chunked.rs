@@ -29,7 +29,7 @@ use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many changes under one chunk are written into it.
-pub const DIRECT: usize = 32;
+pub(crate) const DIRECT: usize = 32;
 /// So many deltas of one server under one chunk are folded.
 pub const FOLD_AT: usize = 64;
 /// Fewer (the server was wrong about the chunk, wrote the same ones again and again, or the others are of transactions that are
@@ -54,20 +54,20 @@ const BUILD: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
     /// It is a member.
-    pub member: bool,
+    pub(crate) member: bool,
     /// It has a delta row.
-    pub delta: bool,
+    pub(crate) delta: bool,
 }
 
 /// Makes an object of `members`, which must be distinct and nobody else's: a record that points to it.
-pub async fn create(s: &Scope<'_>, members: &[Bytes]) -> Result<SetRep> {
+pub(crate) async fn create(s: &Scope<'_>, members: &[Bytes]) -> Result<SetRep> {
     let ids = s.space.ids.intern(s.tx, s.round, members).await?;
     Ok(create_from_ids(s, ids.iter().map(|i| i.id).collect())?.0)
 }
 
 /// Makes an object of `ids`; also says how many there are. [`StoreError::TooLarge`], before anything is written, where
 /// it does not fit one transaction.
-pub fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<(SetRep, u64)> {
+pub(crate) fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<(SetRep, u64)> {
     check_room(ids.serialized_size())?;
     let (oid, len) = (s.space.fresh.oid(), ids.len());
     for (key, value) in rows::new_rows(s.db, oid, s.space.fresh.stamp(), ids)? {
@@ -77,12 +77,12 @@ pub fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<(SetRep, u6
 }
 
 /// [`StoreError::TooLarge`] for a command that writes `bytes` of set rows, where they leave too little room for others.
-pub fn check_room(bytes: usize) -> Result<()> {
+pub(crate) fn check_room(bytes: usize) -> Result<()> {
     if bytes > MAX_TRANSACTION / 10 * 9 { Err(StoreError::TooLarge.into()) } else { Ok(()) }
 }
 
 /// Adds `members`. Returns how many were not in the set.
-pub async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
+pub(crate) async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
     let interned = s.space.ids.intern(s.tx, s.round, members).await?;
     check_room(estimate(interned.iter().map(|i| i.id)))?;
     let known: BTreeSet<u64> = interned.iter().filter(|i| !i.fresh).map(|i| i.id).collect();
@@ -95,7 +95,7 @@ pub async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
 }
 
 /// As [`add`], of members whose ids are known.
-pub async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Result<u64> {
+pub(crate) async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Result<u64> {
     check_room(estimate(ids.iter()))?;
     let mut states = look(s, oid, &Vec::from_iter(ids), Read::Serializable).await?;
     states.retain(|_, seen| !seen.member);
@@ -104,7 +104,7 @@ pub async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Result<u6
 
 /// Removes the members among `ids` from the set that `slot` holds; the key goes with the last one. Returns how many
 /// were there.
-pub async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]) -> Result<u64> {
+pub(crate) async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]) -> Result<u64> {
     let mut ids = ids.to_vec();
     ids.sort_unstable();
     ids.dedup();
@@ -128,7 +128,7 @@ pub async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]) -> Re
 
 /// What is known of `ids` (ascending, distinct). `read` is the mode of the delta keys: serializable reads conflict with
 /// whoever changes one of the ids. Chunks are always read as snapshots.
-pub async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, Seen>> {
+pub(crate) async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, Seen>> {
     let deltas = look_deltas(s, oid, ids, read).await?;
     if ids.len() >= BREATHE {
         tokio::task::yield_now().await;
@@ -143,7 +143,7 @@ pub async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BT
 }
 
 /// Whether `id` is a member, with a conflict on every change of that.
-pub async fn contains(s: &Scope<'_>, oid: Oid, id: u64, memo: &Memo) -> Result<bool> {
+pub(crate) async fn contains(s: &Scope<'_>, oid: Oid, id: u64, memo: &Memo) -> Result<bool> {
     match s.tx.get(&s.db.delta(oid, id), Read::Serializable).await? {
         Some(delta) => Ok(delta[..] == *delta_value(true)),
         None => memo.chunk_has(s, oid, id).await,
@@ -336,7 +336,7 @@ pub async fn fold(s: &Scope<'_>, oid: Oid, from: u64, bytes: usize) -> Result<Op
 }
 
 /// As [`fold`], a piece in a transaction of its own; None also where the set is gone.
-pub async fn fold_piece(
+pub(crate) async fn fold_piece(
     space: &Keyspace,
     db: Prefix,
     oid: Oid,
@@ -357,7 +357,7 @@ pub async fn fold_piece(
 }
 
 /// All members' ids, with a conflict on every change of the set.
-pub async fn all(s: &Scope<'_>, oid: Oid) -> Result<RoaringTreemap> {
+pub(crate) async fn all(s: &Scope<'_>, oid: Oid) -> Result<RoaringTreemap> {
     object::count(s, oid, Read::Serializable).await?;
     rows::load(s, oid, 0, None).await
 }

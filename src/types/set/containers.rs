@@ -6,14 +6,14 @@ use crate::error::{Result, StoreError};
 use roaring::RoaringTreemap;
 
 /// The bits of a container, the lowest first.
-pub type Bits = [u64; 1 << 10];
+pub(crate) type Bits = [u64; 1 << 10];
 
 /// Those of no member.
-pub const NO_BITS: Bits = [0; 1 << 10];
+pub(crate) const NO_BITS: Bits = [0; 1 << 10];
 
 /// See the module. Containers come in ascending order of their ids without the last 16 bits, `high`.
 #[derive(Debug)]
-pub struct Containers {
+pub(crate) struct Containers {
     /// A treemap's bytes: bitmaps that are whole, and their number in front.
     raw: Vec<u8>,
     bitmaps: u64,
@@ -27,7 +27,7 @@ pub struct Containers {
 
 impl Containers {
     /// With room for so many bytes.
-    pub fn with_capacity(bytes: usize) -> Self {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
         let mut raw = Vec::with_capacity(bytes);
         raw.extend([0; 8]);
         let (heads, runs, offsets, body) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -35,7 +35,7 @@ impl Containers {
     }
 
     /// Adds ascending members.
-    pub fn members(&mut self, high: u64, members: &[u16]) {
+    pub(crate) fn members(&mut self, high: u64, members: &[u16]) {
         match members.len() as u32 {
             0 => {}
             len @ 1..=MAX_ARRAY => {
@@ -51,7 +51,7 @@ impl Containers {
     }
 
     /// Adds the members that have a bit. Uses `room`.
-    pub fn bits(&mut self, high: u64, bits: &Bits, room: &mut Vec<u16>) {
+    pub(crate) fn bits(&mut self, high: u64, bits: &Bits, room: &mut Vec<u16>) {
         let len = bits.iter().map(|word| word.count_ones()).sum();
         if len <= MAX_ARRAY {
             members(bits, room);
@@ -67,7 +67,7 @@ impl Containers {
     }
 
     /// Adds a container of another treemap.
-    pub fn part(&mut self, part: &Part<'_>) {
+    pub(crate) fn part(&mut self, part: &Part<'_>) {
         self.head(part.high, part.len, part.runs);
         self.body.extend_from_slice(part.raw);
     }
@@ -111,21 +111,21 @@ impl Containers {
     }
 
     /// The treemap's bytes.
-    pub fn into_bytes(mut self) -> Vec<u8> {
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
         self.end_bitmap();
         self.raw.iter_mut().zip(self.bitmaps.to_le_bytes()).for_each(|(slot, byte)| *slot = byte);
         self.raw
     }
 
     /// All of it. An error where members were not in order.
-    pub fn treemap(self) -> Result<RoaringTreemap> {
+    pub(crate) fn treemap(self) -> Result<RoaringTreemap> {
         let found = RoaringTreemap::deserialize_from(&self.into_bytes()[..]);
         Ok(found.map_err(|e| StoreError::Corrupt(format!("a set's array: {e}")))?)
     }
 }
 
 /// Makes a member one or not.
-pub fn set(bits: &mut Bits, member: u16, to: bool) {
+pub(crate) fn set(bits: &mut Bits, member: u16, to: bool) {
     if let Some(word) = bits.get_mut(usize::from(member / 64)) {
         let bit = 1 << (member % 64);
         *word = if to { *word | bit } else { *word & !bit };
@@ -133,7 +133,7 @@ pub fn set(bits: &mut Bits, member: u16, to: bool) {
 }
 
 /// Makes `members` those that have a bit, ascending.
-pub fn members(bits: &Bits, members: &mut Vec<u16>) {
+pub(crate) fn members(bits: &Bits, members: &mut Vec<u16>) {
     members.clear();
     for (n, word) in bits.iter().enumerate() {
         let mut word = *word;

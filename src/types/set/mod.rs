@@ -12,21 +12,21 @@
 //! The key of a set that becomes empty is removed.
 
 pub mod algebra;
-pub mod audit;
+pub(crate) mod audit;
 pub mod chunk;
 pub mod chunked;
 pub mod collect;
-pub mod containers;
-pub mod named;
+pub(crate) mod containers;
+pub(crate) mod named;
 pub mod prebuild;
-pub mod record;
+pub(crate) mod record;
 pub mod rows;
 pub mod sample;
 pub mod scan;
 pub mod small;
-pub mod sparse;
+pub(crate) mod sparse;
 pub mod stream;
-pub mod view;
+pub(crate) mod view;
 
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
@@ -43,7 +43,7 @@ use std::collections::BTreeSet;
 
 /// A set as its record has it.
 #[derive(Debug, Clone)]
-pub enum Set {
+pub(crate) enum Set {
     /// In the record.
     Small(Small),
     /// Under an object id.
@@ -52,7 +52,7 @@ pub enum Set {
 
 impl Set {
     /// Reads the record's payload; a missing key is an empty set.
-    pub fn of(rep: Option<&SetRep>) -> Result<Self> {
+    pub(crate) fn of(rep: Option<&SetRep>) -> Result<Self> {
         match rep {
             None => Ok(Set::Small(Small::Raw(Vec::new()))),
             Some(SetRep::Chunked(oid)) => Ok(Set::Chunked(*oid)),
@@ -109,7 +109,7 @@ pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &na
 /// Reads what [`add`], [`remove`] and [`contains_many`] of these members will ask for; `calls` is the members of each call. For
 /// engines behind a network: the transaction answers again what it has read, and what it has read all around. So deltas of
 /// many calls that are neighbours cost one range read.
-pub async fn prefetch(s: &Scope<'_>, key: &Bytes, calls: &[&[Bytes]]) -> Result<()> {
+pub(crate) async fn prefetch(s: &Scope<'_>, key: &Bytes, calls: &[&[Bytes]]) -> Result<()> {
     let slot = object::open(s, key, Read::Snapshot).await?;
     let Some(SetRep::Chunked(oid)) = slot.set()? else { return Ok(()) };
     let (oid, members) = (*oid, calls.concat());
@@ -162,7 +162,12 @@ fn put_small(s: &Scope<'_>, slot: &mut Slot, small: &Small) -> Result<()> {
 }
 
 /// Whether `member` is in the set: as [`contains_many`], without the lists.
-pub async fn contains(s: &Scope<'_>, rep: Option<&SetRep>, member: &Bytes, memo: &Memo) -> Result<bool> {
+pub(crate) async fn contains(
+    s: &Scope<'_>,
+    rep: Option<&SetRep>,
+    member: &Bytes,
+    memo: &Memo,
+) -> Result<bool> {
     let Some(SetRep::Chunked(oid)) = rep else {
         return Ok(contains_many(s, rep, std::slice::from_ref(member)).await?.contains(&true));
     };
@@ -202,7 +207,7 @@ pub async fn members(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Vec<Bytes>> 
 }
 
 /// As [`members`], as ids where the set has them.
-pub async fn found(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Found> {
+pub(crate) async fn found(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Found> {
     Ok(match Set::of(rep)? {
         Set::Small(small) => Found { raw: small.members(), ..Found::default() },
         Set::Chunked(oid) => Found { ids: chunked::all(s, oid).await?, ..Found::default() },

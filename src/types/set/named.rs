@@ -18,13 +18,8 @@ pub struct Ids {
 
 impl Ids {
     /// Number of members.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.known.len() + self.unknown.len() as u64
-    }
-
-    /// True without members.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Whether they still hold in `round`.
@@ -33,7 +28,7 @@ impl Ids {
     }
 
     /// [`StoreError::Conflict`] where they may not hold any more: find them anew, then run again.
-    pub fn check(&self, s: &Scope<'_>) -> Result<()> {
+    pub(crate) fn check(&self, s: &Scope<'_>) -> Result<()> {
         if self.hold_in(s.round) { Ok(()) } else { Err(StoreError::Conflict.into()) }
     }
 }

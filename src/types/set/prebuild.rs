@@ -227,7 +227,7 @@ async fn before(s: &Scope<'_>, key: &Bytes) -> Result<Option<(Set, Vec<Source>)>
 }
 
 /// Builds what SADD of `ids` makes of the set under `key`. None where it holds another type.
-pub async fn addition(
+pub(crate) async fn addition(
     space: &Keyspace,
     db: Prefix,
     key: &Bytes,
@@ -294,7 +294,7 @@ async fn swap_in(s: &Scope<'_>, slot: &mut Slot, built: &Object, expire_at: Opti
 }
 
 /// Builds, in `to`, an object of these members. `round`: as for [`Builder::in_round`]; None where all are from `sources`.
-pub async fn build(
+pub(crate) async fn build(
     space: &Keyspace,
     to: Prefix,
     ids: RoaringTreemap,

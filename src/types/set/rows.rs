@@ -102,7 +102,7 @@ pub async fn deltas(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result
 }
 
 /// Makes the members that `deltas` says.
-pub fn apply(ids: &mut RoaringTreemap, deltas: &BTreeMap<u64, bool>) {
+pub(crate) fn apply(ids: &mut RoaringTreemap, deltas: &BTreeMap<u64, bool>) {
     for (id, adds) in deltas {
         if *adds {
             ids.insert(*id)
@@ -114,17 +114,17 @@ pub fn apply(ids: &mut RoaringTreemap, deltas: &BTreeMap<u64, bool>) {
 
 /// A stretch of a set as it is stored: chunks of which the first and the last may go on outside of it, and the deltas inside.
 #[derive(Debug)]
-pub struct Stretch {
+pub(crate) struct Stretch {
     pub(super) lo: u64,
     /// Where the next stretch begins; None at the end.
-    pub next: Option<u64>,
+    pub(crate) next: Option<u64>,
     pub(super) rows: Vec<Row>,
     pub(super) deltas: BTreeMap<u64, bool>,
 }
 
 impl Stretch {
     /// Its members.
-    pub fn ids(&self) -> Result<RoaringTreemap> {
+    pub(crate) fn ids(&self) -> Result<RoaringTreemap> {
         let mut ids = RoaringTreemap::new();
         for row in &self.rows {
             ids |= row.ids()?;
@@ -138,7 +138,7 @@ impl Stretch {
     }
 
     /// Whether it may have more than `n` members.
-    pub fn may_exceed(&self, n: u64) -> Result<bool> {
+    pub(crate) fn may_exceed(&self, n: u64) -> Result<bool> {
         let mut most = self.deltas.len() as u64;
         for row in &self.rows {
             if most > n {
@@ -151,7 +151,13 @@ impl Stretch {
 }
 
 /// What is stored from `lo` on, up to `hi` or to about `bytes` of chunks, whichever comes first. Snapshot: who needs conflicts reads N.
-pub async fn stretch(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>, bytes: usize) -> Result<Stretch> {
+pub(crate) async fn stretch(
+    s: &Scope<'_>,
+    oid: Oid,
+    lo: u64,
+    hi: Option<u64>,
+    bytes: usize,
+) -> Result<Stretch> {
     let row = locate(s, oid, lo).await?;
     let (mut next, size) = (row.next, row.size());
     let mut rows = vec![row];
@@ -176,7 +182,7 @@ pub async fn stretch(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>, bytes: u
 }
 
 /// All that is stored in `lo..hi` (None: to the end). Snapshot.
-pub async fn stretches(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<Vec<Stretch>> {
+pub(crate) async fn stretches(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<Vec<Stretch>> {
     let mut all = Vec::new();
     let mut at = Some(lo);
     while let Some(lo) = at {
@@ -188,7 +194,7 @@ pub async fn stretches(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Res
 }
 
 /// The members of stretches that follow each other.
-pub fn joined(parts: &[Stretch]) -> Result<RoaringTreemap> {
+pub(crate) fn joined(parts: &[Stretch]) -> Result<RoaringTreemap> {
     let mut all = RoaringTreemap::new();
     for part in parts {
         all |= part.ids()?;
@@ -197,7 +203,7 @@ pub fn joined(parts: &[Stretch]) -> Result<RoaringTreemap> {
 }
 
 /// All members in `lo..hi` (None: to the end). Holds one stretch at a time. Snapshot.
-pub async fn load(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<RoaringTreemap> {
+pub(crate) async fn load(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<RoaringTreemap> {
     let mut all = RoaringTreemap::new();
     let mut at = Some(lo);
     while let Some(lo) = at {
@@ -209,7 +215,7 @@ pub async fn load(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<R
 }
 
 /// All rows of a new object that has `ids`: chunks, weights, their sums with `stamp`, N.
-pub fn new_rows(
+pub(crate) fn new_rows(
     db: Prefix,
     oid: Oid,
     stamp: u64,
@@ -236,7 +242,7 @@ pub fn new_rows(
 
 /// Which deltas a rewritten chunk takes in.
 #[derive(Debug, Clone, Copy)]
-pub enum Fold<'a> {
+pub(crate) enum Fold<'a> {
     /// All under the chunk.
     All,
     /// Those of these ids, as far as they are there.
@@ -245,7 +251,7 @@ pub enum Fold<'a> {
 
 impl Fold<'_> {
     /// What the transaction sees of them. Snapshot.
-    pub async fn deltas(self, s: &Scope<'_>, oid: Oid, row: &Row) -> Result<BTreeMap<u64, bool>> {
+    pub(crate) async fn deltas(self, s: &Scope<'_>, oid: Oid, row: &Row) -> Result<BTreeMap<u64, bool>> {
         let ids = match self {
             Fold::All => return deltas(s, oid, row.first, row.next).await,
             Fold::Of(ids) => ids,
@@ -260,7 +266,7 @@ impl Fold<'_> {
 /// Takes the deltas `seen` under a chunk into it, and sets the members that `changes` says; cuts it, or joins it
 /// with the next one. Writes nothing where nothing changes. The caller has decided `changes` by serializable reads, and
 /// counts N.
-pub async fn rewrite(
+pub(crate) async fn rewrite(
     s: &Scope<'_>,
     oid: Oid,
     row: &Row,
@@ -330,7 +336,7 @@ fn write_conflicts(s: &Scope<'_>, oid: Oid, changes: &BTreeMap<u64, bool>) -> Re
 const MAX_RUNS: usize = 128;
 
 /// The ascending `ids` as inclusive ranges.
-pub fn runs(ids: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
+pub(crate) fn runs(ids: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for id in ids {
         match runs.last_mut() {

@@ -73,7 +73,7 @@ impl Drawn {
     }
 
     /// True where there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
@@ -83,7 +83,7 @@ impl Drawn {
     }
 
     /// All, where they make up at most `bytes`; else [`StoreError::ReplyTooLarge`].
-    pub async fn members_within(self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
+    pub(crate) async fn members_within(self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
         let (ids, mut members) = match self {
             Drawn::Members(members) => (Vec::new(), members),
             Drawn::Picked(from, places) => {
@@ -113,7 +113,7 @@ impl Drawn {
 
     /// To be read while they are sent; the members themselves where they are at hand. The transaction that drew them must not be
     /// older than it may be.
-    pub async fn stream(self, s: &Scope<'_>) -> Result<std::result::Result<Members, Vec<Bytes>>> {
+    pub(crate) async fn stream(self, s: &Scope<'_>) -> Result<std::result::Result<Members, Vec<Bytes>>> {
         let running = || s.space.sending.begin();
         Ok(match self {
             Drawn::Members(members) => Err(members),

@@ -14,11 +14,11 @@ use roaring::RoaringTreemap;
 use std::collections::HashSet;
 
 /// Most members of an intset.
-pub const MAX_INTS: usize = 512;
+pub(crate) const MAX_INTS: usize = 512;
 /// Most members of a listpack.
-pub const MAX_RAW: usize = 128;
+pub(crate) const MAX_RAW: usize = 128;
 /// Longest member of a listpack in bytes.
-pub const MAX_RAW_LEN: usize = 64;
+pub(crate) const MAX_RAW_LEN: usize = 64;
 
 /// The members of a set that lives in its record.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +31,7 @@ pub enum Small {
 
 /// What adding members made of a small set.
 #[derive(Debug, PartialEq)]
-pub enum Grown {
+pub(crate) enum Grown {
     /// Still small.
     Small(Small),
     /// All members, distinct: to be put in chunks.
@@ -71,7 +71,7 @@ impl Small {
         }
     }
     /// True without members.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
     /// Whether `member` is in the set.
@@ -132,12 +132,12 @@ impl Small {
 }
 
 /// Whether [`grow`] may leave a set small that gets `n` members, which are like `members`. It does not where this says no.
-pub fn may_be_small<'a>(n: usize, members: impl IntoIterator<Item = &'a Bytes>) -> bool {
+pub(crate) fn may_be_small<'a>(n: usize, members: impl IntoIterator<Item = &'a Bytes>) -> bool {
     n <= MAX_INTS && members.into_iter().all(|m| m.len() <= MAX_RAW_LEN)
 }
 
 /// Adds `members` to a set (None: a new one).
-pub fn grow(set: Option<Small>, members: &[Bytes]) -> Grown {
+pub(crate) fn grow(set: Option<Small>, members: &[Bytes]) -> Grown {
     let too_many = match &set {
         Some(Small::Ints(_)) => members.len() > MAX_INTS,
         Some(Small::Raw(_)) => members.len() > MAX_RAW,
@@ -155,7 +155,7 @@ pub fn grow(set: Option<Small>, members: &[Bytes]) -> Grown {
 }
 
 /// The encoding that Redis gives a set built from its members at once (*STORE).
-pub fn rebuild(members: &[Bytes]) -> Option<Small> {
+pub(crate) fn rebuild(members: &[Bytes]) -> Option<Small> {
     if members.len() <= MAX_INTS
         && let Some(ids) = members.iter().map(|m| integer_id(m)).collect::<Option<RoaringTreemap>>()
     {
@@ -166,7 +166,7 @@ pub fn rebuild(members: &[Bytes]) -> Option<Small> {
 }
 
 /// True where all ids are integers and few enough for an intset.
-pub fn is_intset(ids: &RoaringTreemap) -> bool {
+pub(crate) fn is_intset(ids: &RoaringTreemap) -> bool {
     ids.len() <= MAX_INTS as u64 && ids.min().is_none_or(|id| id >= FIRST_INTEGER)
 }
 

@@ -27,7 +27,7 @@ struct Sparse<'a> {
 
 /// What `op` makes of `first` and `others`. Where it is no union, the others cover the ids of `first`, each of them once. None where that is left to
 /// Roaring: some container is no array, or most have a few members only.
-pub fn combine(op: Op, first: &Stretch, others: &[Stretch]) -> Result<Option<RoaringTreemap>> {
+pub(crate) fn combine(op: Op, first: &Stretch, others: &[Stretch]) -> Result<Option<RoaringTreemap>> {
     let Some(mine) = collect(first)? else { return Ok(None) };
     let mut theirs = Vec::new();
     for other in others {

@@ -100,7 +100,7 @@ impl Members {
     }
 
     /// Whether the answer is a set.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.as_set
     }
 
@@ -109,18 +109,13 @@ impl Members {
         self.len
     }
 
-    /// True where there were none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Whether all have been read.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.next.is_none() && self.raw.is_empty()
     }
 
     /// Bytes that are held.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         let ids = match &self.source {
             Source::Ids(ids) => ids.serialized_size(),
             Source::Drawn(ids) => size_of_val(&ids[..]),

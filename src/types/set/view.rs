@@ -11,28 +11,28 @@
 //! None everywhere: the bytes are not a treemap. What is not needed for an answer is not checked.
 
 /// What a bitmap without runs begins with.
-pub const NO_RUNS: u32 = 12_346;
+pub(crate) const NO_RUNS: u32 = 12_346;
 /// What the first half of one with runs begins with.
-pub const WITH_RUNS: u32 = 12_347;
+pub(crate) const WITH_RUNS: u32 = 12_347;
 /// So many containers at most, some of them runs, have no offsets.
-pub const NO_OFFSETS: usize = 3;
+pub(crate) const NO_OFFSETS: usize = 3;
 /// Members of an array at most.
-pub const MAX_ARRAY: u32 = 4_096;
+pub(crate) const MAX_ARRAY: u32 = 4_096;
 const BITS_BYTES: usize = 8 << 10;
 
 /// The last 16 bits of ids, little-endian, ascending.
-pub type Array<'a> = &'a [[u8; 2]];
+pub(crate) type Array<'a> = &'a [[u8; 2]];
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     bitmaps: u64,
     raw: &'a [u8],
 }
 
 impl<'a> View<'a> {
     /// Of serialized bytes.
-    pub fn new(mut raw: &'a [u8]) -> Option<Self> {
+    pub(crate) fn new(mut raw: &'a [u8]) -> Option<Self> {
         let bitmaps = u64::from_le_bytes(*take(&mut raw, 8)?.first_chunk()?);
         Some(View { bitmaps, raw })
     }
@@ -49,7 +49,7 @@ impl<'a> View<'a> {
     }
 
     /// The containers, ascending.
-    pub fn parts(self) -> Option<Vec<Part<'a>>> {
+    pub(crate) fn parts(self) -> Option<Vec<Part<'a>>> {
         let mut found = Vec::new();
         for bitmap in self.bitmaps() {
             let (high, bitmap) = bitmap?;
@@ -64,7 +64,7 @@ impl<'a> View<'a> {
     }
 
     /// Whether `id` is a member.
-    pub fn contains(self, id: u64) -> Option<bool> {
+    pub(crate) fn contains(self, id: u64) -> Option<bool> {
         let high = id >> 32 << 32;
         let mut raw = self.raw;
         for _ in 0..self.bitmaps {
@@ -82,12 +82,12 @@ impl<'a> View<'a> {
     }
 
     /// Number of members.
-    pub fn count(self) -> Option<u64> {
+    pub(crate) fn count(self) -> Option<u64> {
         self.bitmaps().map(|bitmap| Some(bitmap?.1.len())).sum()
     }
 
     /// The member with `rank` smaller ones; the inner None: there are not so many.
-    pub fn select(self, mut rank: u64) -> Option<Option<u64>> {
+    pub(crate) fn select(self, mut rank: u64) -> Option<Option<u64>> {
         for bitmap in self.bitmaps() {
             let (high, bitmap) = bitmap?;
             let len = bitmap.len();
@@ -104,18 +104,18 @@ impl<'a> View<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
     /// The ids without their last 16 bits.
-    pub high: u64,
+    pub(crate) high: u64,
     /// Number of members.
-    pub len: u32,
+    pub(crate) len: u32,
     /// Whether it is runs.
-    pub runs: bool,
+    pub(crate) runs: bool,
     /// Its bytes.
-    pub raw: &'a [u8],
+    pub(crate) raw: &'a [u8],
 }
 
 impl<'a> Part<'a> {
     /// The members, where it is an array.
-    pub fn array(&self) -> Option<Array<'a>> {
+    pub(crate) fn array(&self) -> Option<Array<'a>> {
         (!self.runs && self.len <= MAX_ARRAY).then_some(self.raw.as_chunks().0)
     }
 }

@@ -20,14 +20,20 @@ async fn word(s: &Scope<'_>, value: Option<&Str>, from: u64, to: u64) -> Result<
 }
 
 /// The `bits` (1 to 64) bits from bit `offset` on as a number.
-pub async fn field(s: &Scope<'_>, value: Option<&Str>, offset: u64, bits: u32) -> Result<u64> {
+pub(crate) async fn field(s: &Scope<'_>, value: Option<&Str>, offset: u64, bits: u32) -> Result<u64> {
     let first = offset / 8;
     let word = word(s, value, first, first + 9).await?;
     Ok(((word << (offset % 8)) >> (128 - bits)) as u64)
 }
 
 /// Writes the low `bits` (1 to 64) bits of `number` from bit `offset` on; the string grows as far as they reach.
-pub async fn set_field(s: &Scope<'_>, slot: &mut Slot, offset: u64, bits: u32, number: u64) -> Result<()> {
+pub(crate) async fn set_field(
+    s: &Scope<'_>,
+    slot: &mut Slot,
+    offset: u64,
+    bits: u32,
+    number: u64,
+) -> Result<()> {
     let (first, end) = (offset / 8, (offset + u64::from(bits)).div_ceil(8));
     let old = word(s, slot.string()?, first, end).await?;
     let shift = 128 - bits - (offset % 8) as u32;
@@ -39,7 +45,7 @@ pub async fn set_field(s: &Scope<'_>, slot: &mut Slot, offset: u64, bits: u32, n
 }
 
 /// Makes the string at least `bytes` long, with zeroes. True where it was shorter or missing.
-pub async fn grow(s: &Scope<'_>, slot: &mut Slot, bytes: u64) -> Result<bool> {
+pub(crate) async fn grow(s: &Scope<'_>, slot: &mut Slot, bytes: u64) -> Result<bool> {
     if bytes == 0 || slot.string()?.is_some_and(|value| len(value) >= bytes) {
         return Ok(false);
     }
@@ -48,7 +54,7 @@ pub async fn grow(s: &Scope<'_>, slot: &mut Slot, bytes: u64) -> Result<bool> {
 }
 
 /// Number of ones among the bits `from..to`, which must be inside the string.
-pub async fn count(s: &Scope<'_>, value: &Str, from: u64, to: u64) -> Result<u64> {
+pub(crate) async fn count(s: &Scope<'_>, value: &Str, from: u64, to: u64) -> Result<u64> {
     if from >= to {
         return Ok(0);
     }
@@ -76,7 +82,13 @@ fn ones_in(bytes: &[u8]) -> u64 {
 }
 
 /// The first `bit` among the bits `from..to`, which must be inside the string. Reads no further than it.
-pub async fn position(s: &Scope<'_>, value: &Str, bit: bool, from: u64, to: u64) -> Result<Option<u64>> {
+pub(crate) async fn position(
+    s: &Scope<'_>,
+    value: &Str,
+    bit: bool,
+    from: u64,
+    to: u64,
+) -> Result<Option<u64>> {
     let mut walk = Walk::new(s.db, value, from / 8, to.div_ceil(8)).hopeful();
     let mut skip = (from % 8) as u32;
     loop {

@@ -21,7 +21,7 @@ use tokio::task::yield_now;
 
 /// BITOP's operations. Those that treat their first source apart are Redis 8.2's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BitOp {
+pub(crate) enum BitOp {
     /// Ones where all have ones.
     And,
     /// Ones where any has one.
@@ -42,7 +42,7 @@ pub enum BitOp {
 
 impl BitOp {
     /// Whether one source alone means nothing.
-    pub fn needs_two(self) -> bool {
+    pub(crate) fn needs_two(self) -> bool {
         matches!(self, BitOp::Diff | BitOp::Diff1 | BitOp::AndOr)
     }
 }
@@ -291,14 +291,14 @@ fn lay(out: &mut [u8], piece: &[u8], f: impl Fn(u8, u8) -> u8) {
 }
 
 /// Stored bytes that a combination of `sources` works through at most.
-pub fn weight(sources: &[Option<Str>]) -> u64 {
+pub(crate) fn weight(sources: &[Option<Str>]) -> u64 {
     sources.iter().flatten().map(len).fold(0, u64::saturating_add)
 }
 
 /// Makes `target` the combination of `sources`, as long as the longest; shorter ones go on with zeroes. Without a byte
 /// the key is removed. Its expiry goes. Returns the length in bytes. [`StoreError::TooLarge`]: what is not zero exceeds a
 /// transaction, and is to be built by [`stage`].
-pub async fn combine(
+pub(crate) async fn combine(
     s: &Scope<'_>,
     prebuilt: &[prebuilt::Prebuilt],
     target: &mut Slot,

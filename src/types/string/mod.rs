@@ -14,11 +14,11 @@
 //! A value too large for a transaction is built first, see [`prebuild`]. A long one is read in steps
 //! ([`walk`]) and sent as it is read ([`stream`]).
 
-pub mod bits;
-pub mod combine;
+pub(crate) mod bits;
+pub(crate) mod combine;
 mod prebuild;
 mod record;
-pub mod stream;
+pub(crate) mod stream;
 pub mod walk;
 
 pub use prebuild::{Writing, prebuild, prebuild_change};
@@ -40,12 +40,12 @@ pub const INLINE_MAX: usize = 16 * 1024;
 /// Bytes of a piece. At least [`INLINE_MAX`], so that an inline value becomes the begin of piece 0.
 pub const PIECE: usize = 32 * 1024;
 /// Most bytes that one command writes without staging: leaves room for others in the transaction.
-pub const DIRECT_MAX: usize = 8_000_000;
+pub(crate) const DIRECT_MAX: usize = 8_000_000;
 /// Zeroes to compare and to hash with.
 static ZEROES: [u8; STEP] = [0; STEP];
 
 /// Length in bytes.
-pub fn len(value: &Str) -> u64 {
+pub(crate) fn len(value: &Str) -> u64 {
     match value {
         Str::Inline(b) | Str::Made { bytes: b, .. } => b.len() as u64,
         Str::Pieces { len, .. } => *len,
@@ -53,7 +53,7 @@ pub fn len(value: &Str) -> u64 {
 }
 
 /// The bytes of a string that is in the record.
-pub fn inline(value: &Str) -> Option<&Bytes> {
+pub(crate) fn inline(value: &Str) -> Option<&Bytes> {
     match value {
         Str::Inline(b) | Str::Made { bytes: b, .. } => Some(b),
         Str::Pieces { .. } => None,
@@ -61,17 +61,17 @@ pub fn inline(value: &Str) -> Option<&Bytes> {
 }
 
 /// The whole string.
-pub async fn read(s: &Scope<'_>, value: &Str) -> Result<Bytes> {
+pub(crate) async fn read(s: &Scope<'_>, value: &Str) -> Result<Bytes> {
     read_range(s, value, 0, len(value)).await
 }
 
 /// The bytes `start..end`, cut to the string's length. Reads only the pieces that hold them.
-pub async fn read_range(s: &Scope<'_>, value: &Str, start: u64, end: u64) -> Result<Bytes> {
+pub(crate) async fn read_range(s: &Scope<'_>, value: &Str, start: u64, end: u64) -> Result<Bytes> {
     Ok(Walk::new(s.db, value, start, end).collect(s.tx).await?)
 }
 
 /// Whether the string is `bytes`. Reads it only where it is as long.
-pub async fn equals(s: &Scope<'_>, value: &Str, mut bytes: &[u8]) -> Result<bool> {
+pub(crate) async fn equals(s: &Scope<'_>, value: &Str, mut bytes: &[u8]) -> Result<bool> {
     let mut walk = Walk::new(s.db, value, 0, len(value));
     let mut equal = len(value) == bytes.len() as u64;
     while equal && let Some(stretch) = walk.next(s.tx).await? {
@@ -101,7 +101,7 @@ async fn are_zeroes(bytes: &[u8]) -> bool {
 }
 
 /// The string's XXH3 with 64 bits.
-pub async fn digest(s: &Scope<'_>, value: &Str) -> Result<u64> {
+pub(crate) async fn digest(s: &Scope<'_>, value: &Str) -> Result<u64> {
     let mut walk = Walk::new(s.db, value, 0, len(value));
     let mut hash = Xxh3::new();
     while let Some(stretch) = walk.next(s.tx).await? {

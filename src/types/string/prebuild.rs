@@ -54,7 +54,7 @@ pub async fn prebuild_change(
 
 /// Builds a copy, in `to`, of the long string `old` that is in `from`.
 /// [`StoreError::Conflict`]: it changed meanwhile.
-pub async fn prebuild_copy(
+pub(crate) async fn prebuild_copy(
     space: &Keyspace,
     (from, to): (Prefix, Prefix),
     source: Source,
@@ -103,13 +103,13 @@ pub struct Writing<'a> {
 
 impl<'a> Writing<'a> {
     /// An empty one in database `db`. `lease_ms`: as for [`Builder::new`].
-    pub fn new(space: &'a Keyspace, db: Prefix, lease_ms: u64) -> Self {
+    pub(crate) fn new(space: &'a Keyspace, db: Prefix, lease_ms: u64) -> Self {
         let builder = Builder::new(space, db, Vec::new(), lease_ms);
         Writing { builder, whole: 0, part: Vec::new(), pieces: Vec::new() }
     }
 
     /// Appends bytes.
-    pub async fn push(&mut self, mut bytes: &[u8]) -> StoreResult<()> {
+    pub(crate) async fn push(&mut self, mut bytes: &[u8]) -> StoreResult<()> {
         while !bytes.is_empty() {
             let (head, rest) = bytes.split_at((PIECE - self.part.len()).min(bytes.len()));
             self.part.extend_from_slice(head);
@@ -142,7 +142,7 @@ impl<'a> Writing<'a> {
     }
 
     /// What was built.
-    pub async fn done(mut self) -> StoreResult<Object> {
+    pub(crate) async fn done(mut self) -> StoreResult<Object> {
         self.end_piece();
         self.flush().await?;
         Ok(self.builder.done(self.whole))

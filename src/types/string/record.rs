@@ -54,7 +54,7 @@ pub enum Str {
 
 impl Slot {
     /// The string, or WRONGTYPE.
-    pub fn string(&self) -> Result<Option<&Str>> {
+    pub(crate) fn string(&self) -> Result<Option<&Str>> {
         self.of_type()
     }
 }

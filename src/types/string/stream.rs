@@ -35,7 +35,7 @@ type Rows = Vec<(u64, Bytes)>;
 
 /// Keeps strings readable: see the module.
 #[derive(Clone)]
-pub struct Holder(Arc<Shared>);
+pub(crate) struct Holder(Arc<Shared>);
 
 struct Shared {
     store: Store,
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Holder {
 
 impl Holder {
     /// For strings that `tx` reads. `most`: bytes of changed strings that it may keep, each.
-    pub async fn new(store: Store, tx: &Tx, most: usize) -> StoreResult<Self> {
+    pub(crate) async fn new(store: Store, tx: &Tx, most: usize) -> StoreResult<Self> {
         let tx = Mutex::new(Arc::new(tx.again().await?));
         let (strings, turn, keeper) = Default::default();
         let shared = Arc::new(Shared { store, tx, most, strings, keeper, turn });
@@ -79,7 +79,7 @@ impl Holder {
     }
 
     /// The bytes `start..end` of the string `value`, which `slot` holds.
-    pub async fn open(
+    pub(crate) async fn open(
         &self,
         s: &Scope<'_>,
         slot: &Slot,
@@ -182,11 +182,6 @@ impl Long {
     /// Bytes that there were at the beginning.
     pub fn len(&self) -> u64 {
         self.len
-    }
-
-    /// True where there were none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// What comes next; None at the end. Nothing is lost where it cannot be read now.

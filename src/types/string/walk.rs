@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use tokio::task::yield_now;
 
 /// Bytes of pieces that are read at once: 50 to 100 us.
-pub const STEP: usize = 8 * PIECE;
+pub(crate) const STEP: usize = 8 * PIECE;
 /// Most zeroes that are written out before others get their turn.
 const MOST_ZEROES: u64 = 1 << 20;
 
@@ -26,21 +26,21 @@ pub enum Stretch {
 
 impl Stretch {
     /// Its length in bytes.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Stretch::Bytes(bytes) => bytes.len() as u64,
             Stretch::Zeroes(n) => *n,
         }
     }
     /// True without bytes: no stretch of a [`Walk`] is.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 /// See the module. A clone goes on where this one stands.
 #[derive(Debug, Clone)]
-pub struct Walk {
+pub(crate) struct Walk {
     /// None: everything is in `ahead`.
     rows: Option<(Prefix, Oid)>,
     /// Where the next stretch begins, and where the last one ends.
@@ -56,7 +56,7 @@ pub struct Walk {
 
 impl Walk {
     /// The bytes `start..end` of a string in database `db`, cut to its length.
-    pub fn new(db: Prefix, value: &Str, start: u64, end: u64) -> Self {
+    pub(crate) fn new(db: Prefix, value: &Str, start: u64, end: u64) -> Self {
         let end = end.min(len(value));
         let at = start.min(end);
         let mut walk = Walk { rows: None, at, end, seen: at, ahead: VecDeque::new(), step: STEP };
@@ -68,22 +68,22 @@ impl Walk {
     }
 
     /// Reads one piece first: for whoever hopes to find what it seeks there.
-    pub fn hopeful(self) -> Self {
+    pub(crate) fn hopeful(self) -> Self {
         Walk { step: 1, ..self }
     }
 
     /// Bytes that are left.
-    pub fn left(&self) -> u64 {
+    pub(crate) fn left(&self) -> u64 {
         self.end - self.at
     }
 
     /// The place of the next stretch in the string.
-    pub fn at(&self) -> u64 {
+    pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
     /// The next stretch; None at the end. Nothing is lost where it cannot be read. Every call must read the same string.
-    pub async fn next(&mut self, tx: &Tx) -> StoreResult<Option<Stretch>> {
+    pub(crate) async fn next(&mut self, tx: &Tx) -> StoreResult<Option<Stretch>> {
         loop {
             if let Some(stretch) = self.known() {
                 return Ok(Some(stretch));
@@ -102,7 +102,7 @@ impl Walk {
     }
 
     /// As [`Walk::next`], of a string whose rows were read before.
-    pub fn next_of(&mut self, rows: &[(u64, Bytes)]) -> Option<Stretch> {
+    pub(crate) fn next_of(&mut self, rows: &[(u64, Bytes)]) -> Option<Stretch> {
         if self.seen < self.end {
             rows.iter().for_each(|(place, bytes)| self.push(*place, bytes));
             self.seen = self.end;
@@ -144,7 +144,7 @@ impl Walk {
     }
 
     /// Everything that is left, as one string.
-    pub async fn collect(mut self, tx: &Tx) -> StoreResult<Bytes> {
+    pub(crate) async fn collect(mut self, tx: &Tx) -> StoreResult<Bytes> {
         let mut out = Vec::new();
         while let Some(stretch) = self.next(tx).await? {
             out.reserve_exact(self.left() as usize + stretch.len() as usize);
@@ -158,7 +158,7 @@ impl Walk {
     }
 
     /// All that is left, without zeroes: places and bytes.
-    pub async fn collect_rows(mut self, tx: &Tx, most: usize) -> StoreResult<Vec<(u64, Bytes)>> {
+    pub(crate) async fn collect_rows(mut self, tx: &Tx, most: usize) -> StoreResult<Vec<(u64, Bytes)>> {
         let (mut rows, mut held) = (Vec::new(), 0);
         while let Some(stretch) = self.next(tx).await? {
             if let Stretch::Bytes(bytes) = stretch {

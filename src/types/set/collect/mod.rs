@@ -94,7 +94,7 @@ use crate::store::{MAX_AGE, Read, Tx};
 use std::time::Duration;
 
 /// Blocks of ids of an epoch.
-pub const SLICE: usize = 4096;
+pub(crate) const SLICE: usize = 4096;
 /// Members of one transaction of the sweep.
 const BATCH: usize = 2048;
 /// One past the last interned id.
