@@ -11,7 +11,7 @@ use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 
 const NO_SCRIPTS: Run = Run::Refuse(
-    "ERR this server does not support scripts and functions. DELEX key IFEQ token releases a lock, INCREX key UBOUND n ENX EX seconds limits a rate, MULTI makes one transaction of any commands",
+    "ERR this server does not support scripts and functions: DELEX, INCREX and MULTI do what many of them do",
 );
 
 /// Redis' reply if no script is running.
