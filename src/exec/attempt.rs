@@ -44,7 +44,6 @@ use crate::store::{Read, Tx, key_after};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Bytes that a batch may write before no further unit joins it.
@@ -383,7 +382,7 @@ impl Attempts {
         let server = self.server.clone();
         let published = Publication::new(batch.take_messages(), done.iter().map(|done| done.published));
         tx.foresee().await;
-        let turn = take_turn(&server, &tx, &published).await?;
+        let turn = server.take_turn(&tx, &published).await?;
         if tx.is_write() || !open.is_empty() {
             let number = self.slot.next();
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
@@ -448,19 +447,6 @@ impl Attempts {
             tokio::time::sleep(Duration::from_micros(micros)).await;
         }
     }
-}
-
-/// Prepares to publish before a commit: on a shared store the messages are written in the transaction; on an
-/// embedded store the transaction waits for its turn, which it holds until it has handed them over.
-pub(super) async fn take_turn<'a>(
-    server: &'a Server,
-    tx: &Tx,
-    published: &Publication,
-) -> Result<Option<MutexGuard<'a, ()>>, StoreError> {
-    if server.space.bus.is_shared() {
-        return published.write(tx).map(|()| None);
-    }
-    Ok(server.turn(published).await)
 }
 
 /// Whether another attempt can help.

@@ -3,7 +3,6 @@
 //! Many keys are read in several transactions. Each key is compared with its state in the transaction that
 //! read it, so a change between two of these transactions is noticed like any other.
 
-use super::attempt::take_turn;
 use super::deadline::Deadline;
 use super::executor::Executor;
 use super::reads;
@@ -111,7 +110,7 @@ impl Executor {
         }
         if tx.is_write() {
             let published = Publication::of_one(outbox.take());
-            let turn = take_turn(server, &tx, &published).await?;
+            let turn = server.take_turn(&tx, &published).await?;
             match tx.commit().await {
                 // If it was committed, the next attempt finds nothing to publish, but clients that cache the
                 // keys must be published.

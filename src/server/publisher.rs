@@ -261,6 +261,19 @@ impl Server {
         Some(self.subscribers.turn().await)
     }
 
+    /// Prepares to publish before a commit: on a shared store the messages are written in the transaction; on
+    /// an embedded store the transaction waits for its turn, which it holds until it has handed them over.
+    pub(crate) async fn take_turn(
+        &self,
+        tx: &Tx,
+        publication: &Publication,
+    ) -> StoreResult<Option<MutexGuard<'_, ()>>> {
+        if self.space.bus.is_shared() {
+            return publication.write(tx).map(|()| None);
+        }
+        Ok(self.turn(publication).await)
+    }
+
     /// Publishes what was committed in a turn, and ends the turn: the messages are on their way to all
     /// servers, or handed over here.
     pub(crate) async fn publish_in(
