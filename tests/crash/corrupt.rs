@@ -60,6 +60,8 @@ fn kind(path: &Path) -> &'static str {
     match name.rsplit_once('.') {
         Some((_, "sst")) => "sst",
         Some((_, "log")) => "log",
+        // What a kill has left of a file that was going to be renamed.
+        Some((_, "new")) => "other",
         _ => kinds.into_iter().find(|start| name.starts_with(start)).unwrap_or("other"),
     }
 }
