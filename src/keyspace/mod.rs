@@ -2,35 +2,35 @@
 //!
 //! ```text
 //! <root>                                    fdb: a directory, local: empty
-//!   m 01                 -> where           an unfinished `tern copy` into here  cluster/transfer.rs
-//!   m 02                 -> 01 | bytes      the store's secret                   secret.rs
+//!   m 01                 -> where           an unfinished `tern copy` into here    cluster/transfer.rs
+//!   m 02                 -> 01 | bytes      the store's secret                     secret.rs
 //!   a/r                                     high-contention allocator of prefixes  alloc.rs
-//!   d <db u8>            -> prefix, swaps   its current prefix, number of swaps  catalog.rs
-//!   q <shard u8>         -> next block      member-id leases                     dictionary/leases.rs
-//!   f <member>           -> id              forward dictionary                   dictionary/forward.rs
-//!   b <id BE u64>        -> member          reverse dictionary                   dictionary/members.rs
-//!   e 00                 -> state           the collector's state                dictionary/collector.rs
+//!   d <db u8>            -> prefix, swaps   its current prefix, number of swaps    catalog.rs
+//!   q <shard u8>         -> next block      member-id leases                       dictionary/leases.rs
+//!   f <member>           -> id              forward dictionary                     dictionary/forward.rs
+//!   b <id BE u64>        -> member          reverse dictionary                     dictionary/members.rs
+//!   e 00                 -> state           the collector's state                  dictionary/collector.rs
 //!   e 01 <first id>      -> ids             candidates in a block of ids
 //!   e 02 <prefix><oid>   -> empty           sets made while the collector looks for members
 //!   e 03 <instance>      -> epoch           servers whose replies are done with it
-//!   e 04 <id>            -> empty           candidates that came back            dictionary/condemned.rs
-//!   i <instance>         -> heartbeat       servers                              cluster/instances.rs
+//!   e 04 <id>            -> empty           candidates that came back              dictionary/condemned.rs
+//!   i <instance>         -> heartbeat       servers                                cluster/instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
-//!   p 00 <instance>      -> bits            servers that listen to messages      cluster/bus.rs
+//!   p 00 <instance>      -> bits            servers that listen to messages        cluster/bus.rs
 //!   p 01                 -> i64 LE          changes with every row of messages
 //!   p 02                 -> key             last row of messages that was collected
 //!   p 03 <stamp><n BE>   -> bytes           messages of a commit, or a piece of them
-//!   p 04                 -> i64 LE          changes with every fence             cluster/fences.rs
+//!   p 04                 -> i64 LE          changes with every fence               cluster/fences.rs
 //!   p 05 <instance><n>   -> hashes          keys that a server has fenced
-//!   t 00 <owner><len u8><id>       -> record    the reply of the command under an id  idempotency.rs
+//!   t 00 <owner><len u8><id>       -> record    the reply under an id              idempotency.rs
 //!   t 00 <owner><len u8><id><n BE> -> bytes     a piece of a long reply
 //!   t 01 <owner>                   -> i64 LE    bytes of a user's records
 //!   t 02                           -> i64 LE    bytes of all users' records
 //!   t <len u8><id> (, <n BE>)                   format without owners: removed by age
 //!   u <shard><ms BE><owner><id>    -> age       age index; without an owner: <id>
-//! <prefix of a database>                                                         keys.rs
-//!   K <xxh3-64(key) BE><key>    -> record                                        types/record.rs
+//! <prefix of a database>                                                           keys.rs
+//!   K <xxh3-64(key) BE><key>    -> record                                          types/record.rs
 //!   N <oid>                     -> i128 LE  version << 64 | cardinality
 //!   C <oid><n BE u32>           -> bytes    a piece of a long string
 //!   S <oid> 00 <first id BE>    -> chunk    S <oid> 01 <id BE> -> delta

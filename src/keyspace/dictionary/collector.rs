@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! e 00                  -> 01 | phase u8 | fourteen numbers u64 LE  the state
-//! e 01 <first id BE>    -> treemap                                  condemned ids of one block, not yet removed
+//! e 01 <first id BE>    -> treemap                                  a block's condemned ids, not yet removed
 //! e 02 <prefix><oid>    -> empty                                    a set made during Settle
 //! e 03 <instance BE>    -> epoch u64 LE                             no reply needs what that epoch removes
 //! e 04 <id BE>          -> empty                                    a condemned id given to a set: pardoned
