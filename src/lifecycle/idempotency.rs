@@ -1,5 +1,5 @@
 //! Idempotency records: the replies to clients' commands under an id. A record is written in the transaction
-//! that does the command's work, so that one exists exactly if the other does.
+//! that does the command's work, so it is committed if and only if the work is.
 //!
 //! * An idempotency record is its row `t`, the pieces of a long reply behind it, and a row `u` of the age
 //!   index. All are written and removed together, so every row of the index names an existing record, and its

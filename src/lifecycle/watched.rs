@@ -5,7 +5,7 @@
 //! yet Redis aborts that EXEC. So WATCH of an absent key writes a **ghost** into the key's own row: a record
 //! of no type with a revision of its own.
 //!
-//! **Why it is exact, on one server and on many.** Only WATCH writes ghosts, each with a revision that no
+//! **Why it is exact, on one server and on many.** Only WATCH makes ghosts, each with a revision that no
 //! other write has had. A transaction that creates the key reads the row anyway and overwrites it; removing
 //! the key leaves nothing. So while the row holds the ghost with the revision that WATCH saw, no transaction
 //! has created the key since the version at which WATCH read it, and EXEC reads the row serializably. In
@@ -16,8 +16,8 @@
 //! only under the count stored in it.
 //!
 //! **Cost.** WATCH of an absent key commits a transaction, unless the key has a ghost already (several
-//! clients share one), and writes two rows of about 30 bytes and twice the key's name; nothing else becomes
-//! slower. A ghost lives for [`LIFE`]; the server whose client watches it rewrites it before that ends
+//! clients share one), and writes two rows of about 30 bytes and twice the key's name; other commands pay
+//! nothing. A ghost lives for [`LIFE`]; the server whose client watches it rewrites it before that ends
 //! ([`renew`]), so a WATCH may last as long as its client likes. A ghost that is removed too early, because
 //! its server stood still for that long or another server's clock is a minute ahead, aborts an EXEC
 //! unnecessarily; the opposite never happens. So ghosts are removed by age, through the expiry index, and

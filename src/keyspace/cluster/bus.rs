@@ -239,7 +239,7 @@ impl Bus {
         self.wants() == 0 && !self.unsaid.load(Ordering::SeqCst)
     }
 
-    /// Stops listening to what `wanted` does not return, unless somebody holds an [`Interest`]. Whoever adds
+    /// Stops listening to what `wanted` does not return, unless somebody holds an `Interest`. Code that adds
     /// bits to `wanted` must hold one first.
     pub async fn relax(&self, wanted: impl Fn() -> u8) -> StoreResult<()> {
         let mut cursor = self.cursor.lock().await;

@@ -128,7 +128,7 @@ impl Instance {
     }
 }
 
-/// Another server as seen by this one.
+/// A server as seen by this one.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Its name.

@@ -23,7 +23,7 @@ const LOOK_BACK: usize = 4;
 pub struct Origin {
     /// The server's instance.
     pub(crate) instance: u64,
-    /// The client's id there; 0: none, the key has expired.
+    /// The client's id there; 0: none, for example because the key has expired.
     pub(crate) client: u64,
 }
 

@@ -47,7 +47,7 @@ pub enum CopyError {
     /// The target holds data.
     #[error("the target is not empty, nothing was copied")]
     NotEmpty,
-    /// Another process wrote the marker.
+    /// Another copy wrote the marker.
     #[error("another copy into this target is running")]
     Another,
     /// The two sides differ.

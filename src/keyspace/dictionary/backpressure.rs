@@ -1,4 +1,5 @@
-//! Backpressure on commands that make members, while the collector has more dead members left than are alive.
+//! Backpressure: commands that make members wait while the collector has more dead members left to sweep than
+//! are alive.
 //!
 //! Members can be made faster than one server removes them (`types::set::collect`): both compete for the same
 //! processors and the same log. So during a sweep that has more left than are alive (and more than

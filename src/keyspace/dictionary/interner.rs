@@ -73,7 +73,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// On `store`; leases nothing yet.
+    /// An interner on `store`; leases nothing yet.
     pub fn new(store: Store, env: &Env) -> Self {
         let stripe = |_| Mutex::new(Stripe { lease: Lease::default(), rng: env.rng() });
         let seed = env.secret(8).and_then(|raw| raw.try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -114,7 +114,7 @@ impl Interner {
         self.spare.load(Ordering::Relaxed)
     }
 
-    /// The first stripe that is free; if none is, the first one, after waiting for it.
+    /// The first free stripe; if all are held, the first one, after waiting for it.
     async fn stripe(&self) -> MutexGuard<'_, Stripe> {
         loop {
             if let Some(free) = self.stripes.iter().find_map(|s| s.try_lock().ok()) {

@@ -1,4 +1,4 @@
-//! Writes what a payload holds: RESTORE.
+//! RESTORE: writes the value of a payload.
 
 use super::read::kind;
 use crate::error::{Result, StoreError};
