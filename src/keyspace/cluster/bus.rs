@@ -85,7 +85,7 @@ pub enum Heard {
     Messages(Vec<(Version, Message)>),
     /// No messages until the watch fires.
     Nothing(Watch),
-    /// Some messages have been collected before this server read them.
+    /// Some messages can no longer be read.
     Missed,
 }
 
