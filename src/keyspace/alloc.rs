@@ -1,27 +1,28 @@
-//! The high-contention allocator: short numbers, each handed out once, to many transactions at a time.
+//! The high-contention allocator: short numbers, each handed out once, to many concurrent transactions.
 //!
 //! FoundationDB's directory layer has the same one. Rows:
 //! ```text
 //! a <start u32 BE>     -> i64 LE   numbers taken from the window that starts there (atomic add)
 //! r <number u32 BE>    -> empty    the number is taken
 //! ```
-//! The newest window is `[start, start + size)` of 64, 1024 or 8192 numbers; it advances when half of it is taken, so
-//! that a random candidate is free with probability over one half.
+//! The newest window is `[start, start + size)` of 64, 1024 or 8192 numbers; it advances when half of it is
+//! taken, so that a random candidate is free with a probability above one half.
 //!
-//! Why two allocators never get one value:
-//! * `r <candidate>` is read serializably, and its winner adds a write conflict on it: of two transactions that saw
-//!   the candidate free, the second to commit fails.
-//! * Everything else is read as a snapshot. A candidate that turns out taken is written again *without* a write
-//!   conflict: it fails nobody who only looked. Counters move by atomic adds, so they fail nobody either.
-//! * A transaction whose snapshot is older than an advance may still take a number of the old window: rows below the
-//!   window are only removed by the advance itself, whose range clear fails that transaction.
+//! Why two transactions never get the same number:
+//! * `r <candidate>` is read serializably, and its winner adds a write conflict on it: of two transactions
+//!   that saw the candidate free, the second to commit fails.
+//! * Everything else is read as a snapshot. A candidate that turns out to be taken is written again *without*
+//!   a write conflict, so transactions that only read it do not fail. Counters move by atomic adds, so they
+//!   fail no transaction either.
+//! * A transaction whose snapshot is older than an advance may still take a number of the old window: rows
+//!   below the window are removed only by the advance itself, whose range clear makes that transaction fail.
 
 use super::keys::root;
 use crate::env::Rng;
 use crate::error::{Result, StoreError};
 use crate::store::{RangeOptions, Read, Tx};
 
-/// Takes a number that no committed transaction has taken. It is taken when `tx` commits.
+/// Takes a number that no committed transaction has taken; it is taken when `tx` commits.
 pub async fn allocate(tx: &Tx, rng: &mut Rng) -> Result<u32> {
     loop {
         let start = current_window(tx).await?;
@@ -31,7 +32,7 @@ pub async fn allocate(tx: &Tx, rng: &mut Rng) -> Result<u32> {
     }
 }
 
-/// Size of the window that starts at `start`.
+/// The size of the window that starts at `start`.
 fn window_size(start: u32) -> u32 {
     match start {
         0..255 => 64,
@@ -40,7 +41,7 @@ fn window_size(start: u32) -> u32 {
     }
 }
 
-/// Start of the newest window, with this allocation counted in it; advances a window that is half full.
+/// The start of the newest window, with this allocation counted in it; advances a window that is half full.
 async fn current_window(tx: &Tx) -> Result<u32> {
     let mut start = newest(tx).await?;
     let mut advanced = false;
@@ -61,7 +62,7 @@ async fn current_window(tx: &Tx) -> Result<u32> {
     }
 }
 
-/// Draws candidates of the window until one is free; None where the window has advanced meanwhile.
+/// Draws candidates of the window until one is free; None if the window has advanced meanwhile.
 async fn pick(tx: &Tx, rng: &mut Rng, start: u32) -> Result<Option<u32>> {
     loop {
         let offset = rng.below(u64::from(window_size(start)));

@@ -1,13 +1,14 @@
-//! Which prefix a database has now.
+//! The current prefix of each database.
 //!
-//! Prefixes come from the allocator and are never used twice. So FLUSHDB is a new prefix and one garbage row, and
-//! SWAPDB exchanges two rows: both O(1). A row also counts the swaps of its number: two of them bring a prefix back, and whoever
-//! remembers what was below it (WATCH) must see that it has been elsewhere. Every change bumps the store's metadata version, which every transaction
-//! reads for free; a server thus learns of it with its next transaction.
+//! Prefixes come from the allocator and are never used twice. So FLUSHDB is a new prefix and one garbage row,
+//! and SWAPDB exchanges two rows: both O(1). A row also counts the swaps of its number: two swaps bring a
+//! prefix back, and WATCH, which remembers rows below it, must see that it has been elsewhere. Every change
+//! bumps the store's metadata version, which every transaction reads for free; so a server learns of it with
+//! its next transaction.
 //!
-//! A transaction that flushes or swaps goes on with the [`Catalog`] that [`flush`] or [`swap`] returns. It must not
-//! read the metadata version again, and this copy must not get into the cache: its version is not known before the
-//! commit.
+//! A transaction that flushes or swaps continues with the [`Catalog`] that [`flush`] or [`swap`] returns. It
+//! must not read the metadata version again, and this copy must not get into the cache: its version is not
+//! known before the commit.
 
 use super::alloc;
 use super::dictionary::collector::{Round, State};
@@ -18,29 +19,29 @@ use crate::store::{RangeOptions, Read, Retries, Store, Tx, key_after};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
-/// Where all databases are, as one transaction reads them.
+/// The places of all databases, as one transaction reads them.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// The metadata version that this was read at.
+    /// The metadata version at which this was read.
     pub(crate) version: u64,
     /// By database number.
     pub places: Vec<Place>,
-    /// Where the collection of the dictionary stands: what matters to writers changes with the metadata version only.
+    /// The collector's round, which changes only with the metadata version.
     pub round: Round,
-    /// What any server listens to: see [`super::cluster::bus`].
+    /// The bits that any server listens to: see [`super::cluster::bus`].
     pub(crate) listening: u8,
 }
 
 impl Catalog {
-    /// Of database `db`.
+    /// The place of database `db`.
     pub(crate) fn place(&self, db: u8) -> Option<Place> {
         self.places.get(usize::from(db)).copied()
     }
-    /// What the rows of database `db` begin with.
+    /// The prefix of the rows of database `db`.
     pub fn prefix(&self, db: u8) -> Option<Prefix> {
         self.place(db).map(|place| place.prefix)
     }
-    /// All numbers, with what the rows of each begin with.
+    /// All database numbers with their prefixes.
     pub fn prefixes(&self) -> impl Iterator<Item = (u8, Prefix)> {
         (0u8..).zip(self.places.iter().map(|place| place.prefix))
     }
@@ -48,29 +49,29 @@ impl Catalog {
         *self.places.get_mut(usize::from(db)).ok_or(NO_DATABASE)? = place;
         Ok(tx.set(&root::database(db), &place.encode())?)
     }
-    /// For a transaction that could not read it.
+    /// For a transaction that could not read the catalog.
     pub(crate) fn without_databases(&self) -> Arc<Catalog> {
         Arc::new(Catalog { places: Vec::new(), ..self.clone() })
     }
 }
 
-/// What is stored of a database.
+/// The stored row of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// What its rows begin with.
+    /// The prefix of its rows.
     pub prefix: Prefix,
     /// How often its number was swapped.
     pub swaps: u64,
 }
 
 impl Place {
-    /// The stored bytes: the prefix, and the swaps (LE) where there were any.
+    /// The stored bytes: the prefix, then the number of swaps (LE) if not 0.
     pub fn encode(self) -> Vec<u8> {
         let swaps = self.swaps.to_le_bytes();
         let swaps = if self.swaps == 0 { &[][..] } else { &swaps };
         [self.prefix.as_bytes(), swaps].concat()
     }
-    /// From stored bytes.
+    /// Parses the stored bytes.
     pub fn decode(raw: &[u8]) -> Option<Self> {
         let prefix = Prefix::of_row(raw)?;
         let swaps = match raw.strip_prefix(prefix.as_bytes())? {
@@ -88,7 +89,7 @@ pub struct CatalogCache {
 }
 
 impl CatalogCache {
-    /// Allocates what is missing, then reads. Several servers may open a new store at once.
+    /// Allocates missing databases, then reads. Several servers may open a new store at once.
     pub(crate) async fn open(store: &Store, env: &Env, databases: u8) -> Result<Self> {
         let mut rng = env.rng();
         let mut retries = Retries::endless().idempotent();
@@ -112,24 +113,24 @@ impl CatalogCache {
         Ok(fresh)
     }
 
-    /// The one that was read last, by whatever transaction.
+    /// The catalog that was read last, by any transaction.
     pub(crate) fn last(&self) -> Arc<Catalog> {
         self.cached.load_full()
     }
 
-    /// Drops what is cached: no store has this metadata version.
+    /// Drops the cached catalog: no store has this metadata version.
     pub(crate) fn forget(&self) {
         let forgotten = Catalog { version: u64::MAX, ..Catalog::clone(&self.cached.load()) };
         self.cached.store(Arc::new(forgotten));
     }
 
-    /// Number of databases.
+    /// The number of databases.
     pub fn databases(&self) -> u8 {
         self.databases
     }
 }
 
-/// Empties database `db`: a new prefix, and the old one is garbage.
+/// Empties database `db`: gives it a new prefix and makes the old one garbage.
 pub async fn flush(tx: &Tx, rng: &mut Rng, catalog: &Catalog, db: u8) -> Result<Arc<Catalog>> {
     let mut next = catalog.clone();
     let before = catalog.place(db).ok_or(NO_DATABASE)?;
@@ -181,7 +182,7 @@ async fn allocate(tx: &Tx, rng: &mut Rng) -> Result<Prefix> {
     Ok(Prefix::from_number(alloc::allocate(tx, rng).await?))
 }
 
-/// In one round trip: on a cluster whoever moves the metadata version makes every server look here.
+/// One round trip: on a cluster, every change of the metadata version makes every server read this.
 async fn read(tx: &Tx, databases: u8) -> Result<Catalog> {
     let version = tx.metadata_version().await?;
     let (begin, end) = (root::database(0), key_after(&root::collector()));

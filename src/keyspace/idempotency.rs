@@ -1,50 +1,50 @@
-//! What is kept of a command that ran under a client's id.
+//! The format of idempotency records: the replies to commands that ran under a client's id.
 //!
 //! ```text
-//! 02 | fingerprint u128 LE | ms u64 LE | db u8 | length u32 LE | reply, where it is at most INLINE_MAX bytes long
+//! 02 | fingerprint u128 LE | ms u64 LE | db u8 | length u32 LE | reply, if it has at most INLINE_MAX bytes
 //! ```
-//! The first byte is the format's version; 01 is that of idempotency records without an owner, whose
-//! fingerprints need no secret. They are not looked for any more and go by their age. A longer reply follows
-//! in pieces of [`PIECE`] bytes. What the bytes of the reply mean is the business of
-//! `commands/reply_codec.rs`; they have a version of their own.
+//! The first byte is the format's version; 01 marks idempotency records without an owner, whose fingerprints
+//! need no secret. They are no longer looked up, and are removed by age. A longer reply follows in pieces of
+//! [`PIECE`] bytes. `commands/reply_codec.rs` defines the bytes of the reply; they have a version of their
+//! own.
 //!
-//! A row of the age index says what a sweep needs to know ([`Age`]):
+//! A row of the age index holds the facts that a sweep needs ([`Age`]):
 //! ```text
-//! 02 or 03 | size u32 LE                         of an idempotency record with an owner; 03: there are pieces
-//! nothing, or 01                                 of one without
+//! 02 or 03 | size u32 LE                      of an idempotency record with an owner; 03: it has pieces
+//! nothing, or 01                              of one without; 01: it has pieces
 //! ```
 
 use crate::error::StoreError;
 use bytes::{BufMut, Bytes};
 
-/// Longest reply in the row itself, in bytes.
+/// The longest reply in the row itself, in bytes.
 pub(crate) const INLINE_MAX: usize = 16 * 1024;
-/// Bytes of a piece.
+/// The bytes of a piece.
 pub(crate) const PIECE: usize = 32 * 1024;
 
 const FORMAT: u8 = 2;
 const FORMAT_WITHOUT_OWNER: u8 = 1;
 const HEAD: usize = 30;
-/// Bytes of an age index row's value.
+/// The bytes of an age index row's value.
 const AGE: usize = 5;
-/// Bytes of the keys of an idempotency record and of its age index row beside the id.
+/// The bytes of the keys of an idempotency record and of its age index row, without the id.
 const ROW: usize = 19;
 const AGE_ROW: usize = 26;
 
-/// The row of an id.
+/// An idempotency record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRecord {
-    /// Whether its id has an owner, and its fingerprint a secret.
+    /// Whether its id has an owner, and its fingerprint uses the secret.
     pub is_owned: bool,
-    /// Names the command and its arguments, and the database that was selected.
+    /// Identifies the command, its arguments, and the database that was selected.
     pub fingerprint: u128,
     /// When it ran, in milliseconds since the Unix epoch.
     pub at: u64,
     /// The database that was selected afterwards.
     pub db: u8,
-    /// Length of the whole reply in bytes.
+    /// The length of the whole reply in bytes.
     pub len: u32,
-    /// The reply, where it is short; else empty, and it is in pieces.
+    /// The reply, if it is short; otherwise empty, with the reply in pieces.
     pub reply: Bytes,
 }
 
@@ -66,7 +66,7 @@ impl IdempotencyRecord {
         out
     }
 
-    /// Reads stored bytes; the reply stays shared with `raw`.
+    /// Parses the stored bytes; the reply shares memory with `raw`.
     pub fn decode(raw: &Bytes) -> Result<Self, StoreError> {
         Self::parse(raw)
             .ok_or_else(|| StoreError::Corrupt(format!("idempotency record of {} bytes", raw.len())))
@@ -96,12 +96,12 @@ impl IdempotencyRecord {
 pub struct Age {
     /// Whether the reply is in pieces.
     pub has_pieces: bool,
-    /// What the idempotency record counts for its owner, in bytes; None where it has no owner.
+    /// The size counted for its owner, in bytes; None if it has no owner.
     pub size: Option<u32>,
 }
 
 impl Age {
-    /// Of the idempotency record `of`, whose id has so many bytes.
+    /// The value for the idempotency record `of`, whose id has `id` bytes.
     pub(crate) fn new(of: &IdempotencyRecord, id: usize) -> Self {
         let size = of.is_owned.then(|| size(id, of.len as usize));
         Age { has_pieces: of.has_pieces(), size }
@@ -116,7 +116,7 @@ impl Age {
         }
     }
 
-    /// Reads stored bytes.
+    /// Parses the stored bytes.
     pub fn decode(raw: &[u8]) -> Option<Self> {
         let (has_pieces, size) = match raw {
             [] => (false, None),
@@ -128,7 +128,7 @@ impl Age {
     }
 }
 
-/// Bytes of the rows of an idempotency record with an owner, keys and values: what counts for the bounds.
+/// The bytes of the rows of an idempotency record with an owner, keys and values, as counted for the bounds.
 fn size(id: usize, reply: usize) -> u32 {
     let row = ROW + id + HEAD;
     let age = AGE_ROW + id + AGE;

@@ -1,32 +1,33 @@
-//! One constructor (and where rows are scanned, one decoder) a kind of key. Tag bytes are never reused.
+//! One constructor per kind of key, and one decoder where rows are scanned. Tag bytes are never reused.
 //!
-//! Order matters: `K` rows sort by hash, so SCAN's cursor is a hash; `X` rows by time; `S 00` by first id.
-//! Root tags are ASCII letters (< 0x80); database prefixes start at 0x80, so that both share one key space.
+//! Order matters: `K` rows sort by hash, so SCAN's cursor is a hash; `X` rows sort by time; `S 00` rows by
+//! first id. Root tags are ASCII letters (< 0x80); database prefixes start at 0x80, so that both share one
+//! key space.
 
 use crate::store::prefix_end;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Longest Redis key in bytes: the `X` row of a key must stay below the store's 10 kB.
+/// The longest Redis key in bytes: the `X` row of a key must stay below the store's 10 kB.
 pub const MAX_REDIS_KEY: usize = 8 * 1024;
-/// Longest member in bytes that is a dictionary key itself; longer ones are found by their hash.
+/// The longest member in bytes that is itself part of a dictionary key; longer ones are found by their hash.
 pub(crate) const MAX_INLINE_MEMBER: usize = 512;
-/// Number of shards of the key counter, of the expiry index and of the age index of idempotency records (a
-/// power of two).
+/// The number of shards of the key counter, of the expiry index and of the age index of idempotency records
+/// (a power of two).
 pub const SHARDS: u8 = 16;
 
-/// Name of a set's or long string's rows. Never reused.
+/// The name of the rows of a set or a long string. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Oid(pub u128);
 
 impl Oid {
-    /// Reads its 16 bytes.
+    /// Parses its 16 bytes.
     pub(crate) fn decode(raw: &[u8]) -> Option<Self> {
         Some(Oid(u128::from_be_bytes(raw.try_into().ok()?)))
     }
 }
 
-/// The short prefix of a database: 2 to 5 bytes, the first is 0x80 + number of the bytes that follow.
+/// The short prefix of a database: 2 to 5 bytes; the first is 0x80 + the number of bytes that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
     len: u8,
@@ -34,7 +35,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of an allocated number (below 2^32). Prefix-free: the first byte says the length.
+    /// The prefix of an allocated number (below 2^32). Prefix-free: the first byte states the length.
     pub fn from_number(n: u32) -> Self {
         let be = n.to_be_bytes();
         let skip = be.iter().take(3).take_while(|b| **b == 0).count();
@@ -49,7 +50,8 @@ impl Prefix {
         }
         Prefix { len: len as u8 + 1, bytes }
     }
-    /// From stored bytes. A number has one spelling: another would be a second place for the same database.
+    /// Parses the stored bytes. A number has exactly one encoding: a second one would be a second place for
+    /// the same database.
     pub fn decode(raw: &[u8]) -> Option<Self> {
         let first = *raw.first()?;
         if raw.len() > 5 || usize::from(first.checked_sub(0x80)?) + 1 != raw.len() {
@@ -61,12 +63,12 @@ impl Prefix {
         }
         Some(Prefix { len: raw.len() as u8, bytes }).filter(|p| Prefix::from_number(p.number()) == *p)
     }
-    /// The prefix that a row below a database starts with.
+    /// The prefix at the start of a database's row.
     pub fn of_row(row: &[u8]) -> Option<Self> {
         let len = usize::from(row.first()?.checked_sub(0x80)?) + 1;
         Prefix::decode(row.get(..len)?)
     }
-    /// The number that it was made of.
+    /// The number that the prefix encodes.
     pub fn number(&self) -> u32 {
         self.as_bytes().iter().skip(1).fold(0, |n, byte| n << 8 | u32::from(*byte))
     }
@@ -86,7 +88,7 @@ impl Prefix {
         k.extend_from_slice(key);
         k
     }
-    /// `K <hash>`: where the records of `hash` begin. Also the begin of a scan.
+    /// `K <hash>`: where the records of `hash` begin. Also the beginning of a scan.
     pub fn record_from(&self, hash: u64) -> Vec<u8> {
         let mut k = self.key(b'K', 40);
         k.extend_from_slice(&hash.to_be_bytes());
@@ -96,7 +98,7 @@ impl Prefix {
     pub(crate) fn records_end(&self) -> Vec<u8> {
         self.key(b'K' + 1, 0)
     }
-    /// Hash and Redis key of a `K` row.
+    /// The hash and the Redis key of a `K` row.
     pub fn decode_record(&self, row: &Bytes) -> Option<(u64, Bytes)> {
         let at = usize::from(self.len) + 1;
         let hash = row.get(at..at + 8)?;
@@ -107,20 +109,20 @@ impl Prefix {
         k.extend_from_slice(&oid.0.to_be_bytes());
         k
     }
-    /// `<tag><oid>`: where an object's rows of a kind (`C`, `N` or `S`) begin.
+    /// `<tag><oid>`: where an object's rows of one kind (`C`, `N` or `S`) begin.
     pub fn object_rows(&self, tag: u8, oid: Oid) -> Vec<u8> {
         self.of_object(tag, oid, 0)
     }
-    /// All rows of a tag.
+    /// The range of all rows with a tag.
     pub(crate) fn tagged(&self, tag: u8) -> (Vec<u8>, Vec<u8>) {
         (self.key(tag, 0), self.key(tag + 1, 0))
     }
-    /// Whose row (`C`, `N` or `S`) this is.
+    /// The object of a row (`C`, `N` or `S`).
     pub fn decode_oid(&self, row: &[u8]) -> Option<Oid> {
         let at = usize::from(self.len) + 1;
         Some(Oid(u128::from_be_bytes(row.get(at..at + 16)?.try_into().ok()?)))
     }
-    /// `N <oid>`: version and cardinality of a set.
+    /// `N <oid>`: the version and the cardinality of a set.
     pub fn count(&self, oid: Oid) -> Vec<u8> {
         self.of_object(b'N', oid, 0)
     }
@@ -130,7 +132,7 @@ impl Prefix {
         k.extend_from_slice(&n.to_be_bytes());
         k
     }
-    /// The number of a piece from its row.
+    /// The number of a piece, from its row.
     pub fn decode_piece(row: &[u8]) -> Option<u32> {
         Some(u32::from_be_bytes(*row.last_chunk()?))
     }
@@ -172,7 +174,7 @@ impl Prefix {
         k.push(kind + 1);
         k
     }
-    /// The id at the end of a chunk's or delta's key.
+    /// The id at the end of a chunk's or a delta's key.
     pub fn decode_id(row: &[u8]) -> Option<u64> {
         let at = row.len().checked_sub(8)?;
         Some(u64::from_be_bytes(row.get(at..)?.try_into().ok()?))
@@ -185,21 +187,21 @@ impl Prefix {
         k.extend_from_slice(key);
         k
     }
-    /// `X <shard><ms>`: where the rows of a shard that expire at `ms` begin.
+    /// `X <shard><ms>`: where the rows of a shard begin that expire at `ms`.
     pub fn expiry_from(&self, shard: u8, ms: u64) -> Vec<u8> {
         let mut k = self.key(b'X', 60);
         k.push(shard);
         k.extend_from_slice(&ms.to_be_bytes());
         k
     }
-    /// Expiry time in ms and Redis key of an `X` row.
+    /// The expiry time in ms and the Redis key of an `X` row.
     pub fn decode_expiry(&self, row: &Bytes) -> Option<(u64, Bytes)> {
         let at = usize::from(self.len) + 2;
         let ms = u64::from_be_bytes(row.get(at..at + 8)?.try_into().ok()?);
         row.get(at + 16..)?;
         Some((ms, row.slice(at + 16..)))
     }
-    /// `Z <shard>`: number of keys of a shard.
+    /// `Z <shard>`: the number of keys in a shard.
     pub fn key_count(&self, shard: u8) -> Vec<u8> {
         let mut k = self.key(b'Z', 1);
         k.push(shard);
@@ -217,25 +219,25 @@ pub fn shard(hash: u64) -> u8 {
     (hash >> 60) as u8 & (SHARDS - 1)
 }
 
-/// Whose an id of IDEMPOTENT is: made of the user's name and the store's secret.
+/// The owner of IDEMPOTENT ids, derived from the user's name and the store's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub [u8; 16]);
 
-/// What an idempotency record is found by.
+/// The name of an idempotency record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdempotencyName<'a> {
-    /// None: of an earlier version, whose ids were nobody's.
+    /// None: from an earlier version, whose ids had no owner.
     pub owner: Option<Owner>,
     /// The client's id.
     pub id: &'a [u8],
 }
 
-/// Root rows.
+/// Rows of the root.
 pub mod root {
     use super::{IdempotencyName, Oid, Owner, Prefix};
     use bytes::Bytes;
 
-    /// `d <db>`: which prefix a database has.
+    /// `d <db>`: the prefix of a database.
     pub fn database(db: u8) -> [u8; 2] {
         [b'd', db]
     }
@@ -243,7 +245,7 @@ pub mod root {
     pub(crate) fn window(start: u32) -> [u8; 5] {
         tagged(b'a', start)
     }
-    /// `r <candidate>`: present where the number is taken.
+    /// `r <candidate>`: exists if the number is taken.
     pub(crate) fn candidate(number: u32) -> [u8; 5] {
         tagged(b'r', number)
     }
@@ -251,8 +253,8 @@ pub mod root {
         let [a, b, c, d] = n.to_be_bytes();
         [tag, a, b, c, d]
     }
-    /// `f 00 <member>`: the id of a member of at most [`super::MAX_INLINE_MEMBER`] bytes. `f 01 <xxh3-128>`: the ids of
-    /// the longer members with that hash.
+    /// `f 00 <member>`: the id of a member of at most [`super::MAX_INLINE_MEMBER`] bytes. `f 01 <xxh3-128>`:
+    /// the ids of the longer members with that hash.
     pub fn forward(member: &[u8]) -> Vec<u8> {
         let mut k = Vec::with_capacity(2 + member.len().min(super::MAX_INLINE_MEMBER));
         if member.len() <= super::MAX_INLINE_MEMBER {
@@ -272,7 +274,7 @@ pub mod root {
     pub fn member(id: u64) -> [u8; 9] {
         named(b'b', id)
     }
-    /// What tells a group's key from that of its first id.
+    /// Distinguishes a group's key from that of its first id.
     pub(crate) const GROUP_TAIL: u8 = 0x10;
     /// `b <first> 10`: the members of a group of ids.
     pub fn members(first: u64) -> [u8; 10] {
@@ -285,7 +287,7 @@ pub mod root {
         k.extend_from_slice(&lane.to_be_bytes());
         k
     }
-    /// `l <instance>`: what the rows of a server's lanes begin with.
+    /// `l <instance>`: the common prefix of the rows of a server's lanes.
     pub fn lanes_of(instance: u64) -> [u8; 9] {
         named(b'l', instance)
     }
@@ -293,7 +295,7 @@ pub mod root {
     pub fn lanes() -> (Vec<u8>, Vec<u8>) {
         (vec![b'l'], vec![b'l' + 1])
     }
-    /// Whose row of a lane this is.
+    /// The server of a lane's row.
     pub fn decode_lane(row: &[u8]) -> Option<u64> {
         decode_named(b'l', row)
     }
@@ -301,11 +303,11 @@ pub mod root {
     pub fn secret() -> [u8; 2] {
         [b'm', 2]
     }
-    /// `m 01`: present while a copy into this store is not finished.
+    /// `m 01`: exists while a copy into this store is unfinished.
     pub fn half_copied() -> [u8; 2] {
         [b'm', 1]
     }
-    /// Whether a row is data: not a server's own, nor a message, nor the mark of a copy.
+    /// Whether a row is data: not a server's own, nor a message, nor the marker of a copy.
     pub fn is_data(row: &[u8]) -> bool {
         !matches!(row.first(), Some(b'i' | b'l' | b'p')) && row != half_copied()
     }
@@ -326,7 +328,7 @@ pub mod root {
     pub fn collected() -> [u8; 2] {
         [b'p', 2]
     }
-    /// `p 03`: what rows of messages begin with; a stamp and a number follow.
+    /// `p 03`: the common prefix of rows of messages; a stamp and a number follow.
     pub fn messages() -> [u8; 2] {
         [b'p', 3]
     }
@@ -338,13 +340,13 @@ pub mod root {
     pub(crate) fn fence_bell() -> [u8; 2] {
         [b'p', 4]
     }
-    /// `p 05 <instance><slot>`: keys that a server has fenced.
+    /// `p 05 <instance><slot>`: the keys that a server has fenced.
     pub(crate) fn fence(instance: u64, slot: u16) -> Vec<u8> {
         let mut k = fences_of(instance).to_vec();
         k.extend_from_slice(&slot.to_be_bytes());
         k
     }
-    /// `p 05 <instance>`: what the rows of a server's fences begin with.
+    /// `p 05 <instance>`: the common prefix of the rows of a server's fences.
     pub(crate) fn fences_of(instance: u64) -> [u8; 10] {
         let [a, b, c, d, e, f, g, h] = instance.to_be_bytes();
         [b'p', 5, a, b, c, d, e, f, g, h]
@@ -353,13 +355,13 @@ pub mod root {
     pub(crate) fn fences() -> (Vec<u8>, Vec<u8>) {
         (vec![b'p', 5], vec![b'p', 6])
     }
-    /// Where the messages begin that were committed after `version`.
+    /// Where the messages committed after `version` begin.
     pub(crate) fn messages_after(version: u64) -> Vec<u8> {
         let mut k = messages().to_vec();
         k.extend_from_slice(&version.saturating_add(1).to_be_bytes());
         k
     }
-    /// Commit version and whole stamp of a row of messages.
+    /// The commit version and the whole stamp of a row of messages.
     pub fn decode_message(row: &[u8]) -> Option<(u64, &[u8])> {
         let stamp = row.strip_prefix(&messages())?.get(..10)?;
         (row.len() == 16).then_some((u64::from_be_bytes(*stamp.first_chunk()?), stamp))
@@ -372,7 +374,7 @@ pub mod root {
     pub(crate) fn instances() -> (Vec<u8>, Vec<u8>) {
         (vec![b'i'], vec![b'i' + 1])
     }
-    /// Which server's row this is.
+    /// The server of this row.
     pub fn decode_instance(row: &[u8]) -> Option<u64> {
         decode_named(b'i', row)
     }
@@ -383,8 +385,9 @@ pub mod root {
     fn decode_named(tag: u8, row: &[u8]) -> Option<u64> {
         Some(u64::from_be_bytes(*row.strip_prefix(&[tag])?.first_chunk()?))
     }
-    /// `t 00 <owner><length><id>`: what the command under a user's id answered. `t <length><id>`: in a store of an earlier version,
-    /// whose ids were nobody's. The length makes the rows prefix-free; ids have 16 to 255 bytes.
+    /// `t 00 <owner><length><id>`: the idempotency record of the command under a user's id. `t <length><id>`:
+    /// the same in a store of an earlier version, whose ids had no owner. The length makes the rows
+    /// prefix-free; ids have 16 to 255 bytes.
     pub fn idempotency_record(of: IdempotencyName<'_>) -> Vec<u8> {
         let mut k = Vec::with_capacity(of.id.len() + 22);
         k.push(b't');
@@ -396,7 +399,7 @@ pub mod root {
         k.extend_from_slice(of.id);
         k
     }
-    /// The name of an idempotency record behind `t`, and what follows it.
+    /// The name of an idempotency record behind `t`, and the bytes that follow it.
     pub fn decode_idempotency(row: &[u8]) -> Option<(IdempotencyName<'_>, &[u8])> {
         let rest = row.strip_prefix(b"t")?;
         let (owner, rest) = match rest.strip_prefix(&[0]) {
@@ -410,13 +413,13 @@ pub mod root {
         let (id, rest) = rest.split_at_checked(usize::from(*len))?;
         Some((IdempotencyName { owner, id }, rest))
     }
-    /// The idempotency record's row and `<n>`: piece `n` of a long answer.
+    /// The idempotency record's row and `<n>`: piece `n` of a long reply.
     pub fn idempotency_piece(of: IdempotencyName<'_>, n: u16) -> Vec<u8> {
         let mut k = idempotency_record(of);
         k.extend_from_slice(&n.to_be_bytes());
         k
     }
-    /// One past all pieces of a long answer.
+    /// One past all pieces of a long reply.
     pub(crate) fn idempotency_pieces_end(of: IdempotencyName<'_>) -> Vec<u8> {
         let mut k = idempotency_record(of);
         k.extend_from_slice(&[0xff; 3]);
@@ -426,11 +429,11 @@ pub mod root {
     pub fn owned_idempotency_records() -> ([u8; 2], [u8; 2]) {
         ([b't', 0], [b't', 1])
     }
-    /// `t 01 <owner>`: bytes that a user's idempotency records take.
+    /// `t 01 <owner>`: the bytes that a user's idempotency records take.
     pub fn idempotency_size(of: Owner) -> Vec<u8> {
         [&[b't', 1][..], &of.0].concat()
     }
-    /// `t 02`: bytes that all users' idempotency records take.
+    /// `t 02`: the bytes that all users' idempotency records take.
     pub fn all_idempotency_size() -> [u8; 2] {
         [b't', 2]
     }
@@ -443,15 +446,15 @@ pub mod root {
         k.extend_from_slice(of.id);
         k
     }
-    /// `u <shard><ms>`: where the rows of a shard that were used at `ms` begin.
+    /// `u <shard><ms>`: where the rows of a shard begin that were used at `ms`.
     pub(crate) fn idempotency_ages_from(shard: u8, ms: u64) -> Vec<u8> {
         let mut k = Vec::with_capacity(60);
         k.extend_from_slice(&[b'u', shard]);
         k.extend_from_slice(&ms.to_be_bytes());
         k
     }
-    /// Time in ms and name of an age index row, of an idempotency record that has an owner or none, as the
-    /// row's value says.
+    /// The time in ms and the name of an age index row. `is_owned`: whether its idempotency record has an
+    /// owner, according to the row's value.
     pub fn decode_idempotency_age(row: &[u8], is_owned: bool) -> Option<(u64, IdempotencyName<'_>)> {
         let ms = u64::from_be_bytes(row.get(2..10)?.try_into().ok()?);
         let rest = row.get(10..)?;
@@ -462,11 +465,11 @@ pub mod root {
         };
         Some((ms, IdempotencyName { owner, id }))
     }
-    /// `e 00`: where the collection of the dictionary stands.
+    /// `e 00`: the collector's state.
     pub fn collector() -> [u8; 2] {
         [b'e', 0]
     }
-    /// `e 01 <first id>`: candidates of a block of ids.
+    /// `e 01 <first id>`: the candidates in a block of ids.
     pub fn candidates(first: u64) -> [u8; 10] {
         in_collection(1, first)
     }
@@ -478,18 +481,18 @@ pub mod root {
     pub fn made(db: Prefix, oid: Oid) -> Vec<u8> {
         [&[b'e', 2], db.as_bytes(), &oid.0.to_be_bytes()].concat()
     }
-    /// The range of all sets that were made.
+    /// The range of all sets made.
     pub fn all_made() -> ([u8; 2], [u8; 2]) {
         ([b'e', 2], [b'e', 3])
     }
-    /// Database and object of a set that was made.
+    /// The database and the object of a set made.
     pub fn decode_made(row: &[u8]) -> Option<(Prefix, Oid)> {
         let rest = row.strip_prefix(b"e\x02")?;
         let prefix = Prefix::of_row(rest)?;
         let oid = rest.get(prefix.as_bytes().len()..)?.try_into().ok()?;
         Some((prefix, Oid(u128::from_be_bytes(oid))))
     }
-    /// `e 03 <instance>`: up to which epoch a server's replies need no member that was removed.
+    /// `e 03 <instance>`: the epoch up to which a server's replies need no removed member.
     pub fn streamed(instance: u64) -> [u8; 10] {
         in_collection(3, instance)
     }
@@ -509,20 +512,20 @@ pub mod root {
         let [a, b, c, d, e, f, g, h] = n.to_be_bytes();
         [b'e', kind, a, b, c, d, e, f, g, h]
     }
-    /// The number behind the kind of a collector's row.
+    /// The number behind the kind in a row of the collector.
     pub fn decode_in_collection(row: &[u8]) -> Option<u64> {
         Some(u64::from_be_bytes(row.strip_prefix(b"e")?.get(1..)?.try_into().ok()?))
     }
-    /// What a garbage row asks to reclaim.
+    /// The target of a garbage row.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Garbage {
         /// All rows of an object that no record points to.
         Object(Prefix, Oid),
         /// All rows of a database that was flushed.
         Database(Prefix),
-        /// An object under construction: garbage once its builder is gone or its lease has run out, as the
-        /// row's value says (`lifecycle::reclaim`); the builder removes the row in the transaction that swaps
-        /// the object in.
+        /// An object under construction: garbage once its builder is dead or its lease has run out, according
+        /// to the row's value (`lifecycle::reclaim`). The builder removes the row in the transaction that
+        /// swaps the object in.
         Building(Prefix, Oid),
     }
     /// `g <kind>...`.
@@ -544,7 +547,7 @@ pub mod root {
     pub fn garbage_range() -> ([u8; 1], [u8; 1]) {
         ([b'g'], [b'g' + 1])
     }
-    /// Reads a garbage row's key.
+    /// Parses a garbage row's key.
     pub fn decode_garbage(row: &Bytes) -> Option<Garbage> {
         let kind = *row.get(1)?;
         let len = usize::from(row.get(2)?.checked_sub(0x80)?) + 1;

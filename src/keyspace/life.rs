@@ -1,50 +1,54 @@
-//! What a transaction may take for alive, and for how long.
+//! Which keys a transaction may consider alive, and until when.
 //!
-//! A transaction sees the time before it began ([`Lives::now`]) and the time when it knew its version ([`Lives::sure`]); both are the
-//! same where beginning is quick. A key whose expiry lies between them is neither: the transaction begins again. So
-//! * who finds a key expired did so at a time that had come when its snapshot was taken;
-//! * who finds it alive knows that until then nobody was told otherwise.
+//! A transaction knows the time before it began ([`Lives::now`]) and the time when it knew its read version
+//! ([`Lives::sure`]); they are equal if it begins quickly. A key whose expiry lies between them is uncertain:
+//! the transaction begins again. So
+//! * a transaction that finds a key expired does so at a time that had come when its snapshot was taken;
+//! * a transaction that finds it alive knows that until then no client was told otherwise.
 //!
-//! A transaction that writes keeps the earliest expiry that it relied on, and claims the time before it while it commits
-//! ([`crate::env::Timeline::claim`]). What was refused runs again, at a later time.
+//! A transaction that writes keeps the earliest expiry that it relied on, and claims the time before it while
+//! it commits ([`crate::env::Timeline::claim`]). If the claim is refused, it runs again at a later time.
 //!
-//! So on an embedded store, whose servers share a process, time does not run backwards along the order of transactions: once a client
-//! was told that a key has expired, no transaction that found it alive commits any more. **On a cluster** each server has a clock of
-//! its own. There a key may be taken for alive by one server after another one has called it expired, for as long as their clocks
-//! differ, and a commit lasts. An unknown commit that nobody could resolve within `store-timeout` is not held to it either.
+//! So on an embedded store, whose servers share a process, time does not run backwards along the order of
+//! transactions: once a client was told that a key has expired, no transaction that found it alive commits.
+//! **On a cluster** each server has its own clock. There one server may consider a key alive after another
+//! has called it expired, for as long as their clocks differ plus the duration of a commit. An unknown commit
+//! that stays unresolved for `store-timeout` has no guarantee either.
 
 use crate::env::{Claim, Timeline};
 use crate::error::{StoreError, StoreResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of one transaction.
+/// The times of one transaction.
 #[derive(Debug)]
 pub(crate) struct Lives {
-    /// Milliseconds since the Unix epoch: what expires by then has expired.
+    /// Milliseconds since the Unix epoch: keys that expire at or before this have expired.
     pub(crate) now: u64,
     sure: u64,
     relied: AtomicU64,
 }
 
 impl Lives {
-    /// Of a transaction that began after `now` was read from the timeline, and whose version was fixed before `sure` was.
+    /// The times of a transaction that began after `now` was read from the timeline, and whose version was
+    /// fixed before `sure` was read.
     pub(crate) fn new(now: u64, sure: u64) -> Self {
         Lives { now, sure, relied: AtomicU64::new(u64::MAX) }
     }
 
-    /// For units that run beside each other on one transaction, which only read.
+    /// For read-only units that run beside each other on one transaction.
     pub(crate) fn again(&self) -> Self {
         Lives::new(self.now, self.sure)
     }
 
-    /// For scopes.
+    /// The part that scopes need.
     pub(crate) fn life(&self) -> Life<'_> {
         Life { sure: self.sure, relied: Some(&self.relied) }
     }
 
-    /// To be held while the transaction is committed and as long as nobody knows whether it was. `Conflict` where something that it took
-    /// for alive has expired. `again`: an earlier attempt of it may have been applied, and has a claim that lives.
+    /// Hold the claim while the transaction commits and as long as its result is unknown. `Conflict` if a key
+    /// that it considered alive has expired. `again`: an earlier attempt may have been applied, and still
+    /// holds a claim.
     pub(crate) fn claim(&self, timeline: &Arc<Timeline>, again: bool) -> StoreResult<Option<Claim>> {
         let claim = if again { Timeline::claim_again } else { Timeline::claim };
         match self.relied.load(Ordering::Relaxed) {
@@ -54,7 +58,8 @@ impl Lives {
     }
 }
 
-/// What a scope needs of it. The default knows one time only, and keeps nothing: for what commits nothing that a client hears of.
+/// The part of [`Lives`] that a scope needs. The default has no uncertain time and records nothing: for
+/// transactions that commit nothing a client hears of.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Life<'a> {
     sure: u64,
@@ -62,7 +67,7 @@ pub struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Whether what expires at `at` is alive at `now`. `Conflict` where that is uncertain.
+    /// Whether a key that expires at `at` is alive at `now`. `Conflict` if that is uncertain.
     pub(crate) fn is_alive(&self, at: u64, now: u64) -> StoreResult<bool> {
         if at <= now {
             return Ok(false);

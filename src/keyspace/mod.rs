@@ -1,36 +1,36 @@
-//! The bytes of keys and values, and the allocation of what they name.
+//! The bytes of keys and values, and the allocation of the ids and prefixes that they contain.
 //!
 //! ```text
 //! <root>                                    fdb: a directory, local: empty
-//!   m 01                 -> where           `tern copy` into here is not finished    cluster/transfer.rs
-//!   m 02                 -> 01 | bytes      the store's secret                        secret.rs
-//!   a/r                                     high-contention allocator of prefixes     alloc.rs
-//!   d <db u8>            -> prefix, swaps   its prefix now, how often it was swapped  catalog.rs
-//!   q <shard u8>         -> next block      member-id leases                          dictionary/leases.rs
-//!   f <member>           -> id              forward dictionary                        dictionary/forward.rs
-//!   b <id BE u64>        -> member          reverse dictionary                        dictionary/members.rs
-//!   e 00                 -> state           where its collection stands               dictionary/collector.rs
-//!   e 01 <first id>      -> ids             candidates of a block of ids
+//!   m 01                 -> where           an unfinished `tern copy` into here    cluster/transfer.rs
+//!   m 02                 -> 01 | bytes      the store's secret                     secret.rs
+//!   a/r                                     high-contention allocator of prefixes  alloc.rs
+//!   d <db u8>            -> prefix, swaps   its current prefix, number of swaps    catalog.rs
+//!   q <shard u8>         -> next block      member-id leases                       dictionary/leases.rs
+//!   f <member>           -> id              forward dictionary                     dictionary/forward.rs
+//!   b <id BE u64>        -> member          reverse dictionary                     dictionary/members.rs
+//!   e 00                 -> state           the collector's state                  dictionary/collector.rs
+//!   e 01 <first id>      -> ids             candidates in a block of ids
 //!   e 02 <prefix><oid>   -> empty           sets made while the collector looks for members
 //!   e 03 <instance>      -> epoch           servers whose replies are done with it
-//!   e 04 <id>            -> empty           candidates that came back                 dictionary/condemned.rs
-//!   i <instance>         -> heartbeat       servers                                   cluster/instances.rs
+//!   e 04 <id>            -> empty           candidates that came back              dictionary/condemned.rs
+//!   i <instance>         -> heartbeat       servers                                cluster/instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
-//!   p 00 <instance>      -> bits            servers that listen to messages           cluster/bus.rs
+//!   p 00 <instance>      -> bits            servers that listen to messages        cluster/bus.rs
 //!   p 01                 -> i64 LE          changes with every row of messages
 //!   p 02                 -> key             last row of messages that was collected
 //!   p 03 <stamp><n BE>   -> bytes           messages of a commit, or a piece of them
-//!   p 04                 -> i64 LE          changes with every fence                  cluster/fences.rs
+//!   p 04                 -> i64 LE          changes with every fence               cluster/fences.rs
 //!   p 05 <instance><n>   -> hashes          keys that a server has fenced
-//!   t 00 <owner><len u8><id>       -> record    what the command under an id answered idempotency.rs
-//!   t 00 <owner><len u8><id><n BE> -> bytes     a piece of a long answer
+//!   t 00 <owner><len u8><id>       -> record    the reply under an id              idempotency.rs
+//!   t 00 <owner><len u8><id><n BE> -> bytes     a piece of a long reply
 //!   t 01 <owner>                   -> i64 LE    bytes of a user's records
 //!   t 02                           -> i64 LE    bytes of all users' records
-//!   t <len u8><id> (, <n BE>)                   as they were while ids were nobody's: they go by their age
-//!   u <shard><ms BE><owner><id>    -> age       age index; of those without an owner: <id>
-//! <prefix of a database>                                                              keys.rs
-//!   K <xxh3-64(key) BE><key>    -> record                                             types/record.rs
+//!   t <len u8><id> (, <n BE>)                   format without owners: removed by age
+//!   u <shard><ms BE><owner><id>    -> age       age index; without an owner: <id>
+//! <prefix of a database>                                                           keys.rs
+//!   K <xxh3-64(key) BE><key>    -> record                                          types/record.rs
 //!   N <oid>                     -> i128 LE  version << 64 | cardinality
 //!   C <oid><n BE u32>           -> bytes    a piece of a long string
 //!   S <oid> 00 <first id BE>    -> chunk    S <oid> 01 <id BE> -> delta
@@ -79,8 +79,9 @@ const NOT_RANDOM: ReplyError = ReplyError::new(
 
 /// Numbers that no other object or record of the store has had.
 ///
-/// 64 random bits name this instance, a counter names the use: two instances collide with probability 2^-64 a pair. They come from the
-/// system's generator. A server that meets another one's row under its name takes another name before it makes anything ([`Instances::register`]).
+/// 64 random bits name this instance and a counter names the use: two instances collide with a probability of
+/// 2^-64 per pair. The bits come from the system's generator. A server that finds another server's row under
+/// its name takes another name before it makes anything ([`Instances::register`]).
 #[derive(Debug)]
 pub struct Fresh {
     instance: u64,
@@ -88,7 +89,7 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// A source of its own. Refuses where the system gives no random numbers.
+    /// A source of its own. Fails if the system provides no random numbers.
     pub(crate) fn new(env: &Env) -> crate::error::Result<Self> {
         let secret = env.secret(16).and_then(|raw| Some(u128::from_le_bytes(raw.try_into().ok()?)));
         let secret = secret.ok_or(NOT_RANDOM)?;
@@ -107,7 +108,7 @@ impl Fresh {
     pub(crate) fn maker(oid: Oid) -> u64 {
         (oid.0 >> 64) as u64
     }
-    /// 64 bits that no sum of a few others of them equals: unlike revisions they are not neighbours.
+    /// 64 bits that do not equal the sum of a few others: unlike revisions, they are not consecutive.
     pub(crate) fn stamp(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(&self.oid().0.to_le_bytes())
     }
@@ -117,7 +118,7 @@ impl Fresh {
     }
 }
 
-/// What a server knows of the store's layout: shared by all its transactions.
+/// A server's knowledge of the store's layout, shared by all its transactions.
 pub struct Keyspace {
     /// The engine.
     pub store: Store,
@@ -128,21 +129,21 @@ pub struct Keyspace {
     pub ids: Interner,
     /// Database number to prefix, by metadata version.
     pub catalog: CatalogCache,
-    /// What this server remembers of chunked sets.
+    /// Hints about chunked sets.
     pub(crate) hints: SetHints,
-    /// Sets whose deltas are to be taken into their chunks.
+    /// Sets whose deltas should be folded into their chunks.
     pub(crate) unfolded: Unfolded,
     /// Watched keys that were absent.
     pub watched_absent: Arc<WatchedAbsent>,
-    /// Replies that still read the dictionary.
+    /// Replies that are still reading the dictionary.
     pub(crate) sending: Arc<Sending>,
-    /// This server among the others.
+    /// This server's registration, and its view of the others.
     pub instances: Instances,
-    /// What this server's collector of the dictionary does.
+    /// The activity of this server's dictionary collector.
     pub(crate) collector: Notes,
-    /// What slows those who make more members than it removes.
+    /// Slows down commands that make members faster than the collector removes them.
     pub backpressure: Backpressure,
-    /// Keys whose writers wait for a command that met too many of them.
+    /// Keys whose writers wait for a command that met too many conflicts on them.
     pub fences: Arc<Fences>,
     /// Messages to and from the other servers.
     pub bus: Bus,
@@ -179,7 +180,8 @@ impl Keyspace {
 }
 
 impl Keyspace {
-    /// A database by its prefix alone, for reading and for rows under a fresh object id: never to write a record.
+    /// A database by its prefix alone: for reads and for rows under a fresh object id, never for writing a
+    /// record.
     pub fn scope<'a>(&'a self, tx: &'a Tx, db: Prefix) -> Scope<'a> {
         Scope {
             tx,
@@ -192,7 +194,7 @@ impl Keyspace {
             life: Life::default(),
         }
     }
-    /// Forgets what is remembered of the store's rows. It is read again when it is needed.
+    /// Drops everything cached from the store's rows; it is reloaded on demand.
     pub(crate) fn forget(&self) {
         self.hints.clear();
         self.unfolded.take();
@@ -201,11 +203,12 @@ impl Keyspace {
         self.catalog.forget();
         self.secret.forget();
     }
-    /// Fences keys by their hashes, for `slot`, which has no other fence; its unit may write those in `written`.
+    /// Fences keys by their hashes for `slot`, which has no other fence; its unit may write those in
+    /// `written`.
     pub async fn fence(&self, slot: u16, keys: HashSet<u64>, written: HashSet<u64>) -> Fence {
         self.fences.hold(&self.instances, slot, self.fresh.revision(), keys, written).await
     }
-    /// The same where no fence of this server is in the way: see [`Fences::try_hold`].
+    /// Like [`Keyspace::fence`], but only if no fence of this server is in the way: see [`Fences::try_hold`].
     pub(crate) async fn try_fence(
         &self,
         slot: u16,
@@ -214,7 +217,7 @@ impl Keyspace {
     ) -> Option<Fence> {
         self.fences.try_hold(&self.instances, slot, self.fresh.revision(), keys, written).await
     }
-    /// Registers this server. False where its name is another's: it must be opened anew, and take another one.
+    /// Registers this server. False if its name belongs to another server: open it again under another name.
     pub async fn register(&self) -> StoreResult<bool> {
         self.instances.register(self.fresh.revision()).await
     }
@@ -224,30 +227,30 @@ impl Keyspace {
     }
 }
 
-/// One database inside one transaction: what every operation on values works on.
+/// One database inside one transaction: the argument of every operation on values.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     /// The transaction.
     pub tx: &'a Tx,
     /// The database's prefix, as this transaction reads it.
     pub db: Prefix,
-    /// The database's number: WATCH follows it, whatever its prefix becomes.
+    /// The database's number: WATCH follows it, whichever prefix it has.
     pub number: u8,
     /// Milliseconds since the Unix epoch: expiry is decided against this, not against a clock.
     pub now: u64,
-    /// Where the collection of the dictionary stands, as this transaction reads it.
+    /// The collector's round, as this transaction reads it.
     pub round: Round,
     /// Ids and allocation.
     pub space: &'a Keyspace,
-    /// Where it is said what happens to keys. None: nobody is told.
+    /// Receives the events and changes of keys. None: nothing is published.
     pub outbox: Option<&'a Outbox>,
-    /// What counts as alive.
+    /// Decides which keys are alive.
     pub life: Life<'a>,
 }
 
 impl Scope<'_> {
-    /// Tells that `event`, which is of `class`, happens to `key`: a change of it, but where it was looked for in vain. It is heard
-    /// if this transaction commits.
+    /// Publishes `event`, of `class`, for `key` if this transaction commits. Every event except a miss also
+    /// counts as a change of the key.
     pub(crate) fn notify(&self, class: Events, event: &'static str, key: &Bytes) {
         if let Some(outbox) = self.outbox {
             outbox.event(self.number, class, event, key);
@@ -256,7 +259,7 @@ impl Scope<'_> {
             }
         }
     }
-    /// Tells that `key` changes, whatever happens to it.
+    /// Publishes that `key` changes, without an event.
     pub(crate) fn changed(&self, key: &Bytes) {
         if let Some(outbox) = self.outbox {
             outbox.changed(key);

@@ -1,14 +1,15 @@
-//! Many point reads: a networked engine answers them in one round trip, the embedded one at once, one after the other.
+//! Many point reads: a networked engine answers them in one round trip, the embedded one immediately, one
+//! after the other.
 
 use crate::error::StoreResult;
 use crate::store::{Read, Tx};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 
-/// Reads on their way at once.
+/// The most reads in flight.
 pub(crate) const IN_FLIGHT: usize = 512;
 
-/// The values of `keys`, in their order.
+/// The values of `keys`, in order.
 pub(crate) async fn get_many<K: AsRef<[u8]>>(
     tx: &Tx,
     keys: &[K],

@@ -1,14 +1,15 @@
-//! The store's secret: 32 random bytes that are drawn once, when the first server opens the store, and that all its servers use.
+//! The store's secret: 32 random bytes, drawn once when the first server opens the store, and used by all its
+//! servers.
 //!
 //! ```text
 //! m 02 -> 01 | 32 bytes
 //! ```
-//! What is stored of commands that were sent under an id (`lifecycle/idempotency.rs`) is summed up with it:
-//! whoever does not know it can neither find two commands with one fingerprint nor try out what a fingerprint
-//! was made of. The sums are HMAC-SHA256, cut to 128 bits.
+//! Idempotency records (`lifecycle/idempotency.rs`) contain checksums keyed with the secret: without it,
+//! nobody can find two commands with the same fingerprint, or guess the input of a fingerprint by trial. The
+//! checksums are HMAC-SHA256, cut to 128 bits.
 //!
-//! Idempotency records are found by it, so a store that has some and no secret is damaged: `tern check` says
-//! so.
+//! Idempotency records are found by it, so a store that has some but no secret is damaged: `tern check`
+//! reports that.
 
 use super::Keyspace;
 use super::keys::{Owner, root};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 const FORMAT: u8 = 1;
 const BYTES: usize = 32;
-/// What the bytes of a sum begin with, so that those of one kind are none of another.
+/// The first byte of each checksum's input, so that no checksum of one kind equals one of another.
 const OF_OWNER: u8 = 1;
 const OF_COMMAND: u8 = 2;
 
@@ -29,20 +30,20 @@ const OF_COMMAND: u8 = 2;
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    /// Reads a stored row.
+    /// Parses the stored row.
     pub(crate) fn decode(raw: &[u8]) -> Option<Self> {
         let bytes = raw.strip_prefix(&[FORMAT]).filter(|bytes| bytes.len() == BYTES)?;
         Some(Secret(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
     }
 
-    /// Whose the ids of this user are.
+    /// The owner of this user's ids.
     pub fn owner(&self, user: &[u8]) -> Owner {
         let mut sum = self.sum(OF_OWNER);
         sum.update(user);
         Owner(sum.end())
     }
 
-    /// Begins to sum up a command.
+    /// Begins the checksum of a command.
     pub(crate) fn of_command(&self) -> Sum {
         self.sum(OF_COMMAND)
     }
@@ -54,7 +55,7 @@ impl Secret {
     }
 }
 
-/// A sum under way.
+/// A checksum in progress.
 pub(crate) struct Sum(hmac::Context);
 
 impl Sum {
@@ -63,7 +64,7 @@ impl Sum {
         self.0.update(bytes);
     }
 
-    /// The sum of all of them.
+    /// The checksum of all bytes added.
     pub(crate) fn end(self) -> [u8; 16] {
         self.0.sign().as_ref().first_chunk().copied().unwrap_or_default()
     }
@@ -76,7 +77,7 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// Reads the secret of `store`; draws one where there is none.
+    /// Reads the secret of `store`; draws one if it has none.
     pub(super) async fn open(store: &Store, env: &Env) -> Result<Self> {
         let cached = Cached { env: env.clone(), secret: ArcSwapOption::empty() };
         let mut retries = Retries::endless();
@@ -88,12 +89,12 @@ impl Cached {
         }
     }
 
-    /// It is read again when it is needed.
+    /// Drops the copy; it is reloaded on demand.
     pub(super) fn forget(&self) {
         self.secret.store(None);
     }
 
-    /// Of two servers that draw one at once the store lets one commit; the other one reads it.
+    /// If two servers draw a secret at once, the store lets one commit; the other reads it.
     async fn load(&self, store: &Store) -> StoreResult<Arc<Secret>> {
         let tx = store.begin();
         let row = match tx.get(&root::secret(), Read::Serializable).await? {
@@ -103,7 +104,7 @@ impl Cached {
                 let bytes = self.env.secret(BYTES).ok_or_else(no_entropy)?;
                 let row = [&[FORMAT][..], &bytes].concat();
                 tx.set(&root::secret(), &row)?;
-                // Whether it was applied is seen when it is read again.
+                // A retry reads the row, and so learns whether this commit was applied.
                 tx.commit()
                     .await
                     .map_err(|e| if e == StoreError::Unknown { StoreError::Conflict } else { e })?;
@@ -141,7 +142,8 @@ mod tests {
         sum.end()
     }
 
-    /// What is stored was made so: by another version too. The numbers are Python's, `hmac.digest`.
+    /// Stored checksums have this form, also those of other versions. The numbers are from Python's
+    /// `hmac.digest`.
     #[test]
     fn sums_are_these() {
         let hex = |bytes: [u8; 16]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();

@@ -1,15 +1,15 @@
-//! Replies on their way out whose members are still ids: how many there are, and since when.
+//! Replies in progress whose members are still ids: their number, and when the oldest began.
 //!
-//! A reply of many members is a bitmap of the ids that its command found. They become members piece by piece, each read in a
-//! transaction of its own, as fast as the client takes them: that may be hours after the command. No set need hold
-//! them any more by then, but their rows `b` must still be there.
+//! A reply of many members is a bitmap of the ids that its command found. They are resolved to members piece
+//! by piece, each piece in a transaction of its own, as fast as the client takes them: that may be hours
+//! after the command. By then no set need hold them any more, but their rows `b` must still exist.
 //!
-//! **For whoever removes rows of the dictionary:** what read an id before the moment at which no set held it
-//! any more is a transaction, at most [`MAX_AGE`](crate::store::MAX_AGE) old, or a reply that such a
-//! transaction began. So the id may be removed once that time has passed since, and [`Sending::oldest`] is
-//! later than its end, or None. Every server knows its own replies only. Where several share a store, each
-//! has to tell the others its oldest, and a silent one counts with what it last told until it is known to be
-//! gone.
+//! **For code that removes rows of the dictionary:** an id can have been read before the moment after which
+//! no set held it any more only by a transaction, at most [`MAX_AGE`](crate::store::MAX_AGE) old, or by a
+//! reply that such a transaction began. So the id may be removed once that time has passed since that moment,
+//! and [`Sending::oldest`] is later than its end, or None. Every server knows its own replies only. On a
+//! shared store, each server must tell the others its oldest, and a silent one counts with the last value it
+//! told until it is known to be dead.
 
 use crate::env::Clock;
 use parking_lot::Mutex;
@@ -27,11 +27,11 @@ pub(crate) struct Sending {
 #[derive(Debug, Default)]
 struct Running {
     begun: u64,
-    /// When each began, by the monotonic clock: later numbers are not earlier.
+    /// When each began, by the monotonic clock: later numbers did not begin earlier.
     since: BTreeMap<u64, Duration>,
 }
 
-/// One reply that is being sent, until this is dropped.
+/// A reply in progress; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct SendingGuard {
     sending: Arc<Sending>,
@@ -39,12 +39,12 @@ pub(crate) struct SendingGuard {
 }
 
 impl Sending {
-    /// None running.
+    /// No replies yet.
     pub(crate) fn new(clock: Clock) -> Self {
         Sending { clock, running: Mutex::default() }
     }
 
-    /// One more runs.
+    /// Begins a reply.
     pub(crate) fn begin(self: &Arc<Self>) -> SendingGuard {
         let mut running = self.running.lock();
         let number = running.begun;
@@ -53,19 +53,19 @@ impl Sending {
         SendingGuard { sending: self.clone(), number }
     }
 
-    /// How many run.
+    /// The number of replies in progress.
     pub(crate) fn count(&self) -> usize {
         self.running.lock().since.len()
     }
 
-    /// When the oldest that runs began, by the monotonic clock.
+    /// When the oldest reply in progress began, by the monotonic clock.
     pub(crate) fn oldest(&self) -> Option<Duration> {
         self.running.lock().since.values().next().copied()
     }
 }
 
 impl SendingGuard {
-    /// By the clock that its begin is told in.
+    /// The current time, by the clock that dates the replies' beginnings.
     pub(crate) fn now(&self) -> Duration {
         self.sending.clock.monotonic()
     }

@@ -1,15 +1,17 @@
-//! The absent keys that this server's clients WATCH: whose ghosts (`lifecycle::watched`) it keeps alive, and
-//! takes along when a database is flushed or swapped. What is exact about WATCH does not rest on this list.
+//! The absent keys that this server's clients WATCH. The server keeps their ghosts (`lifecycle::watched`)
+//! alive, and carries them along when a database is flushed or swapped. The exactness of WATCH does not
+//! depend on this list.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Database number and key: FLUSHDB and SWAPDB give a database another prefix, its watched keys stay its own.
+/// Database number and key: FLUSHDB and SWAPDB change a database's prefix, but its watched keys stay with the
+/// number.
 pub(crate) type Name = (u8, Bytes);
 
-/// Number of watchers of each name.
+/// The number of watchers of each name.
 #[derive(Debug, Default)]
 pub struct WatchedAbsent(Mutex<BTreeMap<Name, usize>>);
 
@@ -28,7 +30,7 @@ impl WatchedAbsent {
         AbsentGuard { keys: self.clone(), name }
     }
 
-    /// Up to `most` names behind `after`, in order.
+    /// Up to `most` names after `after`, in order.
     pub fn names(&self, after: Option<&Name>, most: usize) -> Vec<Name> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);

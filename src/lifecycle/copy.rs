@@ -1,8 +1,8 @@
 //! Copies a value to another key or database: COPY, and MOVE (rows carry their database's prefix, so they
-//! cannot just be handed over).
+//! cannot simply be renamed).
 //!
-//! Rows of an object are copied one by one inside the command's transaction. Where that is too small
-//! ([`StoreError::TooLarge`]), [`prebuild`] builds the copy before.
+//! The rows of an object are copied one by one inside the command's transaction. If they do not fit
+//! ([`StoreError::TooLarge`]), [`prebuild`] builds the copy beforehand.
 
 use crate::error::{Result, StoreError};
 use crate::keyspace::keys::{Oid, Prefix};
@@ -14,10 +14,10 @@ use crate::types::prebuilt::{Object, Source};
 use bytes::Bytes;
 use tokio::task::yield_now;
 
-/// Rows read at once, in bytes.
+/// The bytes of rows per read.
 const READ_AHEAD: usize = 256 << 10;
 
-/// A value of its own, in `to`'s database, equal to `value` in `from`'s. Writes its rows.
+/// A new value in `to`'s database, equal to `value` in `from`'s. Writes its rows.
 pub(crate) async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Result<Value> {
     let Some(old) = value.oid() else { return Ok(value.clone()) };
     let new = to.space.fresh.oid();
@@ -31,8 +31,8 @@ pub(crate) async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Re
     Ok(value.moved(new))
 }
 
-/// Builds in `to` what [`value`] would write there for the value under `key` in `from`. None where it has no
-/// rows of its own.
+/// Builds in `to` the rows that [`value`] would write there for the value under `key` in `from`. None if it
+/// has no rows of its own.
 pub(crate) async fn prebuild(
     space: &Keyspace,
     (from, to): (Prefix, Prefix),
@@ -49,8 +49,8 @@ pub(crate) async fn prebuild(
     }
 }
 
-/// Copies the rows of one tag from one object to another. Serializable, because an object's rows may change
-/// without its record.
+/// Copies the rows of one tag from one object to another. Reads serializably, because an object's rows may
+/// change without its record.
 async fn rows(from: &Scope<'_>, to: &Scope<'_>, tag: u8, (old, new): (Oid, Oid)) -> Result<()> {
     let (head, mut begin) = (to.db.object_rows(tag, new), from.db.object_rows(tag, old));
     let (own, end) = (begin.len(), prefix_end(&begin));

@@ -1,12 +1,13 @@
-//! Removes keys that are past their expiry: the active half. The lazy half is `object::open`, for which they are absent.
+//! Removes expired keys: active expiry. The lazy half is `object::open`, which treats them as absent.
 //!
-//! The expiry index `X` is a hint, the record decides: a key is removed only in a transaction that reads its record
-//! serializably and finds there the expiry that the row says, and that it is past. A row that the record does not confirm is
-//! stale and goes alone. So several servers may sweep one database at once, while it is written to and flushed.
+//! The expiry index `X` is a hint; the record decides. A key is removed only in a transaction that reads its
+//! record serializably, finds the expiry that the index row states, and finds that it has passed. A row that
+//! the record does not confirm is stale, and only the row is removed. So several servers may sweep one
+//! database at once, even during writes and flushes.
 //!
-//! Idle cost: [`look`] reads one row of each database, and one of each shard of databases that have any expiry, in one
-//! transaction. It must be repeated about once a second, because another server may set a shorter expiry at any time; a
-//! hint of it would cost every such write something, this costs no write anything.
+//! Idle cost: [`look`] reads one row per database, and one per shard of the databases that have any expiry,
+//! in one transaction. It must run about once a second, because another server may set a shorter expiry at
+//! any time; a hint about that would cost every such write something, while this costs writes nothing.
 
 use crate::config::Events;
 use crate::error::{Error, Result, StoreError, StoreResult};
@@ -21,17 +22,17 @@ use crate::types::object;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-/// Keys removed by one transaction.
+/// The number of keys that one transaction removes.
 const BATCH: usize = 64;
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Keys removed.
     pub removed: usize,
-    /// Rows of the index that no record confirmed.
+    /// Index rows that no record confirmed.
     pub stale: usize,
-    /// True where there may be more to do now: the limit was reached, or somebody was in the way.
+    /// True if more may be due now: the limit was reached, or a conflict got in the way.
     pub more: bool,
 }
 
@@ -42,11 +43,11 @@ pub(crate) struct Head {
     pub(crate) db: u8,
     /// Shard of the index.
     pub(crate) shard: u8,
-    /// When its first key expires: ms since the epoch.
+    /// When its first key expires: ms since the Unix epoch.
     pub(crate) at: u64,
 }
 
-/// The first expiry of each shard that has one and that `wanted(db, shard)` asks for.
+/// The first expiry of each shard that has one and for which `wanted(db, shard)` is true.
 pub(crate) async fn look(space: &Keyspace, wanted: impl Fn(u8, u8) -> bool) -> Result<Vec<Head>> {
     let tx = space.store.begin();
     let catalog = space.catalog.load(&tx).await?;
@@ -67,7 +68,7 @@ pub(crate) async fn look(space: &Keyspace, wanted: impl Fn(u8, u8) -> bool) -> R
     Ok(heads?.into_iter().flatten().collect())
 }
 
-/// The first expiry of the index' shards `from..to`.
+/// The first expiry in the shards `from..to` of the index.
 async fn first(tx: &Tx, db: Prefix, from: u8, to: u8) -> StoreResult<Option<u64>> {
     let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
     let (from, to) = (db.expiry_from(from, 0), db.expiry_from(to, 0));
@@ -80,16 +81,17 @@ fn corrupt() -> StoreError {
     StoreError::Corrupt("row of the expiry index".into())
 }
 
-/// What a sweep has to tell, and for whom.
+/// The messages of a sweep.
 #[derive(Debug, Default)]
 pub struct Expired {
-    /// Which events are to be expired.
+    /// The classes of events to publish.
     pub(crate) events: Events,
-    /// What has been committed, in order. On a store that servers share it has been written with it.
+    /// The messages committed, in order. On a shared store they have been written to the bus in the same
+    /// commit.
     pub(crate) messages: Vec<Message>,
 }
 
-/// Removes up to `limit` keys of one shard of database `db` that are past their expiry now.
+/// Removes up to `limit` expired keys of one shard of database `db`.
 pub async fn sweep(
     space: &Keyspace,
     db: u8,
@@ -125,7 +127,7 @@ async fn prefix(space: &Keyspace, tx: &Tx, db: u8) -> Result<Prefix> {
     Ok(catalog.prefix(db).ok_or_else(|| StoreError::Corrupt(format!("no prefix for database {db}")))?)
 }
 
-/// All rows in one transaction; where that conflicts, each in its own.
+/// Processes all rows in one transaction; if that conflicts, each in its own.
 async fn remove_or_split(
     space: &Keyspace,
     db: (u8, Prefix),
@@ -146,7 +148,7 @@ async fn remove_or_split(
     Ok(total)
 }
 
-/// None: nothing was done, somebody was in the way (a conflict, or the database has another prefix now).
+/// None: nothing was removed, because of a conflict or because the database has another prefix now.
 async fn remove(
     space: &Keyspace,
     db: (u8, Prefix),
@@ -197,7 +199,8 @@ async fn try_remove(
         bus::write(&tx, messages.iter())?;
     }
     match tx.commit().await {
-        // If it was committed, these keys are gone, and a cache must know. For who reads they have been gone before.
+        // If it was committed, these keys no longer exist, and caches must know. For readers they had expired
+        // before.
         Err(StoreError::Unknown) => {
             expired.messages.extend(messages.into_iter().filter(Message::is_of_tracking))
         }
@@ -210,7 +213,7 @@ async fn try_remove(
     Ok(None)
 }
 
-/// True where the key went, false where only its row did, or the mark of an absent key.
+/// True if the key was removed; false if only its index row or a ghost was.
 async fn remove_key(s: &Scope<'_>, row: &Bytes) -> Result<bool> {
     let (ms, key) = s.db.decode_expiry(row).ok_or_else(corrupt)?;
     let mut slot = object::open(s, &key, Read::Serializable).await?;

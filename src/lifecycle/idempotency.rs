@@ -1,23 +1,24 @@
-//! What clients' commands under an id answered: kept in the transaction that did the command's work, so that there is
-//! one exactly where there is the other.
+//! Idempotency records: the replies to clients' commands under an id. A record is written in the transaction
+//! that does the command's work, so it is committed if and only if the work is.
 //!
 //! * An idempotency record is its row `t`, the pieces of a long reply behind it, and a row `u` of the age
-//!   index. All are written and removed together, so a row of the index names an idempotency record that
-//!   exists, and its value says whether there are pieces.
-//! * **One runs.** Whoever runs a command under an id has read its `t` row serializably and found none, and
-//!   writes it. Of two that do so at once, anywhere, the store lets one commit; the other one finds the
-//!   idempotency record when it tries again.
-//! * **An id is its user's** ([`Owner`]): what another user sends under the same id has an idempotency record
-//!   of its own.
-//! * **Bounds.** What the idempotency records of a user take, and those of all, is counted in the store, by
-//!   atomic adds in the transactions that write and remove them, so they do not conflict by it. Whoever is
-//!   about to run a command reads the counters at its snapshot: the bounds may be exceeded by what is under
-//!   way at that moment, and by one answer each.
-//! * Idempotency records live beside the databases: FLUSHALL and SWAPDB leave them, because what was answered
-//!   was answered.
-//! * **Removal.** A sweep reads the index from its oldest row on, takes a read conflict on each row that it removes, and removes
-//!   what it names without reading it. FORGET removes the index's row too, so a sweep that meets it, or a sweep of another
-//!   server, conflicts: an id that was forgotten and used again is not swept for its former use.
+//!   index. All are written and removed together, so every row of the index names an existing record, and its
+//!   value says whether there are pieces.
+//! * **One runs.** A transaction that runs a command under an id has read its `t` row serializably, found
+//!   none, and writes it. If two do so at once, on any servers, the store lets one commit; the other finds
+//!   the idempotency record when it tries again.
+//! * **An id belongs to its user** ([`Owner`]): another user's command under the same id has an idempotency
+//!   record of its own.
+//! * **Bounds.** The store counts the bytes of each user's idempotency records, and of all, by atomic adds in
+//!   the transactions that write and remove them, so the counters cause no conflicts. A transaction that is
+//!   about to run a command reads the counters at its snapshot: the bounds may be exceeded by the commands in
+//!   flight at that moment, by one reply each.
+//! * Idempotency records live beside the databases: FLUSHALL and SWAPDB do not remove them, because those
+//!   replies were given.
+//! * **Removal.** A sweep reads the index from its oldest row on, takes a read conflict on each row that it
+//!   removes, and removes the record without reading it. FORGET removes the index row too, so a sweep that
+//!   meets it, or a sweep of another server, conflicts: an id that was forgotten and used again is not swept
+//!   for its former use.
 
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::Keyspace;
@@ -28,19 +29,20 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 
-/// Longest reply that is kept, in bytes as stored: leaves room for the command's own writes in the transaction.
+/// The longest reply that is kept, in bytes as stored: leaves room for the command's own writes in the
+/// transaction.
 pub(crate) const MAX_REPLY: usize = 8_000_000;
 
-/// What idempotency records take, in bytes of rows.
+/// The size of idempotency records, in bytes of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sizes {
-    /// Those of one user.
+    /// The records of one user.
     pub(crate) user: u64,
-    /// Those of all users.
+    /// The records of all users.
     pub(crate) all: u64,
 }
 
-/// What the idempotency records of `owner` take, and those of all, as this snapshot has it.
+/// The size of the idempotency records of `owner`, and of all, at this snapshot.
 pub(crate) async fn sizes(tx: &Tx, owner: Owner) -> StoreResult<Sizes> {
     let (user, all) = (root::idempotency_size(owner), root::all_idempotency_size());
     let (user, all) = tokio::try_join!(size(tx, &user), size(tx, &all))?;
@@ -68,7 +70,7 @@ async fn head(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<Option<Idempotenc
     raw.map(|raw| IdempotencyRecord::decode(&raw)).transpose()
 }
 
-/// Snapshot reads: the row, read serializably, changes with its pieces.
+/// Reads the pieces as a snapshot: the row, which is read serializably, changes with them.
 async fn pieces(tx: &Tx, of: IdempotencyName<'_>, len: usize) -> StoreResult<Bytes> {
     let mut out = Vec::with_capacity(len.min(MAX_REPLY));
     let (begin, end) = (root::idempotency_piece(of, 0), root::idempotency_pieces_end(of));
@@ -80,8 +82,8 @@ async fn pieces(tx: &Tx, of: IdempotencyName<'_>, len: usize) -> StoreResult<Byt
     Ok(out.into())
 }
 
-/// Keeps `record`, whose `reply` is whole, for an id that this transaction has read and that has
-/// none. [`StoreError::ReplyTooLarge`] before anything is written.
+/// Writes `record`, whose `reply` is whole, for an id that this transaction has read and found without a
+/// record. [`StoreError::ReplyTooLarge`] before anything is written.
 pub(crate) fn keep(tx: &Tx, of: IdempotencyName<'_>, mut record: IdempotencyRecord) -> StoreResult<()> {
     let reply = std::mem::take(&mut record.reply);
     if reply.len() > MAX_REPLY {
@@ -96,14 +98,14 @@ pub(crate) fn keep(tx: &Tx, of: IdempotencyName<'_>, mut record: IdempotencyReco
     }
     let age = Age::new(&record, of.id.len());
     tx.set(&root::idempotency_record(of), &record.encode())?;
-    // Nobody reads it serializably before it is there, and FORGET clears it with a conflict.
+    // No transaction reads it serializably before it exists, and FORGET clears it with a conflict.
     tx.set_without_conflict(&root::idempotency_age(record.at, of), &age.encode())?;
     let mut sizes = Resized::default();
     sizes.by(of, age, 1);
     sizes.write(tx)
 }
 
-/// Removes the idempotency record of an id; false where there is none.
+/// Removes the idempotency record of an id; false if it has none.
 pub(crate) async fn forget(tx: &Tx, of: IdempotencyName<'_>) -> StoreResult<bool> {
     let Some(record) = head(tx, of).await? else { return Ok(false) };
     tx.clear(&root::idempotency_age(record.at, of))?;
@@ -122,12 +124,12 @@ fn clear(tx: &Tx, of: IdempotencyName<'_>, has_pieces: bool) -> StoreResult<()> 
     Ok(())
 }
 
-/// How the counters change.
+/// The changes of the counters.
 #[derive(Default)]
 struct Resized(BTreeMap<Owner, i64>);
 
 impl Resized {
-    /// By an idempotency record that comes (1) or goes (-1). One without an owner counts for nobody.
+    /// Counts an idempotency record that is added (1) or removed (-1). One without an owner is not counted.
     fn by(&mut self, of: IdempotencyName<'_>, age: Age, sign: i64) {
         if let (Some(owner), Some(size)) = (of.owner, age.size) {
             *self.0.entry(owner).or_default() += sign * i64::from(size);
@@ -145,12 +147,12 @@ impl Resized {
     }
 }
 
-/// Where an earlier sweep of a shard ended, and the next one may begin: the engine need not pass again over the traces of what
-/// was removed. None: at the shard's begin.
+/// Where an earlier sweep of a shard ended and the next one may begin: the engine need not pass over the
+/// tombstones again. None: the beginning of the shard.
 pub type Mark = Option<Vec<u8>>;
 
-/// When the oldest idempotency record behind each mark was written (ms since the epoch), for those shards
-/// that have one.
+/// When the oldest idempotency record behind each mark was written (ms since the Unix epoch), for those
+/// shards that have one.
 pub(crate) async fn oldest(space: &Keyspace, marks: &[(u8, &Mark)]) -> Result<Vec<(u8, u64)>> {
     let tx = space.store.begin();
     let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
@@ -174,19 +176,19 @@ fn decode_age<'a>(row: &'a Bytes, value: &[u8]) -> StoreResult<(u64, Idempotency
     parse().ok_or_else(|| StoreError::Corrupt("row of the idempotency records' age index".into()))
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Idempotency records removed.
     pub removed: usize,
-    /// True where the limit ended it: there may be more to do now.
+    /// True if the limit ended it: more may be due now.
     pub more: bool,
-    /// Behind the last row removed.
+    /// One past the last row removed.
     pub next: Mark,
 }
 
 /// Removes up to `limit` idempotency records of one shard that were written before `before` (ms since the
-/// epoch), oldest first, in one transaction.
+/// Unix epoch), oldest first, in one transaction.
 pub async fn sweep(space: &Keyspace, shard: u8, from: &Mark, before: u64, limit: usize) -> Result<Swept> {
     let (first, end) = (root::idempotency_ages_from(shard, 0), root::idempotency_ages_from(shard, before));
     let begin = from.as_ref().unwrap_or(&first);

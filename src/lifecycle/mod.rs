@@ -1,8 +1,8 @@
-//! What happens to a value whatever its type is: expiry, reclaim, copy, dump, check, WATCH, idempotency
-//! records.
+//! Everything about a value that is independent of its type: expiry, reclaim, copy, dump, check, WATCH,
+//! idempotency records.
 //!
 //! Nothing here knows the bytes of a type: it asks [`crate::types`] through the contract that every type
-//! answers.
+//! implements.
 
 pub mod check;
 pub(crate) mod copy;

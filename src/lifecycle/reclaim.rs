@@ -1,11 +1,11 @@
-//! Removes what no record points to any more, as the `g` rows say: objects that were deleted or overwritten,
-//! databases that were flushed, strings and sets whose building was given up.
+//! Removes rows that no record points to any more, as listed in the `g` rows: objects that were deleted or
+//! overwritten, databases that were flushed, strings and sets whose prebuild was abandoned.
 //!
-//! Each garbage row is worked off in one transaction that reads the row serializably, clears what it names by
-//! range (cheap, whatever the size) and clears the row. Two servers at one row: the second one conflicts, or
-//! finds nothing.
+//! Each garbage row is processed in one transaction, which reads the row serializably, clears the range that
+//! it names (cheap, whatever the size) and clears the row. If two servers process one row, the second
+//! conflicts or finds nothing.
 //!
-//! An object under construction goes once its lease is over ([`crate::types::lease`]).
+//! An object under construction is removed once its lease is over ([`crate::types::lease`]).
 
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::Keyspace;
@@ -14,16 +14,16 @@ use crate::store::{RangeOptions, Read, key_after, prefix_end};
 use crate::types::{lease, object};
 use bytes::Bytes;
 
-/// What a call did.
+/// The result of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// Garbage rows worked off.
+    /// Garbage rows processed.
     pub rows: usize,
-    /// Where the next call goes on; None at the end of the garbage.
+    /// Where the next call continues; None at the end of the garbage.
     pub next: Option<Vec<u8>>,
 }
 
-/// Works off this server's share of up to `limit` garbage rows from `from` on (None: from the first).
+/// Processes this server's share of up to `limit` garbage rows from `from` on (None: from the first).
 pub async fn reclaim(space: &Keyspace, from: Option<&[u8]>, limit: usize) -> Result<Reclaimed> {
     let (begin, end) = root::garbage_range();
     let begin = from.unwrap_or(&begin);

@@ -1,29 +1,36 @@
-//! What WATCH remembers of a key, and what EXEC compares inside its own transaction.
+//! WATCH: the fingerprint that it keeps of a key, which EXEC compares inside its own transaction.
 //!
-//! A key that is there has a revision, and a chunked set the version half of `N`; neither comes back once it has changed. A key that is
-//! absent has nothing to compare: created and removed again, it is absent as before, and Redis aborts that EXEC. So WATCH of an absent
-//! key writes a **ghost** into the key's own row: a record of no type with a revision of its own.
+//! A key that exists has a revision, and a chunked set also the version half of `N`; neither comes back once
+//! it has changed. An absent key has nothing to compare: created and removed again, it is absent as before,
+//! yet Redis aborts that EXEC. So WATCH of an absent key writes a **ghost** into the key's own row: a record
+//! of no type with a revision of its own.
 //!
-//! **Why it is exact, on one server and on many.** A ghost is written by WATCH alone, with a revision that no other write has had. Whoever
-//! creates the key reads the row anyhow and writes over it; removing the key leaves nothing. So while the row holds the ghost with the
-//! revision that WATCH saw, no transaction has created the key since the version at which WATCH read it, and EXEC reads the row
-//! serializably. Every other state of the row aborts.
+//! **Why it is exact, on one server and on many.** Only WATCH makes ghosts, each with a revision that no
+//! other write has had. A transaction that creates the key reads the row anyway and overwrites it; removing
+//! the key leaves nothing. So while the row holds the ghost with the revision that WATCH saw, no transaction
+//! has created the key since the version at which WATCH read it, and EXEC reads the row serializably. In
+//! every other state of the row, EXEC aborts.
 //!
-//! SWAPDB twice brings a database's rows back, revisions and ghosts too. So each number of a database counts its swaps
-//! ([`crate::keyspace::catalog`]): what WATCH saw holds as long as the count does, and a ghost holds under the count that it says.
+//! Two SWAPDBs bring a database's rows back, including revisions and ghosts. So each database number counts
+//! its swaps ([`crate::keyspace::catalog`]): a fingerprint is valid only under the same count, and a ghost
+//! only under the count stored in it.
 //!
-//! **What it costs.** A transaction with a commit for each WATCH of an absent key, unless a ghost is there already (several clients share
-//! one), two rows of about 30 bytes and twice the key's name, and nothing for anybody else. A ghost lives for [`LIFE`]; the server
-//! whose client watches it writes it again before that ends ([`renew`]), so a WATCH may last as long as its client likes. A ghost that
-//! goes too early, because its server stood still for that long, or another one's clock is a minute ahead, aborts an EXEC that need not be;
-//! never the opposite. So ghosts go by age, through the expiry index, and need no leases.
+//! **Cost.** WATCH of an absent key commits a transaction, unless the key has a ghost already (several
+//! clients share one), and writes two rows of about 30 bytes and twice the key's name; other commands pay
+//! nothing. A ghost lives for [`LIFE`]; the server whose client watches it rewrites it before that ends
+//! ([`renew`]), so a WATCH may last as long as its client likes. A ghost that is removed too early, because
+//! its server stood still for that long or another server's clock is a minute ahead, aborts an EXEC
+//! unnecessarily; the opposite never happens. So ghosts are removed by age, through the expiry index, and
+//! need no leases.
 //!
-//! FLUSHDB and SWAPDB give a database other rows. They take the ghosts of their own server's clients along ([`carry`]), up to
-//! [`MOST_CARRIED`] a database. The others' EXECs abort, where in Redis the EXEC of a key that stayed absent runs.
+//! FLUSHDB and SWAPDB give a database other rows. They carry the ghosts of their own server's clients along
+//! ([`carry`]), up to [`MOST_CARRIED`] per database. EXECs on other servers abort, where in Redis the EXEC of
+//! a key that stayed absent runs.
 //!
-//! Alternatives weighed: counting creations in the server's memory misses those of other servers and those that are on their way; a
-//! counter of births in each shard aborts 95 of 100 EXECs at 10 000 creations a second; the store's own watches may miss a value
-//! that changes and changes back; the read version of WATCH as EXEC's is exact for five seconds only.
+//! Alternatives considered: counting creations in the server's memory misses those of other servers and those
+//! in flight; a counter of creations per shard aborts 95 of 100 EXECs at 10 000 creations a second; the
+//! store's own watches may miss a value that changes and changes back; using the read version of WATCH for
+//! EXEC is exact for five seconds only.
 
 use crate::error::{Error, Result};
 use crate::keyspace::catalog::Place;
@@ -37,35 +44,35 @@ use crate::types::record::{Ghost, Stored};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-/// How long a ghost lives without being written again, in ms.
+/// How long a ghost lives without being rewritten, in ms.
 pub const LIFE: u64 = 60_000;
-/// A ghost that has less left is written again by the next WATCH, and by the server that keeps it.
+/// A ghost with less time left, in ms, is rewritten by the next WATCH, and by the server that keeps it.
 const RENEWED_BELOW: u64 = 45_000;
-/// Ghosts that FLUSHDB and SWAPDB take along for each database.
+/// The most ghosts that FLUSHDB and SWAPDB carry along per database.
 const MOST_CARRIED: usize = 256;
-/// Ghosts that one transaction renews.
+/// The number of ghosts that one transaction renews.
 const RENEWED_AT_ONCE: usize = 256;
 
-/// What WATCH remembers of a key.
+/// The state of a key, as WATCH remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fingerprint {
-    /// A key.
+    /// The key exists.
     Present {
-        /// Of the record.
+        /// The record's revision.
         revision: u64,
-        /// `N` of a chunked set, else 0.
+        /// `N` of a chunked set; 0 for other values.
         count: i128,
         /// How often its database's number had been swapped.
         swaps: u64,
     },
-    /// Revision of the ghost.
+    /// The key is absent: the ghost's revision.
     Absent(u64),
-    /// A name too long for any key.
+    /// The name is too long for any key.
     Impossible,
 }
 
-/// Reads what WATCH is to remember of a key in a database whose number was swapped `swaps` times; writes a ghost where that takes one. It
-/// may be compared once the transaction is committed.
+/// The fingerprint of a key in a database whose number was swapped `swaps` times; writes a ghost if the key
+/// needs one. It may be compared only after the transaction has committed.
 pub(crate) async fn watch(s: &Scope<'_>, swaps: u64, key: &Bytes) -> Result<Fingerprint> {
     let mut slot = object::open(s, key, Read::Serializable).await?;
     if let Some(print) = print(s, swaps, &slot).await? {
@@ -79,13 +86,13 @@ pub(crate) async fn watch(s: &Scope<'_>, swaps: u64, key: &Bytes) -> Result<Fing
     Ok(Fingerprint::Absent(revision))
 }
 
-/// Whether nobody has changed `key` since WATCH saw it so.
+/// Whether `key` is unchanged since WATCH saw it as `seen`.
 pub(crate) async fn is_as(s: &Scope<'_>, swaps: u64, key: &Bytes, seen: Fingerprint) -> Result<bool> {
     let slot = object::open(s, key, Read::Serializable).await?;
     Ok(print(s, swaps, &slot).await? == Some(seen))
 }
 
-/// None: an absent key without a ghost that is of use.
+/// None: an absent key without a usable ghost.
 async fn print(s: &Scope<'_>, swaps: u64, slot: &Slot) -> Result<Option<Fingerprint>> {
     if slot.key.len() > MAX_REDIS_KEY {
         return Ok(Some(Fingerprint::Impossible));
@@ -97,7 +104,7 @@ async fn print(s: &Scope<'_>, swaps: u64, slot: &Slot) -> Result<Option<Fingerpr
     Ok(ghost.map(|ghost| Fingerprint::Absent(ghost.revision)))
 }
 
-/// Writes the ghost again, unless it has long to live. Whether it did.
+/// Rewrites the ghost unless it has long to live. Returns whether it did.
 fn keep(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<bool> {
     if ghost.expire_at >= s.now.saturating_add(RENEWED_BELOW) {
         return Ok(false);
@@ -106,7 +113,7 @@ fn keep(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes again what ghosts there are under the names, in several transactions. Returns how many were written.
+/// Rewrites the ghosts under the names, in several transactions. Returns the number rewritten.
 pub async fn renew(space: &Keyspace, names: &[Name]) -> Result<usize> {
     let mut renewed = 0;
     for names in names.chunks(RENEWED_AT_ONCE) {
@@ -122,7 +129,7 @@ fn may_repeat(e: &Error) -> bool {
     matches!(e, Error::Store(e) if e.is_retryable() || e.may_have_committed())
 }
 
-/// Where somebody creates one of them, the others live on.
+/// Renews each alone: if one of the keys is being created, the other ghosts live on.
 async fn renew_each(space: &Keyspace, names: &[Name]) -> Result<usize> {
     let mut renewed = 0;
     for name in names.chunks(1) {
@@ -173,7 +180,7 @@ pub(crate) async fn ghosts(tx: &Tx, space: &Keyspace, db: u8, place: Place) -> R
     join_all(rows).await.into_iter().filter_map(Result::transpose).collect()
 }
 
-/// Takes ghosts along to `s`, under which their database is found from now on: a key that is absent there too has not changed.
+/// Carries ghosts into `s`, the new place of their database: a key that is absent there too has not changed.
 pub(crate) async fn carry(s: &Scope<'_>, swaps: u64, ghosts: Vec<(Bytes, Ghost)>) -> Result<()> {
     for (key, ghost) in ghosts {
         let mut slot = object::open(s, &key, Read::Serializable).await?;

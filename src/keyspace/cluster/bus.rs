@@ -1,21 +1,26 @@
-//! Messages from server to server, through a store that several servers share.
+//! The message bus between servers that share a store.
 //!
-//! * **Who listens** has a row `p 00 <instance>`, with a bit for messages and one for changes of keys (`server::tracking`). A bit
-//!   comes with the first client of a server who wants that, goes some seconds after the last one, and moves the metadata version: so every transaction knows for free whether anybody listens, and one that was
-//!   under way when the first listener came runs again. Where nobody listens nothing is written and nobody asks.
-//! * **What is told** is one stamped row a commit (or some, where it is long), written by the transaction itself. So messages
-//!   are in the store if their transaction is, in the order of commits, and all servers hear them in that order.
-//! * **Listening** is reading on behind the last row that was read, then waiting for `p 01`, to which every
-//!   such commit adds one, or for [`Bus::ring`]. A server reads everything, whatever its subscribers want, as
+//! * **Listeners** have a row `p 00 <instance>`, with a bit for messages and one for changes of keys
+//!   (`server::tracking`). A bit is set with the server's first client that needs it, and cleared some
+//!   seconds after the last one. Both move the metadata version: so every transaction knows at no cost
+//!   whether anybody listens, and one that was in flight when the first listener came runs again. Without
+//!   listeners nothing is written or read.
+//! * **Messages** are one stamped row per commit (several if long), written by the transaction itself. So
+//!   messages are in the store if and only if their transaction is, in commit order, and all servers read
+//!   them in that order.
+//! * **Reading** continues behind the last row that was read, then waits for `p 01`, to which every such
+//!   commit adds one, or for [`Bus::ring`]. A server reads all messages, whatever its subscribers want, as
 //!   the nodes of a Redis Cluster do.
-//! * **Who subscribes** hears what is committed behind the version that [`Bus::listen`] answers, nothing
-//!   older, though its server may still have to read that.
-//! * **Collected** are rows of about a minute ago, by a job. `p 02` says how far. A server that was away for longer, or that was
-//!   taken for dead, finds that out when it reads on ([`Heard::Missed`]), and parts with its subscribers. While its row was gone
-//!   nobody wrote for it, so it never writes that row again without having looked whether it was still there.
+//! * **Subscribers** receive what is committed after the version that [`Bus::listen`] returns and nothing
+//!   older, even if their server still has to read older messages.
+//! * **Collection**: a job removes rows that are about a minute old; `p 02` says how far. A server that was
+//!   away for longer, or was taken for dead, notices when it reads on ([`Heard::Missed`]), and disconnects
+//!   its subscribers. While its row was gone nobody wrote for it, so it never writes that row again without
+//!   checking that it still existed.
 //!
-//! An embedded store has one server, which tells its own clients without any of this. But the metadata version moves there, too,
-//! when the first client wants to know of changes: so whoever is under way and would not tell it runs again.
+//! An embedded store has one server, which delivers to its own clients without any of this. But the metadata
+//! version moves there too when the first client wants changes of keys, so that transactions in flight that
+//! would not publish them run again.
 
 use super::messages::{LISTENS, Message, Origin, TRACKS, decode, encode};
 use crate::error::{StoreError, StoreResult};
@@ -28,18 +33,18 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Bytes of messages in a row.
+/// The most bytes of messages in a row.
 const PIECE: usize = 90_000;
-/// Bytes that one read takes.
+/// The bytes of one read.
 const PAGE: usize = 1 << 20;
-/// Attempts at telling what no transaction of a command tells.
+/// Attempts to publish outside a command's transaction.
 const ATTEMPTS: u32 = 5;
-/// How long one look may take where the store does not answer.
+/// The limit of one read, for a store that does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of changed keys in a commit beyond which it is told that all may have changed.
+/// The most bytes of changed keys in a commit; beyond that, it publishes that all keys may have changed.
 const MANY: usize = 256 << 10;
 
-/// Writes what a transaction tells.
+/// Writes a transaction's messages.
 pub(crate) fn write<'m>(tx: &Tx, messages: impl Iterator<Item = &'m Message> + Clone) -> StoreResult<()> {
     let changed = |m: &Message| if let Message::Changed(_, key) = m { key.len() + 32 } else { 0 };
     let raw = if messages.clone().map(changed).sum::<usize>() > MANY {
@@ -54,7 +59,7 @@ pub(crate) fn write<'m>(tx: &Tx, messages: impl Iterator<Item = &'m Message> + C
     tx.add(&root::bell(), &1u64.to_le_bytes())
 }
 
-/// Removes the row of a listener that is gone.
+/// Removes the row of a listener that no longer exists.
 pub(super) async fn forget(tx: &Tx, instance: u64) -> StoreResult<()> {
     let row = root::listener(instance);
     if tx.get(&row, Read::Serializable).await?.is_some() {
@@ -64,43 +69,43 @@ pub(super) async fn forget(tx: &Tx, instance: u64) -> StoreResult<()> {
     Ok(())
 }
 
-/// How far a server has read.
+/// The position up to which a server has read.
 #[derive(Debug)]
 struct Cursor {
     from: Vec<u8>,
-    /// Pieces of a commit's messages that are not whole yet, and its stamp.
+    /// The pieces read so far of a commit's messages, and its stamp.
     pieces: Vec<u8>,
     stamp: Vec<u8>,
     version: Version,
 }
 
-/// What a look brought.
+/// The result of [`Bus::hear`].
 pub enum Heard {
-    /// Messages with the versions that they were committed at.
+    /// Messages with their commit versions.
     Messages(Vec<(Version, Message)>),
-    /// Nothing, until this resolves.
+    /// No messages until the watch fires.
     Nothing(Watch),
-    /// Something was told that cannot be heard any more.
+    /// Some messages can no longer be read.
     Missed,
 }
 
-/// This server's end of the log.
+/// This server's end of the bus.
 pub struct Bus {
     store: Store,
     instance: u64,
-    /// Where to read on; None while this server does not listen.
+    /// Where to continue reading; None while this server does not listen.
     cursor: tokio::sync::Mutex<Option<Cursor>>,
-    /// What this server listens to: changes with `cursor` locked.
+    /// The bits that this server listens to; changes with `cursor` locked.
     wants: AtomicU8,
     interested: AtomicUsize,
-    /// How often something was missed.
+    /// How often messages were missed.
     missed: AtomicUsize,
-    /// Something was, and [`Bus::hear`] has yet to say so. Changes with `cursor` locked.
+    /// Messages were missed, and [`Bus::hear`] has yet to report it. Changes with `cursor` locked.
     unsaid: AtomicBool,
     bell: Notify,
 }
 
-/// While it lives, this server does not stop listening.
+/// While it exists, this server does not stop listening.
 pub(crate) struct Interest<'a>(&'a Bus);
 
 impl Drop for Interest<'_> {
@@ -110,7 +115,7 @@ impl Drop for Interest<'_> {
 }
 
 impl Bus {
-    /// Of the server `instance`, which does not listen.
+    /// The bus of the server `instance`, which does not listen yet.
     pub(crate) fn new(store: &Store, instance: u64) -> Self {
         Bus {
             store: store.clone(),
@@ -124,12 +129,13 @@ impl Bus {
         }
     }
 
-    /// Whether there are other servers to talk to.
+    /// Whether several servers may share the store.
     pub(crate) fn is_shared(&self) -> bool {
         self.store.is_shared()
     }
 
-    /// What anybody hears of a transaction that sees `catalog`, as bits. To be called behind its reading.
+    /// The bits that anybody listens to, for a transaction that sees `catalog`. Call it after reading the
+    /// catalog.
     pub(crate) fn heard(&self, catalog: &Catalog) -> u8 {
         match self.is_shared() {
             true => catalog.listening,
@@ -137,18 +143,18 @@ impl Bus {
         }
     }
 
-    /// What this server listens to, as bits.
+    /// The bits that this server listens to.
     pub fn wants(&self) -> u8 {
         self.wants.load(Ordering::SeqCst)
     }
 
-    /// To be held from before [`Bus::listen`] until the subscription is entered.
+    /// Hold this from before [`Bus::listen`] until the subscription is entered.
     pub(crate) fn interest(&self) -> Interest<'_> {
         self.interested.fetch_add(1, Ordering::SeqCst);
         Interest(self)
     }
 
-    /// Listens to `what` from now on. What is committed behind the version that it answers will be heard.
+    /// Listens to `what` from now on: everything committed after the returned version will be heard.
     pub async fn listen(&self, what: u8) -> StoreResult<Version> {
         if !self.is_shared() {
             return self.listen_alone(what).await;
@@ -174,7 +180,7 @@ impl Bus {
         Ok(version)
     }
 
-    /// Who begins from now on tells changes; who has begun before runs again.
+    /// Transactions that begin from now on publish changes; those that have begun run again.
     async fn listen_alone(&self, what: u8) -> StoreResult<Version> {
         let _one = self.cursor.lock().await;
         if what & TRACKS > self.wants() {
@@ -188,8 +194,8 @@ impl Bus {
         Ok(0)
     }
 
-    /// Says to the others what this server listens to. None where it has listened with `cursor`, was taken for dead and has missed
-    /// something; nothing is written.
+    /// Writes what this server listens to into its row. None, without a write, if it has been listening with
+    /// `cursor` but was taken for dead, so that it has missed messages.
     async fn register(&self, cursor: Option<&Cursor>, wants: u8) -> StoreResult<Option<Version>> {
         let before = cursor.map(|_| self.wants());
         let mut retries = Retries::endless().idempotent();
@@ -201,14 +207,14 @@ impl Bus {
         }
     }
 
-    /// None where the row does not say what of `before` is still wanted.
+    /// None if the row lacks bits of `before` that are still wanted.
     async fn try_register(&self, before: Option<u8>, wants: u8) -> StoreResult<Option<Version>> {
         let tx = self.store.begin();
         if self.is_shared() {
             let own = root::listener(self.instance);
             if let Some(before) = before {
                 let row = tx.get(&own, Read::Serializable).await?;
-                // An attempt with an unknown result may have taken away what is not wanted any more.
+                // An attempt with an unknown result may have removed the bits that are no longer wanted.
                 if is_lost(row, before & wants) {
                     return Ok(None);
                 }
@@ -219,7 +225,7 @@ impl Bus {
         tx.commit().await.map(Some)
     }
 
-    /// This server does not listen any more, for it has missed something: [`Bus::hear`] is going to say so.
+    /// Stops listening after missed messages; [`Bus::hear`] will report it.
     fn lose(&self, cursor: &mut Option<Cursor>) {
         *cursor = None;
         self.wants.store(0, Ordering::SeqCst);
@@ -228,13 +234,13 @@ impl Bus {
         self.ring();
     }
 
-    /// Whether there is nothing to [`Bus::hear`] until somebody listens.
+    /// Whether [`Bus::hear`] has nothing to do until somebody listens.
     pub fn is_idle(&self) -> bool {
         self.wants() == 0 && !self.unsaid.load(Ordering::SeqCst)
     }
 
-    /// Listens no longer to what `wanted` does not say, unless somebody is interested. `wanted` must not be said by somebody who has
-    /// shown no interest before.
+    /// Stops listening to what `wanted` does not return, unless somebody holds an `Interest`. Code that adds
+    /// bits to `wanted` must hold one first.
     pub async fn relax(&self, wanted: impl Fn() -> u8) -> StoreResult<()> {
         let mut cursor = self.cursor.lock().await;
         let wants = self.wants() & wanted();
@@ -258,7 +264,7 @@ impl Bus {
         Ok(())
     }
 
-    /// There may be something to hear.
+    /// Wakes the reader: there may be messages.
     pub(crate) fn ring(&self) {
         self.bell.notify_one();
     }
@@ -268,13 +274,14 @@ impl Bus {
         self.bell.notified().await;
     }
 
-    /// How often this server has missed something. Who finds another number after it has subscribed than before it listened may
-    /// have missed something, too.
+    /// How often this server has missed messages. A subscriber for which this number differs between before
+    /// it listened and after it subscribed may have missed some, too.
     pub fn missed(&self) -> usize {
         self.missed.load(Ordering::SeqCst)
     }
 
-    /// What was told since the last call, a piece at a time. Behind [`Heard::Missed`] this server listens only if somebody has begun since.
+    /// The messages since the last call, one page at a time. After [`Heard::Missed`] this server listens only
+    /// if somebody has called [`Bus::listen`] since.
     pub async fn hear(&self) -> StoreResult<Heard> {
         let mut guard = self.cursor.lock().await;
         if self.unsaid.swap(false, Ordering::SeqCst) {
@@ -311,7 +318,7 @@ impl Bus {
         Ok(Heard::Messages(messages))
     }
 
-    /// Tells what no transaction of a command tells. It may be lost where the store fails.
+    /// Publishes messages that belong to no command's transaction. They may be lost if the store fails.
     pub(crate) async fn publish(&self, messages: &[Message]) -> StoreResult<()> {
         let mut retries = Retries::new(ATTEMPTS);
         loop {
@@ -327,7 +334,7 @@ impl Bus {
         }
     }
 
-    /// The last row of messages that there is.
+    /// The last row of messages.
     pub async fn last(&self) -> StoreResult<Option<Bytes>> {
         let opts = RangeOptions { limit: 1, reverse: true, ..RangeOptions::default() };
         let (from, to) = (root::messages(), root::messages_end());
@@ -335,7 +342,7 @@ impl Bus {
         Ok(page.pairs.into_iter().next().map(|(key, _)| key))
     }
 
-    /// Removes the rows up to `last`, and says so to who comes late.
+    /// Removes the rows up to `last`, and records that for servers that read late.
     pub(crate) async fn collect(&self, last: &[u8]) -> StoreResult<()> {
         let tx = self.store.begin();
         let before = tx.get(&root::collected(), Read::Serializable).await?;
@@ -348,13 +355,13 @@ impl Bus {
     }
 }
 
-/// Whether a listener's row does not say all that the listener wants.
+/// Whether a listener's row is missing or lacks bits that the listener wants.
 fn is_lost(row: Option<Bytes>, wants: u8) -> bool {
     row.and_then(|bits| bits.first().copied()).is_none_or(|bits| bits & wants != wants)
 }
 
 impl Cursor {
-    /// Takes a row; the messages before it are whole where it is of another commit.
+    /// Takes a row; if it is of another commit, the messages before it are complete.
     fn take(&mut self, key: &[u8], piece: &[u8], to: &mut Vec<(Version, Message)>) -> StoreResult<()> {
         let (version, stamp) = root::decode_message(key).ok_or_else(corrupt)?;
         if self.stamp != stamp {
@@ -378,12 +385,12 @@ fn corrupt() -> StoreError {
     StoreError::Corrupt("row of messages".into())
 }
 
-/// What a job knows of the age of rows: it has seen them at some time.
+/// The ages of rows, for the job that collects them: when each was first seen as the last row.
 #[derive(Debug, Default)]
 pub(crate) struct Ages(Mutex<Vec<(Duration, Bytes)>>);
 
 impl Ages {
-    /// At `now` the last row is `last`. Returns the last one that is older than `age`, once.
+    /// Records that `last` is the last row at `now`. Returns the newest row seen at least `age` ago, once.
     pub(crate) fn see(&self, now: Duration, last: Option<Bytes>, age: Duration) -> Option<Bytes> {
         let mut seen = self.0.lock();
         if let Some(last) = last.filter(|last| seen.last().is_none_or(|(_, known)| known != last)) {

@@ -1,27 +1,30 @@
-//! Fences: a command that ran into the writers of its keys again and again is let through.
+//! Fences let a command through that keeps conflicting with the writers of its keys.
 //!
-//! Transactions are optimistic. One that reads what others change all the time, and takes longer than they leave between two
-//! changes, would never commit. After some conflicts its server **fences** its keys: units that write one of them wait before they
-//! begin, those under way end, and the next attempt meets nobody. The fence is lifted when the command is answered.
+//! Transactions are optimistic. One that takes longer than the gap between two changes of its keys would
+//! never commit. So after some conflicts its server **fences** its keys: units that write one of them wait
+//! before they begin, those in flight finish, and the next attempt meets no writer. The fence is lifted when
+//! the command is answered.
 //!
-//! * Fences make nothing correct, transactions do. A fence that is seen late costs another attempt. One that nobody lifts,
-//!   because its server is gone, holds each unit for [`LONGEST`] at most.
-//! * A unit that waits has begun nothing. One that fences waits first for fences of this server around what it writes, or whose units write
-//!   what it touches, and has no fence of its own meanwhile: no circle can come of it. It waits
-//!   where nobody queues behind it ([`Fences::try_hold`]).
-//! * Keys are fenced by the hash of their name, whatever database they are in. Who fences keys also fences the databases ([`DATABASES`]): a
-//!   FLUSHDB or a SWAPDB waits for it, for it is a conflict to all that is under way.
-//! * Where several servers live, a fence is also a row, and a bell which every server watches. A server alone writes nothing, and
-//!   where no fence stands a writer looks at one number in memory.
+//! * Correctness never depends on fences, only on transactions. A fence that is seen late costs another
+//!   attempt. A fence that is never lifted, because its server has died, delays each unit by [`LONGEST`] at
+//!   most.
+//! * A waiting unit has begun nothing. A unit that fences first waits for those fences of its own server that
+//!   cover keys it writes or whose units write keys it touches; it holds no fence meanwhile, so no deadlock
+//!   is possible. It waits where nothing queues behind it ([`Fences::try_hold`]).
+//! * Keys are fenced by the hash of their name, in all databases. Every fence also covers the databases
+//!   ([`DATABASES`]): FLUSHDB and SWAPDB wait for it, because they conflict with everything in flight.
+//! * If several servers are alive, a fence is also a row, with a bell that every server watches. A server
+//!   that is alone writes nothing, and without fences a writer only reads one number in memory.
 //!
 //! ```text
 //! p 04                      -> i64 LE           changes with every fence
 //! p 05 <instance><slot u16> -> nonce, hashes    u64 LE each; no hashes: all keys
 //! ```
 //!
-//! Alternatives: a row of the store that every writer reads with its keys is seen at once, and costs each batch of writes a read
-//! for ever. To read the sources at one version and to apply to the result what changed since needs no fence, but is a way for set algebra alone
-//! (not for an EXEC, a COPY, an SPOP), and its last transaction must still find a gap between two writers.
+//! Alternatives: a row in the store that every writer reads with its keys takes effect at once, but costs
+//! every batch of writes a read. Reading the sources at one version and applying later changes to the result
+//! needs no fence, but works for set algebra only (not for an EXEC, a COPY, an SPOP), and its last
+//! transaction must still find a gap between two writers.
 
 use super::instances::Instances;
 use crate::env::{Clock, until};
@@ -36,20 +39,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long a unit waits at fences. Longer than a command is tried that is built outside of its transaction.
+/// How long a unit waits at fences. Longer than the attempts of a command that is built outside its
+/// transaction.
 pub(crate) const LONGEST: Duration = Duration::from_secs(30);
-/// Most keys of a fence's row; one of more is of all keys.
+/// The most keys in a fence's row; a larger fence covers all keys.
 const MOST: usize = 10_000;
-/// Attempts at writing a row.
+/// Attempts to write a row.
 const ATTEMPTS: u32 = 5;
-/// How long one look may take where the store does not answer.
+/// The limit of one read, for a store that does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks where the bell is silent: should a watch be lost.
+/// The time between two reads if the bell is silent, in case a watch is lost.
 const BEAT: Duration = Duration::from_secs(5);
-/// After a look that failed.
+/// The pause after a failed read.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// Stands for which databases there are. Many fence it at once.
+/// Stands for the list of databases. Many fences hold it at once.
 pub(crate) const DATABASES: u64 = 0x7465_726e_2d64_6273;
 
 /// The fences that this server knows of.
@@ -57,7 +61,7 @@ pub struct Fences {
     store: Store,
     clock: Clock,
     instance: u64,
-    /// How many there are.
+    /// The number of fences standing.
     standing: AtomicUsize,
     state: Mutex<State>,
     lifted: Notify,
@@ -65,13 +69,13 @@ pub struct Fences {
 
 #[derive(Default)]
 struct State {
-    /// This server's. A fence may have a million keys: nothing looks through them under the lock.
+    /// This server's fences. A fence may have a million keys: nothing iterates over them under the lock.
     own: Vec<Arc<Fenced>>,
-    /// Fences of other servers by their rows' keys.
+    /// Fences of other servers, by the keys of their rows.
     others: HashMap<Bytes, Other>,
 }
 
-/// Keys that this server has fenced, and those of them that the unit may write.
+/// Keys that this server has fenced, and those that the unit may write.
 struct Fenced {
     keys: HashSet<u64>,
     written: HashSet<u64>,
@@ -93,20 +97,20 @@ impl Fenced {
 struct Other {
     raw: Bytes,
     keys: HashSet<u64>,
-    /// When it was first seen.
+    /// When this server first saw it.
     since: Duration,
 }
 
-/// A fence around keys. It falls when this is dropped; [`Fence::lift`] tells other servers, too.
+/// A fence around keys. Dropping it lifts it on this server; [`Fence::lift`] also informs other servers.
 pub struct Fence {
     fences: Arc<Fences>,
     fenced: Arc<Fenced>,
-    /// Its row, where other servers were told.
+    /// Its row, if other servers were informed.
     row: Option<Vec<u8>>,
 }
 
 impl Fences {
-    /// Of the server `instance`.
+    /// The fences of the server `instance`.
     pub(crate) fn new(store: &Store, clock: &Clock, instance: u64) -> Self {
         Fences {
             store: store.clone(),
@@ -118,8 +122,9 @@ impl Fences {
         }
     }
 
-    /// Fences `keys`, which are hashes, of a unit that may write those in `written`. `slot`: has no other fence. `nonce`: a number never used before.
-    /// Other servers, where `instances` knows some, hear of it as soon as they can.
+    /// Fences `keys`, given as hashes, for a unit that may write those in `written`. `slot` has no other
+    /// fence. `nonce` is a number never used before. The other servers known to `instances` learn of it as
+    /// soon as they can.
     pub(crate) async fn hold(
         self: &Arc<Self>,
         instances: &Instances,
@@ -135,7 +140,7 @@ impl Fences {
         self.stands(fenced, instances, slot, nonce).await
     }
 
-    /// The same where no fence of this server is in the way.
+    /// Like [`Fences::hold`], but only if no fence of this server is in the way.
     pub(crate) async fn try_hold(
         self: &Arc<Self>,
         instances: &Instances,
@@ -151,7 +156,7 @@ impl Fences {
         Some(self.stands(fenced, instances, slot, nonce).await)
     }
 
-    /// What has been entered is a fence, of which other servers hear.
+    /// Turns an entered fence into a [`Fence`], and informs other servers.
     async fn stands(
         self: &Arc<Self>,
         fenced: Arc<Fenced>,
@@ -175,7 +180,7 @@ impl Fences {
         fence
     }
 
-    /// True where nobody is in the way, and then it is entered.
+    /// Enters the fence unless another one of this server is in the way. Returns whether it did.
     fn enter(&self, fenced: &Arc<Fenced>) -> bool {
         let mut known: Vec<Arc<Fenced>> = Vec::new();
         loop {
@@ -196,7 +201,7 @@ impl Fences {
         }
     }
 
-    /// Waits until `is_true`, which is asked whenever a fence is lifted.
+    /// Waits until `is_true`, which is checked whenever a fence is lifted.
     async fn until(&self, is_true: impl Fn() -> bool) {
         until(&self.lifted, is_true).await;
     }
@@ -218,7 +223,7 @@ impl Fences {
         }
     }
 
-    /// Waits until none of `keys` is fenced, for [`LONGEST`] at most. Whether it had to wait.
+    /// Waits until none of `keys` is fenced, for [`LONGEST`] at most. Returns whether it had to wait.
     pub(crate) async fn pass(&self, keys: impl FnOnce() -> Vec<u64>) -> bool {
         if self.standing.load(Ordering::Acquire) == 0 {
             return false;
@@ -246,7 +251,7 @@ impl Fences {
         own.iter().any(|fenced| keys.iter().any(|key| fenced.keys.contains(key)))
     }
 
-    /// Looks at what other servers have fenced, again and again, for ever.
+    /// Follows the fences of other servers, forever.
     pub async fn follow(&self) {
         loop {
             match self.look().await {
@@ -265,7 +270,7 @@ impl Fences {
         }
     }
 
-    /// Reads the fences of other servers. The watch resolves once there may be others.
+    /// Reads the fences of other servers. The watch fires when they may have changed.
     async fn look(&self) -> StoreResult<Watch> {
         let tx = self.store.begin();
         tx.limit(PATIENCE);
@@ -308,7 +313,7 @@ impl Fences {
 }
 
 impl Fence {
-    /// Lifts it, and says so to those who were told.
+    /// Lifts the fence, and informs the servers that knew of it.
     pub async fn lift(mut self) {
         let (fences, row) = (self.fences.clone(), self.row.take());
         drop(self);
@@ -330,7 +335,7 @@ impl Drop for Fence {
     }
 }
 
-/// Removes the rows of a server that is gone.
+/// Removes the fences' rows of a dead server.
 pub(super) fn forget(tx: &Tx, instance: u64) -> StoreResult<()> {
     let rows = root::fences_of(instance);
     tx.clear_range(&rows, &prefix_end(&rows))

@@ -1,34 +1,36 @@
-//! The servers of one store: who is there, who is gone, and what is a dead one's to take over.
+//! The servers of one store: which are alive, which are dead, and who takes over a dead one's work.
 //!
 //! ```text
-//! i <instance u64 BE> -> 01 | epoch u64 LE | beat u64 LE | started ms u64 LE | at ms u64 LE | address | version
-//!                        (a text is its length u16 LE and its bytes; `started` and `at` are for people)
+//! i <instance u64 BE> -> 01 | epoch u64 LE | beat u64 LE | started ms u64 LE | at ms u64 LE
+//!                        | address | version   (a text is its length u16 LE and its bytes)
+//!                        `started` and `at` are for people
 //! ```
-//! **Silence, not time.** Servers' clocks differ, so nobody compares a stored time with a clock. A server beats: it
-//! writes its row with the next `beat`. An observer adds up how long, by its own monotonic clock, it has *seen* a row
-//! unchanged. Time in which it did not look (it was stopped, the store was unavailable) counts for two beats at most,
-//! so that an outage for all makes nobody dead.
+//! **Silence, not time.** Servers' clocks differ, so no stored time is ever compared with a clock. A server
+//! beats: it writes its row with the next `beat`. An observer adds up, by its own monotonic clock, how long
+//! it has *seen* a row unchanged. Time in which it did not look (it was stopped, the store was unavailable)
+//! counts as two beats at most, so that a common outage makes no server dead.
 //!
-//! **Alive and dead.** A server that was silent for [`Pace::alive`] gets no share of the jobs any more. After
+//! **Alive and dead.** A server that has been silent for [`Pace::alive`] gets no share of the jobs. After
 //! [`Pace::dead`], far longer than a transaction lives, any server removes its row and its lanes' rows.
 //!
-//! **A server may be taken for dead and come back** (it was stopped for a minute). Three rules make that harmless:
-//! * a lane that must know whether an attempt was applied reads its server's row in the same transaction as its slot's
-//!   ([`Instances::is_current`]). The row's epoch is a number that no other registration has. A missing row or another
-//!   epoch means that the slot may have been cleared: then nobody can know, and the client hears "unknown", never a
-//!   second effect;
-//! * the clearing writes the slot's key, so an attempt that began before it and is still on its way conflicts;
-//! * what it had under construction is guarded by its `g` row (`types::string::prebuild`), which is read and
-//!   written by builder and reclaimer alike.
+//! **A server may be taken for dead and come back** (it was stopped for a minute). Three rules make that
+//! harmless:
+//! * A lane that must know whether an attempt was applied reads its server's row in the same transaction as
+//!   its slot's ([`Instances::is_current`]). The row's epoch is a number that no other registration has. A
+//!   missing row or another epoch means that the slot may have been cleared: then the result cannot be known,
+//!   and the client gets "unknown", never a second effect.
+//! * The clearing writes the slot's key, so an attempt that began before it and is still in flight conflicts.
+//! * Objects under construction are guarded by their `g` rows (`types::string::prebuild`), which builder and
+//!   reclaimer both read and write.
 //!
-//! So correctness never rests on the choice of these times; they only decide how soon work is taken over.
+//! So correctness never depends on these times; they only decide how soon work is taken over.
 //!
-//! **A name is one server's.** It names objects and lanes (`keyspace::Fresh`), so a server registers only where no row has its name, renews only a row
-//! with an epoch of its own, and never takes over another's: at its start it draws another name instead ([`Instances::register`]), before it has made
-//! anything.
+//! **A name belongs to one server.** It names objects and lanes (`keyspace::Fresh`). So a server registers
+//! only if no row has its name, renews only a row with an epoch of its own, and never takes over another's:
+//! at its start it draws another name instead ([`Instances::register`]), before it has made anything.
 //!
-//! **Shares of work** are handed out by rendezvous hashing over the living ([`Instances::owns`]). It is a hint: for a
-//! few beats two servers may believe in one share, or none may, and every job is written for that.
+//! **Shares of work** are assigned by rendezvous hashing over the living servers ([`Instances::owns`]). This
+//! is a hint: for a few beats two servers may own one share, or none may, and every job tolerates that.
 
 use super::{bus, fences};
 use crate::env::{Clock, Env};
@@ -45,23 +47,24 @@ use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const FORMAT: u8 = 1;
-/// Rows read at once.
+/// Rows per read.
 const PAGE: usize = 256;
 
 /// How often a server beats, and what its silence means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Between two beats.
+    /// The time between two beats.
     pub beat: Duration,
-    /// A row that changed within this time is of a living server.
+    /// A server whose row changed within this time is alive.
     pub(crate) alive: Duration,
-    /// A row that was seen unchanged for this time is of a dead server. More than twice a transaction's longest life.
+    /// A server whose row was seen unchanged for this time is dead. More than twice a transaction's longest
+    /// life.
     pub dead: Duration,
 }
 
 impl Pace {
-    /// One beat a second where servers share the store. An embedded one has one server and each beat costs a sync: there
-    /// it is slow.
+    /// One beat per second on a shared store. On an embedded store, which has one server and syncs for each
+    /// beat, the beat is slower.
     pub(crate) fn of(store: &Store) -> Self {
         let beat = Duration::from_secs(if store.is_shared() { 1 } else { 10 });
         Pace { beat, alive: beat * 4, dead: beat * 15 }
@@ -79,7 +82,7 @@ pub struct Instance {
     pub started: u64,
     /// Its own clock at the last beat: ms since the Unix epoch.
     pub at: u64,
-    /// Where it listens.
+    /// The address where it listens.
     pub address: String,
     /// Its version.
     pub version: String,
@@ -125,14 +128,14 @@ impl Instance {
     }
 }
 
-/// A server as this one sees it.
+/// A server as seen by this one.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Its name.
     pub id: u64,
     /// Its row.
     pub row: Instance,
-    /// For how long its row was seen unchanged.
+    /// How long its row was seen unchanged.
     pub(crate) silent: Duration,
 }
 
@@ -151,16 +154,16 @@ pub struct Instances {
     own: Mutex<Instance>,
     /// 0 while not registered.
     epoch: AtomicU64,
-    /// The epoch of a registration whose result is not known; 0: none. No attempt has begun under it.
+    /// The epoch of a registration with an unknown result; 0: none. No attempt has begun under it.
     claim: AtomicU64,
-    /// One beat at a time; true once this server has left.
+    /// Allows one beat at a time; true once this server has left.
     left: tokio::sync::Mutex<bool>,
     view: Mutex<View>,
     living: ArcSwap<Vec<u64>>,
 }
 
 impl Instances {
-    /// Of the server `id`, not registered yet: until it has looked, it believes itself alone.
+    /// The server `id`, not registered yet; until it has looked, it considers itself alone.
     pub(crate) fn new(store: &Store, env: &Env, id: u64) -> Self {
         let own = Instance {
             epoch: 0,
@@ -184,7 +187,7 @@ impl Instances {
         }
     }
 
-    /// Times.
+    /// The times in use.
     pub fn pace(&self) -> Pace {
         self.pace
     }
@@ -194,18 +197,19 @@ impl Instances {
         self.id
     }
 
-    /// Says where this server listens; others see it from the next beat on.
+    /// Sets the address where this server listens; others see it from the next beat on.
     pub fn set_address(&self, address: String) {
         self.own.lock().address = address;
     }
 
-    /// The registration under which an attempt begins: to be taken before its transaction.
+    /// The registration under which an attempt begins: read it before the attempt's transaction begins.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Writes this server's row with the next beat. Registers it (again) where there is none: `fresh` is then its epoch, a
-    /// number never used before. Does nothing once this server has left. Refuses where the row is another server's.
+    /// Writes this server's row with the next beat. If it has no row, registers it (again) with the epoch
+    /// `fresh`, a number never used before. Does nothing once this server has left. Fails if the row is
+    /// another server's.
     pub(crate) async fn beat(&self, fresh: u64) -> StoreResult<()> {
         if self.register(fresh).await? {
             return Ok(());
@@ -215,13 +219,14 @@ impl Instances {
         Err(StoreError::Unavailable(format!("the server id {id} is another server's")))
     }
 
-    /// As [`Instances::beat`]. False where the row is another server's: this one must not make anything under the name.
+    /// Like [`Instances::beat`]. False if the row is another server's: this one must not make anything under
+    /// the name.
     pub(crate) async fn register(&self, fresh: u64) -> StoreResult<bool> {
         let left = self.left.lock().await;
         if *left {
             return Ok(true);
         }
-        // Its row shows whether it was applied: the next attempt reads it.
+        // The row shows whether an attempt was applied: the next attempt reads it.
         let mut retries = Retries::endless().idempotent();
         loop {
             match self.try_beat(fresh).await {
@@ -245,7 +250,8 @@ impl Instances {
                 (own.epoch, own.beat) = (stored.epoch, stored.beat.wrapping_add(1));
             }
             None => {
-                // One that was claimed before and never seen is as good: it must be known if that attempt is applied after all.
+                // An unresolved earlier claim is kept: its epoch must be recognised if that attempt turns out
+                // to be applied.
                 let claim = self.claim.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire);
                 (own.epoch, own.beat) = (claim.map_or_else(|claimed| claimed, |_| fresh), 0);
             }
@@ -258,14 +264,16 @@ impl Instances {
         Ok(true)
     }
 
-    /// Whether this server is still registered as it was at `epoch`, read serializably: then nobody has cleared its rows.
+    /// Whether this server is still registered under `epoch`, read serializably: then its rows have not been
+    /// cleared.
     pub(crate) async fn is_current(&self, tx: &Tx, epoch: u64) -> StoreResult<bool> {
         let row = tx.get(&root::instance(self.id), Read::Serializable).await?;
         let stored = row.as_deref().map(Instance::decode).transpose()?;
         Ok(stored.is_some_and(|row| row.epoch == epoch))
     }
 
-    /// Removes this server's row and its lanes' rows: a clean stop, after its last transaction. It does not beat again.
+    /// Removes this server's row and its lanes' rows: a clean stop, after its last transaction. Later beats
+    /// do nothing.
     pub async fn leave(&self) -> StoreResult<()> {
         let mut left = self.left.lock().await;
         *left = true;
@@ -283,7 +291,7 @@ impl Instances {
         }
     }
 
-    /// Looks at all rows and adds up silence. Returns who is dead now.
+    /// Reads all rows and adds up silence. Returns the servers that are dead now.
     pub async fn observe(&self) -> StoreResult<Vec<Seen>> {
         let before = self.clock.monotonic();
         let rows = read(&self.store.begin()).await?;
@@ -314,7 +322,7 @@ impl Instances {
         self.living.load().len()
     }
 
-    /// Whether piece `unit` of `job` is this server's, as far as it knows. A hint.
+    /// Whether piece `unit` of `job` belongs to this server, as far as it knows. A hint.
     pub fn owns(&self, job: &str, unit: u64) -> bool {
         let seed = xxh3_64_with_seed(job.as_bytes(), unit);
         let weight = |id: u64| xxh3_64_with_seed(&id.to_le_bytes(), seed);
@@ -322,7 +330,7 @@ impl Instances {
         self.living.load().iter().all(|id| (weight(*id), *id) <= own)
     }
 
-    /// Removes the rows of a server that [`Instances::observe`] called dead, if its row is still the one seen there.
+    /// Removes the rows of a server that [`Instances::observe`] found dead, if its row has not changed since.
     pub async fn bury(&self, dead: &Seen) -> StoreResult<bool> {
         let tx = self.store.begin();
         let row = tx.get(&root::instance(dead.id), Read::Serializable).await?;
@@ -333,8 +341,8 @@ impl Instances {
         tx.commit().await.map(|_| true)
     }
 
-    /// Removes the lanes' rows of servers that have no row: what a commit left that came after the burial. Returns of
-    /// how many servers.
+    /// Removes the lanes' rows of servers without a row, left by commits that came after the burial. Returns
+    /// the number of such servers.
     pub async fn bury_orphans(&self) -> StoreResult<usize> {
         let (mut from, end) = root::lanes();
         let mut buried = 0;

@@ -1,7 +1,8 @@
-//! What clients are told: messages on channels, what happens to keys, and that keys have changed (`server::tracking`).
+//! Messages for clients: on channels, about events of keys, and about changes of keys (`server::tracking`).
 //!
-//! A command puts messages into the [`Outbox`] of its attempt. They are heard once that attempt has committed, and only then: an
-//! attempt that runs again has an outbox of its own. So nothing is told twice, and nothing that did not happen.
+//! A command puts messages into the [`Outbox`] of its attempt. They are published when that attempt commits,
+//! and only then: an attempt that runs again has an outbox of its own. So nothing is published twice, and
+//! nothing that did not happen.
 
 use crate::config::Events;
 use crate::keyspace::keys::MAX_REDIS_KEY;
@@ -9,20 +10,20 @@ use bytes::{Buf, BufMut, Bytes};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Somebody may hear messages and events.
+/// Somebody may receive messages and events.
 pub const LISTENS: u8 = 1;
-/// Somebody may have a cache of keys.
+/// Somebody may cache keys.
 pub const TRACKS: u8 = 2;
 
-/// How far back it is looked whether a change was told already: as far as one change tells.
+/// The number of recent messages to scan for duplicates: as many as one change can publish.
 const LOOK_BACK: usize = 4;
 
-/// Whose command it was.
+/// The client whose command it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     /// The server's instance.
     pub(crate) instance: u64,
-    /// The client's id there; 0: none, a key has expired.
+    /// The client's id there; 0: none, for example because the key has expired.
     pub(crate) client: u64,
 }
 
@@ -43,34 +44,34 @@ pub enum Message {
     Channel(Bytes, Bytes),
     /// SPUBLISH.
     Shard(Bytes, Bytes),
-    /// Something happened to a key.
+    /// An event of a key.
     Event {
         /// Database number.
         db: u8,
-        /// Told on the channel of the key.
+        /// Publish it on the channel of the key.
         keyspace: bool,
-        /// Told on the channel of the event.
+        /// Publish it on the channel of the event.
         keyevent: bool,
-        /// What happened.
+        /// The name of the event.
         event: Bytes,
         /// The key.
         key: Bytes,
     },
     /// The key of this name has changed, in some database.
     Changed(Origin, Bytes),
-    /// All keys may have.
+    /// All keys may have changed.
     Flushed(Origin),
 }
 
 const CHANNEL: u8 = 1;
 const SHARD: u8 = 2;
-/// With the bits of both kinds of channels.
+/// Combined with the bits of both kinds of channels.
 const EVENT: u8 = 4;
 const CHANGED: u8 = 8;
 const FLUSHED: u8 = 9;
 
 impl Message {
-    /// Appends it: tag, database, and two texts with their lengths.
+    /// Appends the message: tag, database, and two texts with their lengths.
     fn encode(&self, out: &mut Vec<u8>) {
         let nothing = Bytes::new();
         let from;
@@ -96,7 +97,7 @@ impl Message {
         }
     }
 
-    /// Bytes of its texts.
+    /// The bytes of its texts.
     pub(crate) fn size(&self) -> usize {
         match self {
             Message::Channel(name, payload) | Message::Shard(name, payload) => name.len() + payload.len(),
@@ -106,12 +107,12 @@ impl Message {
         }
     }
 
-    /// Whether it is told to those who have a cache. Such messages may come twice and in any order.
+    /// Whether it is for clients that cache keys. Such messages may be repeated and come in any order.
     pub(crate) fn is_of_tracking(&self) -> bool {
         matches!(self, Message::Changed(..) | Message::Flushed(_))
     }
 
-    /// Takes one from the front. None where there is no whole one.
+    /// Takes a message from the front. None if no complete one is left.
     fn decode(raw: &mut Bytes) -> Option<Self> {
         let (tag, db) = (raw.try_get_u8().ok()?, raw.try_get_u8().ok()?);
         let mut text = || {
@@ -133,14 +134,14 @@ impl Message {
     }
 }
 
-/// As bytes, one behind the other.
+/// Encodes messages, one after the other.
 pub fn encode<'m>(messages: impl Iterator<Item = &'m Message>) -> Vec<u8> {
     let mut out = Vec::new();
     messages.for_each(|message| message.encode(&mut out));
     out
 }
 
-/// What [`encode`] made. None where it is something else.
+/// Decodes the output of [`encode`]. None for anything else.
 pub fn decode(mut raw: Bytes) -> Option<Vec<Message>> {
     let mut messages = Vec::new();
     while !raw.is_empty() {
@@ -149,26 +150,27 @@ pub fn decode(mut raw: Bytes) -> Option<Vec<Message>> {
     Some(messages)
 }
 
-/// What an attempt has to tell.
+/// The messages of an attempt.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// [`LISTENS`] and [`TRACKS`], as bits.
+    /// The bits of [`LISTENS`] and [`TRACKS`] that anybody listens to.
     heard: u8,
     instance: u64,
-    /// Whose command runs.
+    /// The client whose command runs.
     client: AtomicU64,
-    /// Which events are.
+    /// The classes of events to publish.
     events: Events,
     messages: Mutex<Vec<Message>>,
 }
 
 impl Outbox {
-    /// Of the server `instance`. `heard`: what anybody hears. `events`: what is to be told of keys.
+    /// An outbox of the server `instance`. `heard`: the bits that anybody listens to. `events`: the classes
+    /// of events to publish.
     pub(crate) fn new(instance: u64, heard: u8, events: Events) -> Self {
         Outbox { heard, instance, client: AtomicU64::new(0), events, messages: Mutex::default() }
     }
 
-    /// What is told from now on is told of a command of this client.
+    /// Attributes the following messages to a command of this client.
     pub(crate) fn acts_for(&self, client: u64) {
         self.client.store(client, Ordering::Relaxed);
     }
@@ -177,7 +179,7 @@ impl Outbox {
         Origin { instance: self.instance, client: self.client.load(Ordering::Relaxed) }
     }
 
-    /// Adds that `key` has changed, where anybody may have it in a cache.
+    /// Adds that `key` has changed, if anybody may cache it.
     pub(crate) fn changed(&self, key: &Bytes) {
         if self.heard & TRACKS == 0 || key.len() > MAX_REDIS_KEY {
             return;
@@ -197,15 +199,15 @@ impl Outbox {
         }
     }
 
-    /// Adds a message of a client.
+    /// Adds a client's message.
     pub(crate) fn publish(&self, message: Message) {
         if self.heard & LISTENS > 0 {
             self.messages.lock().push(message);
         }
     }
 
-    /// Adds what happens to a key of database `db`, where events of `class` are to be told. A name that is too long for a key is
-    /// of none.
+    /// Adds an event of a key in database `db`, if events of `class` are published. A name that is too long
+    /// for a key has no events.
     pub(crate) fn event(&self, db: u8, class: Events, event: &'static str, key: &Bytes) {
         if self.heard & LISTENS == 0 || !self.events.select(class) || key.len() > MAX_REDIS_KEY {
             return;
@@ -219,17 +221,17 @@ impl Outbox {
         });
     }
 
-    /// How many messages there are.
+    /// The number of messages.
     pub(crate) fn len(&self) -> usize {
         self.messages.lock().len()
     }
 
-    /// Forgets those that were added since there were `len`.
+    /// Drops the messages added since there were `len`.
     pub(crate) fn back_to(&self, len: usize) {
         self.messages.lock().truncate(len);
     }
 
-    /// What was added since the last call.
+    /// Takes the messages added since the last call.
     pub(crate) fn take(&self) -> Vec<Message> {
         std::mem::take(&mut *self.messages.lock())
     }

@@ -1,4 +1,4 @@
-//! The servers of a store: who they are, what they tell each other, and what they keep each other from.
+//! The servers of a store: their registration, their messages to each other, and the fences between them.
 
 pub mod bus;
 pub(crate) mod fences;

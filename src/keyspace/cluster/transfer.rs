@@ -1,17 +1,18 @@
 //! Copies a whole store into an empty one, from any engine to any engine.
 //!
-//! Rows go over as they are, in the order of their keys, in transactions far below the limits. Servers' own rows (`i`, `l`)
-//! stay behind. While the copy runs the target has a marker row whose value is where to go on: a server refuses to open
-//! such a store (`catalog.rs` reads the marker in the transaction that opens), and a copy that was broken off is
-//! continued by starting it again. Every transaction on the target reads the marker serializably and writes it, so that
-//! * a commit whose result was unknown cannot be applied late, over what came after it;
+//! Rows are copied unchanged, in key order, in transactions far below the limits. Servers' own rows (`i`,
+//! `l`) are left out. During the copy the target has a marker row, whose value is the key to continue from: a
+//! server refuses to open such a store (`catalog.rs` reads the marker in the transaction that opens). If
+//! interrupted, run the copy again: it resumes. Every transaction on the target reads the marker serializably
+//! and writes it, so that
+//! * a commit with an unknown result cannot be applied late, over later writes;
 //! * two copies into one target exclude each other, and so do a copy and a server that opens the empty store.
 //!
-//! **Verified.** At the end both sides are read again from first to last and their counts and checksums are compared, before
-//! the marker goes. That takes several transactions, and is as good as one version of both because nobody writes: the
-//! target has its marker; an embedded source is locked by its directory; a shared source is refused while any server of it
-//! beats ([`heartbeat_within`]). Should a source have changed under the copy all the same, the checksums differ,
-//! the marker stays, and the next run begins from nothing.
+//! **Verified.** At the end both sides are read again from first to last and their counts and checksums are
+//! compared, before the marker is removed. That takes several transactions, but is as good as one version of
+//! both, because nobody writes: the target has its marker; an embedded source is locked by its directory; a
+//! shared source is refused while any server of it beats ([`heartbeat_within`]). If a source changes during
+//! the copy all the same, the checksums differ, the marker stays, and the next run starts over.
 
 use super::instances::{self, Instance};
 use crate::error::{StoreError, StoreResult};
@@ -22,34 +23,34 @@ use std::collections::HashMap;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of rows of one transaction.
+/// The bytes of rows in one transaction.
 const STEP: usize = 1 << 20;
-/// One past the last key that an engine keeps for us.
+/// One past the last key that we use in any engine.
 const END: &[u8] = &[0xff];
 /// Version of the marker's value.
 const FORMAT: u8 = 1;
-/// Attempts at one step while the store answers that it should be tried again.
+/// Attempts at one step while the store's errors are retryable.
 const ATTEMPTS: u32 = 100;
 
-/// Why nothing was copied, or the copy is not whole.
+/// Why nothing was copied, or the copy is incomplete.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
-    /// Nothing to copy.
+    /// The source is empty.
     #[error("the source holds no data of Tern")]
     NoData,
-    /// A server of the source beats.
+    /// A server of the source is running.
     #[error("the source is in use by the server at {0}: stop all of its servers first")]
     InUse(String),
-    /// The source is the target of a copy that was not finished.
+    /// The source is the target of an unfinished copy.
     #[error("the source is half filled itself: a copy into it was not finished")]
     HalfSource,
-    /// There is something in the target.
+    /// The target holds data.
     #[error("the target is not empty, nothing was copied")]
     NotEmpty,
-    /// Somebody else wrote the marker.
+    /// Another copy wrote the marker.
     #[error("another copy into this target is running")]
     Another,
-    /// Both sides differ.
+    /// The two sides differ.
     #[error(
         "the copy differs from its source ({from} there, {to} here): the target is unusable; start again to copy anew"
     )]
@@ -59,17 +60,17 @@ pub enum CopyError {
         /// The target.
         to: Tally,
     },
-    /// From an engine. What was copied so far stays, and the marker with it.
+    /// An error of an engine. The rows copied so far stay, and so does the marker.
     #[error("{0}; the target is half filled, start again to go on")]
     Store(#[from] StoreError),
 }
 
-/// Rows counted and summed up in their order.
+/// The number of rows, and a checksum over them in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Bytes of keys and values.
+    /// The bytes of keys and values.
     pub bytes: u64,
     /// Xxh3-128 over all keys and values with their lengths; 0 while rows are still being copied.
     pub(crate) checksum: u128,
@@ -81,18 +82,19 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// What a copy does at the moment.
+/// The current stage of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Rows go over.
+    /// Copying rows.
     Copying,
-    /// The source is read again.
+    /// Reading the source again.
     ReadingSource,
-    /// The target is read.
+    /// Reading the target.
     ReadingTarget,
 }
 
-/// Copies `from` into `to` and compares. `progress` hears of every step: the stage, and what was done of it by this call.
+/// Copies `from` into `to` and verifies. `progress` receives every step: the stage, and its tally in this
+/// call.
 pub async fn copy(
     from: &Store,
     to: &Store,
@@ -133,7 +135,7 @@ pub async fn heartbeat_within(store: &Store, wait: Duration) -> StoreResult<Opti
     Ok(changed.map(|(_, row)| row))
 }
 
-/// Counts and sums up all rows that a copy takes over.
+/// Counts and checksums all rows that a copy includes.
 pub async fn tally(store: &Store, progress: &mut dyn FnMut(Tally)) -> StoreResult<Tally> {
     let mut hash = Xxh3::new();
     let mut done = Tally::default();
@@ -172,7 +174,7 @@ async fn check_source(from: &Store) -> Result<(), CopyError> {
     }
 }
 
-/// Where to go on. Marks an empty target; empties one whose copy must begin from nothing.
+/// The key to continue from. Marks an empty target; clears one whose copy must start over.
 async fn begin(to: &Store) -> Result<Vec<u8>, CopyError> {
     let mut retries = Retries::new(ATTEMPTS).idempotent();
     loop {
@@ -204,7 +206,7 @@ async fn try_begin(to: &Store) -> Result<Vec<u8>, CopyError> {
     Ok(at)
 }
 
-/// Rows in order, without servers' own and the marker, and where the next page begins.
+/// Rows in order, without servers' own and the marker, and the key where the next page begins.
 struct Page {
     rows: Vec<(Bytes, Bytes)>,
     next: Vec<u8>,
@@ -238,7 +240,7 @@ async fn write_page(to: &Store, mark: &[u8], page: &Page) -> Result<(), CopyErro
         .await
 }
 
-/// Moves the marker, or with None removes it: then servers may open the store.
+/// Moves the marker or, with None, removes it: then servers may open the store.
 async fn replace_mark(to: &Store, mark: &[u8], next: Option<&[u8]>) -> Result<(), CopyError> {
     change(to, mark, next, |tx| if next.is_none() { tx.bump_metadata_version() } else { Ok(()) }).await
 }

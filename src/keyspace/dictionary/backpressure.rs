@@ -1,18 +1,23 @@
-//! Who makes new members waits while more dead ones are left to the collector of the dictionary than members live.
+//! Backpressure: commands that make members wait while the collector has more dead members left to sweep than
+//! are alive.
 //!
-//! Members that come and go can be made faster than one server removes them (`types::set::collect`): both want the same processors and the
-//! same log. So while the collector sweeps, and more is left to it than lives (and than `dictionary-gc-backlog`), one member may be made for
-//! [`SWEPT`] that are swept. Every server sees in the store how many were swept, and how many all servers made. What was made beyond that makes
-//! each further member wait, the longer the more it is: who made n of them gets the answer n times as late, by [`LONGEST`] at most.
-//! It is the answer that waits, after the commit: nobody queues behind it, and who made none never waits.
+//! Members can be made faster than one server removes them (`types::set::collect`): both compete for the same
+//! processors and the same log. So during a sweep that has more left than are alive (and more than
+//! `dictionary-gc-backlog`), one member may be made for every [`SWEPT`] swept. Every server reads from the
+//! store how many members were swept, and how many all servers made. Each member made beyond the allowance
+//! delays every further member, in proportion to the excess: the reply to a command that makes n of them
+//! waits n times as long, by [`LONGEST`] at most. The reply waits after the commit: nothing queues behind it,
+//! and a command that makes no members never waits.
 //!
-//! # What that bounds
+//! # The bound
 //!
-//! Let c be the members made a second where nobody waits, T the time from a cycle's begin to its Sweep, and b the larger of the backlog and of what lives. Of
-//! D members that a cycle has to remove, all but b are swept while at most D / 2 are made; then b more are swept, in b / s seconds. The next one has
-//! c (T + b / s) + D / 2 to remove: it comes to twice the first of these and stays there, however long the load lasts. (What the control
-//! lags behind, and what a Mark of more members takes longer, is not in this: `bench/results/2026-11-22-collector.md` has what was measured.)
-//! Many clients with very large commands, for whom [`LONGEST`] is too short, are not held.
+//! Let c be the number of members made per second without waiting, T the time from the beginning of a cycle
+//! to its Sweep, and b the larger of the backlog and the number of live members. Of D members that a cycle
+//! has to remove, all but b are swept while at most D / 2 are made; then b more are swept, in b / s seconds.
+//! The next cycle has c (T + b / s) + D / 2 to remove: this approaches twice its first term and stays there,
+//! however long the load lasts. (This ignores the lag of the control and the longer Mark of more members: for
+//! measurements see `bench/results/2026-11-22-collector.md`.) Many clients with very large commands, for
+//! which [`LONGEST`] is too short, are not held back.
 
 use super::collector::{Phase, State};
 use super::leases;
@@ -24,13 +29,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Members that are swept for each that may be made.
+/// The number of members swept for each one that may be made.
 const SWEPT: u64 = 2;
-/// Nanoseconds that a member waits where as many were made too much as may be left to the collector.
+/// The delay per member in nanoseconds when the excess equals the backlog that may be left to the collector.
 const EACH: u128 = 500_000;
-/// What a unit of commands waits at most.
+/// The longest delay of a unit of commands.
 const LONGEST: Duration = Duration::from_secs(1);
-/// What is shorter is added up, and one waits for some.
+/// Shorter delays, in nanoseconds, add up until one unit waits for them all.
 const SHORT: u64 = 1_000_000;
 
 tokio::task_local! {
@@ -38,19 +43,19 @@ tokio::task_local! {
     static MADE: Cell<u64>;
 }
 
-/// Runs `work`, and says how many members it gave an id.
+/// Runs `work` and counts the members that it gave an id.
 pub(crate) async fn counting<T>(work: impl Future<Output = T>) -> (T, u64) {
     let work = async { (work.await, MADE.with(Cell::get)) };
     MADE.scope(Cell::new(0), work).await
 }
 
-/// So many members got an id.
+/// Counts `n` members that got an id.
 pub(super) fn made(n: usize) {
-    // Nobody counts what tools and tests make.
+    // Members made by tools and tests are not counted.
     let _ = MADE.try_with(|made| made.set(made.get() + n as u64));
 }
 
-/// Where this server first saw that too much is left in an epoch.
+/// The counts when this server first saw too much left in an epoch.
 #[derive(Debug, Clone, Copy)]
 struct Start {
     epoch: u64,
@@ -62,24 +67,24 @@ struct Start {
 #[derive(Debug, Default)]
 pub struct Backpressure {
     start: Mutex<Option<Start>>,
-    /// Nanoseconds that a new member waits.
+    /// The delay per new member, in nanoseconds.
     each: AtomicU64,
-    /// Nanoseconds of short waits that nobody has waited yet.
+    /// Nanoseconds of short delays not yet waited.
     owed: AtomicU64,
-    /// Units of commands that waited.
+    /// Units of commands that were delayed.
     pub delayed: AtomicU64,
-    /// How long, in microseconds.
+    /// Their total delay, in microseconds.
     pub delayed_us: AtomicU64,
 }
 
 impl Backpressure {
-    /// Nobody waits any more.
+    /// Stops delaying.
     pub(crate) fn release(&self) {
         *self.start.lock() = None;
         self.each.store(0, Ordering::Relaxed);
     }
 
-    /// Waits for the `made` members of a unit that was committed.
+    /// Delays the reply of a unit that has committed and made `made` members.
     pub(crate) async fn wait(&self, made: u64) {
         let nanos = made.saturating_mul(self.each.load(Ordering::Relaxed));
         let nanos = match nanos {
@@ -95,8 +100,8 @@ impl Backpressure {
     }
 }
 
-/// Says how long new members wait from now on: to be called now and then. `state` is what `tx` reads; `most`: dead members that may be left
-/// however few live.
+/// Recomputes the delay per new member; call it periodically. `state` is what `tx` reads; `most`: dead
+/// members that may be left however few are alive.
 pub async fn look(space: &Keyspace, tx: &Tx, state: &State, most: u64) -> StoreResult<()> {
     let backpressure = &space.backpressure;
     let left = state.condemned.saturating_sub(state.swept);
@@ -104,7 +109,7 @@ pub async fn look(space: &Keyspace, tx: &Tx, state: &State, most: u64) -> StoreR
         backpressure.release();
         return Ok(());
     }
-    // Ids that this server has still to give are nobody's yet.
+    // Leased ids that this server has not handed out yet are not members.
     let made = leases::leased(tx).await?.saturating_sub(space.ids.spare());
     let mut start = backpressure.start.lock();
     let now = Start { epoch: state.epoch, made, swept: state.swept };

@@ -1,14 +1,16 @@
-//! What the collector of the dictionary keeps in the store. `types::set::collect` has the protocol and why it is safe.
+//! The stored state of the dictionary's collector. `types::set::collect` describes the protocol and proves it
+//! safe.
 //!
 //! ```text
-//! e 00                  -> 01 | phase u8 | fourteen numbers u64 LE    the state
-//! e 01 <first id BE>    -> treemap                                    ids of one block that are condemned, not yet removed
-//! e 02 <prefix><oid>    -> empty                                      a set that was made while members are looked for
-//! e 03 <instance BE>    -> epoch u64 LE                               whose replies need nothing that is removed in that epoch
-//! e 04 <id BE>          -> empty                                      a condemned id that was given to a set: pardoned
+//! e 00                  -> 01 | phase u8 | fourteen numbers u64 LE  the state
+//! e 01 <first id BE>    -> treemap                                  a block's condemned ids, not yet removed
+//! e 02 <prefix><oid>    -> empty                                    a set made during Settle
+//! e 03 <instance BE>    -> epoch u64 LE                             no reply needs what that epoch removes
+//! e 04 <id BE>          -> empty                                    a condemned id given to a set: pardoned
 //! ```
-//! Every transaction of the collector reads `e 00` serializably, and does nothing where its owner or turn are others.
-//! What writers must know of the state ([`Round`]) is read with the catalog and changes with the metadata version only.
+//! Every transaction of the collector reads `e 00` serializably and does nothing if the owner or the turn has
+//! changed. Writers read the part that they need ([`Round`]) with the catalog; it changes only with the
+//! metadata version.
 
 use super::ids::BLOCK;
 use crate::error::{StoreError, StoreResult};
@@ -20,26 +22,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const FORMAT: u8 = 1;
 const NUMBERS: usize = 14;
 
-/// What the collector does.
+/// The phases of the collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// Nothing.
+    /// No collection is running.
     #[default]
     Idle,
-    /// It looks for ids that seem to be in no set, and condemns them.
+    /// Looks for ids that seem to be in no set, and condemns them.
     Mark,
-    /// It looks whether one of them is in a set after all.
+    /// Checks whether any condemned id is in a set after all.
     Settle,
-    /// It waits for replies that may need them.
+    /// Waits for replies that may still need the condemned ids.
     Grace,
-    /// It removes them.
+    /// Removes the condemned ids.
     Sweep,
 }
 
 const PHASES: [Phase; 5] = [Phase::Idle, Phase::Mark, Phase::Settle, Phase::Grace, Phase::Sweep];
 
 impl Phase {
-    /// For people.
+    /// The name, for people.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Idle => "idle",
@@ -51,28 +53,29 @@ impl Phase {
     }
 }
 
-/// What a transaction that writes has to know.
+/// The part of the state that every writing transaction needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Round {
-    /// Counts up with each beginning of [`Phase::Settle`]. What was found out about ids in another epoch is to be found out
-    /// again before it is written.
+    /// Increases whenever [`Phase::Settle`] begins. A fact about ids that was read in another epoch must be
+    /// read again before it is used in a write.
     pub epoch: u64,
-    /// The phase when the metadata version last changed: [`Phase::Settle`] and [`Phase::Grace`] begin with a change, and
-    /// [`Phase::Sweep`] ends with one.
+    /// The phase when the metadata version last changed: [`Phase::Settle`] and [`Phase::Grace`] begin with a
+    /// change, and [`Phase::Sweep`] ends with one.
     pub phase: Phase,
     /// That metadata version.
     pub version: u64,
-    /// The [generation](Tx::generation) of the store: it changes with the metadata version only. An epoch that the store has lost comes again.
+    /// The store's [generation](Tx::generation), which changes only with the metadata version. An epoch that
+    /// the store has lost is used again.
     pub generation: u64,
 }
 
 impl Round {
-    /// Whether sets that are made must be shown to the collector.
+    /// Whether new sets must be reported to the collector.
     pub(crate) fn is_settling(self) -> bool {
         self.phase == Phase::Settle
     }
 
-    /// Whether ids are condemned: who gives one of them to a set pardons it.
+    /// Whether ids are condemned: a transaction that gives one of them to a set pardons it.
     pub(crate) fn has_condemned(self) -> bool {
         matches!(self.phase, Phase::Settle | Phase::Grace | Phase::Sweep)
     }
@@ -81,35 +84,37 @@ impl Round {
 /// The row `e 00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
-    /// What is done.
+    /// The current phase.
     pub phase: Phase,
     /// See [`Round::epoch`].
     pub epoch: u64,
-    /// Counts up with each phase and each time somebody takes the work up: what was begun in an earlier turn is not applied.
+    /// Increases with each phase and each time a server takes up the work: nothing begun in an earlier turn
+    /// is applied.
     pub turn: u64,
-    /// The server that does it.
+    /// The server that runs the collection.
     pub owner: u64,
-    /// The ids of this epoch begin here.
+    /// The first id of this epoch.
     pub from: u64,
-    /// And end before this.
+    /// One past the last id of this epoch.
     pub to: u64,
-    /// Times that the whole dictionary was gone through.
+    /// The number of completed passes over the whole dictionary.
     pub cycles: u64,
     /// Members that were in a set in the last cycle.
     pub live: u64,
-    /// Members that were in none in the last cycle.
+    /// Members that were in no set in the last cycle.
     pub dead: u64,
-    /// As `live`, of the cycle under way.
+    /// Like `live`, for the current cycle.
     pub live_so_far: u64,
-    /// As `dead`, of the cycle under way.
+    /// Like `dead`, for the current cycle.
     pub dead_so_far: u64,
-    /// Members removed since the store is there.
+    /// Members removed since the store was created.
     pub collected: u64,
     /// Members to remove in this epoch.
     pub condemned: u64,
-    /// Of those, how many were worked off.
+    /// The number of those that the sweep has processed.
     pub swept: u64,
-    /// When the last cycle ended, in milliseconds since the Unix epoch by the clock of who did it; 0: there was none.
+    /// The end of the last cycle in milliseconds since the Unix epoch, by the clock of the server that ran
+    /// it; 0: none yet.
     pub ended: u64,
 }
 
@@ -139,7 +144,7 @@ impl State {
         out
     }
 
-    /// Reads stored bytes.
+    /// Parses the stored bytes.
     pub fn decode(raw: &[u8]) -> StoreResult<Self> {
         Self::parse(raw).ok_or_else(|| StoreError::Corrupt("state of the dictionary's collector".into()))
     }
@@ -170,7 +175,7 @@ impl State {
         })
     }
 
-    /// What writers must know, at this metadata version, in this generation of the store.
+    /// The part that writers need, at this metadata version and in this generation of the store.
     pub fn round(&self, version: u64, generation: u64) -> Round {
         Round { epoch: self.epoch, phase: self.phase, version, generation }
     }
@@ -182,7 +187,7 @@ impl State {
     }
 }
 
-/// The candidates of a block as a row.
+/// The row of a block's candidates.
 pub fn encode_candidates(ids: &RoaringTreemap) -> StoreResult<Vec<u8>> {
     let mut out = Vec::with_capacity(ids.serialized_size());
     let written = ids.serialize_into(&mut out);
@@ -190,7 +195,7 @@ pub fn encode_candidates(ids: &RoaringTreemap) -> StoreResult<Vec<u8>> {
     Ok(out)
 }
 
-/// Reads a row of candidates: some ids, all of its block.
+/// Parses a row of candidates: at least one id, all of its block.
 pub fn decode_candidates(key: &[u8], value: &[u8]) -> StoreResult<RoaringTreemap> {
     let first = root::decode_in_collection(key).filter(|first| first.is_multiple_of(BLOCK));
     let ids = RoaringTreemap::deserialize_from(value).ok();
@@ -199,10 +204,10 @@ pub fn decode_candidates(key: &[u8], value: &[u8]) -> StoreResult<RoaringTreemap
         .ok_or_else(|| StoreError::Corrupt("candidates of the dictionary's collector".into()))
 }
 
-/// What this server does about it, for INFO; and what it was asked for.
+/// The collector's activity on this server, for INFO, and requests to run it.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// A cycle was asked for.
+    /// A cycle was requested.
     pub(crate) wanted: AtomicBool,
     /// Sets read in this phase.
     pub(crate) sets: AtomicU64,
@@ -211,7 +216,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// A phase begins.
+    /// Resets the counters at the start of a phase.
     pub(crate) fn begin(&self, candidates: u64) {
         self.sets.store(0, Ordering::Relaxed);
         self.candidates.store(candidates, Ordering::Relaxed);

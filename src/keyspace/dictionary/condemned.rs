@@ -1,8 +1,10 @@
-//! Which ids the collector of the dictionary may remove in its epoch (`types::set::collect`), as this server knows them.
+//! This server's view of the ids that the collector may remove in its epoch (`types::set::collect`).
 //!
-//! They are the rows `e 01`, one for a block of ids. From the beginning of an epoch on ids only disappear from them, and one that has
-//! disappeared is not removed in that epoch any more, or is gone already: so what was read once holds, as too much, to the epoch's end. It is
-//! kept under the metadata version, which changes whenever an epoch begins or ends, and when a store that lost its last commits was opened again.
+//! They are stored in rows `e 01`, one per block of ids. After an epoch has begun, ids only disappear from
+//! these rows, and an id that has disappeared is not removed in that epoch any more, or has already been
+//! removed. So a cached row remains valid to the epoch's end: it can only list too many ids. The cache is
+//! keyed by the metadata version, which changes whenever an epoch begins or ends, and when a store that lost
+//! its last commits is opened again.
 
 use super::collector::{Round, decode_candidates};
 use super::ids::{BLOCK, FIRST_INTEGER};
@@ -15,7 +17,7 @@ use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Blocks kept: of 8 KiB at most.
+/// Blocks cached, of at most 8 KiB each.
 const BLOCKS: usize = 1024;
 
 type Blocks = BTreeMap<u64, Arc<RoaringTreemap>>;
@@ -25,7 +27,7 @@ type Blocks = BTreeMap<u64, Arc<RoaringTreemap>>;
 pub(crate) struct Condemned(Mutex<(u64, Blocks)>);
 
 impl Condemned {
-    /// Those of `ids` that may be removed, or might have been when this server looked.
+    /// Those of `ids` that may be removed, or might have been when this server read the rows.
     pub(crate) async fn among(
         &self,
         tx: &Tx,
@@ -40,7 +42,7 @@ impl Condemned {
         Ok(ids.filter(|id| blocks.get(&first(*id)).is_some_and(|ids| ids.contains(*id))).collect())
     }
 
-    /// Forgets all.
+    /// Empties the cache.
     pub(crate) fn clear(&self) {
         *self.0.lock() = (0, Blocks::new());
     }

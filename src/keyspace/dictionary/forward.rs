@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! f 00 <member>       -> id (u64 BE)              of a member of at most MAX_INLINE_MEMBER bytes
-//! f 01 <xxh3-128>     -> ids (u64 BE each)        of longer members that share a hash; their rows `b` tell them apart
+//! f 01 <xxh3-128>     -> ids (u64 BE each)        of longer members that share a hash: see their rows `b`
 //! ```
 
 use crate::error::StoreResult;
@@ -10,8 +10,8 @@ use crate::keyspace::keys::{MAX_INLINE_MEMBER, root};
 use crate::store::{Read, Tx};
 use bytes::Bytes;
 
-/// Removes an id of `member`, which has it, from the row `f`. Nothing is read where no other member can share
-/// that: it is there exactly as long as the member's row `b`.
+/// Removes `id`, an id of `member`, from its row `f`. A row that no other member can share is cleared without
+/// reading it: it exists exactly as long as the member's row `b`.
 pub(super) async fn remove(tx: &Tx, id: u64, member: &Bytes) -> StoreResult<()> {
     let key = root::forward(member);
     if member.len() <= MAX_INLINE_MEMBER {

@@ -1,32 +1,34 @@
-//! What a server remembers of chunked sets, so that it need not search for it: hints, never facts.
+//! A server's cache about chunked sets, which saves searches: hints, never facts.
 //!
-//! * Where chunks start. Who uses it reads the chunk's row in its own transaction, and the row says where the chunk
-//!   ends (`types::set::rows`): so a hint that is wrong costs a search, never an answer.
-//! * Which ids this server wrote deltas for. A fold reads each of those rows, instead of a range full of the tombstones of
-//!   folded ones. What is forgotten here (a crash, an attempt that conflicted) is found by the folds that read ranges.
-//! * What this server last wrote as a chunk. Who rewrites a chunk and finds another server's bytes there shares it with
-//!   that one, and rewrites it less often from then on: two that rewrite one chunk at a time conflict. Up to
-//!   2^[`MOST_SHARED`] times as many deltas wait then.
-//! * Sampling weights of a bucket of chunks, with the bucket's stamp: they hold in any transaction that reads that stamp.
+//! * Where chunks start. A transaction that uses such a hint reads the chunk's row, and the row says where
+//!   the chunk ends (`types::set::rows`): so a wrong hint costs a search, never a wrong answer.
+//! * The ids for which this server wrote deltas. A fold reads each of those rows, instead of a range full of
+//!   the tombstones of folded ones. Deltas that are forgotten here (a crash, an attempt that conflicted) are
+//!   found by the folds that read ranges.
+//! * The bytes that this server last wrote as a chunk. A server that rewrites a chunk and finds another
+//!   server's bytes shares it with that server, and rewrites it less often from then on: two simultaneous
+//!   rewrites of one chunk conflict. Up to 2^[`MOST_SHARED`] times as many deltas wait then.
+//! * Sampling weights of a bucket of chunks, with the bucket's stamp: they hold in any transaction that reads
+//!   that stamp.
 //!
-//! Hints may come from transactions that were never committed, and from sets that are gone: object ids are not reused.
-//! All are dropped together when there are too many.
+//! Hints may come from transactions that never committed, and from sets that no longer exist: object ids are
+//! not reused. When there are too many hints, all are dropped together.
 
 use crate::keyspace::keys::{Oid, hash};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Numbers held at most, about: an object counts as [`OBJECT`].
+/// The approximate maximum of numbers held: an object counts as [`OBJECT`].
 const MAX_SIZE: usize = 1 << 19;
 const OBJECT: usize = 16;
-/// So many hints come between two counts: a count of the most there can be takes a few milliseconds.
+/// Hints recorded between two counts: counting a full cache takes a few milliseconds.
 const CALLS: usize = 1 << 16;
 
-/// The most that sharing a chunk doubles the deltas that wait under it.
+/// The most times that sharing a chunk doubles the number of deltas that wait under it.
 const MOST_SHARED: u32 = 8;
 
-/// Sampling weights of a bucket's chunks: their first ids, and the sum of the weights up to and with each.
+/// Sampling weights of a bucket's chunks: their first ids, and the running sum of the weights, inclusive.
 pub(crate) type Weights = Vec<(u64, u64)>;
 
 /// See the module.
@@ -41,14 +43,14 @@ struct Hints {
 
 #[derive(Debug, Default)]
 struct Object {
-    /// By first id, without the one at 0 that every set has as long as nothing is known of it.
+    /// By first id, without the one at 0, which every set has until more is known of it.
     chunks: BTreeMap<u64, Chunk>,
     buckets: HashMap<u8, (u128, Arc<Weights>)>,
 }
 
 #[derive(Debug, Default)]
 struct Chunk {
-    /// Ids that this server wrote deltas for.
+    /// Ids for which this server wrote deltas.
     deltas: Vec<u64>,
     /// A hash of the bytes that this server last wrote.
     written: Option<u64>,
@@ -66,7 +68,7 @@ impl Object {
 }
 
 impl SetHints {
-    /// Drops all.
+    /// Drops all hints.
     pub(crate) fn clear(&self) {
         self.0.lock().objects.clear();
     }
@@ -76,14 +78,14 @@ impl SetHints {
         self.0.lock().objects.get(&oid).map_or(0, |object| object.chunk_of(id))
     }
 
-    /// A chunk starts at `first`.
+    /// Records that a chunk starts at `first`.
     pub(crate) fn learn_chunk(&self, oid: Oid, first: u64) {
         if first > 0 {
             self.0.lock().object(oid).chunks.entry(first).or_default();
         }
     }
 
-    /// No chunk starts at `first`.
+    /// Records that no chunk starts at `first`.
     pub(crate) fn forget_chunk(&self, oid: Oid, first: u64) {
         if let Some(object) = self.0.lock().objects.get_mut(&oid)
             && let Some(chunk) = object.chunks.remove(&first)
@@ -94,7 +96,7 @@ impl SetHints {
         }
     }
 
-    /// The chunk at `first` is written, with these bytes.
+    /// Records that this server writes `bytes` as the chunk at `first`.
     pub(crate) fn wrote_chunk(&self, oid: Oid, first: u64, bytes: &[u8]) {
         let mut hints = self.0.lock();
         let object = hints.object(oid);
@@ -103,7 +105,7 @@ impl SetHints {
         (chunk.written, chunk.shared) = (Some(hash(bytes)), shared);
     }
 
-    /// The chunk at `first` is about to be rewritten, and these are its bytes.
+    /// Records that the chunk at `first`, which holds `bytes`, is about to be rewritten.
     pub(crate) fn rewrites_chunk(&self, oid: Oid, first: u64, bytes: &[u8]) {
         if let Some(object) = self.0.lock().objects.get_mut(&oid)
             && let Some(chunk) = object.chunks.get_mut(&first)
@@ -116,15 +118,15 @@ impl SetHints {
         }
     }
 
-    /// How many times as many changes as usual are to wait before the chunk at `first` is rewritten.
+    /// The factor by which more deltas than usual must wait before the chunk at `first` is rewritten.
     pub(crate) fn patience(&self, oid: Oid, first: u64) -> usize {
         let hints = self.0.lock();
         let chunk = hints.objects.get(&oid).and_then(|object| object.chunks.get(&first));
         chunk.map_or(1, |chunk| 1 << chunk.shared)
     }
 
-    /// A delta of `id` was written. Once there are `enough` under its chunk (more if it is shared), they are forgotten and
-    /// returned.
+    /// Records a delta of `id`. Once its chunk has `enough` deltas (more if it is shared), forgets and
+    /// returns them.
     pub(crate) fn note_delta(&self, oid: Oid, id: u64, enough: usize) -> Option<Vec<u64>> {
         let mut hints = self.0.lock();
         let object = hints.object(oid);
@@ -141,14 +143,14 @@ impl SetHints {
         (*kept == stamp).then(|| weights.clone())
     }
 
-    /// Keeps a bucket's weights.
+    /// Caches a bucket's weights.
     pub(crate) fn keep_weights(&self, oid: Oid, bucket: u8, stamp: u128, weights: Arc<Weights>) {
         self.0.lock().object(oid).buckets.insert(bucket, (stamp, weights));
     }
 }
 
 impl Hints {
-    /// What is known of an object. Every so many calls it is counted what is known of all.
+    /// The hints about an object. Every [`CALLS`] calls, the size of all hints is counted.
     fn object(&mut self, oid: Oid) -> &mut Object {
         self.calls += 1;
         if self.calls >= CALLS {

@@ -10,9 +10,9 @@
 use crate::store::MAX_VALUE;
 use bytes::Bytes;
 
-/// Longest member in bytes that can be interned: it is one value of the store.
+/// The longest member, in bytes, that can be interned: it is one value of the store.
 pub const MAX_MEMBER: usize = MAX_VALUE;
-/// Ids of a lease: one Roaring container.
+/// The number of ids in a lease: one Roaring container.
 pub const BLOCK: u64 = 1 << 16;
 /// The smallest id of an integer.
 pub const FIRST_INTEGER: u64 = 0b10 << 62;
@@ -38,7 +38,7 @@ pub fn integer_id(member: &[u8]) -> Option<u64> {
     (-HALF..HALF).contains(&n).then(|| FIRST_INTEGER + (n + HALF).cast_unsigned())
 }
 
-/// The integer that an id stands for; None where it is interned.
+/// The integer that an id stands for; None if the id is interned.
 pub fn integer_of(id: u64) -> Option<i64> {
     id.checked_sub(FIRST_INTEGER).map(|n| n.cast_signed() - HALF)
 }

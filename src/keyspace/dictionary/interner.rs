@@ -2,16 +2,17 @@
 //!
 //! * An id is handed out from memory once, from a block that this server has leased ([`super::leases`]); an
 //!   abort or a crash leaves gaps.
-//! * Ids of one call are taken together, so that members added together are neighbours in a bitmap.
-//! * Two transactions that intern one member: both read its `f` row serializably, so that the second to commit fails,
+//! * The ids of one call are taken together, so that members added together are neighbours in a bitmap.
+//! * Two transactions that intern one member both read its `f` row serializably: the second to commit fails,
 //!   runs again and finds the id. Long members share an `f` row by hash; `b` tells them apart.
-//! * `b` rows never change while anybody asks for them, so they are read as snapshots and written without a write conflict.
-//! * An id may be condemned ([`super::condemned`]): the collector of the dictionary (`types::set::collect`) will remove it unless somebody
-//!   who gives the member to a set pardons it before. [`Interner::intern`] does. An id that was only looked up ([`Interner::find`]) must
-//!   therefore not be given to a set.
+//! * A `b` row never changes while anything still asks for it, so `b` rows are read as snapshots and written
+//!   without a write conflict.
+//! * An id may be condemned ([`super::condemned`]): the collector of the dictionary (`types::set::collect`)
+//!   removes it unless a transaction that gives the member to a set pardons it first. [`Interner::intern`]
+//!   does. An id that was only looked up ([`Interner::find`]) must therefore not be given to a set.
 //!
-//! Leases: a few stripes, each with its block. A caller takes the first stripe that is free, so that callers one after
-//! the other share a block, and callers at the same time do not wait for each other, not even for a lease.
+//! Leases are kept in a few stripes, each with its own block. A caller takes the first free stripe, so
+//! sequential callers share a block, and concurrent callers do not wait for each other, not even for a lease.
 
 use super::backpressure;
 use super::collector::Round;
@@ -33,7 +34,8 @@ use tokio::sync::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const STRIPES: usize = 4;
-/// Members of one call, of so many at least, are not expected to be asked for one by one soon: a load.
+/// A call with at least this many members is treated as a load, whose members are not expected to be read one
+/// by one soon.
 const BULK: usize = 32;
 
 /// An id, and whether this call made it: then no set can hold it yet.
@@ -41,16 +43,16 @@ const BULK: usize = 32;
 pub struct Interned {
     /// The id.
     pub id: u64,
-    /// True where the member had no id before.
+    /// True if the member had no id before.
     pub fresh: bool,
 }
 
-/// What the dictionary says of a member.
+/// The dictionary's entry for a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     /// Its id.
     pub(crate) id: u64,
-    /// True where the collector may be about to remove it.
+    /// True if the collector may be about to remove it.
     pub(crate) condemned: bool,
 }
 
@@ -64,14 +66,14 @@ pub struct Interner {
     store: Store,
     stripes: Vec<Mutex<Stripe>>,
     condemned: Condemned,
-    /// Ids that are leased and not handed out.
+    /// Ids that are leased but not handed out yet.
     spare: AtomicU64,
-    /// Of hashes that attackers must not foresee.
+    /// Seeds hashes that attackers must not be able to predict.
     seed: u64,
 }
 
 impl Interner {
-    /// On `store`; leases nothing yet.
+    /// An interner on `store`; leases nothing yet.
     pub fn new(store: Store, env: &Env) -> Self {
         let stripe = |_| Mutex::new(Stripe { lease: Lease::default(), rng: env.rng() });
         let seed = env.secret(8).and_then(|raw| raw.try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -79,8 +81,9 @@ impl Interner {
         Interner { store, stripes, condemned: Condemned::default(), spare: AtomicU64::new(0), seed }
     }
 
-    /// `n` ids never handed out before, ascending, neighbours as far as blocks reach. They are for `tx`, or for one of its generation.
-    /// [`StoreError::TooOld`] where the store has begun another one since `tx` began.
+    /// `n` ids never handed out before, ascending and consecutive within a block. They are for `tx`, or for
+    /// another transaction of its generation. [`StoreError::TooOld`] if the store has begun another
+    /// generation since `tx` began.
     pub async fn take(&self, tx: &Tx, n: usize) -> Result<Vec<u64>> {
         let mut ids = Vec::with_capacity(n);
         if n == 0 {
@@ -106,12 +109,12 @@ impl Interner {
         Ok(ids)
     }
 
-    /// Ids that this server has leased and still to hand out.
+    /// Ids that this server has leased but not handed out yet.
     pub(crate) fn spare(&self) -> u64 {
         self.spare.load(Ordering::Relaxed)
     }
 
-    /// The first stripe that nobody holds; the first one where all are held.
+    /// The first free stripe; if all are held, the first one, after waiting for it.
     async fn stripe(&self) -> MutexGuard<'_, Stripe> {
         loop {
             if let Some(free) = self.stripes.iter().find_map(|s| s.try_lock().ok()) {
@@ -123,8 +126,9 @@ impl Interner {
         }
     }
 
-    /// The ids of `members`, in their order; members that have none get one. `round`: as `tx` reads it. Refuses before anything is
-    /// written: a member that is too long, or (as [`StoreError::TooLarge`]) more new members than a transaction holds.
+    /// The ids of `members`, in order; members that have none get one. `round`: as `tx` reads it. Before
+    /// anything is written, it refuses a member that is too long, or (as [`StoreError::TooLarge`]) more new
+    /// members than fit in a transaction.
     pub async fn intern(&self, tx: &Tx, round: Round, members: &[Bytes]) -> Result<Vec<Interned>> {
         check_length(members)?;
         let known = self.lookup(tx, members).await?;
@@ -143,8 +147,9 @@ impl Interner {
         Ok(interned.collect())
     }
 
-    /// Keeps the collector from removing those of `ids` that are condemned. A row that is there stays as long as they are: it is not
-    /// written again, so that an id that is given to many sets fails the collector once.
+    /// Keeps the collector from removing those of `ids` that are condemned. A pardon that exists stays as
+    /// long as the condemned ids do, so it is not written again: an id that is given to many sets makes the
+    /// collector conflict once.
     async fn pardon(&self, tx: &Tx, round: Round, ids: impl Iterator<Item = u64> + Clone) -> Result<()> {
         let condemned = self.condemned.among(tx, round, ids).await?;
         let keys: Vec<[u8; 10]> = condemned.iter().map(root::pardon).collect();
@@ -155,12 +160,12 @@ impl Interner {
         Ok(())
     }
 
-    /// The ids of `members` as far as they have one. Writes nothing.
+    /// The ids of those `members` that have one. Writes nothing.
     pub async fn find(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
         self.lookup(tx, members).await
     }
 
-    /// As [`Interner::find`], and whether they are condemned. `round`: as `tx` reads it.
+    /// Like [`Interner::find`], and whether they are condemned. `round`: as `tx` reads it.
     pub(crate) async fn known(&self, tx: &Tx, round: Round, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
         let ids = self.lookup(tx, members).await?;
         let condemned = self.condemned.among(tx, round, ids.iter().copied().flatten()).await?;
@@ -168,7 +173,7 @@ impl Interner {
         Ok(ids.into_iter().map(|id| id.map(known)).collect())
     }
 
-    /// Forgets which ids are condemned. It is read again when it is needed.
+    /// Drops the cache of condemned ids; it is reloaded on demand.
     pub(in crate::keyspace) fn forget(&self) {
         self.condemned.clear();
     }
@@ -184,7 +189,8 @@ impl Interner {
         }
     }
 
-    /// Serializable: who takes an id from here fails where the collector removes it meanwhile.
+    /// Reads serializably: a transaction that takes an id from here conflicts if the collector removes it
+    /// meanwhile.
     async fn lookup(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
         let mut ids: Vec<Option<u64>> = members.iter().map(|m| integer_id(m)).collect();
         let words: Vec<&Bytes> =
@@ -225,7 +231,7 @@ impl Interner {
     }
 }
 
-/// Which id of a forward row belongs to `member`.
+/// The id in a forward row that belongs to `member`.
 async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
     for id in ids_of_row(row) {
         if member.len() <= MAX_INLINE_MEMBER {
@@ -238,8 +244,8 @@ async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// The members without repetitions, and for each the place of its first appearance among them. `seed`: secret, so that nobody
-/// can choose members that all have one hash.
+/// The distinct members, and for each of `members` the place of its first occurrence among them. `seed` is
+/// secret, so that nobody can choose members that all have one hash.
 fn distinct(members: Vec<&Bytes>, seed: u64) -> (Vec<&Bytes>, Vec<usize>) {
     let mut places = HashMap::with_capacity_and_hasher(members.len(), Seeded(seed));
     let mut firsts = Vec::with_capacity(members.len());
@@ -253,7 +259,7 @@ fn distinct(members: Vec<&Bytes>, seed: u64) -> (Vec<&Bytes>, Vec<usize>) {
     (firsts, all)
 }
 
-/// Hashes members: the map's own hasher took a twentieth of what adding a new member costs.
+/// Hashes members: the map's default hasher took a twentieth of the cost of adding a new member.
 #[derive(Clone, Copy)]
 struct Seeded(u64);
 
@@ -271,7 +277,7 @@ impl Hasher for Seeded {
     fn write(&mut self, bytes: &[u8]) {
         self.0 = xxh3_64_with_seed(bytes, self.0);
     }
-    /// A length, which the hash of the bytes depends on anyway.
+    /// Ignores the length: the hash of the bytes depends on it anyway.
     fn write_usize(&mut self, _: usize) {}
 }
 
@@ -285,9 +291,9 @@ fn check_length(members: &[Bytes]) -> Result<()> {
     }
 }
 
-/// Bytes that interning `members` writes at most: two dictionary rows, conflict ranges of the forward one for reading and
-/// writing, and the member's share of a chunk, with what FoundationDB counts for each mutation and range besides its keys
-/// (48 and 32 bytes).
+/// The most bytes that interning `members` writes: two dictionary rows, read and write conflict ranges of the
+/// forward one, and the member's share of a chunk, with FoundationDB's overhead per mutation and per range
+/// (48 and 32 bytes beside the keys).
 pub(crate) fn room<'a>(members: impl IntoIterator<Item = &'a Bytes>) -> usize {
     members.into_iter().map(|m| m.len() + 5 * m.len().min(MAX_INLINE_MEMBER) + 220).sum()
 }

@@ -1,4 +1,4 @@
-//! The ids that have a member, as one reader of the whole dictionary has found them.
+//! The ids that have a member, collected by one reader of the whole dictionary.
 
 use super::ids::FIRST_INTEGER;
 use roaring::RoaringTreemap;
@@ -11,11 +11,11 @@ pub(crate) const INTEGERS_END: u64 = 0b11 << 62;
 pub(crate) struct KnownIds(RoaringTreemap);
 
 impl KnownIds {
-    /// Adds one.
+    /// Adds an id.
     pub(crate) fn insert(&mut self, id: u64) {
         self.0.insert(id);
     }
-    /// Those of `ids` that are interned and not known.
+    /// Those of `ids` that are interned but not known.
     pub(crate) fn missing(&self, ids: &RoaringTreemap) -> RoaringTreemap {
         let mut missing = ids - &self.0;
         missing.remove_range(FIRST_INTEGER..INTEGERS_END);

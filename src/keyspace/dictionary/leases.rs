@@ -1,9 +1,9 @@
-//! Rows `q`: how many blocks of ids each shard has leased.
+//! Rows `q`: the number of blocks of ids that each shard has leased.
 //!
-//! A block is leased once, in a transaction of its own; an unknown result counts as lost. A store that loses
-//! commits which it had acknowledged may lose a lease's: then its block is given out again. So a lease holds
-//! in the [generation](Tx::generation) of the store in which it was committed, and its ids go only into
-//! transactions of that one.
+//! A block is leased once, in a transaction of its own; after an unknown result it counts as lost. A store
+//! that loses acknowledged commits may lose that of a lease, and then leases its block again. So a lease is
+//! valid only in the [generation](Tx::generation) of the store in which it was committed, and its ids go only
+//! into transactions of that generation.
 
 use super::ids::BLOCK;
 use crate::env::Rng;
@@ -13,25 +13,25 @@ use crate::store::{RangeOptions, Read, Retries, Store, Tx, key_after};
 
 const BLOCKS_PER_SHARD: u64 = 1 << 38;
 
-/// A block of ids, as far as it has not been handed out.
+/// The rest of a block of ids, not handed out yet.
 #[derive(Debug, Default)]
 pub(super) struct Lease {
     /// The next id to hand out.
     pub(super) next: u64,
     /// One past the last id.
     pub(super) end: u64,
-    /// Of the store, when it was committed.
+    /// The store's generation when the lease was committed.
     pub(super) generation: u64,
 }
 
 impl Lease {
-    /// Ids that are still to be handed out.
+    /// The number of ids not handed out yet.
     pub(super) fn left(&self) -> u64 {
         self.end - self.next
     }
 }
 
-/// Ids that were ever leased. Snapshot.
+/// The number of ids ever leased. Snapshot.
 pub(crate) async fn leased(tx: &Tx) -> StoreResult<u64> {
     let (from, to) = (root::lease(0), key_after(&root::lease(u8::MAX)));
     let rows = tx.get_range(&from, &to, RangeOptions::default(), Read::Snapshot).await?;
@@ -39,7 +39,8 @@ pub(crate) async fn leased(tx: &Tx) -> StoreResult<u64> {
     Ok(blocks.map(u64::from_le_bytes).sum::<u64>().saturating_mul(BLOCK))
 }
 
-/// Leases a block of a random shard in a transaction of its own. A lease that was perhaps committed is a gap.
+/// Leases a block of a random shard in a transaction of its own. A lease with an unknown result becomes a
+/// gap.
 pub(super) async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
     let shard = rng.below(256) as u8;
     let mut retries = Retries::endless().idempotent();

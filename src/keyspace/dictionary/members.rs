@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! b <id BE>          the member
-//! b <first BE> 10    of the 16 ids from `first` on, a multiple of 16: 16 lengths (u16 BE, ff ff: removed) | the members
+//! b <first BE> 10    16 ids from `first`, a multiple of 16: 16 lengths (u16 BE, ff ff: removed) | members
 //! ```
-//! Members interned together have ids that follow each other; each 16 of them that fill a group share a row. The design has the
-//! first kind of row only. With it half of the rows that a load writes, and all that a large reply reads, had 70 bytes each;
-//! measured in `bench/results`. A group is written whole by the transaction that interned it, or not at all, so no two writers
-//! ever share one, and an id's member is in one of two places. Only the collector of the dictionary changes rows: it removes
-//! members for which nobody asks any more, and a group's row with the last of them.
+//! Members interned together have consecutive ids; each 16 of them that fill a group share a row. The design
+//! has only the first kind of row. With it, half of the rows that a load writes, and all that a large reply
+//! reads, had 70 bytes each; measured in `bench/results`. A group is written whole by the transaction that
+//! interns it, or not at all, so no two writers ever share one, and an id's member is in one of two places.
+//! Only the collector of the dictionary changes rows: it removes members that nothing asks for any more, and
+//! a group's row with the last of them.
 
 use super::forward;
 use crate::error::{StoreError, StoreResult};
@@ -19,16 +20,16 @@ use bytes::Bytes;
 use futures_util::future::try_join;
 use roaring::RoaringTreemap;
 
-/// Ids of a group.
+/// The number of ids in a group.
 pub(crate) const GROUP: u64 = 16;
-/// Bytes of the members of one group at most.
+/// The most bytes of the members of one group.
 const GROUP_BYTES: usize = 8 << 10;
 const LENGTHS: usize = 2 * GROUP as usize;
 /// The length of a member that was removed.
 const REMOVED: u16 = u16::MAX;
-/// As many members are hardly read again soon.
+/// A read of this many members or more is not expected to be repeated soon.
 const MANY: usize = 16;
-/// Bytes of rows that one range read asks for.
+/// The bytes of rows that one range read asks for.
 const PAGE: usize = 1 << 18;
 
 /// The first id of the group of `id`.
@@ -36,7 +37,8 @@ pub fn group(id: u64) -> u64 {
     id & !(GROUP - 1)
 }
 
-/// Writes the rows of new ids (ascending) and their members, without write conflicts: nobody else has these ids.
+/// Writes the rows of new ids (ascending) and their members, without write conflicts: no other transaction
+/// has these ids.
 pub(super) fn write(tx: &Tx, ids: &[u64], members: &[&Bytes]) -> StoreResult<()> {
     let (mut ids, mut members) = (ids, members);
     while let (Some(id), Some(member)) = (ids.first(), members.first()) {
@@ -55,7 +57,7 @@ pub(super) fn write(tx: &Tx, ids: &[u64], members: &[&Bytes]) -> StoreResult<()>
     Ok(())
 }
 
-/// The row of the first ids, where they are a group.
+/// The row of the first ids, if they form a group.
 fn packed(ids: &[u64], members: &[&Bytes]) -> Option<Vec<u8>> {
     let (ids, members) = (ids.get(..GROUP as usize)?, members.get(..GROUP as usize)?);
     let (first, last) = (ids.first()?, ids.last()?);
@@ -69,7 +71,7 @@ fn packed(ids: &[u64], members: &[&Bytes]) -> Option<Vec<u8>> {
     Some(row)
 }
 
-/// The ids and members of a row; None where it is none.
+/// The ids and members of a row; None if it is malformed.
 pub fn entries<'a>(key: &[u8], value: &'a [u8]) -> Option<Entries<'a>> {
     let (&first, tail) = key.strip_prefix(b"b")?.split_first_chunk::<8>()?;
     let id = u64::from_be_bytes(first);
@@ -85,7 +87,7 @@ pub fn entries<'a>(key: &[u8], value: &'a [u8]) -> Option<Entries<'a>> {
     }
 }
 
-/// Bytes of the member that a length is of; None where it was removed.
+/// The number of bytes of the member with this length; None if it was removed.
 fn bytes_of(len: [u8; 2]) -> Option<usize> {
     Some(u16::from_be_bytes(len)).filter(|len| *len != REMOVED).map(usize::from)
 }
@@ -93,7 +95,7 @@ fn bytes_of(len: [u8; 2]) -> Option<usize> {
 /// The ids and members of one row, ascending.
 #[derive(Debug, Clone)]
 pub struct Entries<'a> {
-    /// Of the next member, where it was not removed.
+    /// The id of the next member, unless that was removed.
     id: u64,
     /// The member of an id that has a row to itself.
     own: Option<&'a [u8]>,
@@ -103,7 +105,7 @@ pub struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// One past the last id that the row may be of.
+    /// One past the last id that the row can hold.
     fn end(&self) -> u64 {
         self.id + if self.own.is_some() { 1 } else { self.lengths.len() as u64 }
     }
@@ -129,7 +131,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Where in the row of its group the member of `id` is.
+/// The position of the member of `id` in its group's row.
 fn place(row: &[u8], id: u64) -> Option<std::ops::Range<usize>> {
     let lengths = row.get(..LENGTHS)?.as_chunks::<2>().0;
     let mut places = lengths.iter().map(|len| bytes_of(*len)).scan(LENGTHS, |end, len| {
@@ -140,7 +142,7 @@ fn place(row: &[u8], id: u64) -> Option<std::ops::Range<usize>> {
     places.nth((id % GROUP) as usize)?.filter(|range| range.end <= row.len())
 }
 
-/// The member of `id`, which a group's row holds or a row of its own.
+/// The member of `id`, from its group's row or from a row of its own.
 pub fn found(id: u64, group: Option<Bytes>, own: Option<Bytes>) -> Option<Bytes> {
     match group {
         Some(row) => place(&row, id).map(|range| row.slice(range)),
@@ -148,7 +150,7 @@ pub fn found(id: u64, group: Option<Bytes>, own: Option<Bytes>) -> Option<Bytes>
     }
 }
 
-/// The members of `ids`, None for those that nobody interned. Snapshot.
+/// The members of `ids`; None for ids that were never interned. Snapshot.
 pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> {
     if tx.prefers_prefetch() {
         let groups: Vec<[u8; 10]> = ids.iter().map(|id| root::members(group(*id))).collect();
@@ -171,7 +173,8 @@ pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>
     Ok(out)
 }
 
-/// The same where rows are looked for in the store's blocks and not beside them: once for neighbours that share a row.
+/// Like [`read`], with bulk reads, which are not cached outside the store's blocks. Neighbours that share a
+/// row read it once.
 async fn read_together(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> {
     let shared: Vec<&[u64]> = ids.chunk_by(|a, b| group(*a) == group(*b)).collect();
     let keys: Vec<Vec<u8>> =
@@ -199,7 +202,8 @@ async fn read_together(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> 
     Ok(out)
 }
 
-/// The ids from `from` up to `to` that have a member, as far as one page of rows goes, and where the next page begins. Snapshot.
+/// The ids from `from` up to `to` that have a member, for one page of rows, and where the next page begins.
+/// Snapshot.
 pub(crate) async fn present(tx: &Tx, from: u64, to: u64) -> StoreResult<(Vec<u64>, Option<u64>)> {
     let (mut ids, mut sound, mut end) = (Vec::new(), true, from);
     let mut each = |key: &[u8], row: &[u8]| {
@@ -215,17 +219,17 @@ pub(crate) async fn present(tx: &Tx, from: u64, to: u64) -> StoreResult<(Vec<u64
     if sound { Ok((ids, more.then_some(end))) } else { Err(StoreError::Corrupt("row of a member".into())) }
 }
 
-/// What [`remove`] did.
+/// The result of [`remove`].
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
-    /// How many members are gone.
+    /// The number of members removed.
     pub(crate) count: u64,
-    /// Up to here; None where all are.
+    /// The id to continue from; None if all are done.
     pub(crate) next: Option<u64>,
 }
 
-/// Removes the members of `ids`, with their rows `f`, as far as one page of rows goes. The others of their groups stay. Nobody else may
-/// change these rows `b`: they are read as snapshots.
+/// Removes the members of `ids` and their rows `f`, for one page of rows. The other members of their groups
+/// stay. Nothing else may change these rows `b`: they are read as snapshots.
 pub(crate) async fn remove(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<Removed> {
     let (Some(first), Some(last)) = (ids.min(), ids.max()) else { return Ok(Removed::default()) };
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
@@ -251,7 +255,7 @@ pub(crate) async fn remove(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<Removed
     Ok(removed)
 }
 
-/// A group's row of what is left of its members.
+/// The row of a group's remaining members.
 fn repacked(kept: &[(u64, &[u8])]) -> Vec<u8> {
     let mut lengths = [REMOVED; GROUP as usize];
     for (id, member) in kept {

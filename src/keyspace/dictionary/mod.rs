@@ -1,13 +1,13 @@
-//! The dictionary of members: each member of a set has a number, an id.
+//! The dictionary of members: it gives every member of a set a number, its id.
 //!
 //! ```text
-//! ids         the numbers themselves            forward, members    the rows that lead there and back
-//! leases      blocks of numbers                 interner            gives members their numbers
-//! resolve     finds the members of numbers      packed              many members in one allocation
-//! hints       what is remembered of sets        unfolded            sets whose deltas wait to be folded
-//! collector   state of the collection           condemned           numbers that it may remove
-//! known       which numbers have members, for who reads them all
-//! backpressure  slows commands down that make members faster than they are collected
+//! ids           the ids themselves              forward, members  the rows from members to ids and back
+//! leases        blocks of ids                   interner          gives members their ids
+//! resolve       finds the members of ids        packed            many members in one allocation
+//! hints         cached facts about sets         unfolded          sets whose deltas wait to be folded
+//! collector     the collector's stored state    condemned         ids that the collector may remove
+//! known         the ids that have members, for a reader of the whole dictionary
+//! backpressure  slows down commands that make members faster than they are collected
 //! ```
 
 pub mod backpressure;

@@ -4,9 +4,9 @@
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Packed {
     bytes: Vec<u8>,
-    /// Where each ends in `bytes`.
+    /// The end of each string in `bytes`.
     ends: Vec<usize>,
-    /// How many have been taken.
+    /// The number of strings taken.
     taken: usize,
 }
 
@@ -17,28 +17,28 @@ impl Packed {
         self.ends.push(self.bytes.len());
     }
 
-    /// How many there are, taken or not.
+    /// The number of strings, taken or not.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// True where there are none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Bytes of them all.
+    /// The total bytes of all strings.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// All, taken or not.
+    /// All strings, taken or not.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).filter_map(|(start, end)| self.bytes.get(start..*end))
     }
 
-    /// The next one.
+    /// The next string.
     pub fn take(&mut self) -> Option<&[u8]> {
         let end = *self.ends.get(self.taken)?;
         let start = self.taken.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end);
@@ -46,7 +46,7 @@ impl Packed {
         self.bytes.get(start..end)
     }
 
-    /// Forgets all; the memory stays for others.
+    /// Removes all strings; keeps the memory for reuse.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();

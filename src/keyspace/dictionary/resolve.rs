@@ -1,7 +1,7 @@
 //! From ids back to members.
 //!
-//! Ids are cut into runs: neighbours are read as one range of the rows `b` ([`members`]), others as points. Where a network is between, several
-//! runs are read side by side.
+//! Ids are cut into runs: neighbours are read as one range of the rows `b` ([`members`]), others as points.
+//! On a networked engine, several runs are read concurrently.
 
 use super::ids::{FIRST_INTEGER, integer_text};
 use super::interner::Interner;
@@ -13,17 +13,17 @@ use crate::store::{RangeOptions, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 
-/// Rows that a range read may walk over for each that it wants, and so many more.
+/// A range read may pass over this many rows for each one wanted, plus [`SLACK`] rows.
 const GAP: u64 = 4;
 const SLACK: u64 = 16;
 /// Shorter runs of neighbours are read as points.
 const SHORTEST: usize = 8;
-/// Ids of one range read at most, and of one group of point reads.
+/// The most ids in one range read, and in one group of point reads.
 const LONGEST: usize = 1024;
 const POINTS: usize = 128;
-/// Runs that are read at once over a network.
+/// The number of runs read concurrently over a network.
 const AT_ONCE: usize = 16;
-/// Bytes of a part of a long answer that is wanted as a whole.
+/// The bytes of one part of a long result that is wanted whole.
 const PART: usize = 1 << 18;
 
 #[derive(Debug, PartialEq, Clone, Copy)]
@@ -37,7 +37,7 @@ enum Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// The first run of `ids`, which are not empty.
+    /// The first run of `ids`, which must not be empty.
     fn first(ids: &'a [u64]) -> Self {
         let integers = ids.iter().take_while(|id| **id >= FIRST_INTEGER).count().min(LONGEST);
         if integers > 0 {
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Its members, behind those in `out`; of a range, only the first where they reach `bytes`.
+    /// Appends the members of this run to `out`; a range read stops once they reach `bytes`.
     async fn read(self, tx: &Tx, bytes: usize, out: &mut Packed) -> Result<()> {
         match self {
             Run::Integers(ids) => {
@@ -80,7 +80,7 @@ fn head(ids: &[u64], n: usize) -> &[u64] {
     ids.get(..n).unwrap_or(ids)
 }
 
-/// How many of the first ids are so near to each other that one range read is cheapest.
+/// The number of leading ids that are so close together that one range read is cheapest.
 fn neighbours(ids: &[u64]) -> usize {
     let Some(first) = ids.first().filter(|id| **id < FIRST_INTEGER) else { return 0 };
     let near = |(n, pair): &(usize, &[u64])| matches!(pair, [a, b] if b > a && *b < FIRST_INTEGER && b - first <= GAP * (*n as u64 + 1) + SLACK);
@@ -88,7 +88,7 @@ fn neighbours(ids: &[u64]) -> usize {
 }
 
 impl Interner {
-    /// The members of `ids`, in their order. An id that nobody interned is corrupt data.
+    /// The members of `ids`, in order. An id that was never interned means corrupt data.
     pub async fn resolve(&self, tx: &Tx, ids: &[u64]) -> Result<Vec<Bytes>> {
         let mut out = Vec::with_capacity(ids.len());
         let mut part = Packed::default();
@@ -103,8 +103,8 @@ impl Interner {
     }
 }
 
-/// Puts the members of the first of `ids` into `out`, which is empty: at least one where there are any, and few more than make
-/// up `bytes`.
+/// Puts the members of the first of `ids` into `out`, which is empty: at least one if `ids` has any, and few
+/// more than make up `bytes`.
 pub async fn resolve_some(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Result<()> {
     let at_once = if tx.prefers_prefetch() { AT_ONCE } else { 1 };
     let mut rest = ids;
@@ -123,7 +123,7 @@ pub async fn resolve_some(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) 
     Ok(())
 }
 
-/// The first runs of `ids`, at most `n`, and the ids behind them.
+/// The first runs of `ids`, at most `n`, and the remaining ids.
 fn runs(mut ids: &[u64], n: usize) -> (Vec<Run<'_>>, &[u64]) {
     let mut runs = Vec::with_capacity(n);
     while runs.len() < n && !ids.is_empty() {
@@ -134,7 +134,7 @@ fn runs(mut ids: &[u64], n: usize) -> (Vec<Run<'_>>, &[u64]) {
     (runs, ids)
 }
 
-/// Reads runs at once; the first of them where one is not read to its end.
+/// Reads runs concurrently; stops after the first that was not read to its end.
 async fn side_by_side(tx: &Tx, runs: &[Run<'_>], bytes: usize, out: &mut Packed) -> Result<()> {
     let each = runs.iter().map(|run| async move {
         let mut members = Packed::default();
@@ -165,7 +165,7 @@ async fn read_range(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Res
     let (mut begin, end) = (root::member(group(*first)).to_vec(), root::member(last + 1));
     let mut wanted = ids.iter().copied().peekable();
     let (mut found, mut more) = (0, true);
-    // Of the first group there may be rows in front, and the bytes may be few.
+    // Rows in front of the first wanted id, in its group, may use up the bytes of a page.
     while more && found == 0 {
         let mut at = Vec::new();
         let mut each = |key: &[u8], row: &[u8]| {
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(runs(&mixed), [Run::Far(&mixed[..2]), Run::Near(&mixed[2..12]), Run::Far(&mixed[12..])]);
         assert_eq!(runs(&[3, 2, 1]), [Run::Far(&[3, 2, 1])]);
         assert_eq!(runs(&[]), []);
-        // Gaps count together: a large one among small ones does not end a run.
+        // Gaps add up: a large one among small ones does not end a run.
         let uneven: Vec<u64> = (0..400).flat_map(|n| [n * 9, n * 9 + 1, n * 9 + 2]).collect();
         assert_eq!(runs(&uneven).len(), 2);
         let sparse: Vec<u64> = (0..200).map(|n| n * 100).collect();

@@ -1,13 +1,13 @@
-//! Sets whose readers walked over many deltas: `jobs::fold` takes those into their chunks.
+//! Sets whose readers passed over many deltas: `jobs::fold` folds those into their chunks.
 //!
-//! Writers fold what they remember having written. What is left (members that were added here and there over a wide range of ids, by
-//! servers that have stopped) is found by whoever reads it, for only readers are slower for it.
+//! Writers fold the deltas that they remember writing. The rest (members added here and there over a wide
+//! range of ids, by servers that have stopped) is found by readers, because only they are slowed down by it.
 
 use crate::keyspace::keys::{Oid, Prefix};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Sets that are remembered. Others are found again by their next readers.
+/// The most sets remembered. The next readers find the others again.
 const MOST: usize = 1000;
 
 /// See the module.
@@ -15,7 +15,7 @@ const MOST: usize = 1000;
 pub(crate) struct Unfolded(Mutex<BTreeMap<Oid, Prefix>>);
 
 impl Unfolded {
-    /// A set of database `db` has many deltas.
+    /// Notes that a set of database `db` has many deltas.
     pub(crate) fn note(&self, db: Prefix, oid: Oid) {
         let mut sets = self.0.lock();
         if sets.len() < MOST {
@@ -23,7 +23,7 @@ impl Unfolded {
         }
     }
 
-    /// All of them; they are forgotten here.
+    /// Returns all sets and forgets them.
     pub(crate) fn take(&self) -> BTreeMap<Oid, Prefix> {
         std::mem::take(&mut self.0.lock())
     }

@@ -1,4 +1,4 @@
-//! One database: records with their values, the expiry index, the counters of keys, and rows that nothing explains.
+//! Checks one database: records with their values, the expiry index, the key counters, and unknown rows.
 
 use super::objects::Owners;
 use super::root::databases;
@@ -14,10 +14,10 @@ use crate::types::record::{Record, Stored};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Rows shown of what nothing explains.
+/// The number of unknown rows shown.
 const SHOWN: usize = 10;
 
-/// Everything below `db`.
+/// Checks everything below `db`.
 pub(super) async fn walk(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     let mut owners = Owners::from(Oid(0));
     let mut counts = [0u64; SHARDS as usize];
@@ -89,7 +89,7 @@ pub(super) async fn is_garbage(view: &View, db: Prefix, oid: Oid) -> StoreResult
     Ok(view.get_many(&rows).await?.iter().any(Option::is_some))
 }
 
-/// A row of the expiry index says what the key's record says.
+/// Checks that a row of the expiry index agrees with the key's record.
 async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Verdict {
     let Some((ms, name)) = db.decode_expiry(row).filter(|(ms, name)| db.expiry(*ms, name) == row[..]) else {
         return Ok(vec![Problem::new(row, "not a row of the expiry index")]);
@@ -104,8 +104,8 @@ async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Verdict {
     Ok(vec![Problem::new(row, what)])
 }
 
-/// Each shard's counter is the number of its records. What was gathered over pages is a suspicion: a shard's records stand
-/// together, so they are counted again at one version.
+/// Checks that each shard's counter is the number of its records. A count gathered over pages is only a
+/// suspicion: a shard's records are adjacent, so they are counted again at one version.
 async fn counters(checker: &mut Checker<'_>, db: Prefix, counts: &[u64]) -> StoreResult<()> {
     for (shard, count) in (0..SHARDS).zip(counts) {
         let view = checker.view().await?;
@@ -159,7 +159,7 @@ fn number(raw: Option<&[u8]>) -> Option<i64> {
     raw.map_or(Some(0), |raw| raw.try_into().ok().map(i64::from_le_bytes))
 }
 
-/// Tags of the rows below a prefix, ascending.
+/// The tags of the rows below a prefix, ascending.
 fn tags() -> Vec<u8> {
     let mut tags = object_tags();
     tags.extend(*b"KXZ");
@@ -167,7 +167,7 @@ fn tags() -> Vec<u8> {
     tags
 }
 
-/// Rows with a tag that there is not, and counters of shards that there are not.
+/// Reports rows with unknown tags, and counters of shards that do not exist.
 async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     let mut begin = db.as_bytes().to_vec();
     let gaps = tags().into_iter().map(|tag| db.tagged(tag)).chain([{

@@ -1,4 +1,4 @@
-//! Idempotency records, their age index, and the counters of what they take.
+//! Checks idempotency records, their age index, and the counters of their size.
 
 use super::{ATTEMPTS, Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const UNCONFIRMED: &str = "a row of the age index that no idempotency record confirms";
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
 
-/// What a row that begins with `t` is damaged by.
+/// The damage to a row that begins with `t`, if any.
 pub(super) async fn row(view: &View, key: &Bytes, value: &Bytes) -> StoreResult<Option<String>> {
     if key.get(1) == Some(&1) || key[..] == root::all_idempotency_size() {
         let fits = value.len() == 8 && (key.get(1) == Some(&2) || key.len() == 18);
@@ -57,7 +57,7 @@ async fn piece(view: &View, of: IdempotencyName<'_>, n: u16, piece: &[u8]) -> St
         .then(|| format!("a piece of a reply has {} bytes, not {expected}", piece.len())))
 }
 
-/// What a row of the age index is damaged by.
+/// The damage to a row of the age index, if any.
 pub(super) async fn age(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
     let Some(age) = Age::decode(value) else { return Ok(Some(UNCONFIRMED.into())) };
     let Some((ms, of)) = root::decode_idempotency_age(key, age.size.is_some()) else {
@@ -72,12 +72,12 @@ pub(super) async fn age(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<O
     Ok((!fits).then(|| UNCONFIRMED.into()))
 }
 
-/// What the age index says of the size of each user's idempotency records.
+/// The size of each user's idempotency records, according to the age index.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Sizes(BTreeMap<Owner, i64>);
 
 impl Sizes {
-    /// One row of the index.
+    /// Adds a row of the index.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
         if let Some(size) = Age::decode(value).and_then(|age| age.size)
             && let Some((_, IdempotencyName { owner: Some(owner), .. })) =
@@ -87,7 +87,7 @@ impl Sizes {
         }
     }
 
-    /// What the counters say otherwise.
+    /// The counters that disagree.
     async fn compare(&self, view: &View) -> StoreResult<Vec<Problem>> {
         let mut problems = Vec::new();
         let mut accuse = |row: &[u8], said: i64, is: i64| {
@@ -121,8 +121,8 @@ impl Sizes {
     }
 }
 
-/// Each user's counter is what the idempotency records take, and so is that of all. What was gathered over
-/// pages is a suspicion: then all is counted again at one version.
+/// Checks each user's counter, and that of all, against the size of the idempotency records. Sizes gathered
+/// over pages are only a suspicion: then all records are counted again at one version.
 pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreResult<()> {
     let view = checker.view().await?;
     if gathered.compare(&view).await?.is_empty() {

@@ -1,19 +1,20 @@
-//! Verifies a whole store: that every row decodes, belongs to something, and agrees with the rows that say the same thing
-//! again. `tern check` is this at the command line.
+//! Verifies a whole store: every row decodes, belongs to something, and agrees with the rows that repeat its
+//! facts. `tern check` runs this from the command line.
 //!
-//! **One version.** Each row is judged together with everything that it is compared with in one [`View`], so whatever is
-//! reported was so at one version, also while servers write. Pages are read in views of their own: a walk over a large
-//! store takes longer than a transaction lives. An embedded store has no other user, so all views read one version. What
-//! no single row says (counters of keys, objects without an owner) is gathered over pages, and what then looks wrong is
-//! looked at again ([`objects`], [`database`]). What changes faster than it can be read at one version is reported as not
-//! checked, never as damaged.
+//! **One version.** Each row is judged in one [`View`], together with everything that it is compared with, so
+//! every reported problem existed at one version, even while servers write. Each page is read in a view of
+//! its own: a walk over a large store takes longer than a transaction lives. An embedded store has no other
+//! user, so all views read one version. Facts that span many rows (counters of keys, objects without an
+//! owner) are gathered over pages, and suspicions are checked again ([`objects`], [`database`]). A row that
+//! changes faster than it can be read at one version is reported as not checked, never as damaged.
 //!
-//! **Memory.** A page, the first ids of one set's chunks, the ids of the dictionary as a bitmap, and the owners of
-//! [`objects::WINDOW`] objects at a time: a store with more of them is read over several times.
+//! **Memory.** A page, the first ids of one set's chunks, the ids of the dictionary as a bitmap, and the
+//! owners of [`objects::WINDOW`] objects at a time: a store with more objects is read several times.
 //!
-//! What cannot be seen is what the layout says once: the bytes of a value, which ids a set has, and a piece of a long string that is
-//! missing, which means zeroes, so its loss looks like SETRANGE. `tests/fuzz/unseen.rs` has the whole list, and a test that damages
-//! each kind of row in each way and finds nothing else unseen. Bytes that change below a row are noticed by the engine's checksums.
+//! The check cannot see damage to facts that the layout stores once: the bytes of a value, the ids of a set,
+//! and a missing piece of a long string, which means zeroes, so its loss looks like SETRANGE.
+//! `tests/fuzz/unseen.rs` has the whole list, and a test that damages each kind of row in each way and finds
+//! nothing else unseen. The engine's checksums detect bytes that change below a row.
 
 pub(crate) mod database;
 mod idempotency;
@@ -30,32 +31,32 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Rows and bytes of a page.
+/// The rows and bytes of a page.
 const PAGE: RangeOptions = RangeOptions { limit: 1024, bytes: 1 << 18, reverse: false };
-/// Rows judged at once: a networked engine answers them together.
+/// Rows judged at once: a networked engine answers their reads together.
 const AT_ONCE: usize = 64;
-/// Attempts at a row that changes while it is read.
+/// Attempts to judge a row that changes while it is read.
 const ATTEMPTS: usize = 5;
-/// Problems that a report keeps; more are counted.
+/// Problems kept in a report; further ones are only counted.
 const KEPT: usize = 1000;
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The first and the last version that was read. Equal: the store was read at one version.
+    /// The first and the last version read. Equal: the store was read at one version.
     pub(crate) versions: (Version, Version),
-    /// Rows read, by what they are.
+    /// Rows read, by kind.
     pub rows: BTreeMap<&'static str, u64>,
-    /// What is wrong; at most 1000 of it.
+    /// The problems found, at most 1000.
     pub problems: Vec<Problem>,
-    /// How much is wrong that is not in `problems`.
+    /// The number of problems that are not in `problems`.
     pub(crate) more: u64,
     /// Rows that changed faster than they could be read at one version.
     pub unchecked: Vec<Vec<u8>>,
 }
 
 impl Report {
-    /// Nothing is wrong.
+    /// Whether no problem was found.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
@@ -81,18 +82,19 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// Why nothing can be said of a store.
+/// Why a store could not be checked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// Nothing to check.
+    /// The store is empty.
     #[error("there is no data of Tern")]
     NoData,
-    /// From an engine.
+    /// An error of an engine.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Reads all of `store`. `progress` hears what is being read and how many rows have been.
+/// Reads all of `store`. `progress` receives the kind of the rows being read and the number of rows read so
+/// far.
 pub async fn check(
     store: &Store,
     progress: &mut (dyn FnMut(&'static str, u64) + Send),
@@ -111,7 +113,7 @@ pub async fn check(
     Ok(checker.report)
 }
 
-/// A check under way.
+/// A running check.
 pub(crate) struct Checker<'a> {
     store: &'a Store,
     /// Ids that have a member.
@@ -122,7 +124,7 @@ pub(crate) struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// A view for a page. Others get their turn: an embedded engine answers without ever waiting.
+    /// A view for a page. Yields first: an embedded engine never waits, and other tasks need their turn.
     async fn view(&mut self) -> StoreResult<View> {
         tokio::task::yield_now().await;
         let view = View::open(self.store).await?;
@@ -146,7 +148,8 @@ impl Checker<'_> {
         (self.progress)(what, self.done);
     }
 
-    /// Reads the range page by page and has every row judged, in the view that it was read in. `seen` hears of every row.
+    /// Reads the range page by page and judges every row in the view in which it was read. `seen` receives
+    /// every row.
     async fn judge(
         &mut self,
         (mut begin, end): (Vec<u8>, Vec<u8>),
@@ -173,7 +176,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A row whose page's view ended before the row was judged.
+    /// Judges a row whose page's view ended before the row was judged.
     async fn judge_alone(
         &mut self,
         key: &Bytes,
@@ -199,5 +202,5 @@ impl Checker<'_> {
     }
 }
 
-/// A database of the store by its number.
+/// A database's number and prefix.
 pub(crate) type Database = (u8, Prefix);

@@ -1,11 +1,13 @@
-//! Every object has one owner: a record, or a garbage row.
+//! Checks that every object has exactly one owner: a record, or a garbage row.
 //!
-//! Rows of objects name no key, so the owners are gathered from the records, in the order of object ids and at most
-//! [`WINDOW`] at a time: then the objects' rows are walked over that stretch of ids, and the records are read again for the
-//! next stretch. Object rows of one object stand together, so a large one is skipped, not read.
+//! Rows of objects name no key, so the owners are gathered from the records, in the order of object ids and
+//! at most [`WINDOW`] at a time: then the objects' rows in that stretch of ids are walked, and the records
+//! are read again for the next stretch. The rows of one object are adjacent, so a large object is skipped,
+//! not read.
 //!
-//! Gathering takes more than one version where servers write, and RENAME moves an object behind its back. So what has no owner
-//! or two is a suspicion: the records are read again for it, at one version if they can be, and else [`SCANS`] times.
+//! Gathering spans several versions while servers write, and RENAME may move an object meanwhile. So an
+//! object with no owner or two is a suspicion: the records are read again for it, at one version if possible,
+//! and otherwise [`SCANS`] times.
 
 use super::database::{is_garbage, is_live};
 use super::{Checker, PAGE};
@@ -18,13 +20,13 @@ use crate::types::{COUNTS, Kind, object_tags};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Owners held at once.
+/// The most owners held at once.
 pub(crate) const WINDOW: usize = 1 << 20;
-/// Reads of all records for what looks wrong, where they cannot be read at one version.
+/// The number of times all records are read for suspicions, if they cannot be read at one version.
 const SCANS: usize = 3;
-/// Suspicions followed.
+/// The most suspicions followed.
 const SUSPECTS: usize = 10_000;
-/// Of a page of object rows: little, as most of a large object's rows are skipped.
+/// The page size for object rows: small, because most of a large object's rows are skipped.
 const STEP: RangeOptions = RangeOptions { limit: 0, bytes: 16 << 10, reverse: false };
 
 /// The owners of a stretch of object ids.
@@ -37,12 +39,12 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Of as many objects from `from` on as are held at once.
+    /// The owners of objects from `from` on, as many as are held at once.
     pub(super) fn from(from: Oid) -> Self {
         Owners { from, to: None, kinds: BTreeMap::new(), twice: Vec::new(), capacity: WINDOW }
     }
 
-    /// Notes a record's object.
+    /// Adds a record's object.
     pub(super) fn note(&mut self, record: &Bytes) {
         let Some((oid, kind)) =
             object_of(record).filter(|(oid, _)| *oid >= self.from && self.to.is_none_or(|to| *oid < to))
@@ -60,7 +62,7 @@ impl Owners {
         }
     }
 
-    /// Walks over all objects of `db`; the owners from the first on have been noted.
+    /// Walks over all objects of `db`; call it when the owners of the first stretch have been noted.
     pub(super) async fn walk(mut self, checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
         loop {
             self.stretch(checker, db).await?;
@@ -88,7 +90,7 @@ impl Owners {
         tag: u8,
         suspects: &mut BTreeMap<Oid, Vec<u8>>,
     ) -> StoreResult<()> {
-        // Nothing is in front of the first object but rows without an id.
+        // Only rows without an id sort before the first object.
         let (all, _) = db.tagged(tag);
         let mut begin = if self.from == Oid(0) { all } else { db.object_rows(tag, self.from) };
         let end = self.to.map_or_else(|| db.tagged(tag).1, |to| db.object_rows(tag, to));
@@ -133,7 +135,7 @@ fn object_of(record: &Bytes) -> Option<(Oid, Kind)> {
     Some((value.oid()?, value.kind()))
 }
 
-/// Reads all records of `db`. The view that they were read in, where it was one.
+/// Reads all records of `db`. Returns the view if all were read in one.
 async fn gather(
     checker: &mut Checker<'_>,
     db: Prefix,
@@ -158,7 +160,8 @@ async fn gather(
     }
 }
 
-/// Accuses those of `suspects` (an object and one of its rows, or no row where it had two owners) that stand up.
+/// Reports those of `suspects` (an object and one of its rows, or no row if it had two owners) that are
+/// confirmed.
 async fn convict(
     checker: &mut Checker<'_>,
     db: Prefix,

@@ -1,4 +1,4 @@
-//! The rows that belong to the whole store: allocator, databases, dictionary, servers, garbage, idempotency
+//! Checks the rows of the whole store: allocator, databases, dictionary, servers, garbage, idempotency
 //! records.
 
 use super::idempotency::{self, Sizes};
@@ -18,12 +18,12 @@ use crate::types::audit::{Problem, Verdict, View};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Blocks of ids in a shard.
+/// The number of blocks of ids in a shard.
 const BLOCKS: u64 = 1 << 38;
 const ONE: RangeOptions = RangeOptions { limit: 1, bytes: 0, reverse: false };
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
 
-/// All rows in front of the databases'.
+/// Checks all rows in front of the databases' rows.
 pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
     let mut sizes = Sizes::default();
     let mut name = |key: &Bytes, value: &Bytes| match key.first() {
@@ -42,14 +42,14 @@ pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
     idempotency::sizes(checker, sizes).await
 }
 
-/// Databases as a view has them.
+/// The databases in a view.
 pub(super) async fn databases(view: &View) -> StoreResult<Vec<Database>> {
     let rows = view.page(b"d", b"e", ALL).await?;
     let one = |(key, value): &(Bytes, Bytes)| Some((*key.get(1)?, Place::decode(value)?.prefix));
     Ok(rows.pairs.iter().filter_map(one).collect())
 }
 
-/// Every prefix below which there are rows is a database's, or was one's and is garbage.
+/// Checks that every prefix with rows below it belongs to a database, or belonged to one and is garbage.
 pub(super) async fn walk_prefixes(checker: &mut Checker<'_>) -> StoreResult<()> {
     let mut at = vec![0x80];
     loop {
@@ -111,7 +111,8 @@ fn sized(key: &[u8], key_len: usize, value: &[u8], len: usize, what: &str) -> Op
     (!fits).then(|| format!("{what} has a key of {} and a value of {} bytes", key.len(), value.len()))
 }
 
-/// A database's prefix is its own, the allocator cannot give it out again, and numbers of databases follow each other.
+/// Checks that a database's prefix is its own, that the allocator cannot hand it out again, and that database
+/// numbers are consecutive.
 async fn database(view: &View, key: &[u8], value: &[u8]) -> StoreResult<Option<String>> {
     let Some(Place { prefix, .. }) = Place::decode(value).filter(|_| key.len() == 2) else {
         return Ok(Some("a database without a prefix".into()));
@@ -132,7 +133,7 @@ async fn database(view: &View, key: &[u8], value: &[u8]) -> StoreResult<Option<S
     is_free(view, prefix).await
 }
 
-/// Nobody else may get the prefix while there are rows below it, or will be removed.
+/// Checks that a prefix cannot be handed out while rows exist below it or are still to be removed.
 async fn is_free(view: &View, prefix: Prefix) -> StoreResult<Option<String>> {
     let number = prefix.number();
     let newest = view.page(b"a", b"b", RangeOptions { reverse: true, ..ONE }).await?;
@@ -154,7 +155,7 @@ fn u64_of(value: &[u8]) -> Option<u64> {
     value.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Members and their ids fit to each other.
+/// Checks that members and their ids match.
 async fn members_row(view: &View, known: &Mutex<KnownIds>, key: &[u8], row: &[u8]) -> Verdict {
     let Some(entries) = members::entries(key, row) else {
         return Ok(vec![Problem::new(key, "not an id, or not the members of a group of ids")]);
@@ -167,7 +168,7 @@ async fn members_row(view: &View, known: &Mutex<KnownIds>, key: &[u8], row: &[u8
     Ok(problems)
 }
 
-/// An id is leased, and the dictionary leads from its member back to it.
+/// Checks that an id is leased, and that the dictionary leads from its member back to it.
 async fn entry(view: &View, known: &Mutex<KnownIds>, id: u64, member: &[u8]) -> StoreResult<Option<String>> {
     if id >= 1 << 62 {
         return Ok(Some("not an id".into()));
@@ -189,7 +190,7 @@ async fn entry(view: &View, known: &Mutex<KnownIds>, id: u64, member: &[u8]) -> 
     Ok((!leads_back).then(|| format!("the dictionary does not lead from the member to its id {id:#x}")))
 }
 
-/// The ids of a member, or of all long members with one hash, are theirs.
+/// Checks that the ids of a member, or of all long members with one hash, belong to them.
 async fn forward(view: &View, key: &[u8], value: &[u8]) -> Verdict {
     let short = key.get(1) == Some(&0);
     let whole = if short { value.len() == 8 } else { !value.is_empty() && value.len().is_multiple_of(8) };
@@ -210,7 +211,8 @@ async fn forward(view: &View, key: &[u8], value: &[u8]) -> Verdict {
     Ok(problems)
 }
 
-/// The collector's rows decode, and candidates are interned ids of the block that their row is for.
+/// Checks that the collector's rows decode, and that candidates are interned ids of the block that their row
+/// is for.
 fn collectors(key: &[u8], value: &[u8]) -> Option<String> {
     let fits = match key.get(1) {
         Some(0) => key == root::collector() && State::decode(value).is_ok(),

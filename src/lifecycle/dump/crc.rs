@@ -1,14 +1,15 @@
-//! The checksum of a payload: CRC-64 with Jones' polynomial, bits reflected, begun with 0. Computed with the processor's carry-less
-//! multiplication (crate `crc-fast`): 10 GB a second and more, where a table of bytes gives 0.4.
+//! The checksum of a payload: CRC-64 with Jones' polynomial, bits reflected, initial value 0. It uses the
+//! processor's carry-less multiplication (crate `crc-fast`): at least 10 GB a second, where a byte table
+//! reaches 0.4.
 
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 use tokio::task::coop::consume_budget;
 
 const JONES: CrcAlgorithm = CrcAlgorithm::Crc64Redis;
-/// Bytes that are summed before others may come: less than 100 us.
+/// The bytes to sum before yielding: less than 100 us.
 const STEP: usize = 256 << 10;
 
-/// The checksum of what was added so far.
+/// The checksum of the bytes added so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Crc(u64);
 
@@ -20,7 +21,7 @@ impl Crc {
         self.0 = digest.finalize();
     }
 
-    /// Adds `n` zeroes, whose own checksum is 0: a few multiplications, however many they are.
+    /// Adds `n` zeroes, whose own checksum is 0: a few multiplications for any `n`.
     pub(crate) fn add_zeroes(&mut self, n: u64) {
         self.0 = checksum_combine(JONES, self.0, 0, n);
     }
@@ -31,7 +32,7 @@ impl Crc {
     }
 }
 
-/// The checksum of bytes that are few.
+/// The checksum of a few bytes.
 pub(super) fn crc64(bytes: &[u8]) -> u64 {
     let mut crc = Crc::default();
     crc.add(bytes);
@@ -58,7 +59,7 @@ mod tests {
         assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
     }
 
-    /// Bit by bit.
+    /// Computes the checksum bit by bit.
     fn slow(bytes: &[u8]) -> u64 {
         bytes.iter().fold(0, |crc, byte| {
             (0..8).fold(crc ^ u64::from(*byte), |crc, _| {

@@ -1,5 +1,5 @@
-//! Decompression of LZF, the format of Marc Lehmann's liblzf, in steps: what is made is handed on, and only what a reference can
-//! reach back to is kept.
+//! Decompression of LZF, the format of Marc Lehmann's liblzf, in steps: the output is handed on, and only as
+//! much of it is kept as a reference can reach back to.
 //!
 //! ```text
 //! 000LLLLL                    L+1 bytes follow
@@ -7,28 +7,28 @@
 //! 111ooooo LLLLLLLL oooooooo  L+9 bytes from o+1 bytes back
 //! ```
 
-/// How far back a reference reaches.
+/// How far back a reference can reach.
 const WINDOW: usize = 1 << 13;
 
-/// Bytes on their way out of a compressed string.
+/// The decompression of a string.
 pub(super) struct Unpacker<'a> {
     raw: &'a [u8],
-    /// Bytes that are still to be made.
+    /// Bytes still to be produced.
     left: usize,
-    /// What was made last.
+    /// The latest output.
     out: Vec<u8>,
-    /// How much of that was handed on.
+    /// How much of it was handed on.
     given: usize,
 }
 
 impl<'a> Unpacker<'a> {
-    /// Of `raw`, which stands for `length` bytes.
+    /// Decompresses `raw`, which stands for `length` bytes.
     pub(super) fn new(raw: &'a [u8], length: usize) -> Self {
         Unpacker { raw, left: length, out: Vec::new(), given: 0 }
     }
 
-    /// The next bytes, about `step` of them; empty at the end. None where `raw` stands for more than was said, for fewer, or for
-    /// nothing.
+    /// The next bytes, about `step` of them; empty at the end. None if `raw` is malformed, or stands for more
+    /// or fewer bytes than announced.
     pub(super) fn next(&mut self, step: usize) -> Option<&[u8]> {
         self.out.drain(..self.given.saturating_sub(WINDOW));
         self.given = self.out.len();
@@ -64,12 +64,12 @@ impl<'a> Unpacker<'a> {
         Some(*byte)
     }
 
-    /// Appends `count` bytes that begin `back` bytes before the end; they may reach into what is appended.
+    /// Appends `count` bytes that begin `back` bytes before the end; they may overlap the appended bytes.
     fn copy_back(&mut self, back: usize, count: usize) -> Option<()> {
         let from = self.out.len().checked_sub(back)?;
         let mut left = count;
         while left > 0 {
-            // What was appended goes on as what it was copied from does.
+            // The appended bytes continue as their source does.
             let some = left.min(self.out.len() - from);
             self.out.extend_from_within(from..from + some);
             left -= some;

@@ -1,15 +1,15 @@
-//! DUMP's payload: a value in the form of Redis' snapshot files, so that it moves between the two.
+//! DUMP's payload: a value in the format of Redis' snapshot files, so that it can move between the two.
 //!
 //! ```text
 //! type u8 | value | RDB version u16 LE | CRC-64 of all before, u64 LE
 //! ```
-//! Written is version 10 with the types that Redis 7.0 reads: string (0), hashtable set (2), intset (11). Read are these
-//! and the listpack set (20) of Redis 7.2, of every version up to [`NEWEST`]: strings and sets have not changed since
-//! Redis 2.6. Strings are written as they are; compressed ones are read.
+//! We write version 10 with the types that Redis 7.0 reads: string (0), hashtable set (2), intset (11). We
+//! read these and the listpack set (20) of Redis 7.2, of every version up to [`NEWEST`]: strings and sets
+//! have not changed since Redis 2.6. Strings are written uncompressed; compressed ones are read.
 //!
-//! A payload is written by anybody. Nothing in it is trusted: no length reserves memory, and what a string
-//! decompresses to is bounded by what is asked for. A long string is never there as a whole: it is made as it is sent ([`Payload`]),
-//! and written as it is decompressed ([`prebuild`]).
+//! Payloads are untrusted: no length reserves memory, and the decompressed size of a string is bounded by the
+//! caller. A long string is never in memory as a whole: it is produced while it is sent ([`Payload`]), and
+//! written while it is decompressed ([`prebuild`]).
 
 mod crc;
 mod lzf;
@@ -26,11 +26,11 @@ pub use stream::Payload;
 
 use bytes::{BufMut, Bytes};
 
-/// The version that is written.
+/// The version that we write.
 const VERSION: u16 = 10;
-/// The highest version that is read: Valkey 9's.
+/// The highest version that we read: Valkey 9's.
 const NEWEST: u16 = 80;
-/// Version and checksum.
+/// The bytes of version and checksum.
 const FOOTER: usize = 10;
 
 const STRING: u8 = 0;
@@ -38,7 +38,7 @@ const SET: u8 = 2;
 const INTSET: u8 = 11;
 const SET_LISTPACK: u8 = 20;
 
-/// Marks a length that is none, but says how the string behind it is encoded.
+/// Marks a length byte that instead says how the following string is encoded.
 const ENCODED: u8 = 0xc0;
 const INT8: u8 = 0;
 const INT16: u8 = 1;
@@ -80,7 +80,7 @@ pub fn of_integers(members: &[Bytes]) -> Vec<u8> {
     finish(out)
 }
 
-/// Bytes that an intset needs for each of its numbers.
+/// The bytes that an intset needs for each of its numbers.
 fn width_of(n: i64) -> usize {
     match () {
         () if i16::try_from(n).is_ok() => 2,
@@ -110,7 +110,7 @@ fn put_length(out: &mut Vec<u8>, length: u64) {
     }
 }
 
-/// A short decimal integer is written as one, everything else as it is.
+/// Appends a string: a short decimal integer as an integer, everything else as it is.
 fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() <= 11);
     let number = text.and_then(|text| text.parse::<i32>().ok().filter(|n| n.to_string() == text));
@@ -143,7 +143,7 @@ mod tests {
 
     const LONGEST: usize = 1 << 20;
 
-    /// What redis-server 7.0.15 answers to DUMP.
+    /// The replies of redis-server 7.0.15 to DUMP.
     #[test]
     fn payloads_are_those_of_redis() {
         for (text, payload) in STRINGS {

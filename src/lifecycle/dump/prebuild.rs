@@ -1,5 +1,5 @@
-//! A restored value larger than a transaction, built as [`crate::types::prebuilt`] says. A string is written
-//! as it is decompressed, without its zeroes: what is held of it is a few MB.
+//! Prebuilds a restored value that is larger than a transaction, as [`crate::types::prebuilt`] describes. A
+//! string is written while it is decompressed, without its zeroes: a few MB of it are in memory.
 
 use super::decode;
 use super::read::{STEP, parts};
@@ -12,8 +12,8 @@ use crate::types::set::prebuild as sets;
 use crate::types::{Kind, string};
 use tokio::task::yield_now;
 
-/// Builds, in `db`, what RESTORE of `payload` leaves. None where it fits into a record, or is no value: let the command
-/// answer that. `longest`: as for [`decode`]; `lease_ms`: as for every value that is built.
+/// Builds in `db` the value of RESTORE's `payload`. None if it fits into a record or is malformed: the
+/// command replies to that. `longest`: as for [`decode`]; `lease_ms`: as for every prebuilt value.
 pub async fn prebuild(
     space: &Keyspace,
     db: Prefix,

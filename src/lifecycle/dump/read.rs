@@ -1,4 +1,4 @@
-//! Reads payloads. Every step may find that nothing is left, or nonsense: then there is no value.
+//! Reads payloads. Every step may run out of bytes or find nonsense: then the payload is refused.
 
 use super::crc;
 use super::lzf::Unpacker;
@@ -11,27 +11,29 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use tokio::task::coop::consume_budget;
 
-/// Bytes of a string that are made before others may come.
+/// The bytes of a string to produce before yielding.
 pub(super) const STEP: usize = 256 << 10;
-/// Longest intset or listpack, in bytes. Redis makes them of a few hundred members; those of a million still are shorter.
+/// The longest intset or listpack, in bytes. Redis builds them from a few hundred members; those of a million
+/// are still shorter.
 const LONGEST_BLOB: usize = 16 << 20;
-/// Members that are read before others may come.
+/// The members to read before yielding.
 const AT_ONCE: usize = 256;
-/// Members for which there is room before they are read.
+/// The most members for which memory is reserved before they are read.
 const MOST_RESERVED: usize = 1 << 16;
 
-/// Why there is none.
+/// Why a payload is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Another version, or not what was written.
+    /// An unknown version, or a wrong checksum.
     Checksum,
     /// A type that is neither string nor set, by its number.
     Type(u8),
-    /// Not the form of its type.
+    /// Malformed for its type.
     Format,
 }
 
-/// The value; no string in it is longer than `longest` bytes, nor are the members of a set together.
+/// The value. Refuses one with a string longer than `longest` bytes, or with a set whose members are longer
+/// together.
 pub async fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
     let (kind, mut reader) = open(payload, longest).await?;
     let value = match kind {
@@ -53,7 +55,8 @@ pub async fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
     value.filter(|_| reader.rest.is_empty()).ok_or(Refused::Format)
 }
 
-/// The type of a payload's value, which need not be sound. None: one that this server does not have.
+/// The type of a payload's value; the payload may be malformed. None: a type that this server does not
+/// support.
 pub fn kind(payload: &[u8]) -> Option<Kind> {
     match *payload.first()? {
         STRING => Some(Kind::Str),
@@ -62,7 +65,8 @@ pub fn kind(payload: &[u8]) -> Option<Kind> {
     }
 }
 
-/// Bytes that a payload is worked through for: its own, or those of the string that it says to be. It need not be sound.
+/// The bytes to process for a payload: its own, or the announced bytes of its string if more. The payload may
+/// be malformed.
 pub fn weight(payload: &[u8]) -> u64 {
     let string = || {
         let (STRING, rest) = payload.split_first().map(|(kind, rest)| (*kind, rest))? else { return None };
@@ -75,14 +79,14 @@ pub fn weight(payload: &[u8]) -> u64 {
     payload.len().max(string().unwrap_or(0)) as u64
 }
 
-/// The bytes of a string, made as they are asked for.
+/// The bytes of a string, produced on demand.
 pub(super) enum Parts<'a> {
     Plain(&'a [u8]),
     Packed(Unpacker<'a>),
 }
 
 impl Parts<'_> {
-    /// The next bytes, about `step` of them; empty at the end. None: not the form of a string.
+    /// The next bytes, about `step` of them; empty at the end. None if the string is malformed.
     pub(super) fn next(&mut self, step: usize) -> Option<&[u8]> {
         match self {
             Parts::Plain(bytes) => {
@@ -95,7 +99,8 @@ impl Parts<'_> {
     }
 }
 
-/// The string of at most `longest` bytes in a payload, and its length. None: a value of another kind, or a number.
+/// The string of at most `longest` bytes in a payload, and its length. None: a value of another type, or a
+/// number.
 pub(super) async fn parts(payload: &[u8], longest: usize) -> Result<Option<(Parts<'_>, usize)>, Refused> {
     let (kind, mut reader) = open(payload, longest).await?;
     if kind != STRING {
@@ -105,7 +110,7 @@ pub(super) async fn parts(payload: &[u8], longest: usize) -> Result<Option<(Part
     if reader.rest.is_empty() { Ok(parts) } else { Err(Refused::Format) }
 }
 
-/// Finds out whether a payload holds a string, without keeping it.
+/// Validates a payload's string, if it holds one, without keeping it.
 pub async fn scan(payload: &[u8], longest: usize) -> Result<(), Refused> {
     let Some((mut parts, _)) = parts(payload, longest).await? else { return Ok(()) };
     while !parts.next(STEP).ok_or(Refused::Format)?.is_empty() {
@@ -114,7 +119,7 @@ pub async fn scan(payload: &[u8], longest: usize) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The type's number and what follows it. [`Refused::Checksum`] where version or checksum are wrong.
+/// The type's number and the bytes behind it. [`Refused::Checksum`] if the version or the checksum is wrong.
 async fn open(payload: &[u8], longest: usize) -> Result<(u8, Reader<'_>), Refused> {
     let body = body(payload).await.ok_or(Refused::Checksum)?;
     let (kind, rest) = body.split_first().ok_or(Refused::Format)?;
@@ -132,7 +137,7 @@ async fn body(payload: &[u8]) -> Option<&[u8]> {
     right.then_some(body)
 }
 
-/// No member may be there twice.
+/// The set; None if it is empty or repeats a member.
 async fn set(members: Vec<Bytes>) -> Option<Dumped> {
     let mut different: HashSet<&Bytes> = HashSet::with_capacity(members.len());
     for some in members.chunks(AT_ONCE) {
@@ -150,7 +155,7 @@ struct Reader<'a> {
     longest: usize,
 }
 
-/// A length, or how the string is encoded.
+/// A length, or the encoding of a string.
 enum Length {
     Bytes(u64),
     Encoded(u8),
@@ -189,7 +194,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes of a string that is not a number. None within: it is one, and nothing of it was read.
+    /// The bytes of a string that is not a number. `Some(None)`: it is a number, and nothing of it was read.
     fn parts(&mut self) -> Option<Option<(Parts<'a>, usize)>> {
         let before = self.rest;
         Some(Some(match self.length()? {
@@ -222,7 +227,7 @@ impl<'a> Reader<'a> {
         let Some((mut parts, length)) = self.parts()? else {
             return self.number().map(|n| Bytes::from(n.to_string()));
         };
-        // What is compressed makes at most 88 times its bytes: no length reserves more than the input can fill.
+        // Decompression produces at most 88 times its input: no length reserves more than the input can fill.
         let mut out = Vec::with_capacity(length.min(STEP));
         loop {
             match parts.next(STEP)? {
@@ -243,7 +248,7 @@ impl<'a> Reader<'a> {
 
     async fn members(&mut self) -> Option<Vec<Bytes>> {
         let count = self.plain_length()?;
-        // A member has a byte at least.
+        // Each member takes at least one byte.
         let mut members = Vec::with_capacity(count.min(self.rest.len()).min(MOST_RESERVED));
         for n in 0..count {
             let member = self.string().await?;
@@ -257,7 +262,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Width and number of the integers, then these, ascending; all little endian.
+/// Width and number of the integers, then the integers, ascending; all little-endian.
 fn intset(blob: &[u8]) -> Option<Vec<Bytes>> {
     let (width, rest) = blob.split_first_chunk()?;
     let (count, numbers) = rest.split_first_chunk()?;
@@ -278,8 +283,8 @@ fn signed(raw: &[u8]) -> i64 {
     if unused == 64 { 0 } else { (bits << unused).cast_signed() >> unused }
 }
 
-/// Total bytes (u32 LE), number of entries (u16 LE; 65535: or more), entries, an end mark. Behind each entry stands its
-/// length, so that it can be read from the end.
+/// Total bytes (u32 LE), number of entries (u16 LE; 65535: or more), entries, an end mark. Each entry is
+/// followed by its length, so that the list can be read from the end.
 fn listpack(blob: &[u8]) -> Option<Vec<Bytes>> {
     let (total, rest) = blob.split_first_chunk()?;
     let (count, mut entries) = rest.split_first_chunk()?;
@@ -326,8 +331,8 @@ fn entry(raw: &[u8]) -> Option<(Bytes, usize)> {
     }
 }
 
-/// An entry's size in groups of seven bits, the highest first; all but the first have the top bit set. Redis takes one
-/// more where the size has just all bits of its groups.
+/// An entry's size in groups of seven bits, the highest first; all but the first have the top bit set. From
+/// two groups on, Redis uses one more if the size has all bits of its groups set.
 fn back_length(size: usize) -> Vec<u8> {
     let groups = match size {
         0..=127 => 1,
@@ -389,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Nothing that is written by somebody else makes it panic, or take memory that the input does not pay for.
+    /// No input from others makes it panic, or reserve memory out of proportion to the input.
     #[test]
     fn hostile_payloads() {
         let mut rng = crate::env::Env::seeded(0, 13).rng();

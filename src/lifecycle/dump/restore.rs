@@ -1,4 +1,4 @@
-//! Writes what a payload holds: RESTORE.
+//! RESTORE: writes the value of a payload.
 
 use super::read::kind;
 use crate::error::{Result, StoreError};
@@ -23,7 +23,7 @@ pub async fn restore(s: &Scope<'_>, slot: &mut Slot, value: Dumped, expire_at: O
     }
 }
 
-/// As [`restore`], of what was built from `payload` because it exceeds a transaction.
+/// Like [`restore`], for a value that was prebuilt from `payload` because it exceeds a transaction.
 pub async fn restore_prebuilt(
     s: &Scope<'_>,
     slot: &mut Slot,

@@ -1,4 +1,4 @@
-//! The payload of a long string, made while it is sent.
+//! The payload of a long string, produced while it is sent.
 
 use super::crc::Crc;
 use super::{FOOTER, STRING, VERSION, put_length};
@@ -7,20 +7,20 @@ use crate::types::string::stream::Long;
 use crate::types::string::walk::Stretch;
 use bytes::{BufMut, Bytes};
 
-/// See the module. A clone goes on where this one stands.
+/// See the module. A clone continues from the same position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Payload {
     len: u64,
-    /// What stands before the string, until it was given.
+    /// The bytes before the string, until they have been returned.
     head: Option<Bytes>,
     body: Long,
     crc: Crc,
-    /// Whether the footer was given.
+    /// Whether the footer has been returned.
     ended: bool,
 }
 
 impl Payload {
-    /// Of a whole string longer than any integer.
+    /// The payload of a whole string, longer than any integer.
     pub(crate) fn new(body: Long) -> Self {
         let mut head = vec![STRING];
         put_length(&mut head, body.len());
@@ -28,12 +28,12 @@ impl Payload {
         Payload { len, head: Some(head.into()), body, crc: Crc::default(), ended: false }
     }
 
-    /// Its bytes.
+    /// The number of bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// What comes next; None at the end. Nothing is lost where it cannot be read now.
+    /// The next part; None at the end. After an error, the call can be repeated: nothing is lost.
     pub async fn next(&mut self) -> Result<Option<Stretch>> {
         let next = match self.head.take() {
             Some(head) => Some(Stretch::Bytes(head)),
