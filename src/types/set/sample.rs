@@ -15,9 +15,9 @@
 //! the delta. Reading all deltas of the chunk instead took 0.8 to 1.6 ms per draw on the embedded engine,
 //! nearly all of it for tombstones. The weights of a bucket are remembered until its stamp changes.
 //!
-//! Reads are snapshots; the members drawn get read conflicts on their delta keys (more than `MANY` of them: a
-//! conflict on N). The other members affect the answer only through their number, which no Redis client can
-//! tell from chance.
+//! Reads are snapshots; the members drawn get read conflicts on their delta keys (SRANDMEMBER of more than
+//! `MANY` conflicts on N instead). The other members affect the answer only through their number, which no
+//! Redis client can tell from chance.
 
 use super::chunk::Row;
 use super::chunked::{self, look};

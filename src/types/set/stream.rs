@@ -7,7 +7,7 @@
 //! cut off.
 //!
 //! Over a network the next piece is read while the client takes the current one ([`Pieces`]), so store,
-//! server and client work at the same time, and one more piece is held. Pieces read within [`REFRESH`] share
+//! server and client work at the same time, and one more piece is held. Pieces read within `REFRESH` share
 //! one read version, which is requested once.
 
 use crate::error::{ReplyError, Result};
