@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 20;
 pub struct Problem {
     /// The row.
     pub row: Vec<u8>,
-    /// What is wrong with it.
+    /// The problem.
     pub what: String,
 }
 

@@ -90,7 +90,7 @@ macro_rules! types {
             $($(#[cfg($cfg)])? #[doc = concat!("See [`", stringify!($type), "`].")] $name),+
         }
 
-        /// What a key holds.
+        /// The value of a key.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Value {
             $($(#[cfg($cfg)])? #[doc = concat!("See [`", stringify!($type), "`].")] $name($type)),+

@@ -206,7 +206,7 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Where its rows are.
+    /// The database and object id of its rows.
     pub fn place(&self) -> (Prefix, Oid) {
         (self.object.db, self.object.oid)
     }

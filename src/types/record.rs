@@ -16,7 +16,7 @@ const FORMAT: u8 = 1;
 const HAS_EXPIRY: u8 = 1;
 /// The tag of a ghost; no type has it.
 pub(crate) const GHOST: u8 = 8;
-/// What a key's row holds.
+/// The contents of a key's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
     /// A key.

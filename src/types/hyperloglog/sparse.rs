@@ -107,9 +107,9 @@ pub(super) enum Raised {
 /// The run that holds a register.
 struct Found {
     op: Op,
-    /// Where it begins.
+    /// Its offset in the body.
     at: usize,
-    /// Where the run before it begins.
+    /// The offset of the run before it.
     before: usize,
     /// The number of its first register.
     first: usize,
@@ -118,7 +118,7 @@ struct Found {
 /// Bytes between two marks.
 const APART: usize = 64;
 
-/// A run: where it begins, where the run before it begins, and its first register.
+/// A run: its offset, the offset of the run before it, and its first register.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     at: usize,

@@ -177,7 +177,7 @@ pub(crate) async fn contains(
     }
 }
 
-/// Which of `members` are in the set.
+/// For each of `members`, whether it is in the set.
 pub async fn contains_many(s: &Scope<'_>, rep: Option<&SetRep>, members: &[Bytes]) -> Result<Vec<bool>> {
     match Set::of(rep)? {
         Set::Small(small) => Ok(members.iter().map(|m| small.contains(m)).collect()),

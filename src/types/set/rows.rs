@@ -121,7 +121,7 @@ pub(crate) fn apply(ids: &mut RoaringTreemap, deltas: &BTreeMap<u64, bool>) {
 #[derive(Debug)]
 pub(crate) struct Stretch {
     pub(super) lo: u64,
-    /// Where the next stretch begins; None at the end.
+    /// The start of the next stretch; None at the end.
     pub(crate) next: Option<u64>,
     pub(super) rows: Vec<Row>,
     pub(super) deltas: BTreeMap<u64, bool>,

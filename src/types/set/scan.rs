@@ -17,7 +17,7 @@
 //!     2^50 - 2^40           above                                    2048
 //! ```
 //! So a page has `count` members, or up to 4095 more: if more than 10^15 members were ever made, or in a set
-//! of consecutive integers far from 0. Ids that share a position are always in one container, hence in one
+//! of closely spaced integers far from 0. Ids that share a position are always in one container, hence in one
 //! chunk.
 
 use super::{Set, rows};

@@ -1,7 +1,7 @@
 //! The encodings stored in the record: listpack (raw members in insertion order) and intset (Roaring bytes).
 //!
 //! A listpack is `(length u16 LE, bytes)*`. Growth follows Redis 7.2: a set of integers is an intset up to
-//! [`MAX_INTS`], then a hashtable; a member that is no integer makes it a listpack if the result has at most
+//! [`MAX_INTS`], then a hashtable; any other member makes it a listpack if the result has at most
 //! [`MAX_RAW`] members of at most [`MAX_RAW_LEN`] bytes, else a hashtable. No set converts back.
 //! An integer outside -2^61 to 2^61 - 1 does not fit an intset here: it has no id of its own.
 

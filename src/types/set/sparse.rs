@@ -91,7 +91,7 @@ fn sift(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>, keep: b
     found
 }
 
-/// The members of both.
+/// The members of either.
 fn union(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>) -> Containers {
     let mut all = Vec::from_iter(mine);
     all.extend(theirs);

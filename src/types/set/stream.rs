@@ -182,7 +182,7 @@ impl Members {
         }
     }
 
-    /// Where to continue after the first `n` of `ids`, the ids that were next.
+    /// The place to continue after the first `n` of `ids`, the ids that were next.
     fn behind(&self, ids: &[u64], n: usize) -> Option<u64> {
         match &self.source {
             Source::Ids(all) => ids.get(n).copied().or_else(|| {

@@ -127,7 +127,7 @@ struct Bitmap<'a> {
     runs: &'a [u8],
     heads: &'a [[u8; 4]],
     offsets: Option<&'a [[u8; 4]]>,
-    /// Where the containers begin.
+    /// Offset of the containers.
     body: usize,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Bitmap<'a> {
         self.runs.get(n / 8).is_some_and(|byte| byte >> (n % 8) & 1 == 1)
     }
 
-    /// Where container `n` begins and ends.
+    /// The start and end of container `n`.
     fn place(&self, n: usize) -> Option<(usize, usize)> {
         let begin = match self.offsets {
             Some(offsets) => u32::from_le_bytes(*offsets.get(n)?) as usize,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tag 1 inline: the bytes          tag 2 in pieces: oid u128 BE, length u64 LE
-//! tag 6 and 7 inline, raw and embstr where SET would make another of it
+//! tags 6 and 7 inline: raw and embstr, where SET would choose another encoding
 //! ```
 
 use super::{INLINE_MAX, PIECE, len, prebuild};

@@ -44,7 +44,7 @@ impl Stretch {
 pub(crate) struct Walk {
     /// None: everything is in `ahead`.
     rows: Option<(Prefix, Oid)>,
-    /// Where the next stretch begins, and where the last one ends.
+    /// The start of the next stretch, and the end of the last.
     at: u64,
     end: u64,
     /// Everything before this has been read: bytes not in `ahead` are zeroes.

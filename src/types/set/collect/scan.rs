@@ -100,7 +100,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Where the set continues; None at its end, or if it no longer exists.
+    /// Strikes out one stretch of a set. Returns the next id to read; None at the set's end, or if the set no
+    /// longer exists.
     async fn strike_stretch(
         &self,
         tx: &Tx,

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Collector<'_> {
-    /// One transaction of it; the next epoch after the last.
+    /// Sweeps one batch in one transaction; after the last batch, begins the next epoch.
     pub(super) async fn sweep(&self, state: State) -> Done<Step> {
         let worked = loop {
             match self.try_sweep(&state).await {
