@@ -8,9 +8,9 @@
 //! is built whole and swapped in.
 //!
 //! Members to be removed are only looked up ([`find`]). A member without an id is in no set, but another
-//! client may give it one and add it before the command commits; the same holds for a condemned id, which the
-//! collector may remove. So the command looks these members up again: serializably in its own transaction or,
-//! if the set is prebuilt, after the version that the last transaction verifies.
+//! client may give it one and add it before the command commits; the collector may remove a condemned id, and
+//! its member then gets another. So the command looks up both kinds again: serializably in its own
+//! transaction or, if the set is prebuilt, after the version that the last transaction verifies.
 
 use super::algebra::{self, Op};
 use super::named::Ids;

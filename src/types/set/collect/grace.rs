@@ -1,12 +1,12 @@
 //! Grace: replies that are still being sent may need members of ids that no set holds any more.
 //!
-//! Such an id was read by a transaction that began before this server saw Grace, and so is at most
-//! [`Pace::grace`] old, or by a reply that such a transaction began. A server that has seen Grace therefore
+//! Such an id was read by a transaction that began before this server saw Grace, and so has ended
+//! [`Pace::grace`] later, or by a reply that such a transaction began. A server that has seen Grace therefore
 //! waits for [`Pace::grace`], and then until all replies that began before the end of that wait are sent;
 //! then it writes `e 03 <instance> -> epoch`. Clocks are never compared: each server waits by its own.
 //!
 //! The collector continues once every registered server has written. A server that was taken for dead and
-//! comes back may find that a member that one of its replies needs is gone. It gets this as damage and closes
+//! comes back may find that a member needed by one of its replies is gone. It sees this as damage and closes
 //! that connection; it never sends another member instead, because ids are never reused.
 
 use super::{Collector, Done, Halt, Pace, Step};
