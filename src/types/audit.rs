@@ -1,11 +1,12 @@
-//! What the audit of a type's rows reads and what it answers: `tern check` hands each value a [`View`] and
-//! collects its [`Problem`]s.
+//! The input and output of auditing a type's rows: `tern check` passes each value a [`View`] and collects its
+//! [`Problem`]s.
 //!
-//! A view is one version of a store, for as long as it can be had.
+//! A view is one version of a store, for as long as that version can be read.
 //!
-//! A transaction lives for five seconds. Where nobody writes (an embedded store that `tern check` has opened has no other
-//! user) the next one reads the same version, and a view goes on as long as it likes. Where somebody writes, it answers
-//! [`StoreError::TooOld`], and what was read through it is to be read anew: nothing that a view answers is of two versions.
+//! A transaction lives for five seconds. If nobody writes (`tern check` is the only user of an embedded store
+//! that it has opened), the next transaction reads the same version, and a view lasts indefinitely. If
+//! somebody writes, the view returns [`StoreError::TooOld`], and everything read through it must be read
+//! again: its answers never mix two versions.
 
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
@@ -17,20 +18,20 @@ use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Attempts at a read that the engine calls too old. (An injected fault may do so a few times.)
+/// Attempts at a read that the engine rejects as too old. (An injected fault may do so a few times.)
 const ATTEMPTS: usize = 20;
 
-/// Something wrong.
+/// A problem that the audit found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The row.
     pub row: Vec<u8>,
-    /// What is wrong with it.
+    /// The problem.
     pub what: String,
 }
 
 impl Problem {
-    /// One of the row.
+    /// A problem of `row`.
     pub(crate) fn new(row: &[u8], what: impl Into<String>) -> Self {
         Problem { row: row.to_vec(), what: what.into() }
     }
@@ -42,29 +43,29 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// What a row's judge says.
+/// The result of auditing a row.
 pub(crate) type Verdict = StoreResult<Vec<Problem>>;
 
 /// See the module.
 pub(crate) struct View {
     store: Store,
     tx: Mutex<Arc<Tx>>,
-    /// What is read.
+    /// The version that it reads.
     pub(crate) version: Version,
 }
 
-/// What the rows of one database are judged with.
+/// The context for auditing the rows of one database.
 pub struct Auditor<'a> {
-    /// The version that is judged.
+    /// The version to audit.
     pub(crate) view: &'a View,
     /// The database.
     pub(crate) db: Prefix,
-    /// The ids that have a member.
+    /// The ids that have a member, as known so far.
     pub(crate) known: &'a Mutex<KnownIds>,
 }
 
 impl View {
-    /// The store as it is now.
+    /// A view of the store's current version.
     pub(crate) async fn open(store: &Store) -> StoreResult<Self> {
         let (tx, version) = begin(store).await?;
         Ok(View { store: store.clone(), tx: Mutex::new(Arc::new(tx)), version })
@@ -82,7 +83,7 @@ impl View {
         Err(StoreError::TooOld)
     }
 
-    /// The values of `keys`, in their order.
+    /// The values of `keys`, in the same order.
     pub(crate) async fn get_many(&self, keys: &[Vec<u8>]) -> StoreResult<Vec<Option<Bytes>>> {
         try_join_all(keys.iter().map(|key| self.get(key))).await
     }

@@ -1,17 +1,18 @@
-//! The contract: the fixed list of operations that every type of value answers.
+//! The contract: the fixed list of operations that every type of value implements.
 //!
 //! [`Type`] is that list. A type implements it in its own folder, and one line of `types!` in
-//! [`crate::types`] registers it: that generates [`Value`](crate::types::Value) and
-//! [`Kind`](crate::types::Kind), and a `match` without wildcard for each operation. Generic code (the door
-//! [`crate::types::object`], the room [`crate::lifecycle`], commands about any key) knows no type: it asks
+//! [`crate::types`] registers it: the macro generates [`Value`](crate::types::Value) and
+//! [`Kind`](crate::types::Kind), with a `match` without wildcard for each operation. Generic code (the door
+//! [`crate::types::object`], the room [`crate::lifecycle`], commands on any key) knows no type: it calls
 //! those two.
 //!
 //! # What all types share
-//! * A value lies in its record, or in rows under an object id that its record names. Those rows have tags
-//!   that only this type uses ([`Type::ROWS`]) and begin with the tag and the id. So copying, removing and
-//!   auditing them needs no more than the tags.
+//! * A value is stored in its record, or in rows under an object id that its record names. Only this type
+//!   uses the tags of those rows ([`Type::ROWS`]), and each key begins with the tag and the id. So the tags
+//!   are enough to copy, remove and audit them.
 //! * A type whose objects change without their record counts its elements in the row `N` ([`Type::COUNTED`]).
-//!   Such a key exists while the count is above 0, and WATCH compares the row beside the record's revision.
+//!   Such a key exists while the count is above 0, and WATCH compares that row as well as the record's
+//!   revision.
 
 use super::audit::{Auditor, Verdict};
 use super::dumped::Dump;
@@ -22,47 +23,47 @@ use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::Read;
 use bytes::Bytes;
 
-/// What a type answers about one of its values; see the module.
+/// The operations on one value of a type; see the module.
 pub(crate) trait Type: Sized {
-    /// TYPE's answer, and what SCAN's TYPE names.
+    /// The answer to TYPE, and the name for SCAN's TYPE option.
     const NAME: &'static str;
-    /// Tags of its records. They are never reused, and 8 is a ghost's.
+    /// Tags of its records, never reused; 8 belongs to ghosts.
     const TAGS: &'static [u8];
-    /// Tags of its objects' rows below a database's prefix, beside `N`. They are never reused.
+    /// Tags of its objects' rows below a database's prefix, besides `N`; never reused.
     const ROWS: &'static [u8];
     /// Whether its objects have a row `N`.
     const COUNTED: bool;
-    /// What a report of `tern check` calls its objects.
+    /// The name of its objects in a report of `tern check`.
     const OBJECTS: &'static str;
 
     /// One of [`Type::TAGS`].
     fn tag(&self) -> u8;
-    /// Appends what follows the head of its record.
+    /// Appends the payload that follows the record's head.
     fn encode(&self, out: &mut Vec<u8>);
-    /// Reads what [`Type::encode`] has written under `tag`. None: damaged.
+    /// Decodes the bytes that [`Type::encode`] wrote under `tag`. None if they are damaged.
     fn decode(tag: u8, payload: Bytes) -> Option<Self>;
 
     /// The object whose rows belong to the value.
     fn oid(&self) -> Option<Oid>;
     /// The same value with its rows under another object id.
     fn moved(&self, oid: Oid) -> Self;
-    /// The object whose rows hold ids of the dictionary of members, so that its collector must see it.
+    /// The object whose rows hold ids of the dictionary of members, which the collector must therefore read.
     fn interned(&self) -> Option<Oid>;
 
-    /// OBJECT ENCODING's answer.
+    /// The answer to OBJECT ENCODING.
     fn encoding(&self) -> &'static str;
-    /// OBJECT REFCOUNT's answer.
+    /// The answer to OBJECT REFCOUNT.
     fn references(&self) -> i64;
-    /// Bytes that a command works through to copy the value, as far as its record says. What says 0 is never
-    /// too heavy for a lane.
+    /// Bytes that a command processes to copy the value, according to its record. A value of weight 0 is
+    /// never too heavy for a lane.
     fn weight(&self) -> u64;
     /// Bytes of a string, elements of any other type.
     fn len(&self, s: &Scope<'_>, read: Read) -> impl Future<Output = Result<u64>> + Send;
-    /// About how many bytes of the store it takes, beside its record's head.
+    /// Approximate bytes that the value takes in the store, besides its record's head.
     fn memory(&self, s: &Scope<'_>) -> impl Future<Output = Result<u64>> + Send;
 
-    /// Builds a copy of its rows in `to`, where they exceed a transaction. `source` is the key that `s` has
-    /// read the value from. None where it has no rows.
+    /// Builds a copy of its rows in `to`, for a value that exceeds a transaction. `source` is the key from
+    /// which `s` has read the value. None if it has no rows.
     fn prebuild(
         &self,
         s: &Scope<'_>,
@@ -73,10 +74,10 @@ pub(crate) trait Type: Sized {
     /// The value whose rows are those of `object`.
     fn prebuilt(object: &Object) -> Self;
 
-    /// The value in the words of Redis' snapshot files.
+    /// The value in the terms of Redis' snapshot files.
     fn dump(&self, s: &Scope<'_>) -> impl Future<Output = Result<Dump>> + Send;
-    /// Whether its part of the record and its rows are sound; `row` is the record's row. A row that no value
-    /// of this type has is named as well.
+    /// Checks its part of the record, and its rows; `row` is the record's row. Also reports rows that no
+    /// value of this type can have.
     fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> impl Future<Output = Verdict> + Send;
 }
 
@@ -89,7 +90,7 @@ macro_rules! types {
             $($(#[cfg($cfg)])? #[doc = concat!("See [`", stringify!($type), "`].")] $name),+
         }
 
-        /// What a key holds.
+        /// The value of a key.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Value {
             $($(#[cfg($cfg)])? #[doc = concat!("See [`", stringify!($type), "`].")] $name($type)),+

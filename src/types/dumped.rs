@@ -1,27 +1,27 @@
-//! Values in the words of Redis' snapshot files: what DUMP writes and RESTORE reads, whatever bytes stand for
-//! it.
+//! Values in the terms of Redis' snapshot files: what DUMP writes and RESTORE reads, independent of the bytes
+//! that encode it.
 
 use super::string::Str;
 use bytes::Bytes;
 
-/// What DUMP writes of a value.
+/// A value as DUMP writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dump {
-    /// A string, which is read while it is written where it is long.
+    /// A string; a long one is read while it is written.
     Str(Str),
     /// A set of these members, in this order.
     Set(Vec<Bytes>),
     /// A set of these integers, ascending.
     Integers(Vec<Bytes>),
-    /// Redis' files have no form for the type.
+    /// Redis' files have no format for the type.
     Nothing,
 }
 
-/// What RESTORE reads.
+/// A value as RESTORE reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dumped {
     /// A string.
     Str(Bytes),
-    /// Different members, at least one.
+    /// Distinct members, at least one.
     Set(Vec<Bytes>),
 }

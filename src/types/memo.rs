@@ -1,10 +1,11 @@
-//! What a transaction that has written nothing has read of one set, for the commands that ask again.
+//! Remembers what a transaction without writes has read from one set, for commands that ask again.
 //!
-//! A pipeline of SISMEMBER reads one record, one N and mostly one chunk with every command. Its transaction reads the same each time: only
-//! own writes could change that, so a [`Memo`] answers as long as there are none. What it answers was read by this
-//! transaction, serializably where the first asker wanted that; so no conflict is lost.
+//! Every SISMEMBER of a pipeline reads one record, one N and usually one chunk. Their transaction would read
+//! the same each time: only its own writes could change that, so a [`Memo`] answers until there are any. Its
+//! answers were read by this transaction, serializably if the first command needed that, so no conflict is
+//! lost.
 //!
-//! It also has what all strings share that this transaction's replies are going to send.
+//! It also holds what all strings share that this transaction's replies will send.
 
 use super::object::{self, Slot};
 use super::set::chunk::Row;
@@ -18,30 +19,31 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::OnceCell;
 
-/// Longest part of a string that is read before it is sent, and how many bytes all of a transaction are then, at most.
+/// The longest part of a string that is read before it is sent, and the most bytes of all such parts in one
+/// transaction.
 const SHORT: usize = 256 << 10;
 const MOST: usize = 1 << 20;
 
-/// See the module. Of one transaction.
+/// See the module. One per transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
-    /// The key last opened for its members.
+    /// The last key opened for its members.
     opened: Mutex<Option<(Prefix, Slot)>>,
-    /// The chunk last looked into.
+    /// The last chunk read.
     chunk: Mutex<Option<(Prefix, Oid, Row)>>,
-    /// Bytes of strings that were read for replies.
+    /// Bytes of strings read for replies.
     read: AtomicUsize,
-    /// What keeps strings readable that are read while they are sent.
+    /// Keeps strings readable while they are sent.
     holder: OnceCell<Holder>,
 }
 
 impl Memo {
-    /// Whether a reply may hold `bytes` of a string, which then count. Few do, however many strings there are.
+    /// Whether a reply may hold `bytes` of a string in memory. They count towards the transaction's limit.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         bytes <= SHORT && self.read.fetch_add(bytes, Ordering::Relaxed) + bytes <= MOST
     }
 
-    /// For strings that are read while they are sent. `most`: as for [`Holder::new`].
+    /// The holder for strings that are read while they are sent. `most`: as for [`Holder::new`].
     pub(crate) async fn holder(&self, s: &Scope<'_>, most: usize) -> Result<&Holder> {
         Ok(self.holder.get_or_try_init(|| Holder::new(s.space.store.clone(), s.tx, most)).await?)
     }
@@ -62,7 +64,7 @@ impl Memo {
         Ok(slot)
     }
 
-    /// Whether the chunk of `id` has it: what [`rows::locate`] finds.
+    /// Whether `id` is in the chunk that covers it, as found by [`rows::locate`].
     pub(crate) async fn chunk_has(&self, s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
         if s.tx.is_write() {
             return rows::locate(s, oid, id).await?.contains(id);

@@ -1,8 +1,8 @@
-//! The types of values, as operations on a transaction: a folder a type, and one fixed list of operations
-//! that each answers ([`contract`]). The door to a value is [`object`].
+//! The types of values, as operations on a transaction: one folder per type, and one fixed list of operations
+//! that each type implements ([`contract`]). The door to a value is [`object`].
 //!
 //! To add a type: write its folder, implement [`contract::Type`] there, and add its line to the list below.
-//! The compiler and `tests/tidy` see to the rest. (A HyperLogLog is a string to Redis, and here.)
+//! The compiler and `tests/tidy` check the rest. (A HyperLogLog is a string in Redis, and here.)
 
 #[cfg(test)]
 pub(crate) mod abacus;
@@ -34,7 +34,7 @@ types! {
     #[cfg(test)] Abacus(abacus::Abacus),
 }
 
-/// A type as the door opens it.
+/// A type, as the door opens it.
 pub(crate) trait OneType: Type {
     /// The value, if it is of this type.
     fn of(value: &Value) -> Option<&Self>;
@@ -47,10 +47,10 @@ impl Kind {
     }
 }
 
-/// The tag of the rows `N`, which several types have.
+/// The tag of the rows `N`, which several types use.
 pub(crate) const COUNTS: u8 = b'N';
 
-/// The tags of all objects' rows, ascending.
+/// The tags of the rows of all objects, ascending.
 pub(crate) fn object_tags() -> Vec<u8> {
     let mut tags: Vec<u8> = Kind::ALL.iter().flat_map(|kind| kind.rows()).copied().collect();
     tags.push(COUNTS);
@@ -59,17 +59,17 @@ pub(crate) fn object_tags() -> Vec<u8> {
 }
 
 impl Value {
-    /// Reads what [`Value::encode`] has written under `tag`. None: damaged.
+    /// Decodes the bytes that [`Value::encode`] wrote under `tag`. None if they are damaged.
     pub(crate) fn decode(tag: u8, payload: Bytes) -> Option<Value> {
         Kind::ALL.iter().find(|kind| kind.tags().contains(&tag))?.decode(tag, payload)
     }
 
-    /// The object whose row `N` counts the value's elements. None: the record alone says that the key exists.
+    /// The object whose row `N` counts the value's elements. None if the key exists whenever its record does.
     pub(crate) fn counter(&self) -> Option<Oid> {
         self.oid().filter(|_| self.kind().is_counted())
     }
 
-    /// TYPE's answer.
+    /// The answer to TYPE.
     pub(crate) fn type_name(&self) -> &'static str {
         self.kind().name()
     }

@@ -1,21 +1,24 @@
 //! The one door to a value: existence, expiry, type check, record, revision, counters, garbage.
 //!
 //! Side effects of writing through it:
-//! * [`put`] gives the record a new revision (so WATCH sees also a SET of equal bytes), keeps the expiry index `X` and
-//!   the key counter `Z` in step, and queues the old value's object for reclaim where the new value has another. A set that
-//!   the key did not have is shown to the collector of the dictionary while that looks for members (`types::set::collect`).
-//! * [`remove`] does the same for a key that goes.
-//! * Both tell that the key changes. What changes a chunked set's members alone tells that itself.
-//! * Both tell that a key has expired where they find its row behind its time, and [`put`] that a key is new. What else happens to
-//!   it only the command knows: it tells that itself.
-//! * [`open`] writes nothing. A key past its expiry is absent for every reader; the row stays until a write
+//! * [`put`] gives the record a new revision (so WATCH notices even a SET of equal bytes), keeps the expiry
+//!   index `X` and the key counter `Z` in step, and queues the old value's object for reclaim unless the new
+//!   value keeps it. While the dictionary's collector settles, it is shown every set that the key did not
+//!   have before (`types::set::collect`).
+//! * [`remove`] does the same for a key that is removed.
+//! * Both announce that the key changes. Code that changes only the members of a chunked set announces that
+//!   itself.
+//! * Both publish that a key has expired if they find its row past its expiry, and [`put`] publishes that a
+//!   key is new. Only the command knows what else happens to the key: it publishes that itself.
+//! * [`open`] writes nothing. A key past its expiry is absent for every reader; its row stays until a write
 //!   or the expiry job replaces it. An absent key may thus still have a row: [`Slot`] remembers it. That row
-//!   may also be a ghost, which says that somebody watches the absent key ([`crate::types::record::Ghost`]):
-//!   whoever creates the key writes over it, and nobody else sees it.
-//! * A chunked set with N = 0 does not exist, whatever its record says. Several removers at once can leave it so. So
-//!   [`open`] for a write reads N serializably: EXISTS in an EXEC that writes must not see a set that somebody has
-//!   emptied before. It thereby conflicts with every change of the set; a command whose answer is about members
-//!   alone (SADD, SREM, SISMEMBER) uses [`open_members`], which does not. `tests/sets_emptied.rs` shows both.
+//!   may also be a ghost, which records that somebody watches the absent key
+//!   ([`crate::types::record::Ghost`]): a write that creates the key overwrites it, and nobody else sees it.
+//! * A chunked set with N = 0 does not exist, whatever its record says. Several concurrent removers can leave
+//!   one behind. So [`open`] for a write reads N serializably: EXISTS in an EXEC that writes must not see a
+//!   set that another client has emptied before. It thereby conflicts with every change of the set; a command
+//!   whose answer depends only on members (SADD, SREM, SISMEMBER) uses [`open_members`], which does not.
+//!   `tests/sets_emptied.rs` shows both.
 
 use crate::config::Events;
 use crate::error::{KEY_TOO_LONG, Result, StoreError, StoreResult, WRONGTYPE};
@@ -26,7 +29,7 @@ use crate::types::record::{Ghost, Record, Stored};
 use crate::types::{COUNTS, OneType, Value, object_tags};
 use bytes::Bytes;
 
-/// Value of a ghost's row in the expiry index; a key's is empty.
+/// The value of a ghost's row in the expiry index; a key's is empty.
 pub(crate) const GHOST_INDEXED: &[u8] = &[1];
 
 /// A key as one transaction sees it.
@@ -43,7 +46,7 @@ impl Slot {
     pub fn record(&self) -> Option<&Record> {
         self.stored().filter(|_| self.live)
     }
-    /// The record in the row, also of a key that is past its expiry, or of a set that was emptied.
+    /// The record in the row, even if the key is past its expiry or the set was emptied.
     fn stored(&self) -> Option<&Record> {
         match &self.row {
             Some(Stored::Record(record)) => Some(record),
@@ -57,19 +60,19 @@ impl Slot {
             Some(Stored::Record(_)) | None => None,
         }
     }
-    /// True where the key exists.
+    /// Whether the key exists.
     pub fn exists(&self) -> bool {
         self.live
     }
-    /// The expiry in the row, also of a key that is past it, or of a ghost: for the expiry job.
+    /// The expiry in the row, even of a key past it or of a ghost: for the expiry job.
     pub fn stored_expiry(&self) -> Option<u64> {
         self.row.as_ref()?.expire_at()
     }
-    /// When the key expires: ms since the epoch. None where it does not, or does not exist.
+    /// When the key expires, in ms since the epoch. None if it has no expiry or does not exist.
     pub(crate) fn expire_at(&self) -> Option<u64> {
         self.record()?.expire_at
     }
-    /// The value, if it is of the type that the command expects; WRONGTYPE if it is of another.
+    /// The value if it has the type that the command expects, else WRONGTYPE.
     pub(crate) fn of_type<T: OneType>(&self) -> Result<Option<&T>> {
         match self.record() {
             None => Ok(None),
@@ -78,13 +81,14 @@ impl Slot {
     }
 }
 
-/// Reads a key's record. A key too long to be written is absent. `Read::Serializable` wherever the command writes or the answer decides a write.
+/// Reads a key's record. A key too long to be written is absent. Use `Read::Serializable` if the command
+/// writes or if its answer decides a write.
 pub async fn open(s: &Scope<'_>, key: &Bytes, read: Read) -> Result<Slot> {
     open_as(s, key, read, read).await
 }
 
-/// As a serializable [`open`], but a set that is there may become empty meanwhile: for commands that conflict on the
-/// members that they answer of or change.
+/// As a serializable [`open`], except that an existing set may become empty meanwhile: for commands that
+/// conflict on the members they read or change.
 pub async fn open_members(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
     open_as(s, key, Read::Serializable, Read::Snapshot).await
 }
@@ -98,14 +102,14 @@ async fn open_as(s: &Scope<'_>, key: &Bytes, read: Read, read_count: Read) -> Re
     let Some(record) = slot.stored() else { return Ok(slot) };
     let live = is_live(s, record, read_count).await?;
     if let (false, Read::Serializable, Some(oid)) = (live, read, record.value.counter()) {
-        // The key counts as absent and may be written over: a member added meanwhile must fail that.
+        // The key counts as absent and may be overwritten: adding a member meanwhile must conflict.
         count(s, oid, Read::Serializable).await?;
     }
     slot.live = live;
     Ok(slot)
 }
 
-/// Whether a stored record is a key that exists: for scans, which read records by range.
+/// Whether a stored record is an existing key: for scans, which read records by range.
 pub async fn is_live(s: &Scope<'_>, record: &Record, read: Read) -> Result<bool> {
     if let Some(at) = record.expire_at
         && !s.life.is_alive(at, s.now)?
@@ -127,7 +131,7 @@ impl Count {
     pub(crate) fn cardinality(self) -> u64 {
         self.0 as u64
     }
-    /// What to add to `N` for a change of `delta` members: moves the version half too.
+    /// The amount to add to `N` for a change of `delta` members: it moves the version half too.
     pub(crate) fn step(delta: i64) -> [u8; 16] {
         ((1i128 << 64) + i128::from(delta)).to_le_bytes()
     }
@@ -145,13 +149,13 @@ pub(crate) async fn count(s: &Scope<'_>, oid: Oid, read: Read) -> Result<Count> 
     }
 }
 
-/// An error for a name that no key can have.
+/// Fails for a name that no key can have.
 pub(crate) fn check_name(key: &[u8]) -> Result<()> {
     if key.len() > MAX_REDIS_KEY { Err(KEY_TOO_LONG.into()) } else { Ok(()) }
 }
 
-/// Writes the key's value and expiry; see the module's list of side effects. `slot` must come from a serializable
-/// [`open`] in this transaction, or the counters drift.
+/// Writes the key's value and expiry, with the side effects that the module lists. `slot` must come from a
+/// serializable [`open`] in this transaction, or the counters drift.
 pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>) -> Result<()> {
     check_name(&slot.key)?;
     let record = Record { revision: s.space.fresh.revision(), expire_at, value };
@@ -172,19 +176,19 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
     Ok(())
 }
 
-/// Gives a key that exists another expiry, or none. A new revision, as every write.
+/// Gives an existing key another expiry, or none. Like every write, this makes a new revision.
 pub(crate) fn set_expiry(s: &Scope<'_>, slot: &mut Slot, expire_at: Option<u64>) -> Result<()> {
     let Some(value) = slot.record().map(|r| r.value.clone()) else { return Ok(()) };
     put(s, slot, value, expire_at)
 }
 
-/// Removes the key. True where it existed.
+/// Removes the key. Returns true if it existed.
 pub fn remove(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     drop_old(s, slot, None)?;
     take(s, slot)
 }
 
-/// As [`remove`], and tells that the key was deleted.
+/// As [`remove`], and publishes that the key was deleted.
 pub(crate) fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     let existed = remove(s, slot)?;
     if existed {
@@ -193,7 +197,7 @@ pub(crate) fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     Ok(existed)
 }
 
-/// Removes the key's record, but leaves its object: for RENAME, which hands it to another key.
+/// Removes the key's record but keeps its object: for RENAME, which gives it to another key.
 pub(crate) fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     if slot.stored().is_none() {
         return Ok(false);
@@ -212,7 +216,8 @@ fn clear_row(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
     Ok(())
 }
 
-/// Writes the mark of an absent key. What is left of a key that is gone goes. `slot` must come from a serializable [`open`] in this transaction.
+/// Writes the ghost of an absent key, and removes what is left of an expired key. `slot` must come from a
+/// serializable [`open`] in this transaction.
 pub(crate) fn put_ghost(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<()> {
     remove(s, slot)?;
     move_expiry(s, slot, Some(ghost.expire_at), GHOST_INDEXED)?;
@@ -221,12 +226,13 @@ pub(crate) fn put_ghost(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<
     Ok(())
 }
 
-/// Removes the mark of an absent key, as if the key had come and gone: those who watch it notice. Does nothing where there is none.
+/// Removes the ghost of an absent key, if any. Clients that watch the key notice, as if the key had come and
+/// gone.
 pub(crate) fn clear_ghost(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
     if slot.ghost().is_some() { clear_row(s, slot) } else { Ok(()) }
 }
 
-/// Tells that a key has expired whose row goes only now.
+/// Publishes that a key has expired, if its row is removed only now.
 fn notify_expired(s: &Scope<'_>, slot: &Slot) {
     if !slot.live && slot.stored().and_then(|r| r.expire_at).is_some_and(|at| at <= s.now) {
         s.notify(Events::EXPIRED, "expired", &slot.key);
@@ -238,7 +244,7 @@ pub(crate) fn discard_object(s: &Scope<'_>, oid: Oid) -> Result<()> {
     Ok(s.tx.set(&root::garbage(Garbage::Object(s.db, oid)), &[])?)
 }
 
-/// Clears all rows of an object, whatever its type: its garbage row does not say that.
+/// Clears all rows of an object of any type: its garbage row does not name the type.
 pub(crate) fn clear_object(tx: &Tx, db: Prefix, oid: Oid) -> StoreResult<()> {
     for tag in object_tags().into_iter().filter(|tag| *tag != COUNTS) {
         let rows = db.object_rows(tag, oid);
@@ -254,7 +260,7 @@ fn drop_old(s: &Scope<'_>, slot: &Slot, keep: Option<Oid>) -> Result<()> {
     }
 }
 
-/// A set that this key did not have before may hold members of sets that the collector has yet to read.
+/// A set that this key did not have before may hold members of sets that the collector has not read yet.
 fn show_to_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
     match value.interned() {
         Some(oid) if s.round.is_settling() && slot.stored().and_then(|r| r.value.oid()) != Some(oid) => {
@@ -264,7 +270,7 @@ fn show_to_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
     }
 }
 
-/// Moves the row in the expiry index: to `to`, with `value`.
+/// Moves the key's row in the expiry index to `to`, with `value`.
 fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>, value: &[u8]) -> Result<()> {
     let from = slot.stored_expiry();
     if let Some(ms) = from.filter(|_| from != to) {
@@ -276,7 +282,8 @@ fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>, value: &[u8]) -> Res
     Ok(())
 }
 
-/// Revision of the record and `N` of a chunked set. Neither comes back under the same prefix once changed. None: no such key.
+/// The revision of the record, and `N` of a chunked set. Once changed, neither comes back under the same
+/// prefix. None if the key does not exist.
 pub(crate) async fn version(s: &Scope<'_>, slot: &Slot, read: Read) -> Result<Option<(u64, i128)>> {
     let Some(record) = slot.record() else { return Ok(None) };
     let n = match record.value.counter() {

@@ -1,24 +1,27 @@
-//! Values too large for a transaction are built, then swapped in.
+//! Builds values too large for a transaction, then swaps them in.
 //!
-//! A [`Builder`] writes the rows under a fresh object id in transactions of their own, under a `g` row
-//! `Garbage::Building` with a lease ([`lease`] says by whose clock). The command that follows takes the
-//! object over in its own transaction ([`Object::take`]): it reads the `g` row serializably, clears it and
-//! writes the record. Nobody ever sees a half value, and a crash leaves a `g` row that any server reclaims
-//! once the builder is known to be gone.
+//! A [`Builder`] writes the rows under a fresh object id in transactions of its own, under a `g` row
+//! `Garbage::Building` with a lease ([`lease`] explains whose clock it uses). The command that follows takes
+//! the object over in its own transaction ([`Object::take`]): it reads the `g` row serializably, clears it
+//! and writes the record. Nobody ever sees a partial value, and a crash leaves a `g` row that any server
+//! reclaims once the builder is known to be gone.
 //!
 //! Invariants:
-//! * Every transaction here reads the `g` row serializably *and* writes it. So an attempt whose commit was unknown
-//!   cannot be applied after its retry, after the swap or after a reclaim, where it would bring the row back and have the
-//!   rows of a live object reclaimed.
-//! * A set whose members were interned for it is taken over only in the epoch of the dictionary's collection in which they were:
-//!   until a set has them, they are fair game for the next one (`types::set::collect`).
-//! * All of it happens in one [generation](Tx::generation) of the store: what was read, each step, and the taking over. A store that lost
-//!   its last commits may have lost steps, with the `g` row of an earlier one still there, and a version of a source comes again.
-//! * An object that is made of other keys ([`Source`]) is taken over only where each of them is what it was when the
-//!   building began, read serializably: the revision of its record, and N of a chunked set. Both change with every change and
-//!   never come back in a generation. So what was read of them in between, in whatever transactions, was of one version. (That
-//!   holds of what a key *has*. Rows change place: a fold moves members from deltas into chunks. Who reads a set over
-//!   several transactions reads its members stretch by stretch, never its rows.)
+//! * Every transaction here reads the `g` row serializably *and* writes it. So an attempt whose commit was
+//!   unknown cannot be applied after its retry, after the swap or after a reclaim, where it would restore the
+//!   row and have the rows of a live object reclaimed.
+//! * A set whose members were interned for it is taken over only in the epoch of the dictionary's collection
+//!   in which they were interned: until a set holds them, the next epoch may remove them
+//!   (`types::set::collect`).
+//! * Everything happens in one [generation](Tx::generation) of the store: reading the sources, each step, and
+//!   taking over. A store that lost its last commits may have lost steps while the `g` row of an earlier step
+//!   remains, and a version of a source may come back.
+//! * An object made from other keys ([`Source`]) is taken over only if each of them, read serializably, still
+//!   has the version it had when the building began: the revision of its record, and N of a chunked set. Both
+//!   change with every change and never come back in a generation. So whatever was read from them in between,
+//!   in any number of transactions, belongs to one version. (This holds for a key's *contents*. Rows change
+//!   place: a fold moves members from deltas into chunks. To read a set over several transactions, read its
+//!   members stretch by stretch, never its rows.)
 
 use super::lease;
 use super::object::{self, Slot};
@@ -31,24 +34,24 @@ use crate::store::{Read, Retries, Tx};
 use bytes::Bytes;
 use std::borrow::Cow;
 
-/// Bytes of rows that one transaction of the building writes, about.
+/// Approximate bytes of rows that one transaction of a build writes.
 pub(crate) const STEP: usize = 1 << 21;
-/// Attempts for one step. Only the reclaimer of an old lease and unknown commits can make one fail.
+/// Attempts per step. Only the reclaimer of an expired lease, or an unknown commit, can make one fail.
 const ATTEMPTS: u32 = 20;
 
-/// What was prepared for a command before it runs.
+/// Something prepared for a command before it runs.
 #[derive(Debug, Clone)]
 pub enum Prebuilt {
-    /// A string for an argument. The argument is held, so that its address stays its name.
+    /// A string for an argument. Holding the argument keeps its address valid as its name.
     Argument(Bytes, Object),
-    /// What the command's destination becomes.
+    /// The new value of the command's destination.
     Result(Object),
     /// The ids of the members that the command names.
     Ids(Ids),
 }
 
 impl Prebuilt {
-    /// What was built.
+    /// The object that was built.
     pub fn object(&self) -> Option<&Object> {
         match self {
             Prebuilt::Argument(_, object) | Prebuilt::Result(object) => Some(object),
@@ -57,7 +60,7 @@ impl Prebuilt {
     }
 }
 
-/// The destination's new value, where one was built.
+/// The new value of the destination, if one was built.
 pub(crate) fn result(prebuilt: &[Prebuilt]) -> Option<&Object> {
     prebuilt.iter().find_map(|prebuilt| match prebuilt {
         Prebuilt::Result(object) => Some(object),
@@ -65,7 +68,7 @@ pub(crate) fn result(prebuilt: &[Prebuilt]) -> Option<&Object> {
     })
 }
 
-/// The ids of the members that the command names, where they were found before.
+/// The ids of the members that the command names, if they were looked up beforehand.
 pub(crate) fn ids(prebuilt: &[Prebuilt]) -> Option<&Ids> {
     prebuilt.iter().find_map(|prebuilt| match prebuilt {
         Prebuilt::Ids(ids) => Some(ids),
@@ -73,7 +76,7 @@ pub(crate) fn ids(prebuilt: &[Prebuilt]) -> Option<&Ids> {
     })
 }
 
-/// A key that something was made of, as it was.
+/// A key that an object is made from, and its version when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     db: Prefix,
@@ -83,7 +86,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// What `slot` holds in this transaction. Snapshot: [`Object::take`] decides.
+    /// The version of `slot` in this transaction. A snapshot read suffices: [`Object::take`] decides.
     pub(crate) async fn of(s: &Scope<'_>, slot: &Slot) -> Result<Self> {
         let version = object::version(s, slot, Read::Snapshot).await?;
         let generation = s.tx.generation().await?;
@@ -106,14 +109,14 @@ pub struct Object {
     oid: Oid,
     len: u64,
     sources: Vec<Source>,
-    /// Of a set with members that were interned for it: the epoch in which they were.
+    /// For a set whose members were interned for it: the epoch in which they were.
     epoch: Option<u64>,
-    /// Of the store, from the first step on, or when members were interned for it.
+    /// The store's generation, set by the first step or when members were interned.
     generation: Option<u64>,
 }
 
 impl Object {
-    /// Whose rows they are.
+    /// The object id of the rows.
     pub(crate) fn oid(&self) -> Oid {
         self.oid
     }
@@ -121,7 +124,7 @@ impl Object {
     pub fn len(&self) -> u64 {
         self.len
     }
-    /// True where there are none.
+    /// True if it has no bytes or members.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -129,14 +132,16 @@ impl Object {
         root::garbage(Garbage::Building(self.db, self.oid))
     }
 
-    /// Takes the object over into `to`, made of keys in `from`: the caller writes the record.
-    /// [`StoreError::Conflict`], and nothing written, where it is stale: build it anew, then run again.
+    /// Takes the object over into `to`; its sources are keys in `from`. The caller writes the record. Fails
+    /// with [`StoreError::Conflict`], having written nothing, if the object is stale: build it again, then
+    /// run again.
     pub(crate) async fn take(&self, from: &Scope<'_>, to: &Scope<'_>) -> Result<()> {
         if self.try_take(from, to).await? { Ok(()) } else { Err(StoreError::Conflict.into()) }
     }
 
-    /// As [`Object::take`]. False where it is stale: a source has changed, the database was flushed, the lease has run
-    /// out, members that are in no set yet may have been collected, the store may have lost some of it.
+    /// As [`Object::take`]. False if the object is stale: a source has changed, the database was flushed, the
+    /// lease has expired, members that are in no set yet may have been collected, or the store may have lost
+    /// some rows.
     pub async fn try_take(&self, from: &Scope<'_>, to: &Scope<'_>) -> Result<bool> {
         if self.generation != Some(to.tx.generation().await?) {
             return Ok(false);
@@ -157,7 +162,7 @@ impl Object {
     }
 }
 
-/// Gives up an object that no command took over; its rows are reclaimed soon instead of after the lease.
+/// Gives up an object that no command took over; its rows are then reclaimed soon, not only after the lease.
 pub async fn abandon(space: &Keyspace, object: &Object) -> Result<()> {
     let tx = space.store.begin();
     if tx.get(&object.row(), Read::Serializable).await?.is_some() {
@@ -172,9 +177,9 @@ pub async fn abandon(space: &Keyspace, object: &Object) -> Result<()> {
 pub struct Row<'a> {
     /// Its key.
     pub key: Vec<u8>,
-    /// None: `bytes` is its value. Else they are laid over what it has from there on.
+    /// None: `bytes` is the whole value. Otherwise `bytes` overwrite the existing value from this offset on.
     pub at: Option<usize>,
-    /// What is written.
+    /// The bytes to write.
     pub bytes: Cow<'a, [u8]>,
 }
 
@@ -187,31 +192,31 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Of an object in database `db`, made of `sources`. `lease_ms`: how long the command has to take it over
-    /// after the last step; choose it far longer than the command is tried.
+    /// A builder of an object in database `db`, made from `sources`. `lease_ms` is how long the command has
+    /// to take the object over after the last step; make it far longer than the command is retried.
     pub fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
         let oid = space.fresh.oid();
         let object = Object { db, oid, len: 0, sources, epoch: None, generation: None };
         Builder { space, lease_ms, object, begun: false }
     }
 
-    /// With members that were interned for it, in `round` or later.
+    /// For an object whose members were interned for it, in `round` or later.
     pub(crate) fn in_round(mut self, round: Round) -> Self {
         (self.object.epoch, self.object.generation) = (Some(round.epoch), Some(round.generation));
         self
     }
 
-    /// Where its rows are.
+    /// The database and object id of its rows.
     pub fn place(&self) -> (Prefix, Oid) {
         (self.object.db, self.object.oid)
     }
 
-    /// The object, of `len` bytes or members.
+    /// The finished object, of `len` bytes or members.
     pub fn done(self, len: u64) -> Object {
         Object { len, ..self.object }
     }
 
-    /// [`StoreError::Conflict`] where a source has changed: what is built would not be taken over.
+    /// Fails with [`StoreError::Conflict`] if a source has changed: the object could not be taken over.
     pub(crate) async fn check(&self, s: &Scope<'_>) -> Result<()> {
         for source in &self.object.sources {
             if !source.is_unchanged(s, Read::Snapshot).await? {
@@ -221,8 +226,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Writes rows in one transaction, at most a few [`STEP`]s, and renews the lease. [`StoreError::Conflict`] where what was written
-    /// before may be lost: build another object.
+    /// Writes rows in one transaction, at most a few [`STEP`]s, and renews the lease. Fails with
+    /// [`StoreError::Conflict`] if the store may have lost rows written before: build another object.
     pub async fn write(&mut self, rows: &[Row<'_>]) -> StoreResult<()> {
         let mut retries = Retries::new(ATTEMPTS).idempotent();
         loop {
@@ -242,7 +247,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Whether `tx` reads the generation in which the building began; it begins in that one where it has not.
+    /// Whether `tx` reads the generation in which the build began. The first call fixes that generation.
     async fn is_of_one_generation(&mut self, tx: &Tx) -> StoreResult<bool> {
         let generation = tx.generation().await?;
         Ok(*self.object.generation.get_or_insert(generation) == generation)
@@ -264,7 +269,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Writes bytes into a row from `at` on.
+/// Writes bytes into a row, from `at` on.
 pub(crate) async fn lay_over(tx: &Tx, row: &[u8], at: usize, bytes: &[u8]) -> StoreResult<()> {
     let old = tx.get(row, Read::Snapshot).await?.unwrap_or_default();
     tx.set(row, &overlay(&old, at, bytes))

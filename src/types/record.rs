@@ -1,12 +1,12 @@
-//! The record under a Redis key: type, encoding, revision, expiry and the value or where it is.
+//! The record under a Redis key: type, encoding, revision, expiry, and the value or its location.
 //!
 //! ```text
 //! 01 | tag u8 | flags u8 | revision u64 LE | [expiry ms u64 LE, if flags & 1] | payload
 //! tags 1, 2, 6, 7 a string (string/record.rs)   tags 3, 4, 5 a set (set/record.rs)
 //! tag 8 a ghost, always with an expiry: swaps u64 LE
 //! ```
-//! The first byte is the format's version. Tags are never reused. A ghost is not a key: it marks that a key has been absent since
-//! somebody WATCHed it (`lifecycle::watched`).
+//! The first byte is the version of the format. Tags are never reused. A ghost is not a key: it marks that a
+//! key has been absent since a client called WATCH on it (`lifecycle::watched`).
 
 use super::Value;
 use crate::error::StoreError;
@@ -14,19 +14,19 @@ use bytes::{BufMut, Bytes};
 
 const FORMAT: u8 = 1;
 const HAS_EXPIRY: u8 = 1;
-/// The tag of a ghost, which no type has.
+/// The tag of a ghost; no type has it.
 pub(crate) const GHOST: u8 = 8;
-/// What the row of a key may be.
+/// The contents of a key's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
     /// A key.
     Record(Record),
-    /// No key.
+    /// A mark of an absent key.
     Ghost(Ghost),
 }
 
 impl Stored {
-    /// Reads stored bytes; payloads stay shared with `raw`.
+    /// Decodes stored bytes; payloads stay shared with `raw`.
     pub fn decode(raw: &Bytes) -> Result<Self, StoreError> {
         let row = match raw.get(1) {
             Some(&GHOST) => Ghost::parse(raw).map(Stored::Ghost),
@@ -34,14 +34,14 @@ impl Stored {
         };
         row.ok_or_else(|| StoreError::Corrupt(format!("record of {} bytes", raw.len())))
     }
-    /// The key, where there is one.
+    /// The record, unless this is a ghost.
     pub fn into_record(self) -> Option<Record> {
         match self {
             Stored::Record(record) => Some(record),
             Stored::Ghost(_) => None,
         }
     }
-    /// Milliseconds since the Unix epoch: when the row may be removed.
+    /// When the row may be removed, in milliseconds since the Unix epoch.
     pub fn expire_at(&self) -> Option<u64> {
         match self {
             Stored::Record(record) => record.expire_at,
@@ -50,14 +50,15 @@ impl Stored {
     }
 }
 
-/// The mark of a watched key that is absent.
+/// The mark of an absent key that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ghost {
-    /// No other write of this row has had it.
+    /// Unique among all writes of this row.
     pub revision: u64,
-    /// Milliseconds since the Unix epoch, from when on it may be removed.
+    /// When it may be removed, in milliseconds since the Unix epoch.
     pub expire_at: u64,
-    /// How often its database's number had been swapped. One that a later swap has brought back is of no use.
+    /// The number of swaps that its database's number had seen. A ghost that a later swap brings back is
+    /// void.
     pub swaps: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A map of names to numbers, in tests alone: the proof that a type is its folder, its commands and a few
-//! lines that register it.
+//! A map of names to numbers, only in tests: it proves that a type consists of its folder, its commands and a
+//! few lines that register it.
 //!
 //! ```text
 //! tag 200: oid        Q <oid><name> -> i64 LE        a number
@@ -20,7 +20,7 @@ use bytes::{BufMut, Bytes};
 
 const TAG: u8 = b'Q';
 
-/// Where the numbers are.
+/// The object id of the numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abacus(Oid);
 
@@ -32,7 +32,7 @@ fn number(raw: &[u8]) -> Result<i64> {
     Ok(raw.try_into().map(i64::from_le_bytes).map_err(|_| StoreError::Corrupt("a number".into()))?)
 }
 
-/// Adds 1 to a number.
+/// Adds 1 to the number under `name`.
 pub(crate) async fn increment(s: &Scope<'_>, slot: &mut Slot, name: &[u8]) -> Result<i64> {
     let oid = match slot.of_type()? {
         Some(Abacus(oid)) => *oid,
@@ -51,7 +51,7 @@ pub(crate) async fn increment(s: &Scope<'_>, slot: &mut Slot, name: &[u8]) -> Re
     Ok(new)
 }
 
-/// A number.
+/// The number under `name`.
 pub(crate) async fn get(s: &Scope<'_>, slot: &Slot, name: &[u8]) -> Result<Option<i64>> {
     let Some(Abacus(oid)) = slot.of_type()? else { return Ok(None) };
     let raw = s.tx.get(&row(s.db, *oid, name), Read::Serializable).await?;

@@ -1,4 +1,4 @@
-//! The test-only type goes through everything that works on any value.
+//! Runs the test-only type through everything that works on any value.
 
 use super::super::Kind;
 use super::*;

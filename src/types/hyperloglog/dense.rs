@@ -1,10 +1,10 @@
-//! Registers of six bits each, from the low bits of the first byte on.
+//! Registers of six bits each, starting at the low bits of the first byte.
 
 use super::REGISTERS;
 
 const BITS: usize = 6;
 const MASK: u16 = (1 << BITS) - 1;
-/// Bytes of all registers.
+/// The size of all registers in bytes.
 pub(super) const SIZE: usize = REGISTERS * BITS / 8;
 
 /// The ranks of four registers.
@@ -16,9 +16,10 @@ fn pack([p, q, r, s]: [u8; 4]) -> [u8; 3] {
     [p | q << 6, q >> 2 | r << 4, r >> 4 | s << 2]
 }
 
-/// Raises registers to those of `body`.
+/// Raises the registers to those of `body`.
 ///
-/// This and what counts registers is all that PFCOUNT and PFMERGE do of long HyperLogLogs, so they take four at a time.
+/// For long HyperLogLogs, PFCOUNT and PFMERGE consist of this and of counting registers, so both take several
+/// registers at a time.
 pub(super) fn merge_into(body: &[u8], ranks: &mut [u8; REGISTERS]) {
     for (ours, theirs) in ranks.as_chunks_mut::<4>().0.iter_mut().zip(body.as_chunks::<3>().0) {
         if *theirs != [0; 3] {
@@ -28,12 +29,12 @@ pub(super) fn merge_into(body: &[u8], ranks: &mut [u8; REGISTERS]) {
     }
 }
 
-/// The bytes of these ranks.
+/// Encodes these ranks.
 pub(super) fn encode(ranks: &[u8; REGISTERS]) -> Vec<u8> {
     ranks.as_chunks::<4>().0.iter().flat_map(|four| pack(*four)).collect()
 }
 
-/// Raises a register. True where it was lower.
+/// Raises a register. Returns true if it was lower.
 pub(super) fn raise(body: &mut [u8], register: usize, rank: u8) -> bool {
     let (byte, shift) = (register * BITS / 8, register * BITS % 8);
     let next = body.get(byte + 1).copied().unwrap_or(0);

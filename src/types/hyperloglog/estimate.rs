@@ -1,18 +1,19 @@
-//! The number of elements from the histogram of ranks, without the bias of the original estimator for small and large
-//! numbers: Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", arXiv:1702.01284.
+//! Estimates the number of elements from the histogram of ranks, without the original estimator's bias for
+//! small and large numbers: Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches",
+//! arXiv:1702.01284.
 //!
-//! The order of the floating-point operations is Redis', so that the last digit is the same.
+//! Floating-point operations are in the same order as in Redis, so that the last digit is the same.
 
 use super::REGISTERS;
 
 /// The highest rank.
 const HIGHEST: usize = 51;
-/// What a number that a C `long long` cannot hold becomes: 2^63.
+/// The result for a number that a C `long long` cannot hold: 2^63.
 const TOO_MANY: f64 = 9_223_372_036_854_775_808.0;
 /// 1 / (2 ln 2).
 const ALPHA: f64 = 0.721_347_520_444_481_7;
 
-/// How many registers have each rank.
+/// The number of registers of each rank.
 pub(super) struct Histogram([u32; HIGHEST + 1]);
 
 impl Histogram {
@@ -20,14 +21,14 @@ impl Histogram {
         Histogram([0; HIGHEST + 1])
     }
 
-    /// Counts so many registers of one rank. Higher ones are in broken strings only.
+    /// Counts `registers` registers of one rank. Higher ranks occur only in damaged strings.
     pub(crate) fn add(&mut self, rank: u8, registers: u32) {
         if let Some(count) = self.0.get_mut(usize::from(rank)) {
             *count += registers;
         }
     }
 
-    /// Of registers.
+    /// The histogram of these registers.
     pub(crate) fn of(ranks: &[u8; REGISTERS]) -> Self {
         let mut histogram = Histogram::new();
         for eight in ranks.as_chunks::<8>().0 {

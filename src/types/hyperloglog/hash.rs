@@ -1,11 +1,12 @@
-//! Where an element goes: MurmurHash64A with Redis' seed. Another hash, and strings from Redis would count wrong.
+//! The register and rank of an element: MurmurHash64A with Redis' seed. With any other hash, strings from
+//! Redis would give wrong counts.
 
 use super::REGISTERS;
 
 const SEED: u64 = 0xadc8_3b19;
 const M: u64 = 0xc6a4_a793_5bd1_e995;
 const R: u32 = 47;
-/// Bits of the hash that make the rank.
+/// Bits of the hash that determine the rank.
 const RANK_BITS: u32 = 64 - REGISTERS.trailing_zeros();
 
 /// An element's register and rank (1 to 51).
@@ -37,7 +38,7 @@ fn murmur64a(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// What redis-server 7.0.15 does: `PFADD k <element>`, `PFDEBUG DECODE k`.
+    /// The output of redis-server 7.0.15 for `PFADD k <element>`, `PFDEBUG DECODE k`.
     #[test]
     fn places_are_those_of_redis() {
         for (element, register, rank) in PLACES {

@@ -1,14 +1,15 @@
-//! HyperLogLogs: strings in Redis' own layout, byte for byte, so that GET, SET and DUMP move them between the two.
+//! HyperLogLogs: strings in Redis' own layout, byte for byte, so that GET, SET and DUMP can move them between
+//! Redis and Tern.
 //!
 //! ```text
 //! "HYLL" | encoding u8: 0 dense, 1 sparse | 3 bytes, not used | cardinality u64 LE | registers
 //! ```
-//! There are 16 384 registers: the low 14 bits of an element's hash choose one, and it keeps the largest rank (the
-//! number of the lowest 1 among the other 50 bits, counted from 1) that it has seen. The cardinality is the last one
-//! that was computed; its top bit says that registers have changed since.
+//! There are 16 384 registers: the low 14 bits of an element's hash select one, and it keeps the largest rank
+//! (the position of the lowest 1 among the other 50 bits, counted from 1) that it has seen. The cardinality
+//! is the last one computed; its top bit says that registers have changed since.
 //!
-//! Anybody can write any bytes with SET. So a body is trusted no further than it is read, and what is found broken is
-//! [`Corrupt`]. Which breakage is noticed by which command is Redis' too: `tests/differential` compares it.
+//! Anybody can write any bytes with SET. So a body is trusted only as far as it has been read, and a broken
+//! one is [`Corrupt`]. Each command notices the same damage as in Redis: `tests/differential` compares it.
 
 mod dense;
 mod estimate;
@@ -18,7 +19,7 @@ mod sparse;
 use estimate::Histogram;
 use sparse::{Marks, Raised};
 
-/// Registers of each HyperLogLog.
+/// The number of registers of each HyperLogLog.
 pub(crate) const REGISTERS: usize = 1 << 14;
 
 const MAGIC: &[u8; 4] = b"HYLL";
@@ -26,17 +27,17 @@ const MAGIC: &[u8; 4] = b"HYLL";
 pub(crate) const HEADER: usize = 16;
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
-/// Longest string that is taken for one, in bytes. Sparse registers that decode take two bytes each at most; behind those of a string
-/// of Redis there may be garbage.
+/// The longest string accepted as a HyperLogLog, in bytes. Valid sparse registers take at most two bytes
+/// each; in a string from Redis, garbage may follow them.
 pub(crate) const LONGEST: u64 = 1 << 20;
-/// In the last byte of the cardinality: it is out of date.
+/// The bit in the last byte of the cardinality that marks it as out of date.
 const STALE: u8 = 1 << 7;
 
 /// The registers do not decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// The largest ranks of some HyperLogLogs, register by register.
+/// The largest ranks of one or more HyperLogLogs, register by register.
 pub struct Registers(Box<[u8; REGISTERS]>);
 
 impl Default for Registers {
@@ -51,12 +52,12 @@ impl Registers {
         self.0.iter().copied()
     }
 
-    /// The estimated number of different elements.
+    /// The estimated number of distinct elements.
     pub fn estimate(&self) -> u64 {
         estimate::cardinality(&Histogram::of(&self.0))
     }
 
-    /// Raises the ranks of `run` registers from `at` on. False where there are not as many.
+    /// Raises the ranks of `run` registers from `at` on. False if there are fewer registers.
     fn raise(&mut self, at: usize, run: usize, rank: u8) -> bool {
         let Some(registers) = self.0.get_mut(at..at + run) else { return false };
         registers.iter_mut().for_each(|r| *r = rank.max(*r));
@@ -72,7 +73,7 @@ pub struct HyperLogLog {
 }
 
 impl HyperLogLog {
-    /// An empty one, sparse.
+    /// An empty HyperLogLog, sparse.
     pub fn new() -> Self {
         let mut header = [0; HEADER];
         for (to, from) in header.iter_mut().zip(MAGIC.iter().chain([&SPARSE])) {
@@ -81,13 +82,14 @@ impl HyperLogLog {
         HyperLogLog { header, body: sparse::empty() }
     }
 
-    /// The one in a string. None where the string is none by its header and length.
+    /// The HyperLogLog in a string. None if header or length do not match.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let begin = HyperLogLog::begin(bytes, bytes.len() as u64)?;
         Some(HyperLogLog { body: bytes.get(HEADER..)?.to_vec(), ..begin })
     }
 
-    /// The one that a string of `len` bytes begins with, without its registers. None as from [`HyperLogLog::parse`].
+    /// The HyperLogLog at the beginning of a string of `len` bytes, without its registers. None as for
+    /// [`HyperLogLog::parse`].
     pub(crate) fn begin(header: &[u8], len: u64) -> Option<Self> {
         let hll = HyperLogLog { header: *header.first_chunk()?, body: Vec::new() };
         let sized = match hll.encoding() {
@@ -119,18 +121,19 @@ impl HyperLogLog {
         (last & STALE == 0).then_some(cardinality)
     }
 
-    /// Marks the kept cardinality as out of date.
+    /// Marks the stored cardinality as out of date.
     pub(crate) fn invalidate(&mut self) {
         let [.., last] = &mut self.header;
         *last |= STALE;
     }
 
-    /// To add many elements. `sparse_max`: the longest sparse string in bytes; what would be longer becomes dense.
+    /// An adder for many elements. `sparse_max` is the longest sparse string in bytes; a longer one becomes
+    /// dense.
     pub fn adder(&mut self, sparse_max: usize) -> Adder<'_> {
         Adder { hll: self, marks: Marks::default(), longest: sparse_max.saturating_sub(HEADER) }
     }
 
-    /// Gives every register its own bits. True where they had not.
+    /// Converts to the dense encoding. Returns true if it was sparse.
     pub fn make_dense(&mut self) -> Result<bool, Corrupt> {
         if self.is_dense() {
             return Ok(false);
@@ -143,7 +146,7 @@ impl HyperLogLog {
         Ok(true)
     }
 
-    /// Raises `registers` to this one's.
+    /// Raises `registers` to those of this HyperLogLog.
     pub fn merge_into(&self, registers: &mut Registers) -> Result<(), Corrupt> {
         if self.is_dense() {
             dense::merge_into(&self.body, &mut registers.0);
@@ -159,7 +162,7 @@ impl HyperLogLog {
         if at == REGISTERS { Ok(()) } else { Err(Corrupt) }
     }
 
-    /// Raises this one's registers to `registers`.
+    /// Raises the registers of this HyperLogLog to `registers`.
     pub fn merge(&mut self, registers: &Registers, sparse_max: usize) -> Result<(), Corrupt> {
         let mut adder = self.adder(sparse_max);
         for (at, rank) in registers.ranks().enumerate().filter(|(_, rank)| *rank > 0) {
@@ -169,7 +172,7 @@ impl HyperLogLog {
         Ok(())
     }
 
-    /// Computes the number of different elements, and keeps it.
+    /// Computes and stores the number of distinct elements.
     pub fn count(&mut self) -> Result<u64, Corrupt> {
         let cardinality = estimate::cardinality(&self.histogram()?);
         if let Some(kept) = self.header.last_chunk_mut::<8>() {
@@ -195,7 +198,7 @@ impl HyperLogLog {
         if at == REGISTERS { Ok(histogram) } else { Err(Corrupt) }
     }
 
-    /// The sparse registers as PFDEBUG DECODE writes them: `z:3 Z:100 v:2,1`. None where they are dense.
+    /// The sparse registers in the format of PFDEBUG DECODE: `z:3 Z:100 v:2,1`. None if they are dense.
     pub fn decode(&self) -> Option<String> {
         let words: Vec<String> = sparse::ops(&self.body).map(|op| op.to_string()).collect();
         (!self.is_dense()).then(|| words.join(" "))
@@ -206,12 +209,12 @@ impl HyperLogLog {
 pub struct Adder<'a> {
     hll: &'a mut HyperLogLog,
     marks: Marks,
-    /// Most bytes of sparse registers.
+    /// Most bytes of the sparse registers.
     longest: usize,
 }
 
 impl Adder<'_> {
-    /// Adds an element. True where a register grew.
+    /// Adds an element. Returns true if a register grew.
     pub fn add(&mut self, element: &[u8]) -> Result<bool, Corrupt> {
         let (register, rank) = hash::place(element);
         self.raise(register, rank)
@@ -247,7 +250,8 @@ mod tests {
 
     const SPARSE_MAX: usize = 3000;
 
-    /// Both encodings hold the same registers and estimate the same, from no element to far over the change.
+    /// Both encodings hold the same registers and give the same estimate, from no element to far beyond the
+    /// change of encoding.
     #[test]
     fn sparse_and_dense_agree() {
         let (mut sparse, mut dense) = (HyperLogLog::new(), HyperLogLog::new());
@@ -293,7 +297,7 @@ mod tests {
         assert_eq!(a.count(), all.count());
     }
 
-    /// No bytes make it panic, and what is changed still parses.
+    /// No input makes it panic, and a changed string still parses.
     #[test]
     fn hostile_bodies() {
         let mut rng = crate::env::Env::seeded(0, 3).rng();

@@ -4,20 +4,20 @@
 //! 00llllll           l+1 registers of rank 0      01llllll llllllll   l+1 registers of rank 0
 //! 1vvvvvll           l+1 registers of rank v+1
 //! ```
-//! How a run is cut when one of its registers grows, and when neighbours become one run again, is not a matter of
-//! taste: the bytes must be those that Redis makes. A two-byte run that ends behind its first byte counts as if a zero
+//! A run must be split when one of its registers grows, and neighbours joined into one run, exactly as Redis
+//! does it: the bytes must be the same. A two-byte run that ends after its first byte counts as if a zero
 //! byte followed, which is what Redis reads there.
 
 use super::REGISTERS;
 use std::fmt;
 
-/// Most registers in a run of one byte with rank 0.
+/// Most registers of rank 0 in a one-byte run.
 const SHORT_ZEROES: usize = 64;
-/// Most registers in a run with another rank.
+/// Most registers in a run of another rank.
 const MAX_RUN: usize = 4;
-/// Highest rank that a run can have.
+/// Highest rank of a run.
 const MAX_RANK: u8 = 32;
-/// Runs looked at, from the one before the changed one on, when equal neighbours are joined.
+/// Runs to examine when equal neighbours are joined, from the one before the changed run on.
 const JOINED: usize = 5;
 
 /// A run of registers.
@@ -27,7 +27,7 @@ pub(super) struct Op {
     pub(crate) rank: u8,
     /// Their number.
     pub(crate) run: usize,
-    /// Bytes.
+    /// Its size in bytes.
     size: usize,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// No element.
+/// The body of an empty HyperLogLog.
 pub(super) fn empty() -> Vec<u8> {
     let mut body = Vec::new();
     push_zeroes(&mut body, REGISTERS);
@@ -91,34 +91,34 @@ fn push_run(body: &mut Vec<u8>, rank: u8, run: usize) {
     }
 }
 
-/// What came of raising a register.
+/// The result of raising a register.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Raised {
-    /// It was as high before.
+    /// It was at least as high.
     No,
     /// It was lower.
     Yes,
-    /// It cannot be done in so many bytes, or at all.
+    /// Impossible within the allowed bytes, or in this encoding.
     TooLong,
     /// No run holds the register.
     Broken,
 }
 
-/// A register's run.
+/// The run that holds a register.
 struct Found {
     op: Op,
-    /// Where it begins.
+    /// Its offset in the body.
     at: usize,
-    /// Where the run before it begins.
+    /// The offset of the run before it.
     before: usize,
-    /// Number of its first register.
+    /// The number of its first register.
     first: usize,
 }
 
 /// Bytes between two marks.
 const APART: usize = 64;
 
-/// A run: where it begins, where the one before it does, and its first register.
+/// A run: its offset, the offset of the run before it, and its first register.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     at: usize,
@@ -126,12 +126,14 @@ struct Mark {
     first: usize,
 }
 
-/// Some of the runs of one body, in their order: who raises many registers need not walk over half of the runs to each.
+/// Some of the runs of one body, in order, so that raising many registers does not walk over half of the runs
+/// each time.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Vec<Mark>);
 
 impl Marks {
-    /// The run that holds `register`. Whoever adds elements comes by here, so only the run that is found is made an [`Op`].
+    /// The run that holds `register`. Every added element is looked up here, so only the run found becomes an
+    /// [`Op`].
     fn find(&mut self, body: &[u8], register: usize) -> Option<Found> {
         let mut next = self.0.partition_point(|mark| mark.first <= register);
         let from = next.checked_sub(1).and_then(|n| self.0.get(n)).copied().unwrap_or_default();
@@ -158,8 +160,8 @@ impl Marks {
         None
     }
 
-    /// Runs changed, the first of them at `from`, and the body went from `old` to `new` bytes. A change reaches over less than
-    /// [`APART`] bytes.
+    /// Updates the marks after runs from `from` on have changed and the body went from `old` to `new` bytes.
+    /// A change spans less than [`APART`] bytes.
     fn changed(&mut self, from: usize, old: usize, new: usize) {
         let kept = self.0.partition_point(|mark| mark.at <= from);
         let behind = self.0.partition_point(|mark| mark.at <= from + APART);
@@ -171,7 +173,7 @@ impl Marks {
     }
 }
 
-/// Raises a register to `rank`, in at most `longest` bytes. `marks` are of this body, or none yet.
+/// Raises a register to `rank`, in at most `longest` bytes. `marks` belong to this body, or are empty.
 pub(super) fn raise(
     body: &mut Vec<u8>,
     marks: &mut Marks,
@@ -202,7 +204,7 @@ pub(super) fn raise(
     Raised::Yes
 }
 
-/// Joins neighbours of one rank, as far as a run can hold both.
+/// Joins neighbours of the same rank, if one run can hold both.
 fn join(body: &mut Vec<u8>, mut at: usize) {
     for _ in 0..JOINED {
         let Some(op) = read(body, at) else { return };
@@ -227,7 +229,7 @@ mod tests {
         ops(body).map(|op| op.to_string()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Raises one register of a body that nothing is known of.
+    /// Raises one register of a body without marks.
     fn raise(body: &mut Vec<u8>, register: usize, rank: u8, longest: usize) -> Raised {
         super::raise(body, &mut Marks::default(), register, rank, longest)
     }
@@ -239,7 +241,7 @@ mod tests {
             let (mut body, mut marked, mut marks) = (empty(), empty(), Marks::default());
             for n in 0..1500 {
                 let (register, rank) = (rng.below(REGISTERS as u64) as usize, 1 + rng.below(ranks) as u8);
-                // Some dense spots, too.
+                // Some dense spots as well.
                 let register = if n % 3 == 0 { register % 100 + 5000 } else { register };
                 let done = raise(&mut body, register, rank, 1 << 20);
                 assert_eq!(super::raise(&mut marked, &mut marks, register, rank, 1 << 20), done);

@@ -1,11 +1,12 @@
-//! Union, intersection and difference over sets of any encodings, and storing their result.
+//! Union, intersection and difference of sets in any encoding, and storing the result.
 //!
-//! * Small sets alone are combined as raw members in memory: nothing is looked up.
-//! * With a chunked set among them, members become ids. A listpack's members are looked up in the dictionary: one
-//!   without an id is in no chunked set. A small intersection is probed member by member.
-//! * Chunked sets are combined window by window (about 256 KiB of chunks of the smallest, or of the first), so that
-//!   an intersection holds little more than its result, and LIMIT ends it early. In a window with few candidates the other
-//!   sets are probed, else loaded.
+//! * Small sets alone are combined in memory as raw members, without any lookup.
+//! * If a chunked set is among them, members become ids. A listpack's members are looked up in the
+//!   dictionary: one without an id is in no chunked set. An intersection with a small set probes its members
+//!   one by one.
+//! * Chunked sets are combined window by window (about 256 KiB of chunks of the smallest set, or of the
+//!   first), so an intersection holds little more than its result, and LIMIT ends it early. In a window with
+//!   few candidates the other sets are probed, otherwise loaded.
 //!
 //! Every chunked source is read with a conflict on its N: the answer depends on all its members.
 
@@ -29,7 +30,7 @@ use bytes::Bytes;
 use roaring::RoaringTreemap;
 use std::collections::HashSet;
 
-/// Which combination.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// Members of all sets.
@@ -40,15 +41,15 @@ pub enum Op {
     Diff,
 }
 
-/// A combination's members, distinct.
+/// The members of a combination, distinct.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Found {
     /// Members by id.
     pub(crate) ids: RoaringTreemap,
-    /// Members that were not looked up, or have no id. None of them is an integer where `ids` is not empty.
+    /// Members that were not looked up or have no id. No integer is among them unless `ids` is empty.
     pub(crate) raw: Vec<Bytes>,
-    /// Those of the members by id that the dictionary's collector has condemned, as far as their ids were looked up: who stores the
-    /// members interns these.
+    /// The members with an id in `ids` that the dictionary's collector has condemned, as far as their ids
+    /// were looked up: before the result is stored, these must be interned.
     pub(super) condemned: Vec<Bytes>,
 }
 
@@ -57,7 +58,7 @@ impl Found {
     pub fn len(&self) -> u64 {
         self.ids.len() + self.raw.len() as u64
     }
-    /// With all integers among the ids.
+    /// Moves all integers to the ids.
     pub(super) fn sorted(mut self) -> Self {
         self.raw.retain(|m| match integer_id(m) {
             Some(id) => {
@@ -74,7 +75,7 @@ impl Found {
         members.append(&mut self.raw);
         Ok(members)
     }
-    /// The members, where they make up at most `bytes`; else [`StoreError::ReplyTooLarge`].
+    /// The members if they take at most `bytes`, else [`StoreError::ReplyTooLarge`].
     pub(crate) async fn members_within(mut self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
         let ids = Vec::from_iter(self.ids.iter().take(bytes + 1));
         let mut held = self.raw.iter().map(Bytes::len).sum::<usize>();
@@ -93,14 +94,14 @@ impl Found {
         members.append(&mut self.raw);
         Ok(members)
     }
-    /// The members, to be read later. The transaction that found them must not be older than it may be.
+    /// The members, to be read later. The transaction that found them must be within its maximum age.
     pub(crate) async fn stream(self, s: &Scope<'_>) -> Result<Members> {
         let generation = s.tx.generation().await?;
         Ok(Members::new(s.space.sending.begin(), generation, self.ids, self.raw))
     }
 }
 
-/// A probe costs about as much as loading so many members of the probed set.
+/// A probe costs about as much as loading this many members of the probed set.
 const PROBE_COST: u64 = 2000;
 
 struct Chunks {
@@ -109,13 +110,13 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// To look for so many candidates costs less than to load the set.
+    /// The number of candidates up to which probing the set costs less than loading it.
     fn few(&self) -> u64 {
         self.card / PROBE_COST
     }
 }
 
-/// Combines `sets` (None: a missing key). Stops once `limit` members are found, where one is given.
+/// Combines `sets` (None: a missing key). Stops once `limit` members are found, if a limit is given.
 pub async fn combine(s: &Scope<'_>, op: Op, sets: &[Option<&SetRep>], limit: Option<u64>) -> Result<Found> {
     let mut small = Vec::new();
     let mut large = Vec::new();
@@ -189,7 +190,7 @@ async fn diff(
 
 async fn union(s: &Scope<'_>, small: &[Small], mut large: Vec<Chunks>) -> Result<Found> {
     let mut found = ids_of(s, small).await?;
-    // The largest has the most windows.
+    // The largest set has the most windows.
     large.sort_by_key(|c| std::cmp::Reverse(c.card));
     let Some((first, others)) = large.split_first() else { return Ok(found) };
     let mut at = Some(0);
@@ -208,7 +209,7 @@ async fn union(s: &Scope<'_>, small: &[Small], mut large: Vec<Chunks>) -> Result
     Ok(found)
 }
 
-/// The candidates that are in all sets (`wanted`), or in none.
+/// The candidates that are in all sets (`wanted`) or in none (not `wanted`).
 async fn filter(
     s: &Scope<'_>,
     mut candidates: Vec<Bytes>,
@@ -226,7 +227,7 @@ async fn filter(
     Ok(candidates)
 }
 
-/// The members of small sets, as ids where they have one.
+/// The members of small sets, as ids if they have one.
 async fn ids_of(s: &Scope<'_>, sets: &[Small]) -> Result<Found> {
     let mut found = Found::default();
     let mut words: HashSet<Bytes> = HashSet::new();
@@ -303,9 +304,9 @@ async fn probe(s: &Scope<'_>, other: &Chunks, ids: &RoaringTreemap) -> Result<Ro
     Ok(states.into_iter().filter(|(_, seen)| seen.member).map(|(id, _)| id).collect())
 }
 
-/// Makes the key hold `found`, whatever it held, without expiry; removes it where nothing was found. Returns the
-/// number of members. [`StoreError::TooLarge`], before anything is written, where
-/// it does not fit one transaction: [`super::prebuild::combination`] builds it.
+/// Makes the key hold `found`, whatever it held before, without expiry; removes the key if `found` is empty.
+/// Returns the number of members. Fails with [`StoreError::TooLarge`], before anything is written, if the set
+/// does not fit one transaction: then [`super::prebuild::combination`] builds it.
 pub async fn store(s: &Scope<'_>, slot: &mut Slot, found: Found) -> Result<u64> {
     let len = found.len();
     if len == 0 {

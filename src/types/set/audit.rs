@@ -1,4 +1,4 @@
-//! Whether a set's rows fit together: see [`super::rows`] and [`super::chunk`] for what they promise.
+//! Checks that a set's rows fit together: [`super::rows`] and [`super::chunk`] list the invariants.
 
 use super::SetRep;
 use super::chunk::{self, Row};
@@ -17,7 +17,7 @@ use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, HashSet};
 
 const PAGE: RangeOptions = RangeOptions { limit: 0, bytes: 1 << 18, reverse: false };
-/// What is wrong with a set that lives in its record.
+/// The problem of a set that is stored in its record, if any.
 pub(crate) fn small(rep: &SetRep) -> Option<String> {
     let set = match Small::decode(rep) {
         Ok(set) => set?,
@@ -41,7 +41,7 @@ pub(crate) fn small(rep: &SetRep) -> Option<String> {
     (!sound).then(|| "a set in the record is empty, too large for it, or holds a member twice".into())
 }
 
-/// What is wrong with a chunked set.
+/// The problems of a chunked set.
 pub(crate) async fn chunked(auditor: &Auditor<'_>, oid: Oid) -> Verdict {
     let mut audit = Audit {
         view: auditor.view,
@@ -74,12 +74,12 @@ struct Audit<'a> {
     known: &'a Mutex<KnownIds>,
     problems: Vec<Problem>,
     chunks: BTreeMap<u64, Chunk>,
-    /// The chunk that was asked for a delta last.
+    /// The chunk that covered the last delta.
     current: Option<Row>,
     cardinality: i128,
     /// Weights by bucket and first id.
     weights: BTreeMap<(u8, u64), u64>,
-    /// Sums by bucket, without their stamps.
+    /// Sums of weights by bucket, without their stamps.
     sums: BTreeMap<u8, u64>,
 }
 
@@ -88,7 +88,7 @@ impl Audit<'_> {
         self.problems.push(Problem::new(row, what));
     }
 
-    /// In the order of keys: chunks, deltas, sums, weights.
+    /// Reads the rows in key order: chunks, deltas, sums, weights.
     async fn each_row(&mut self) -> StoreResult<()> {
         let (mut begin, end) = self.db.set_rows(self.oid);
         let head = begin.len();
@@ -146,8 +146,8 @@ impl Audit<'_> {
         self.known_ids(key, &ids).await
     }
 
-    /// Every member has its bytes. An id that was interned after the dictionary was read is looked up. One that a delta has removed
-    /// is none; the dictionary may have forgotten it.
+    /// Every member has its bytes. An id that was interned after the dictionary was read is looked up. An id
+    /// that a delta has removed is not a member; the dictionary may no longer have it.
     async fn known_ids(&mut self, key: &[u8], ids: &RoaringTreemap) -> StoreResult<()> {
         let missing = self.known.lock().missing(ids);
         for id in missing {
@@ -206,7 +206,7 @@ impl Audit<'_> {
         }
     }
 
-    /// N counts what is in chunks and deltas.
+    /// N is the number of members in chunks and deltas.
     async fn count(&mut self) -> StoreResult<()> {
         let row = self.db.count(self.oid);
         let raw = self.view.get(&row).await?;
@@ -226,7 +226,7 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// Each chunk has its weight, each bucket the sum of its weights.
+    /// Each chunk has its weight, and each bucket the sum of its weights.
     fn weigh(&mut self) {
         let mut stored = std::mem::take(&mut self.weights);
         let mut sums: BTreeMap<u8, u64> = BTreeMap::new();

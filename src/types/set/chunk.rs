@@ -4,11 +4,11 @@
 //! 02 | next u64 BE | treemap      a chunk's row: a serialized `RoaringTreemap`, and where the next chunk starts (0: nowhere)
 //! 01 | treemap                    an intset's payload
 //! ```
-//! The first byte is the format's version. A row says itself which ids it is for: its own first id is in its key, and
-//! chunks follow each other without a gap. So who has a chunk's row needs no other row to know that it is the right one.
+//! The first byte is the version of the format. A row tells which ids it covers: its key holds its first id,
+//! and chunks follow each other without a gap. So a chunk's row alone shows whether it is the right one.
 //!
-//! A chunk holds whole 2^16 containers. It is cut above 12 KiB into pieces of about 6 KiB; a container is never cut,
-//! so a lone one may have a little over 8 KiB.
+//! A chunk holds whole containers of 2^16 ids. Above 12 KiB it is cut into pieces of about 6 KiB; a container
+//! is never cut, so a lone one may take a little over 8 KiB.
 
 use super::containers::Containers;
 use super::view::{Part, View};
@@ -18,11 +18,11 @@ use roaring::RoaringTreemap;
 
 const FORMAT: u8 = 1;
 const ROW_FORMAT: u8 = 2;
-/// A chunk of more bytes is cut.
+/// A chunk with more bytes is cut.
 pub(crate) const MAX_BYTES: usize = 12 << 10;
-/// A chunk of fewer bytes joins its neighbour.
+/// A chunk with fewer bytes joins its neighbour.
 pub(crate) const MIN_BYTES: usize = 2 << 10;
-/// Two chunks join where the result has no more bytes.
+/// Two chunks join only if the result has at most this many bytes.
 pub(crate) const JOINED_BYTES: usize = 8 << 10;
 const PIECE_BYTES: usize = 6 << 10;
 
@@ -34,9 +34,9 @@ pub(crate) fn container(id: u64) -> u64 {
 /// A chunk's row as it is stored.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Where the chunk starts.
+    /// The chunk's first id.
     pub first: u64,
-    /// Where the next one starts.
+    /// The next chunk's first id.
     pub next: Option<u64>,
     raw: Bytes,
 }
@@ -55,27 +55,27 @@ impl Row {
         };
         Ok(Row { first, next, raw })
     }
-    /// The stored bytes of this one.
+    /// The stored bytes of this row.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.raw
     }
-    /// True where `id` belongs into this chunk.
+    /// Whether `id` belongs to this chunk.
     pub fn covers(&self, id: u64) -> bool {
         id >= self.first && self.next.is_none_or(|next| id < next)
     }
-    /// Its members.
+    /// The members.
     pub fn ids(&self) -> Result<RoaringTreemap> {
         RoaringTreemap::deserialize_from(self.body()).map_err(|_| corrupt(&self.raw))
     }
-    /// Whether `id` is among them.
+    /// Whether `id` is a member.
     pub fn contains(&self, id: u64) -> Result<bool> {
         self.ask(|view| view.contains(id))
     }
-    /// Their number.
+    /// The number of members.
     pub fn count(&self) -> Result<u64> {
         self.ask(|view| view.count())
     }
-    /// Their containers.
+    /// The containers.
     pub fn parts(&self) -> Result<Vec<Part<'_>>> {
         self.ask(View::parts)
     }
@@ -119,10 +119,10 @@ pub(crate) fn decode(raw: &[u8]) -> Result<RoaringTreemap> {
     }
 }
 
-/// Members of a chunk that is to be written.
+/// The members of a chunk to be written.
 #[derive(Debug, Clone)]
 pub struct Piece {
-    /// Where the chunk starts.
+    /// The chunk's first id.
     pub(crate) first: u64,
     /// Number of members.
     pub(crate) len: u64,
@@ -139,12 +139,12 @@ impl Piece {
     pub(crate) fn size(&self) -> usize {
         self.treemap.len()
     }
-    /// With the members of the chunk behind it.
+    /// This piece, with the members of the chunk after it.
     pub(crate) fn joined(&self, behind: &Row) -> Result<Self> {
         let mine = RoaringTreemap::deserialize_from(&self.treemap[..]).map_err(|_| corrupt(&self.treemap))?;
         Piece::new(self.first, &(mine | behind.ids()?))
     }
-    /// The stored bytes of the chunk, where the next one starts at `next`.
+    /// The chunk's bytes for a chunk whose successor starts at `next`.
     pub fn encode(&self, next: Option<u64>) -> Vec<u8> {
         let mut out = Vec::with_capacity(9 + self.treemap.len());
         out.push(ROW_FORMAT);
@@ -154,7 +154,8 @@ impl Piece {
     }
 }
 
-/// Cuts `ids`, the members from `first` on, into chunks. The first piece starts at `first` and is there even without members.
+/// Cuts `ids`, the members from `first` on, into chunks. The first piece starts at `first` and exists even
+/// without members.
 pub fn cut(first: u64, mut ids: RoaringTreemap) -> Result<Vec<Piece>> {
     ids.optimize();
     let whole = Piece::new(first, &ids)?;
@@ -184,7 +185,7 @@ pub fn cut(first: u64, mut ids: RoaringTreemap) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// What a bitmap begins with: the high half of its ids, its cookie, and the number of its containers.
+/// The start of a bitmap: the high half of its ids, its cookie, and the number of its containers.
 const BITMAP_BYTES: usize = 12;
 /// A container's head and offset.
 const HEAD_BYTES: usize = 8;
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Stretches of ids: where they begin, how many, how far apart.
+    /// Stretches of ids: start, number, and distance.
     fn stretches() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
         proptest::collection::vec(
             (0u64..1 << 40, 1u64..9_000, prop_oneof![Just(1), Just(3), Just(70_000)]),
@@ -221,7 +222,7 @@ mod tests {
                 prop_assert!(row.covers(first) && row.covers(end - 1) && !row.covers(end));
                 let here = row.ids().unwrap();
                 prop_assert!(here.iter().all(|id| id >= first && id < end));
-                // As Roaring itself would have written it.
+                // The bytes that Roaring itself would have written.
                 let mut raw = Vec::new();
                 here.serialize_into(&mut raw).unwrap();
                 prop_assert_eq!(row.body(), &raw[..]);

@@ -1,16 +1,18 @@
-//! Membership in a chunked set: who is in, adding and removing.
+//! Membership in a chunked set: lookup, adding and removing.
 //!
-//! Few changes become deltas; at least [`DIRECT`] of them under one chunk are written into it.
+//! A few changes become deltas; at least [`DIRECT`] changes under one chunk are written into the chunk (more
+//! if servers share it).
 //!
-//! Folding happens in the transaction that writes: a server remembers which deltas it wrote, and once there are
-//! [`FOLD_AT`] under a chunk, the one that wrote the last of them folds them. It reads the row of each, so what another
-//! transaction has changed meanwhile is left out. No counter is kept and no job has to find the sets that need a fold.
-//! Deltas that nobody remembers (a server has stopped, an attempt that folded met a conflict) are taken in by one fold in
-//! [`FAR_EVERY`], which reads all deltas of its chunk.
-//! What is left all over a set slows down who reads all of it, and is folded for that (`jobs::fold`).
+//! Folding happens in the transaction that writes. A server remembers the deltas it wrote; when [`FOLD_AT`]
+//! of them are under one chunk, the transaction that wrote the last of them folds them. It reads each of
+//! these rows, so deltas that another transaction has changed meanwhile are left out. No counter is kept, and
+//! no job has to find the sets that need a fold. Deltas that no server remembers (a server has stopped, an
+//! attempt that folded met a conflict) are folded by one fold in [`FAR_EVERY`], which reads all deltas of its
+//! chunk. Deltas left all over a set slow down reads of the whole set, and `jobs::fold` folds them.
 //!
-//! Why not read the range at every fold: the embedded engine walks over the tombstones of all deltas folded since its
-//! last compaction, 60 ns each, up to 65 536 under a dense chunk. Deltas folded by the batch that wrote them leave none.
+//! Why not read the range at every fold: the embedded engine walks over the tombstones of all deltas folded
+//! since its last compaction, 60 ns each, up to 65 536 under a dense chunk. Deltas folded by the batch that
+//! wrote them leave none.
 
 use super::chunk;
 use super::rows::{self, Fold, delta_value, locate, rewrite};
@@ -28,29 +30,29 @@ use futures_util::future::try_join_all;
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many changes under one chunk are written into it.
+/// From this many changes under one chunk on, they are written into it.
 pub(crate) const DIRECT: usize = 32;
-/// So many deltas of one server under one chunk are folded.
+/// At this many deltas of one server under one chunk, the server folds them.
 pub const FOLD_AT: usize = 64;
-/// Fewer (the server was wrong about the chunk, wrote the same ones again and again, or the others are of transactions that are
-/// not committed yet) are left for later: two that rewrite one chunk at a time conflict.
+/// Fewer deltas than this are left for later (the server was wrong about the chunk, wrote the same deltas
+/// repeatedly, or the others belong to uncommitted transactions): concurrent rewrites of one chunk conflict.
 const FOLD_LEAST: usize = 24;
-/// One fold in so many takes in all deltas of its chunk.
+/// One fold in this many takes in all deltas of its chunk.
 const FAR_EVERY: u64 = 64;
-/// Removing to so many members or fewer reads N serializably, to see the set become empty.
+/// If this many members or fewer remain, a removal reads N serializably, to see the set become empty.
 const SMALL: u64 = 256;
-/// Chunks that are read at once.
+/// Most chunks read at once.
 const AT_ONCE: usize = 64;
-/// Bytes of a delta row with its read and write conflict ranges.
+/// Bytes of a delta row, including its read and write conflict ranges.
 const DELTA_BYTES: usize = 176;
-/// Neighbouring ids whose deltas are read as a range.
+/// From this many ids in one container on, their deltas are read as a range.
 const DENSE: usize = 16;
-/// Between steps over so many ids others have their turn.
+/// From this many ids on, other tasks get a turn between the steps.
 const BREATHE: usize = 4096;
-/// Looking for so many ids costs more than building the chunk.
+/// Looking up this many ids costs more than building the chunk's bitmap.
 const BUILD: usize = 64;
 
-/// What is known of an id.
+/// The state of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
     /// It is a member.
@@ -59,14 +61,14 @@ pub struct Seen {
     pub(crate) delta: bool,
 }
 
-/// Makes an object of `members`, which must be distinct and nobody else's: a record that points to it.
+/// Makes an object of `members`, which must be distinct. Returns the payload of a record that points to it.
 pub(crate) async fn create(s: &Scope<'_>, members: &[Bytes]) -> Result<SetRep> {
     let ids = s.space.ids.intern(s.tx, s.round, members).await?;
     Ok(create_from_ids(s, ids.iter().map(|i| i.id).collect())?.0)
 }
 
-/// Makes an object of `ids`; also says how many there are. [`StoreError::TooLarge`], before anything is written, where
-/// it does not fit one transaction.
+/// Makes an object of `ids`. Also returns their number. Fails with [`StoreError::TooLarge`], before anything
+/// is written, if it does not fit one transaction.
 pub(crate) fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<(SetRep, u64)> {
     check_room(ids.serialized_size())?;
     let (oid, len) = (s.space.fresh.oid(), ids.len());
@@ -76,12 +78,13 @@ pub(crate) fn create_from_ids(s: &Scope<'_>, ids: RoaringTreemap) -> Result<(Set
     Ok((SetRep::Chunked(oid), len))
 }
 
-/// [`StoreError::TooLarge`] for a command that writes `bytes` of set rows, where they leave too little room for others.
+/// Fails with [`StoreError::TooLarge`] if a command that writes `bytes` of set rows would leave too little
+/// room in its transaction.
 pub(crate) fn check_room(bytes: usize) -> Result<()> {
     if bytes > MAX_TRANSACTION / 10 * 9 { Err(StoreError::TooLarge.into()) } else { Ok(()) }
 }
 
-/// Adds `members`. Returns how many were not in the set.
+/// Adds `members`. Returns the number of new ones.
 pub(crate) async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
     let interned = s.space.ids.intern(s.tx, s.round, members).await?;
     check_room(estimate(interned.iter().map(|i| i.id)))?;
@@ -94,7 +97,7 @@ pub(crate) async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u6
     change(s, oid, &states, true).await
 }
 
-/// As [`add`], of members whose ids are known.
+/// As [`add`], for members whose ids are known.
 pub(crate) async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Result<u64> {
     check_room(estimate(ids.iter()))?;
     let mut states = look(s, oid, &Vec::from_iter(ids), Read::Serializable).await?;
@@ -102,8 +105,8 @@ pub(crate) async fn add_ids(s: &Scope<'_>, oid: Oid, ids: &RoaringTreemap) -> Re
     change(s, oid, &states, true).await
 }
 
-/// Removes the members among `ids` from the set that `slot` holds; the key goes with the last one. Returns how many
-/// were there.
+/// Removes the members among `ids` from the set that `slot` holds; removing the last one removes the key.
+/// Returns the number removed.
 pub(crate) async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]) -> Result<u64> {
     let mut ids = ids.to_vec();
     ids.sort_unstable();
@@ -126,8 +129,8 @@ pub(crate) async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]
     change(s, oid, &states, false).await
 }
 
-/// What is known of `ids` (ascending, distinct). `read` is the mode of the delta keys: serializable reads conflict with
-/// whoever changes one of the ids. Chunks are always read as snapshots.
+/// The states of `ids` (ascending, distinct). `read` is the mode for the delta keys: serializable reads
+/// conflict with every change of one of the ids. Chunks are always read as snapshots.
 pub(crate) async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, Seen>> {
     let deltas = look_deltas(s, oid, ids, read).await?;
     if ids.len() >= BREATHE {
@@ -142,7 +145,7 @@ pub(crate) async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Re
     Ok(ids.iter().map(|id| (*id, state(id))).collect())
 }
 
-/// Whether `id` is a member, with a conflict on every change of that.
+/// Whether `id` is a member, with a conflict on every change of its membership.
 pub(crate) async fn contains(s: &Scope<'_>, oid: Oid, id: u64, memo: &Memo) -> Result<bool> {
     match s.tx.get(&s.db.delta(oid, id), Read::Serializable).await? {
         Some(delta) => Ok(delta[..] == *delta_value(true)),
@@ -150,7 +153,7 @@ pub(crate) async fn contains(s: &Scope<'_>, oid: Oid, id: u64, memo: &Memo) -> R
     }
 }
 
-/// The deltas of `ids`. Neighbours are read as one range, with conflicts on the ids alone.
+/// The deltas of `ids`. Neighbours are read as one range, with conflicts only on the ids.
 async fn look_deltas(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, bool>> {
     let mut found = BTreeMap::new();
     let mut points = Vec::new();
@@ -176,7 +179,7 @@ async fn look_deltas(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result
     Ok(found)
 }
 
-/// Which of `ids` (ascending) are in their chunks.
+/// The subset of `ids` (ascending) that is in their chunks.
 async fn look_chunks(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<BTreeSet<u64>> {
     let mut found = BTreeSet::new();
     if let [only] = ids {
@@ -185,7 +188,8 @@ async fn look_chunks(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<BTreeSet<u6
         }
         return Ok(found);
     }
-    // Near, a chunk is read when the one before does not reach so far. Far, so many in one round trip as seem to be needed.
+    // Locally, read one chunk at a time. Over a network, read as many as will probably be needed in one round
+    // trip.
     let most = if s.tx.prefers_prefetch() { AT_ONCE } else { 1 };
     let (mut rest, mut at_once) = (ids, most);
     while !rest.is_empty() {
@@ -193,7 +197,7 @@ async fn look_chunks(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<BTreeSet<u6
         let wanted = groups.take(at_once).filter_map(|g| g.first()).map(|id| locate(s, oid, *id));
         let mut useful = 0;
         for row in try_join_all(wanted).await? {
-            // None, where the one before covers what this one was read for.
+            // `here` is empty if the chunk before already covers the id for which this one was read.
             let (here, later) = rest.split_at(rest.partition_point(|id| row.covers(*id)));
             pick(&row, here, &mut found)?;
             useful += usize::from(!here.is_empty());
@@ -204,7 +208,7 @@ async fn look_chunks(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<BTreeSet<u6
     Ok(found)
 }
 
-/// Adds those of `ids` that are in the chunk to `found`.
+/// Adds to `found` those of `ids` that are in the chunk.
 fn pick(row: &chunk::Row, ids: &[u64], found: &mut BTreeSet<u64>) -> Result<()> {
     if ids.len() >= BUILD {
         let members = row.ids()?;
@@ -219,7 +223,8 @@ fn pick(row: &chunk::Row, ids: &[u64], found: &mut BTreeSet<u64>) -> Result<()> 
     Ok(())
 }
 
-/// Makes all of `states` members, or none, and counts them. All must be in the other state now.
+/// Makes all of `states` members (`adds`) or non-members, and updates N. Each must be in the opposite state
+/// now.
 async fn change(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>, adds: bool) -> Result<u64> {
     let n = i64::try_from(states.len()).unwrap_or(i64::MAX);
     if n == 0 {
@@ -238,8 +243,8 @@ async fn change(s: &Scope<'_>, oid: Oid, states: &BTreeMap<u64, Seen>, adds: boo
     Ok(n.cast_unsigned())
 }
 
-/// Bytes that changing `ids` writes at most: a chunk, or a delta with its conflict ranges each. Checked before they are looked
-/// up, for that takes as long.
+/// Most bytes that changing `ids` writes: per container a chunk, or each id's delta with its conflict ranges.
+/// Checked before the lookup, which takes as long.
 fn estimate(ids: impl Iterator<Item = u64>) -> usize {
     let mut containers: BTreeMap<u64, usize> = BTreeMap::new();
     for id in ids {
@@ -265,7 +270,7 @@ async fn change_many(
             let old: Vec<u64> = under().filter(|(_, seen)| seen.delta).map(|(id, _)| *id).collect();
             let seen = Fold::Of(&old).deltas(s, oid, &row).await?;
             rewrite(s, oid, &row, &changes, seen).await?;
-            // It took about a millisecond.
+            // The rewrite took about a millisecond.
             tokio::task::yield_now().await;
         } else {
             write_deltas(s, oid, under(), adds, due)?;
@@ -275,7 +280,7 @@ async fn change_many(
     Ok(())
 }
 
-/// `due` gets the ids whose deltas are to be folded.
+/// Writes deltas. Adds to `due` the ids whose deltas should be folded.
 fn write_deltas<'i>(
     s: &Scope<'_>,
     oid: Oid,
@@ -295,7 +300,7 @@ fn write_deltas<'i>(
     Ok(())
 }
 
-/// Takes the deltas of `ids` into their chunks.
+/// Folds the deltas of `ids` into their chunks.
 async fn fold_ids(s: &Scope<'_>, oid: Oid, mut ids: Vec<u64>) -> Result<()> {
     ids.sort_unstable();
     ids.dedup();
@@ -318,8 +323,8 @@ async fn fold_ids(s: &Scope<'_>, oid: Oid, mut ids: Vec<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Takes deltas into their chunks, all over the set, until about `bytes` were written or the set is through. Returns
-/// where to go on.
+/// Folds deltas into their chunks across the set, until about `bytes` are written or the set is done. Returns
+/// where to continue.
 pub async fn fold(s: &Scope<'_>, oid: Oid, from: u64, bytes: usize) -> Result<Option<u64>> {
     let limit = s.tx.size() + bytes;
     let mut at = Some(from);
@@ -335,7 +340,7 @@ pub async fn fold(s: &Scope<'_>, oid: Oid, from: u64, bytes: usize) -> Result<Op
     Ok(None)
 }
 
-/// As [`fold`], a piece in a transaction of its own; None also where the set is gone.
+/// As [`fold`], for one piece in a transaction of its own; also None if the set no longer exists.
 pub(crate) async fn fold_piece(
     space: &Keyspace,
     db: Prefix,
@@ -345,7 +350,8 @@ pub(crate) async fn fold_piece(
 ) -> Result<Option<u64>> {
     let tx = space.store.begin();
     let s = space.scope(&tx, db);
-    // An object's rows go together: who sees N sees chunks, and who clears them conflicts with who replaces one.
+    // An object's rows are cleared together: a transaction that sees N sees the chunks, and clearing a chunk
+    // conflicts with replacing it.
     if tx.get(&db.count(oid), Read::Snapshot).await?.is_none() {
         return Ok(None);
     }
@@ -356,7 +362,7 @@ pub(crate) async fn fold_piece(
     Ok(next)
 }
 
-/// All members' ids, with a conflict on every change of the set.
+/// The ids of all members, with a conflict on every change of the set.
 pub(crate) async fn all(s: &Scope<'_>, oid: Oid) -> Result<RoaringTreemap> {
     object::count(s, oid, Read::Serializable).await?;
     rows::load(s, oid, 0, None).await

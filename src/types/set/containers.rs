@@ -1,23 +1,24 @@
-//! A treemap put together from whole containers, by way of its serialized bytes ([`view`](super::view) has the format): Roaring itself takes
-//! ids one by one, and looks after each whether its container should be of another kind now.
+//! Builds a treemap from whole containers by writing its serialized bytes ([`view`](super::view) has the
+//! format): Roaring itself takes ids one by one, and checks after each whether its container should change
+//! its kind.
 
 use super::view::{MAX_ARRAY, NO_OFFSETS, NO_RUNS, Part, WITH_RUNS};
 use crate::error::{Result, StoreError};
 use roaring::RoaringTreemap;
 
-/// The bits of a container, the lowest first.
+/// The bits of a container, lowest first.
 pub(crate) type Bits = [u64; 1 << 10];
 
-/// Those of no member.
+/// The bits of an empty container.
 pub(crate) const NO_BITS: Bits = [0; 1 << 10];
 
-/// See the module. Containers come in ascending order of their ids without the last 16 bits, `high`.
+/// See the module. Containers are added in ascending order of `high`, their ids without the last 16 bits.
 #[derive(Debug)]
 pub(crate) struct Containers {
-    /// A treemap's bytes: bitmaps that are whole, and their number in front.
+    /// A treemap's bytes: the number of bitmaps, then the finished bitmaps.
     raw: Vec<u8>,
     bitmaps: u64,
-    /// Of the bitmap that is being put together: the high half of its ids, and its parts.
+    /// The bitmap under construction: the high half of its ids, and its parts.
     half: u32,
     heads: Vec<[u8; 4]>,
     runs: Vec<bool>,
@@ -26,7 +27,7 @@ pub(crate) struct Containers {
 }
 
 impl Containers {
-    /// With room for so many bytes.
+    /// A builder with room for this many bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         let mut raw = Vec::with_capacity(bytes);
         raw.extend([0; 8]);
@@ -50,7 +51,7 @@ impl Containers {
         }
     }
 
-    /// Adds the members that have a bit. Uses `room`.
+    /// Adds the members whose bit is set. Uses `room`.
     pub(crate) fn bits(&mut self, high: u64, bits: &Bits, room: &mut Vec<u16>) {
         let len = bits.iter().map(|word| word.count_ones()).sum();
         if len <= MAX_ARRAY {
@@ -60,7 +61,7 @@ impl Containers {
         self.many(high, len, bits);
     }
 
-    /// More members than an array may have.
+    /// Adds more members than an array can hold.
     fn many(&mut self, high: u64, len: u32, bits: &Bits) {
         self.head(high, len, false);
         extend(&mut self.body, bits.iter().map(|word| word.to_le_bytes()));
@@ -117,14 +118,14 @@ impl Containers {
         self.raw
     }
 
-    /// All of it. An error where members were not in order.
+    /// The treemap. Fails if members were not added in order.
     pub(crate) fn treemap(self) -> Result<RoaringTreemap> {
         let found = RoaringTreemap::deserialize_from(&self.into_bytes()[..]);
         Ok(found.map_err(|e| StoreError::Corrupt(format!("a set's array: {e}")))?)
     }
 }
 
-/// Makes a member one or not.
+/// Sets or clears a member's bit.
 pub(crate) fn set(bits: &mut Bits, member: u16, to: bool) {
     if let Some(word) = bits.get_mut(usize::from(member / 64)) {
         let bit = 1 << (member % 64);
@@ -132,7 +133,7 @@ pub(crate) fn set(bits: &mut Bits, member: u16, to: bool) {
     }
 }
 
-/// Makes `members` those that have a bit, ascending.
+/// Sets `members` to the members whose bit is set, ascending.
 pub(crate) fn members(bits: &Bits, members: &mut Vec<u16>) {
     members.clear();
     for (n, word) in bits.iter().enumerate() {
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Members of containers of a few bitmaps: few, as many as an array has, one more, all.
+    /// Members of the containers of a few bitmaps: few, the most of an array, one more, all.
     fn containers() -> impl Strategy<Value = Vec<(u64, Vec<u16>)>> {
         let high = prop_oneof![0u64..3, (1u64 << 16) - 2..(1 << 16) + 2, (1u64 << 48) - 2..1 << 48];
         let len = prop_oneof![0u32..100, 4_090u32..4_100, Just(1 << 16)];

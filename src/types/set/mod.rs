@@ -6,10 +6,10 @@
 //! | intset | integers only, at most 512 | Roaring bytes in the record ([`small`]) |
 //! | hashtable | the rest | chunks and deltas under the object id ([`rows`], [`chunked`]) |
 //!
-//! Operations take a [`Scope`] (one database in one transaction) and what [`object::open`] found. Those that write
-//! need a slot from a serializable open. Reads here conflict as finely as the answer allows: a member's membership
-//! with changes of that member, a whole set with every change (through N), a sample with its members only.
-//! The key of a set that becomes empty is removed.
+//! Operations take a [`Scope`] (one database in one transaction) and the slot from [`object::open`]; those
+//! that write need a slot from a serializable open. Reads conflict as finely as the answer allows: a
+//! membership test with changes of that member, a small sample with changes of its members, a read of the
+//! whole set with every change (through N). A set that becomes empty loses its key.
 
 pub mod algebra;
 pub(crate) mod audit;
@@ -41,7 +41,7 @@ pub use record::SetRep;
 use small::{Grown, Small};
 use std::collections::BTreeSet;
 
-/// A set as its record has it.
+/// A set, as its record describes it.
 #[derive(Debug, Clone)]
 pub(crate) enum Set {
     /// In the record.
@@ -51,7 +51,7 @@ pub(crate) enum Set {
 }
 
 impl Set {
-    /// Reads the record's payload; a missing key is an empty set.
+    /// Decodes the record's payload; a missing key is an empty set.
     pub(crate) fn of(rep: Option<&SetRep>) -> Result<Self> {
         match rep {
             None => Ok(Set::Small(Small::Raw(Vec::new()))),
@@ -64,7 +64,7 @@ impl Set {
     }
 }
 
-/// Adds `members`. Returns how many were not there. WRONGTYPE where the key holds something else.
+/// Adds `members`. Returns the number of new ones. WRONGTYPE if the key holds another type.
 pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u64> {
     object::check_name(&slot.key)?;
     let set = match slot.set()? {
@@ -83,7 +83,7 @@ pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u6
     Ok((after - before) as u64)
 }
 
-/// As [`add`], of members whose ids are known.
+/// As [`add`], for members whose ids are known.
 pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &named::Ids) -> Result<u64> {
     ids.check(s)?;
     object::check_name(&slot.key)?;
@@ -106,9 +106,9 @@ pub async fn add_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &na
     Ok(after - before.len() as u64)
 }
 
-/// Reads what [`add`], [`remove`] and [`contains_many`] of these members will ask for; `calls` is the members of each call. For
-/// engines behind a network: the transaction answers again what it has read, and what it has read all around. So deltas of
-/// many calls that are neighbours cost one range read.
+/// Reads ahead what [`add`], [`remove`] and [`contains_many`] of these members will read; `calls` holds the
+/// members of each call. For engines behind a network: the transaction answers repeated reads itself, also
+/// from ranges it has read. So the deltas of neighbouring ids in many calls cost one range read.
 pub(crate) async fn prefetch(s: &Scope<'_>, key: &Bytes, calls: &[&[Bytes]]) -> Result<()> {
     let slot = object::open(s, key, Read::Snapshot).await?;
     let Some(SetRep::Chunked(oid)) = slot.set()? else { return Ok(()) };
@@ -119,7 +119,7 @@ pub(crate) async fn prefetch(s: &Scope<'_>, key: &Bytes, calls: &[&[Bytes]]) -> 
     Ok(())
 }
 
-/// Removes `members`. Returns how many were there.
+/// Removes `members`. Returns the number removed.
 pub async fn remove(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u64> {
     let mut small = match slot.set()? {
         None => return Ok(0),
@@ -140,8 +140,8 @@ pub async fn remove(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result
     Ok(gone as u64)
 }
 
-/// As [`remove`], of members that were looked up. Those that had no id then are looked up again: a later writer may have given them
-/// one.
+/// As [`remove`], for members that were looked up beforehand. Those without an id at that time are looked up
+/// again: a later writer may have given them one.
 pub async fn remove_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: &named::Ids) -> Result<u64> {
     ids.check(s)?;
     let Some(SetRep::Chunked(oid)) = slot.set()? else { return remove(s, slot, members).await };
@@ -151,7 +151,7 @@ pub async fn remove_ids(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], ids: 
     chunked::remove(s, slot, oid, &ids).await
 }
 
-/// Writes what is left of a small set, or removes the key.
+/// Writes the rest of a small set, or removes the key.
 fn put_small(s: &Scope<'_>, slot: &mut Slot, small: &Small) -> Result<()> {
     if small.is_empty() {
         object::remove(s, slot)?;
@@ -161,7 +161,7 @@ fn put_small(s: &Scope<'_>, slot: &mut Slot, small: &Small) -> Result<()> {
     object::put(s, slot, Value::Set(small.encode()?), expire_at)
 }
 
-/// Whether `member` is in the set: as [`contains_many`], without the lists.
+/// Whether `member` is in the set: [`contains_many`] for one member, without lists.
 pub(crate) async fn contains(
     s: &Scope<'_>,
     rep: Option<&SetRep>,
@@ -177,7 +177,7 @@ pub(crate) async fn contains(
     }
 }
 
-/// Which of `members` are in the set.
+/// For each of `members`, whether it is in the set.
 pub async fn contains_many(s: &Scope<'_>, rep: Option<&SetRep>, members: &[Bytes]) -> Result<Vec<bool>> {
     match Set::of(rep)? {
         Set::Small(small) => Ok(members.iter().map(|m| small.contains(m)).collect()),
@@ -201,12 +201,12 @@ pub async fn card(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<u64> {
     }
 }
 
-/// All members: in the order of their ids, of a listpack in the order they came.
+/// All members: in the order of their ids, or in insertion order for a listpack.
 pub async fn members(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Vec<Bytes>> {
     found(s, rep).await?.members(s).await
 }
 
-/// As [`members`], as ids where the set has them.
+/// As [`members`], but as ids if the set has them.
 pub(crate) async fn found(s: &Scope<'_>, rep: Option<&SetRep>) -> Result<Found> {
     Ok(match Set::of(rep)? {
         Set::Small(small) => Found { raw: small.members(), ..Found::default() },

@@ -1,4 +1,4 @@
-//! The ids of the members that a command names, found before its transaction.
+//! The ids of the members that a command names, looked up before its transaction.
 
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
@@ -10,9 +10,9 @@ use roaring::RoaringTreemap;
 #[derive(Debug, Clone, Default)]
 pub struct Ids {
     pub(super) known: RoaringTreemap,
-    /// Members that had none when they were looked up, or a condemned one.
+    /// Members that had no id when they were looked up, or a condemned one.
     pub(super) unknown: Vec<Bytes>,
-    /// When the search began.
+    /// The dictionary's round when the lookup began.
     pub(super) round: Round,
 }
 
@@ -22,12 +22,13 @@ impl Ids {
         self.known.len() + self.unknown.len() as u64
     }
 
-    /// Whether they still hold in `round`.
+    /// Whether they are still valid in `round`.
     pub fn hold_in(&self, round: Round) -> bool {
         (self.round.epoch, self.round.generation) == (round.epoch, round.generation)
     }
 
-    /// [`StoreError::Conflict`] where they may not hold any more: find them anew, then run again.
+    /// Fails with [`StoreError::Conflict`] if they may no longer be valid: look them up again, then run
+    /// again.
     pub(crate) fn check(&self, s: &Scope<'_>) -> Result<()> {
         if self.hold_in(s.round) { Ok(()) } else { Err(StoreError::Conflict.into()) }
     }

@@ -1,14 +1,16 @@
-//! Sets larger than a transaction, built as [`crate::types::prebuilt`] says.
+//! Builds sets larger than a transaction, as [`crate::types::prebuilt`] describes.
 //!
-//! Members that a command names get their ids in blocks, each in a transaction of its own ([`intern`]): an id never changes,
-//! so nothing of that need be checked again in the same epoch of the dictionary's collection, and ids that stay unused are its
-//! garbage. In another epoch, or where the store may have lost them, they are interned again ([`Ids::check`]). What is left for the
-//! command is bitmaps, which are a hundred times smaller; mostly they fit its transaction, which then conflicts
-//! on members alone. Only what does not fit is built whole and swapped in.
+//! The members that a command adds get their ids in blocks, each in a transaction of its own ([`intern`]). An
+//! id never changes, so in the same epoch of the dictionary's collection nothing needs to be checked again;
+//! ids that stay unused are garbage of the dictionary. In another epoch, or if the store may have lost the
+//! ids, the members are interned again ([`Ids::check`]). The command is then left with bitmaps, a hundred
+//! times smaller, which usually fit its transaction; it then conflicts only on members. Only a larger result
+//! is built whole and swapped in.
 //!
-//! Members to be removed are only looked up ([`find`]). One that has no id is in no set; but somebody may give it one and add it
-//! before the command is through. So the command looks it up again (also one that the collector has condemned, and may remove): in its own transaction, serializably, or, where the set is
-//! built, after the version that the last transaction verifies.
+//! Members to be removed are only looked up ([`find`]). A member without an id is in no set, but another
+//! client may give it one and add it before the command commits; the collector may remove a condemned id, and
+//! its member then gets another. So the command looks up both kinds again: serializably in its own
+//! transaction or, if the set is prebuilt, after the version that the last transaction verifies.
 
 use super::algebra::{self, Op};
 use super::named::Ids;
@@ -30,16 +32,16 @@ use futures_util::future::try_join_all;
 use roaring::RoaringTreemap;
 use std::borrow::Cow;
 
-/// Bytes that one transaction of interning writes.
+/// Bytes written by one transaction that interns.
 const BLOCK: usize = 3_000_000;
-/// Transactions of interning at once.
+/// Most interning transactions at once.
 const AT_ONCE: usize = 4;
-/// Attempts for one of them: others intern the same members.
+/// Attempts per interning transaction: other clients may intern the same members.
 const ATTEMPTS: u32 = 20;
-/// Ids that are taken into a bitmap before others have their turn.
+/// Ids added to a bitmap before other tasks get a turn.
 const AT_A_TIME: usize = 8192;
 
-/// Where the dictionary's collection stands now.
+/// The current round of the dictionary's collection.
 async fn round(space: &Keyspace) -> Result<Round> {
     let mut retries = Retries::new(ATTEMPTS);
     loop {
@@ -50,7 +52,7 @@ async fn round(space: &Keyspace) -> Result<Round> {
     }
 }
 
-/// The ids of the members of each call; members that have none get one.
+/// The ids of the members of each call; members without an id get one.
 pub async fn intern(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
     let (members, round) = (joined(calls), round(space).await?);
     let mut all = Vec::with_capacity(members.len());
@@ -74,7 +76,7 @@ pub async fn intern(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
     Ok(out)
 }
 
-/// The ids of the members of each call that have one, and the others.
+/// The ids of the members of each call, and the members without an id or with a condemned one.
 pub async fn find(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
     let (members, round) = (joined(calls), round(space).await?);
     let mut all = Vec::with_capacity(members.len());
@@ -102,7 +104,7 @@ pub async fn find(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
     Ok(out)
 }
 
-/// The members of all calls, so that the transactions that look for them are few.
+/// The members of all calls, so that few transactions look them up.
 fn joined<'a>(calls: &[&'a [Bytes]]) -> Cow<'a, [Bytes]> {
     match calls {
         [one] => Cow::Borrowed(*one),
@@ -126,7 +128,7 @@ async fn try_find_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<Optio
     space.ids.known(&tx, round, members).await
 }
 
-/// Cuts members into what one transaction interns.
+/// Splits members into blocks that one transaction can intern.
 fn blocks(mut members: &[Bytes]) -> Vec<&[Bytes]> {
     let mut blocks = Vec::new();
     while !members.is_empty() {
@@ -142,10 +144,10 @@ fn blocks(mut members: &[Bytes]) -> Vec<&[Bytes]> {
     blocks
 }
 
-/// In one transaction, or in smaller ones where a busy store does not manage that in its time.
+/// Interns a block in one transaction, or in smaller ones if a busy store cannot do it in time.
 async fn intern_block(space: &Keyspace, members: &[Bytes]) -> Result<Vec<u64>> {
     let (mut ids, mut rest, mut width) = (Vec::with_capacity(members.len()), members, members.len());
-    // An unknown commit shows itself: the next attempt finds the ids.
+    // An unknown commit needs no special handling: the next attempt finds the ids.
     let attempts = || Retries::new(ATTEMPTS).idempotent();
     let mut retries = attempts();
     while !rest.is_empty() {
@@ -174,8 +176,8 @@ async fn intern_some(space: &Keyspace, members: &[Bytes]) -> Result<Vec<u64>> {
     Ok(ids.into_iter().map(|i| i.id).collect())
 }
 
-/// Builds what a *STORE leaves in `db`. None where a key holds another type or the result fits into a record: let the
-/// command answer that.
+/// Builds the result of a *STORE in `db`. None if a key holds another type or the result fits into a record:
+/// let the command handle that.
 pub async fn combination(
     space: &Keyspace,
     db: Prefix,
@@ -200,13 +202,13 @@ pub async fn combination(
     found.ids |= intern_all(space, &found.raw).await?.known;
     let pardoned = intern_block(space, &found.condemned).await?;
     if pardoned.iter().any(|id| !found.ids.contains(*id)) {
-        // Removed since they were found.
+        // The collector removed it after it was found.
         return Err(StoreError::Conflict.into());
     }
     build(space, db, found.ids, sources, Some(round), lease_ms).await.map(Some)
 }
 
-/// Builds the set of `members` in `db`. None where they fit into a record.
+/// Builds the set of `members` in `db`. None if they may fit into a record.
 pub async fn whole(space: &Keyspace, db: Prefix, members: &[Bytes], lease_ms: u64) -> Result<Option<Object>> {
     if may_be_small(members.len(), members) {
         return Ok(None);
@@ -219,14 +221,14 @@ async fn intern_all(space: &Keyspace, members: &[Bytes]) -> Result<Ids> {
     Ok(intern(space, &[members]).await?.pop().unwrap_or_default())
 }
 
-/// The set under `key` before it is changed, as a source. None where the key holds another type.
+/// The set under `key` before the change, with its source. None if the key holds another type.
 async fn before(s: &Scope<'_>, key: &Bytes) -> Result<Option<(Set, Vec<Source>)>> {
     let slot = object::open(s, key, Read::Snapshot).await?;
     let Ok(rep) = slot.set() else { return Ok(None) };
     Ok(Some((Set::of(rep)?, vec![Source::of(s, &slot).await?])))
 }
 
-/// Builds what SADD of `ids` makes of the set under `key`. None where it holds another type.
+/// Builds the set under `key` after SADD of `ids`. None if the key holds another type.
 pub(crate) async fn addition(
     space: &Keyspace,
     db: Prefix,
@@ -245,8 +247,8 @@ pub(crate) async fn addition(
     build(space, db, all, sources, Some(ids.round), lease_ms).await.map(Some)
 }
 
-/// Builds what SREM of `ids` leaves of the set under `key`, if only an empty object. None where the key holds a small set or
-/// another type: the command does that.
+/// Builds the set under `key` after SREM of `ids`, even if it becomes empty. None if the key holds a small
+/// set or another type: the command handles that.
 pub async fn removal(
     space: &Keyspace,
     db: Prefix,
@@ -259,7 +261,7 @@ pub async fn removal(
     let Some((Set::Chunked(oid), sources)) = before(&s, key).await? else { return Ok(None) };
     let mut left = chunked::all(&s, oid).await? - &ids.known;
     drop(tx);
-    // After the version of the source: who got an id later is not in that.
+    // After the version of the source: a member that got its id later is not in that version.
     for block in blocks(&ids.unknown) {
         let late = find_block(space, block).await?;
         for known in late.into_iter().flatten() {
@@ -269,14 +271,15 @@ pub async fn removal(
     build(space, db, left, sources, Some(ids.round), lease_ms).await.map(Some)
 }
 
-/// Makes the key hold the set that was built for it, whatever it held, without expiry. Returns how many members it has.
-/// Conflict where it is stale.
+/// Makes the key hold the prebuilt set, whatever it held before, without expiry. Returns the number of
+/// members. Conflict if the object is stale.
 pub async fn put(s: &Scope<'_>, slot: &mut Slot, built: &Object) -> Result<u64> {
     swap_in(s, slot, built, None).await?;
     Ok(built.len())
 }
 
-/// As [`put`], of what the key held with members added or removed: the expiry stays. Returns how many they are.
+/// As [`put`], for the key's own set with members added or removed: the expiry stays. Returns the number of
+/// members added or removed.
 pub async fn put_changed(s: &Scope<'_>, slot: &mut Slot, built: &Object) -> Result<u64> {
     let (before, expire_at) = (super::card(s, slot.set()?).await?, slot.expire_at());
     swap_in(s, slot, built, expire_at).await?;
@@ -293,7 +296,8 @@ async fn swap_in(s: &Scope<'_>, slot: &mut Slot, built: &Object, expire_at: Opti
     object::put(s, slot, Value::Set(SetRep::Chunked(built.oid())), expire_at)
 }
 
-/// Builds, in `to`, an object of these members. `round`: as for [`Builder::in_round`]; None where all are from `sources`.
+/// Builds an object of these members in `to`. `round`: as for [`Builder::in_round`]; None if all members come
+/// from `sources`.
 pub(crate) async fn build(
     space: &Keyspace,
     to: Prefix,

@@ -1,4 +1,4 @@
-//! A set's part of a record, and what it answers of the contract.
+//! A set's part of a record, and its implementation of the contract.
 //!
 //! ```text
 //! tag 3 listpack: (len u16 LE, bytes)*   tag 4 intset: serialized RoaringTreemap of ids   tag 5 chunked: oid
@@ -16,10 +16,11 @@ use crate::types::object::{self, Slot};
 use crate::types::prebuilt::{Object, Source};
 use bytes::{BufMut, Bytes};
 
-/// Bytes that a member of a chunked set takes: its share of a bitmap, of both dictionary rows and their keys.
+/// Approximate bytes per member of a chunked set: its share of a bitmap, of both dictionary rows and of their
+/// keys.
 const MEMBER: u64 = 48;
 
-/// A set's members, or where they are. Payloads are decoded by [`super::small`].
+/// A set's members, or where they are. [`super::small`] decodes the payloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetRep {
     /// Raw members.
@@ -98,7 +99,7 @@ impl Type for SetRep {
         1
     }
 
-    /// Nothing: chunks are copied as they are.
+    /// 0: chunks are copied as they are.
     fn weight(&self) -> u64 {
         0
     }
@@ -117,7 +118,7 @@ impl Type for SetRep {
         }
     }
 
-    /// Of its members, not of its rows: a fold moves members from one row to another meanwhile.
+    /// Built from its members, not its rows: meanwhile a fold may move members from one row to another.
     async fn prebuild(
         &self,
         s: &Scope<'_>,

@@ -6,19 +6,23 @@
 //! S <oid> 02 <bucket>         -> u128 LE  stamp << 64 | sum of the weights of the bucket's chunks (one atomic add for both)
 //! S <oid> 10+bucket <first>   -> u64 LE   weight of the chunk at `first`; the bucket is a hash of `first`
 //! ```
-//! Membership is the delta if there is one, else the chunk. Invariants:
+//! The delta, if any, decides membership; otherwise the chunk does. Invariants:
 //! * A delta contradicts its chunk. So changing a member back clears the delta.
-//! * Delta keys carry the conflicts of (set, member). Who decides by a member reads its delta key serializably and the
-//!   chunk as a snapshot. Who changes a member writes its delta key, or adds a write conflict on it.
-//! * Who rewrites a chunk adds a read conflict on the keys of all chunks it may replace, so that two rewrites of
-//!   one chunk never both commit. It takes in the deltas it sees, with a read conflict on each, and clears them one by
-//!   one: a delta that comes meanwhile stays valid, because rewriting changes no other id's membership.
-//! * A chunk's row is changed only by who rewrites that chunk, or joins it to the one before: so the chunks' own bounds
-//!   (see [`chunk`]) fit together in every version.
-//! * Weights change only with their chunk, so they are exact; only the sums are shared, and those are added to. Every
-//!   change of a bucket's weights adds a stamp of its own: equal sums with equal stamps mean equal weights.
+//! * Delta keys carry the conflicts of (set, member). A decision that depends on a member reads its delta key
+//!   serializably and the chunk as a snapshot. A change of a member writes its delta key, or adds a write
+//!   conflict on it.
+//! * A rewrite of a chunk adds a read conflict on the keys of all chunks it may replace, so that two rewrites
+//!   of one chunk never both commit. It takes in the deltas it sees, with a read conflict on each, and clears
+//!   them one by one: a delta written meanwhile stays valid, because the rewrite changes no other id's
+//!   membership.
+//! * A chunk's row changes only when that chunk is rewritten or joined to the one before: so the chunks' own
+//!   bounds (see [`chunk`]) fit together in every version.
+//! * A weight changes only with its chunk, so it is exact; only the sums are shared, and those are updated by
+//!   atomic adds. Every change of a bucket's weights also adds a unique stamp: equal sums with equal stamps
+//!   mean equal weights.
 //!
-//! A weight is the chunk's members plus [`SLACK`]: an upper bound as long as no more deltas than that add members.
+//! A weight is the number of the chunk's members plus [`SLACK`]: an upper bound unless more than [`SLACK`]
+//! deltas add members.
 //!
 //! **Finding a chunk** is a point read: the server remembers where chunks start
 //! ([`crate::keyspace::dictionary::hints`]), and the row says whether it covers the id. Only a wrong hint
@@ -35,14 +39,14 @@ use crate::types::object::Count;
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 
-/// Added to a chunk's cardinality in its sampling weight.
+/// Added to a chunk's cardinality to make its sampling weight.
 pub const SLACK: u64 = 512;
-/// Number of weight buckets. A draw reads the sum of each: with 16 that was a third of its time.
+/// Number of weight buckets. A draw reads the sum of each: with 16, that took a third of its time.
 pub const BUCKETS: u8 = 4;
-/// Bytes that one range read asks for.
+/// Bytes requested by one range read.
 pub const PAGE: usize = 1 << 18;
 
-/// So many deltas in a window make it slower than its chunks do.
+/// From this many deltas on, a window costs more for its deltas than for its chunks.
 const MANY: usize = 512;
 
 /// The value of a delta row that adds (`true`) or removes its id.
@@ -56,7 +60,7 @@ pub fn bucket(first: u64) -> u8 {
     hash as u8 % BUCKETS
 }
 
-/// The chunk that covers `id`. Snapshot.
+/// The chunk that covers `id`. Snapshot read.
 pub async fn locate(s: &Scope<'_>, oid: Oid, id: u64) -> Result<Row> {
     let guess = s.space.hints.chunk_of(oid, id);
     match s.tx.get(&s.db.chunk(oid, guess), Read::Snapshot).await? {
@@ -83,7 +87,7 @@ async fn search(s: &Scope<'_>, oid: Oid, id: u64) -> Result<Row> {
     if row.covers(id) { Ok(row) } else { Err(no_chunk(oid).into()) }
 }
 
-/// The deltas of ids in `lo..hi` (None: to the end). Snapshot.
+/// The deltas of the ids in `lo..hi` (None: to the end). Snapshot read.
 pub async fn deltas(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<BTreeMap<u64, bool>> {
     let mut found = BTreeMap::new();
     let mut begin = s.db.delta(oid, lo);
@@ -101,7 +105,7 @@ pub async fn deltas(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result
     }
 }
 
-/// Makes the members that `deltas` says.
+/// Applies `deltas` to `ids`.
 pub(crate) fn apply(ids: &mut RoaringTreemap, deltas: &BTreeMap<u64, bool>) {
     for (id, adds) in deltas {
         if *adds {
@@ -112,11 +116,12 @@ pub(crate) fn apply(ids: &mut RoaringTreemap, deltas: &BTreeMap<u64, bool>) {
     }
 }
 
-/// A stretch of a set as it is stored: chunks of which the first and the last may go on outside of it, and the deltas inside.
+/// A stretch of a set as stored: chunks, of which the first and the last may extend beyond it, and the deltas
+/// inside it.
 #[derive(Debug)]
 pub(crate) struct Stretch {
     pub(super) lo: u64,
-    /// Where the next stretch begins; None at the end.
+    /// The start of the next stretch; None at the end.
     pub(crate) next: Option<u64>,
     pub(super) rows: Vec<Row>,
     pub(super) deltas: BTreeMap<u64, bool>,
@@ -150,7 +155,8 @@ impl Stretch {
     }
 }
 
-/// What is stored from `lo` on, up to `hi` or to about `bytes` of chunks, whichever comes first. Snapshot: who needs conflicts reads N.
+/// The stored rows from `lo` on, up to `hi` or to about `bytes` of chunks, whichever comes first. Snapshot
+/// read: callers that need conflicts read N.
 pub(crate) async fn stretch(
     s: &Scope<'_>,
     oid: Oid,
@@ -170,7 +176,7 @@ pub(crate) async fn stretch(
             next = row.next;
             rows.push(row);
         }
-        // A page takes about a millisecond, and a large set has thousands: others come in between.
+        // A page takes about a millisecond, and a large set has thousands: other tasks get a turn in between.
         tokio::task::yield_now().await;
     }
     let next = next.into_iter().chain(hi).min();
@@ -181,7 +187,7 @@ pub(crate) async fn stretch(
     Ok(Stretch { lo, next, rows, deltas })
 }
 
-/// All that is stored in `lo..hi` (None: to the end). Snapshot.
+/// All stored rows in `lo..hi` (None: to the end). Snapshot read.
 pub(crate) async fn stretches(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<Vec<Stretch>> {
     let mut all = Vec::new();
     let mut at = Some(lo);
@@ -193,7 +199,7 @@ pub(crate) async fn stretches(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>)
     Ok(all)
 }
 
-/// The members of stretches that follow each other.
+/// The members of consecutive stretches.
 pub(crate) fn joined(parts: &[Stretch]) -> Result<RoaringTreemap> {
     let mut all = RoaringTreemap::new();
     for part in parts {
@@ -202,7 +208,7 @@ pub(crate) fn joined(parts: &[Stretch]) -> Result<RoaringTreemap> {
     Ok(all)
 }
 
-/// All members in `lo..hi` (None: to the end). Holds one stretch at a time. Snapshot.
+/// All members in `lo..hi` (None: to the end). Holds one stretch at a time. Snapshot read.
 pub(crate) async fn load(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<RoaringTreemap> {
     let mut all = RoaringTreemap::new();
     let mut at = Some(lo);
@@ -214,7 +220,7 @@ pub(crate) async fn load(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> R
     Ok(all)
 }
 
-/// All rows of a new object that has `ids`: chunks, weights, their sums with `stamp`, N.
+/// All rows of a new object with the members `ids`: chunks, weights, their sums with `stamp`, and N.
 pub(crate) fn new_rows(
     db: Prefix,
     oid: Oid,
@@ -240,17 +246,17 @@ pub(crate) fn new_rows(
     Ok(chunks.chain(small))
 }
 
-/// Which deltas a rewritten chunk takes in.
+/// The deltas that a rewritten chunk takes in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fold<'a> {
-    /// All under the chunk.
+    /// All deltas under the chunk.
     All,
-    /// Those of these ids, as far as they are there.
+    /// The deltas of these ids, if they exist.
     Of(&'a [u64]),
 }
 
 impl Fold<'_> {
-    /// What the transaction sees of them. Snapshot.
+    /// These deltas, as the transaction sees them. Snapshot read.
     pub(crate) async fn deltas(self, s: &Scope<'_>, oid: Oid, row: &Row) -> Result<BTreeMap<u64, bool>> {
         let ids = match self {
             Fold::All => return deltas(s, oid, row.first, row.next).await,
@@ -263,9 +269,9 @@ impl Fold<'_> {
     }
 }
 
-/// Takes the deltas `seen` under a chunk into it, and sets the members that `changes` says; cuts it, or joins it
-/// with the next one. Writes nothing where nothing changes. The caller has decided `changes` by serializable reads, and
-/// counts N.
+/// Takes the deltas `seen` under a chunk into it and applies `changes`; cuts the chunk, or joins it with the
+/// next one. Writes nothing if nothing changes. The caller has decided on `changes` by serializable reads,
+/// and updates N.
 pub(crate) async fn rewrite(
     s: &Scope<'_>,
     oid: Oid,
@@ -292,7 +298,7 @@ pub(crate) async fn rewrite(
     replace(s, oid, &old, pieces, end)
 }
 
-/// Joins a small last piece with the chunk behind it. Returns where the rewritten range ends.
+/// Joins a small last piece with the chunk after it. Returns where the rewritten range ends.
 async fn join_next(
     s: &Scope<'_>,
     oid: Oid,
@@ -324,7 +330,7 @@ fn take_deltas(s: &Scope<'_>, oid: Oid, seen: &BTreeMap<u64, bool>) -> Result<()
     Ok(())
 }
 
-/// Fails whoever decided by a member that changes in a chunk, not in a delta.
+/// Conflicts with every decision that depends on a member that changes in a chunk instead of a delta.
 fn write_conflicts(s: &Scope<'_>, oid: Oid, changes: &BTreeMap<u64, bool>) -> Result<()> {
     for (first, last) in runs(changes.keys().copied()) {
         s.tx.add_write_conflict(&s.db.delta(oid, first), &key_after(&s.db.delta(oid, last)))?;
@@ -332,10 +338,10 @@ fn write_conflicts(s: &Scope<'_>, oid: Oid, changes: &BTreeMap<u64, bool>) -> Re
     Ok(())
 }
 
-/// Ranges with at most so many pieces name single ids; with more they become one range, which fails more than it must.
+/// Up to this many ranges name exactly the ids; more become one range, which conflicts more than necessary.
 const MAX_RUNS: usize = 128;
 
-/// The ascending `ids` as inclusive ranges.
+/// The ascending `ids`, as inclusive ranges.
 pub(crate) fn runs(ids: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for id in ids {
@@ -350,7 +356,8 @@ pub(crate) fn runs(ids: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
     }
 }
 
-/// Replaces the chunks `old` (first id, members), which end at `end`, by `new`, with their weights.
+/// Replaces the chunks `old` (first id, number of members), which end at `end`, by `new`, and updates the
+/// weights.
 fn replace(
     s: &Scope<'_>,
     oid: Oid,

@@ -1,19 +1,23 @@
-//! Random members: SPOP and SRANDMEMBER, uniform whatever the encoding and however many deltas wait.
+//! Random members for SPOP and SRANDMEMBER: uniform for every encoding and any number of pending deltas.
 //!
-//! A chunked set draws a weight bucket by its sum, in it a chunk by its weight, in that a rank below its weight:
-//! * a rank below the number of the chunk's members is the member of that rank, unless a delta removed it;
-//! * a rank behind them counts the deltas under the chunk that add;
-//! * a rank that no member has is rejected, and everything drawn again.
+//! In a chunked set, a draw selects a weight bucket by its sum, then a chunk in it by its weight, then a rank
+//! below that weight:
+//! * a rank below the number of the chunk's members selects the member of that rank, unless a delta removed
+//!   it;
+//! * a higher rank counts the deltas under the chunk that add a member;
+//! * a rank without a member is rejected, and the whole draw is repeated.
 //!
-//! So each member has the same chance in each draw, as long as no more than [`rows::SLACK`] deltas add to one chunk (folds
-//! see to that). Where more are met, or too many draws are rejected, the set is read whole.
+//! So each member has the same chance in each draw, as long as at most [`rows::SLACK`] deltas add to one
+//! chunk (folds ensure that). If a draw meets more of them, or too many draws are rejected, the set is read
+//! whole.
 //!
-//! The first kind of rank is nearly all of them and reads no range: a point for the chunk, and one for the delta. Reading
-//! all deltas of the chunk instead cost 0.8 to 1.6 ms a draw on the embedded engine, nearly all of it tombstones. The weights of
-//! a bucket are remembered as long as its stamp stays.
+//! Nearly all ranks are of the first kind, and those read no range: one point read for the chunk, and one for
+//! the delta. Reading all deltas of the chunk instead took 0.8 to 1.6 ms per draw on the embedded engine,
+//! nearly all of it for tombstones. The weights of a bucket are remembered until its stamp changes.
 //!
-//! Reads are snapshots; the members drawn get read conflicts on their delta keys: the answer depends on others
-//! being there only through their number, which no Redis client can tell from luck.
+//! Reads are snapshots; the members drawn get read conflicts on their delta keys (SRANDMEMBER of more than
+//! `MANY` conflicts on N instead). The other members affect the answer only through their number, which no
+//! Redis client can tell from chance.
 
 use super::chunk::Row;
 use super::chunked::{self, look};
@@ -39,31 +43,31 @@ use std::sync::Arc;
 
 /// Rejected draws before the set is read whole.
 const PATIENCE: u32 = 1024;
-/// A sample of more than one in so many members reads the set whole.
+/// A sample of more than one member in this many reads the set whole.
 const LARGE_SHARE: u64 = 4;
-/// So many members are not looked for one by one.
+/// More members than this are not looked up one by one.
 const MANY: usize = 1024;
-/// Short steps between two moments at which others may come first: a fraction of a millisecond.
+/// Short steps between two yields to other tasks: a fraction of a millisecond.
 const STEPS: u64 = 8192;
 
-/// Members that were drawn. They share what they were drawn from: nothing is copied before they are sent.
+/// The members drawn. They share the memory they were drawn from: nothing is copied until they are sent.
 #[derive(Debug)]
 pub enum Drawn {
-    /// Members at hand.
+    /// Members in memory.
     Members(Vec<Bytes>),
-    /// Of these members those at these places.
+    /// The members at these places of the list.
     Picked(Vec<Bytes>, Vec<u16>),
-    /// By their ids.
+    /// Members by id.
     Ids {
-        /// In the order that they were drawn in.
+        /// In the order of the draws.
         ids: Vec<u64>,
-        /// Whether the answer is a set: then none comes twice.
+        /// Whether the answer is a set, without duplicates.
         as_set: bool,
     },
 }
 
 impl Drawn {
-    /// How many.
+    /// The number of members drawn.
     pub fn len(&self) -> usize {
         match self {
             Drawn::Members(members) => members.len(),
@@ -72,7 +76,7 @@ impl Drawn {
         }
     }
 
-    /// True where there are none.
+    /// True if no member was drawn.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -82,7 +86,7 @@ impl Drawn {
         self.members_within(s, usize::MAX / 2).await
     }
 
-    /// All, where they make up at most `bytes`; else [`StoreError::ReplyTooLarge`].
+    /// All of them if they take at most `bytes`, else [`StoreError::ReplyTooLarge`].
     pub(crate) async fn members_within(self, s: &Scope<'_>, bytes: usize) -> Result<Vec<Bytes>> {
         let (ids, mut members) = match self {
             Drawn::Members(members) => (Vec::new(), members),
@@ -111,8 +115,8 @@ impl Drawn {
         if held > bytes { Err(StoreError::ReplyTooLarge(held).into()) } else { Ok(members) }
     }
 
-    /// To be read while they are sent; the members themselves where they are at hand. The transaction that drew them must not be
-    /// older than it may be.
+    /// The members, to be read while they are sent, or the members themselves if they are in memory. The
+    /// transaction that drew them must be within its maximum age.
     pub(crate) async fn stream(self, s: &Scope<'_>) -> Result<std::result::Result<Members, Vec<Bytes>>> {
         let running = || s.space.sending.begin();
         Ok(match self {
@@ -137,7 +141,7 @@ pub async fn distinct(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut
     }
 }
 
-/// Exactly `count` random members, with repetitions; none of an empty set.
+/// Exactly `count` random members, with repetitions; none if the set is empty.
 pub async fn repeated(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut Rng) -> Result<Drawn> {
     match Set::of(rep)? {
         Set::Small(small) => {
@@ -158,15 +162,15 @@ pub async fn repeated(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut
     }
 }
 
-/// Lets others have their turn now and then in a loop of short steps, of which this is number `n`.
+/// Yields to other tasks now and then in a loop of short steps; `n` is the step's number.
 async fn breathe(n: u64) {
     if n % STEPS == STEPS - 1 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Conflicts with who takes one of the members away. Of many members with every change of the set: to look for each of them takes
-/// longer than to draw them.
+/// Conflicts with the removal of any of these members. For many members it conflicts with every change of the
+/// set: looking up each takes longer than drawing them.
 async fn rely_on(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<()> {
     if ids.len() > MANY {
         object::count(s, oid, Read::Serializable).await?;
@@ -236,7 +240,7 @@ fn choose_small(small: &Small, count: u64, rng: &mut Rng) -> Vec<Bytes> {
     choose(small.members(), count, rng)
 }
 
-/// `count` of `items`; all of them in their order where there are no more.
+/// `count` random `items`, or all of them in order if there are no more.
 fn choose<T>(mut items: Vec<T>, count: u64, rng: &mut Rng) -> Vec<T> {
     if count < items.len() as u64 {
         rng.shuffle(&mut items);
@@ -273,7 +277,7 @@ async fn draw_distinct(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng) -> Re
     Ok(ids)
 }
 
-/// Draws members of one set in one transaction; remembers what it has read.
+/// Draws members of one set in one transaction and remembers what it has read.
 struct Sampler<'a> {
     s: &'a Scope<'a>,
     oid: Oid,
@@ -282,7 +286,7 @@ struct Sampler<'a> {
     total: u64,
     buckets: HashMap<u8, Arc<Weights>>,
     chunks: HashMap<u64, Row>,
-    /// What deltas add to chunks.
+    /// By chunk, the ids that deltas add.
     added: HashMap<u64, Vec<u64>>,
     whole: Option<RoaringTreemap>,
 }
@@ -305,7 +309,7 @@ impl<'a> Sampler<'a> {
         })
     }
 
-    /// A random member; None of an empty set.
+    /// A random member; None if the set is empty.
     async fn draw(&mut self, rng: &mut Rng) -> Result<Option<u64>> {
         for _ in 0..PATIENCE {
             if let Some(whole) = &self.whole {
@@ -320,7 +324,7 @@ impl<'a> Sampler<'a> {
         Ok(whole.select(rng.below(whole.len())))
     }
 
-    /// The member that `rank` among all weights stands for.
+    /// The member at `rank` among all weights.
     async fn member(&mut self, mut rank: u64) -> Result<Option<u64>> {
         let mut bucket = 0;
         for sum in self.sums.iter().map(|sum| *sum as u64) {
@@ -372,7 +376,7 @@ impl<'a> Sampler<'a> {
         Ok(row)
     }
 
-    /// The delta of `rank` among those that add to the chunk at `first`.
+    /// The id at `rank` among the deltas that add to the chunk at `first`.
     async fn added(&mut self, first: u64, rank: u64) -> Result<Option<u64>> {
         if !self.added.contains_key(&first) {
             let row = self.chunk(first).await?;
@@ -389,7 +393,7 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// First ids of a bucket's chunks, and the sums of their weights.
+/// The first ids of a bucket's chunks, and the running sums of their weights.
 async fn read_weights(s: &Scope<'_>, oid: Oid, bucket: u8) -> Result<Weights> {
     let mut out = Vec::new();
     let mut sum = 0;

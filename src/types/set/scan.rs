@@ -1,9 +1,10 @@
 //! SSCAN: stateless, in the order of ids.
 //!
-//! The cursor is a **position**: ids in their order, mapped to numbers below 2^53, so that a client may keep it in a double or a
-//! signed integer. A page begins with the first id at or behind its cursor and ends between two positions, so any server goes on
-//! from it, whatever was added, removed or folded in between: a member that is there all the time is returned exactly once,
-//! and each page but the last moves on. Small sets are answered at once, as Redis answers its small encodings.
+//! The cursor is a **position**: ids mapped in order to numbers below 2^53, so that a client may store it in
+//! a double or a signed integer. A page begins with the first id at or after its cursor and ends between two
+//! positions, so any server can continue from it, whatever was added, removed or folded in between: a member
+//! that is present all the time is returned exactly once, and each page but the last advances. Small sets are
+//! returned at once, as Redis returns its small encodings.
 //!
 //! ```text
 //! positions             ids                                       ids of one position
@@ -15,8 +16,9 @@
 //!     2^52                  -2^51 .. 2^51                            1
 //!     2^50 - 2^40           above                                    2048
 //! ```
-//! So a page has `count` members, or at most 4095 more: where more than 10^15 members were ever made, or of a set of far integers
-//! that follow each other closely. Ids that share a position are always in one container, hence in one chunk.
+//! So a page has `count` members, or up to 4095 more: if more than 10^15 members were ever made, or in a set
+//! of closely spaced integers far from 0. Ids that share a position are always in one container, hence in one
+//! chunk.
 
 use super::{Set, rows};
 use crate::error::Result;
@@ -25,26 +27,26 @@ use crate::keyspace::dictionary::ids::FIRST_INTEGER;
 use crate::types::set::SetRep;
 use bytes::Bytes;
 
-/// Positions of all interned ids.
+/// The number of positions of interned ids.
 const INTERNED: u64 = 1 << 51;
-/// Bits of an interned id below its shard, and of its position.
+/// Bits of an interned id below its shard, and bits of its position below its shard.
 const SHARD_BITS: u32 = 54;
 const SHARD_POSITION_BITS: u32 = 43;
-/// Ids of a shard that have a position each, and bits of those that share one behind them.
+/// The number of a shard's ids that have a position each, and the bits of the later ids that share one.
 const SHARD_NEAR: u64 = 1 << 42;
 const SHARD_SHARED_BITS: u32 = 12;
-/// The integers' ids, counted from the first: there are so many, those from `LOW` up to `HIGH` have a position each.
+/// Integer ids, counted from the first: their number; those from `LOW` to `HIGH` have a position each.
 const INTEGERS: u64 = 1 << 62;
 const LOW: u64 = (1 << 61) - (1 << 51);
 const HIGH: u64 = (1 << 61) + (1 << 51);
 const SHARED_BITS: u32 = 11;
-/// Positions of the integers below `LOW`, and of those below `HIGH`.
+/// The number of positions for integers below `LOW`, and for those below `HIGH`.
 const BELOW_LOW: u64 = LOW >> SHARED_BITS;
 const BELOW_HIGH: u64 = BELOW_LOW + (HIGH - LOW);
-/// Positions of all ids.
+/// The number of all positions.
 const POSITIONS: u64 = INTERNED + BELOW_HIGH + ((INTEGERS - HIGH) >> SHARED_BITS);
 
-/// The position of an id: a larger id has no smaller one.
+/// The position of an id; it never decreases as ids increase.
 fn position(id: u64) -> u64 {
     match id.checked_sub(FIRST_INTEGER).map(|n| n.min(INTEGERS - 1)) {
         Some(n) if n < LOW => INTERNED + (n >> SHARED_BITS),
@@ -59,7 +61,7 @@ fn position(id: u64) -> u64 {
     }
 }
 
-/// The smallest id of this position or a later one. None: there is none.
+/// The smallest id at this position or a later one, if any.
 fn first_id(position: u64) -> Option<u64> {
     if let Some(n) = position.checked_sub(INTERNED) {
         let id = match n {
@@ -72,7 +74,7 @@ fn first_id(position: u64) -> Option<u64> {
     }
     let n = position & ((1 << SHARD_POSITION_BITS) - 1);
     let far = n.saturating_sub(SHARD_NEAR) << SHARD_SHARED_BITS;
-    // Behind the last id of a shard are a few positions that nothing has.
+    // After the last id of a shard come a few positions without an id.
     let n = (n.min(SHARD_NEAR) + far).min(1 << SHARD_BITS);
     Some((position >> SHARD_POSITION_BITS << SHARD_BITS) + n)
 }
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Ids that can be, near the borders of the table above and anywhere.
+    /// Possible ids, near the borders of the table above and anywhere.
     fn ids() -> impl Strategy<Value = u64> {
         let shard = (0u64..256).prop_map(|shard| shard << SHARD_BITS);
         let border = prop_oneof![Just(0), Just(SHARD_NEAR), Just((1u64 << SHARD_BITS) - 5000), 0u64..1 << 54];
@@ -137,7 +139,7 @@ mod tests {
             prop_assert!(container(first) == container(a), "one chunk has all of a position");
             prop_assert!(a - first < 4096);
             prop_assert!(first == 0 || position(first - 1) < here);
-            // The next position is of a larger id, or of none.
+            // The next position, if any, belongs to a larger id.
             prop_assert!(first_id(here + 1).is_none_or(|next| next > a));
         }
     }

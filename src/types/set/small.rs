@@ -1,9 +1,9 @@
-//! The encodings that live in the record: listpack (raw members in the order they came) and intset (Roaring bytes).
+//! The encodings stored in the record: listpack (raw members in insertion order) and intset (Roaring bytes).
 //!
-//! A listpack is `(length u16 LE, bytes)*`. Growing follows Redis 7.2: a set of integers is an intset up to
-//! [`MAX_INTS`], then a hashtable; another member makes it a listpack where at most [`MAX_RAW`] members of at most
-//! [`MAX_RAW_LEN`] bytes result, else a hashtable. Nothing converts back.
-//! An integer of 62 bits or more is no member of an intset here: it has no id of its own.
+//! A listpack is `(length u16 LE, bytes)*`. Growth follows Redis 7.2: a set of integers is an intset up to
+//! [`MAX_INTS`], then a hashtable; any other member makes it a listpack if the result has at most
+//! [`MAX_RAW`] members of at most [`MAX_RAW_LEN`] bytes, else a hashtable. No set converts back.
+//! An integer outside -2^61 to 2^61 - 1 does not fit an intset here: it has no id of its own.
 
 use super::chunk;
 use crate::error::{Result, StoreError};
@@ -20,26 +20,26 @@ pub(crate) const MAX_RAW: usize = 128;
 /// Longest member of a listpack in bytes.
 pub(crate) const MAX_RAW_LEN: usize = 64;
 
-/// The members of a set that lives in its record.
+/// The members of a set stored in its record.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Small {
     /// Ids of integers.
     Ints(RoaringTreemap),
-    /// Distinct members in the order they came.
+    /// Distinct members in insertion order.
     Raw(Vec<Bytes>),
 }
 
-/// What adding members made of a small set.
+/// The result of adding members to a small set.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Grown {
     /// Still small.
     Small(Small),
-    /// All members, distinct: to be put in chunks.
+    /// All members, distinct, for a chunked set.
     Large(Vec<Bytes>),
 }
 
 impl Small {
-    /// Reads a record's payload; None for a chunked set.
+    /// Decodes a record's payload; None for a chunked set.
     pub fn decode(rep: &SetRep) -> Result<Option<Self>> {
         match rep {
             SetRep::Listpack(raw) => Ok(Some(Small::Raw(decode_raw(raw)?))),
@@ -54,7 +54,8 @@ impl Small {
             Small::Raw(members) => SetRep::Listpack(encode_raw(members)),
         })
     }
-    /// An empty set of the encoding that a set of these members begins with. None: a hashtable from the start.
+    /// An empty set in the encoding with which a set of these members begins. None: a hashtable from the
+    /// start.
     fn start(members: &[Bytes]) -> Option<Self> {
         let first_is_int = members.first().is_some_and(|m| integer_id(m).is_some());
         match members.len() {
@@ -70,7 +71,7 @@ impl Small {
             Small::Raw(members) => members.len(),
         }
     }
-    /// True without members.
+    /// True if it has no members.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,7 +82,7 @@ impl Small {
             Small::Raw(members) => members.iter().any(|m| m == member),
         }
     }
-    /// All members: integers ascending, others in the order they came.
+    /// All members: integers ascending, others in insertion order.
     pub fn members(&self) -> Vec<Bytes> {
         match self {
             Small::Ints(ids) => ids.iter().filter_map(integer_text).collect(),
@@ -95,7 +96,7 @@ impl Small {
             Small::Raw(members) => members.get(rank as usize).cloned(),
         }
     }
-    /// Removes `member`. True where it was there.
+    /// Removes `member`. Returns true if it was in the set.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self {
             Small::Ints(ids) => integer_id(member).is_some_and(|id| ids.remove(id)),
@@ -105,7 +106,7 @@ impl Small {
             }
         }
     }
-    /// Adds one member. False: it does not fit this encoding.
+    /// Adds one member. False if it does not fit this encoding.
     fn insert(&mut self, member: &Bytes) -> bool {
         match self {
             Small::Ints(ids) => match integer_id(member) {
@@ -131,12 +132,13 @@ impl Small {
     }
 }
 
-/// Whether [`grow`] may leave a set small that gets `n` members, which are like `members`. It does not where this says no.
+/// Whether a set that gets `n` members like `members` may stay small in [`grow`]. If false, it surely does
+/// not.
 pub(crate) fn may_be_small<'a>(n: usize, members: impl IntoIterator<Item = &'a Bytes>) -> bool {
     n <= MAX_INTS && members.into_iter().all(|m| m.len() <= MAX_RAW_LEN)
 }
 
-/// Adds `members` to a set (None: a new one).
+/// Adds `members` to a set, or to a new one if `set` is None.
 pub(crate) fn grow(set: Option<Small>, members: &[Bytes]) -> Grown {
     let too_many = match &set {
         Some(Small::Ints(_)) => members.len() > MAX_INTS,
@@ -154,7 +156,7 @@ pub(crate) fn grow(set: Option<Small>, members: &[Bytes]) -> Grown {
     }
 }
 
-/// The encoding that Redis gives a set built from its members at once (*STORE).
+/// The encoding that Redis gives a set built at once from its members (*STORE).
 pub(crate) fn rebuild(members: &[Bytes]) -> Option<Small> {
     if members.len() <= MAX_INTS
         && let Some(ids) = members.iter().map(|m| integer_id(m)).collect::<Option<RoaringTreemap>>()
@@ -165,7 +167,7 @@ pub(crate) fn rebuild(members: &[Bytes]) -> Option<Small> {
     fits.then(|| Small::Raw(members.to_vec()))
 }
 
-/// True where all ids are integers and few enough for an intset.
+/// True if all ids are integers, and few enough for an intset.
 pub(crate) fn is_intset(ids: &RoaringTreemap) -> bool {
     ids.len() <= MAX_INTS as u64 && ids.min().is_none_or(|id| id >= FIRST_INTEGER)
 }

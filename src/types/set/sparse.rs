@@ -1,9 +1,10 @@
-//! Union, intersection and difference of arrays, container by container, as they are stored.
+//! Union, intersection and difference of array containers, as they are stored.
 //!
-//! Roaring merges two arrays with a comparison a member, which the processor cannot foresee where members are random: 4 ns a member, more
-//! than half of a SINTERCARD of such sets. Here one container becomes bits, and the members of the other look theirs up without a
-//! branch, or add theirs (`bench/results/2026-11-22-sets.md`). Runs and bits are left to Roaring, which needs a moment for
-//! 65 536 members of them.
+//! Roaring merges two arrays with one comparison per member, a branch that the processor cannot predict for
+//! random members: 4 ns a member, more than half of a SINTERCARD of such sets. Here one container becomes
+//! bits; the members of the other are looked up in them without a branch, or added to them
+//! (`bench/results/2026-11-22-sets.md`). Run and bit containers are left to Roaring, which handles 65 536 of
+//! their members in a moment.
 
 use super::algebra::Op;
 use super::containers::{self, Bits, Containers, NO_BITS, set};
@@ -15,18 +16,18 @@ use std::collections::BTreeMap;
 
 const CONTAINER: u64 = 1 << 16;
 
-/// Members of a container in the mean from which on its bits are worth their 8 KiB.
+/// The mean number of members from which on a container's bits are worth their 8 KiB.
 const FEW: usize = 64;
 
-/// A container of a stretch: an array, and the deltas over it.
+/// A container of a stretch: an array, and the deltas that apply to it.
 #[derive(Clone, Copy)]
 struct Sparse<'a> {
     array: Array<'a>,
     deltas: &'a BTreeMap<u64, bool>,
 }
 
-/// What `op` makes of `first` and `others`. Where it is no union, the others cover the ids of `first`, each of them once. None where that is left to
-/// Roaring: some container is no array, or most have a few members only.
+/// The result of `op` on `first` and `others`. Except for a union, the others cover the ids of `first`, each
+/// id once. None if Roaring should do it: some container is not an array, or most have only a few members.
 pub(crate) fn combine(op: Op, first: &Stretch, others: &[Stretch]) -> Result<Option<RoaringTreemap>> {
     let Some(mine) = collect(first)? else { return Ok(None) };
     let mut theirs = Vec::new();
@@ -42,7 +43,8 @@ pub(crate) fn combine(op: Op, first: &Stretch, others: &[Stretch]) -> Result<Opt
     Ok(Some(found.treemap()?))
 }
 
-/// The containers of a stretch by their ids without the last 16 bits. None where they are not for [`combine`], or the stretch ends inside one.
+/// The containers of a stretch, by their ids without the last 16 bits. None if they do not suit [`combine`],
+/// or if the stretch ends inside a container.
 fn collect(stretch: &Stretch) -> Result<Option<BTreeMap<u64, Sparse<'_>>>> {
     let (lo, next) = (stretch.lo, stretch.next);
     if lo % CONTAINER != 0 || next.is_some_and(|next| next % CONTAINER != 0) {
@@ -69,7 +71,7 @@ fn collect(stretch: &Stretch) -> Result<Option<BTreeMap<u64, Sparse<'_>>>> {
     Ok((members >= containers.len() * FEW).then_some(containers))
 }
 
-/// The members of `mine` that `theirs` have too (`keep`), or have not.
+/// The members of `mine` that `theirs` also have (`keep`), or do not have.
 fn sift(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>, keep: bool) -> Containers {
     let theirs = BTreeMap::from_iter(theirs);
     let mut found = Containers::with_capacity(0);
@@ -89,7 +91,7 @@ fn sift(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>, keep: b
     found
 }
 
-/// The members of both.
+/// The members of either.
 fn union(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>) -> Containers {
     let mut all = Vec::from_iter(mine);
     all.extend(theirs);
@@ -100,7 +102,7 @@ fn union(mine: BTreeMap<u64, Sparse<'_>>, theirs: Vec<(u64, Sparse<'_>)>) -> Con
         let Some(((high, first), others)) = same.split_first() else { continue };
         first.bits(*high, &mut bits);
         for (_, other) in others {
-            // Not its bits over the others': its deltas take away from it alone.
+            // Do not apply its deltas to the combined bits: they remove members only from its own array.
             other.bits(*high, &mut more);
             bits.iter_mut().zip(&more).for_each(|(word, more)| *word |= more);
         }
@@ -115,7 +117,7 @@ impl Sparse<'_> {
         self.deltas.range(ids).map(|(id, adds)| (*id as u16, *adds))
     }
 
-    /// Makes `bits` those of the members.
+    /// Sets `bits` to the members.
     fn bits(&self, high: u64, bits: &mut Bits) {
         bits.fill(0);
         for raw in self.array {
@@ -126,7 +128,7 @@ impl Sparse<'_> {
         }
     }
 
-    /// Makes `members` the members, ascending. Uses `bits`.
+    /// Sets `members` to the members, ascending. Uses `bits`.
     fn members(&self, high: u64, bits: &mut Bits, members: &mut Vec<u16>) {
         members.clear();
         if self.deltas(high).next().is_none() {
@@ -138,7 +140,8 @@ impl Sparse<'_> {
     }
 }
 
-/// Makes `left` those of `members` whose bit is `keep`. Each is written, and the next one over it where it is not kept.
+/// Sets `left` to those of `members` whose bit is `keep`. Every member is written; the next one overwrites it
+/// if it is not kept.
 fn sieve(members: &[u16], bits: &Bits, keep: bool, left: &mut Vec<u16>) {
     left.clear();
     left.resize(members.len(), 0);
@@ -159,7 +162,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Ids in a few containers, so that two sets meet.
+    /// Ids in a few containers, so that two sets overlap.
     fn ids(most: usize) -> impl Strategy<Value = RoaringTreemap> {
         let container = prop_oneof![0u64..4, (1u64 << 16) - 1..(1 << 16) + 2];
         let id = (container, 0u64..2_000).prop_map(|(high, low)| high << 16 | (low * 32 + high % 7));
@@ -170,7 +173,7 @@ mod tests {
         prop_oneof![Just(Op::Union), Just(Op::Inter), Just(Op::Diff)]
     }
 
-    /// A set as it is stored, with the members of `changed` in deltas, and `ids` in all.
+    /// A stored set with `ids` as its members, those of `changed` in deltas.
     fn stored(ids: &RoaringTreemap, changed: &RoaringTreemap) -> Stretch {
         let pieces = cut(0, ids ^ changed).unwrap();
         let nexts = pieces.iter().skip(1).map(|piece| Some(piece.first)).chain([None]);
@@ -179,7 +182,7 @@ mod tests {
         Stretch { lo: 0, next: None, rows, deltas: changed.iter().map(|id| (id, ids.contains(id))).collect() }
     }
 
-    /// In two parts.
+    /// The set in two stretches.
     fn halves(whole: Stretch, at: u64) -> [Stretch; 2] {
         let mut deltas = whole.deltas;
         let behind = deltas.split_off(&at);
@@ -204,7 +207,7 @@ mod tests {
                 Op::Diff => &a - &b,
             };
             let found = combine(op, &first, &halves(other, at << 16)).unwrap();
-            // Seven containers, and some with deltas alone.
+            // Seven containers, some of them with deltas only.
             prop_assert!(found.is_some() || a.len().min(b.len()) < 1_500);
             if let Some(found) = found {
                 prop_assert_eq!(&found, &want);
@@ -216,7 +219,7 @@ mod tests {
         fn a_union_may_be_of_many(
             sets in proptest::collection::vec((ids(3_000), ids(30)), 1..5), dense in any::<bool>()
         ) {
-            // Two of them have more together than an array has.
+            // Together, two of them have more members than an array can hold.
             let dense = |n: u64| (0..2_500 * u64::from(dense)).map(move |id| id * 5 + n).collect::<RoaringTreemap>();
             let sets = sets.into_iter().zip(0..).map(|((ids, changed), n)| (ids | dense(n), changed));
             let sets = Vec::from_iter(sets.filter(|(ids, _)| ids.len() >= 1_500));
@@ -245,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Hazard: an array that is full in its chunk has more members with its deltas.
+    /// Hazard: deltas add members to an array that is already full in its chunk.
     #[test]
     fn deltas_make_more_than_an_array_has() {
         let full: RoaringTreemap = (0..4_096).map(|n| n * 3).collect();

@@ -1,13 +1,14 @@
 //! The members of an answer as ids, read piece by piece while they are sent.
 //!
-//! The command's transaction found the ids, all of one version; an id's member never changes. So a piece is
-//! read in a short transaction of its own, whenever the client has taken the one before: what is held is the
-//! bitmap and one piece, and a client that does not read pins no snapshot. That the rows stay as long is
-//! [`crate::keyspace::sending`]. Where the store has lost commits meanwhile, an id may be another member's:
-//! such a reply is not ended.
+//! The command's transaction found the ids, all at one version; an id's member never changes. So each piece
+//! is read in a short transaction of its own once the client has taken the one before: memory holds the
+//! bitmap and one piece, and a slow client pins no snapshot. [`crate::keyspace::sending`] keeps the rows for
+//! that long. If the store has lost commits meanwhile, an id may belong to another member: such a reply is
+//! cut off.
 //!
-//! Over a network the next piece is read while the client takes one ([`Pieces`]): so the store, this server and the client
-//! work at once, and one piece more is held. Pieces of one moment are read at one version, which is asked for once.
+//! Over a network the next piece is read while the client takes the current one ([`Pieces`]), so store,
+//! server and client work at the same time, and one more piece is held. Pieces read within `REFRESH` share
+//! one read version, which is requested once.
 
 use crate::error::{ReplyError, Result};
 use crate::keyspace::dictionary::packed::Packed;
@@ -20,49 +21,49 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Bytes of members of a piece, about. On the embedded engine it is read on a worker thread, for a fraction of a millisecond;
-/// over a network it costs a few round trips whatever its size.
+/// Approximate bytes of members in one piece. On the embedded engine a worker thread reads it in a fraction
+/// of a millisecond; over a network it costs a few round trips, whatever its size.
 const PIECE: usize = 64 << 10;
 const REMOTE_PIECE: usize = 1 << 20;
-/// How long pieces are read at one version.
+/// How long one read version is used for pieces.
 const REFRESH: Duration = Duration::from_secs(1);
-/// A member counts as so many bytes at least.
+/// Each member counts as at least this many bytes.
 const SHORTEST: usize = 16;
-/// Ids that the first piece may use.
+/// Most ids read for the first piece.
 const FIRST: usize = 1024;
 
-/// The task that reads ahead has panicked, or the runtime ends.
+/// The task that reads ahead has panicked, or the runtime is shutting down.
 const LOST: ReplyError = ReplyError::new("ERR internal error: the rest of a reply is lost");
 
-/// See the module: the client cannot be told in the middle of a reply.
+/// See the module: a client cannot get an error in the middle of a reply.
 const ANOTHER_GENERATION: ReplyError =
     ReplyError::new("ERR the store has lost its last commits, and with them members of this reply");
-/// What is to be read.
+/// The members to read.
 #[derive(Debug, Clone, PartialEq)]
 enum Source {
     /// These ids, ascending.
     Ids(Arc<RoaringTreemap>),
-    /// These, in this order and as often as they are named.
+    /// These ids, in this order, with repetitions.
     Drawn(Arc<[u64]>),
-    /// Of these members those at these places.
+    /// The members at these places of the list.
     Picked(Arc<[Bytes]>, Arc<[u16]>),
 }
 
-/// See the module. A clone begins where this one stands.
+/// See the module. A clone starts where this one stands.
 #[derive(Debug, Clone)]
 pub struct Members {
     source: Source,
-    /// Ids below it, or places before it, are done; None: all are.
+    /// Ids below it, or places before it, are done; None: everything is done.
     next: Option<u64>,
     raw: Vec<Bytes>,
     len: u64,
-    /// Whether the answer is a set: then no member comes twice.
+    /// Whether the answer is a set, without duplicates.
     as_set: bool,
-    /// Ids to take for the next piece: about as many as it will hold.
+    /// Ids to read for the next piece: about as many as it can hold.
     ahead: usize,
-    /// What the last piece was read at, and when that was asked for.
+    /// The read version of the last piece, and when it was requested.
     version: Option<(Version, Duration)>,
-    /// Of the store, when the ids were found.
+    /// The store's generation when the ids were found.
     generation: u64,
     running: Arc<SendingGuard>,
 }
@@ -74,20 +75,20 @@ impl PartialEq for Members {
 }
 
 impl Members {
-    /// The members of `ids`, which were found in `generation` of the store, and `raw`.
+    /// The members of `ids`, found in `generation` of the store, and `raw`.
     pub(super) fn new(running: SendingGuard, generation: u64, ids: RoaringTreemap, raw: Vec<Bytes>) -> Self {
         let (len, next) = (ids.len() + raw.len() as u64, ids.min());
         Members { raw, ..Self::of(running, generation, Source::Ids(Arc::new(ids)), next, len) }
     }
 
-    /// The members of `ids`, in this order. `as_set`: the answer is a set, no id comes twice.
+    /// The members of `ids`, in this order. `as_set`: the answer is a set, and no id comes twice.
     pub(super) fn drawn(running: SendingGuard, generation: u64, ids: Vec<u64>, as_set: bool) -> Self {
         let len = ids.len() as u64;
         let next = (len > 0).then_some(0);
         Members { as_set, ..Self::of(running, generation, Source::Drawn(ids.into()), next, len) }
     }
 
-    /// Those of `members` that are at `places`.
+    /// The members at `places` of `members`.
     pub(super) fn picked(running: SendingGuard, members: Vec<Bytes>, places: Vec<u16>) -> Self {
         let len = places.len() as u64;
         let source = Source::Picked(members.into(), places.into());
@@ -104,17 +105,17 @@ impl Members {
         self.as_set
     }
 
-    /// How many there were at the beginning.
+    /// The number of members at the beginning.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether all have been read.
+    /// Whether all members have been read.
     pub(crate) fn is_done(&self) -> bool {
         self.next.is_none() && self.raw.is_empty()
     }
 
-    /// Bytes that are held.
+    /// Bytes held in memory.
     pub(crate) fn held(&self) -> usize {
         let ids = match &self.source {
             Source::Ids(ids) => ids.serialized_size(),
@@ -126,7 +127,7 @@ impl Members {
         ids + self.raw.iter().map(|m| m.len() + 16).sum::<usize>()
     }
 
-    /// Reads the next piece into `out`, instead of what is there. Nothing is lost where it cannot be read.
+    /// Replaces the contents of `out` by the next piece. A failed read loses nothing.
     async fn read(&mut self, store: &Store, out: &mut Packed) -> Result<()> {
         out.clear();
         let bytes = if store.prefers_prefetch() { REMOTE_PIECE } else { PIECE };
@@ -151,7 +152,7 @@ impl Members {
         Ok(())
     }
 
-    /// Puts about `bytes` of members into `out` where they are at hand.
+    /// Puts about `bytes` of members into `out`, if they are in memory.
     fn pick(&mut self, bytes: usize, out: &mut Packed) -> bool {
         let (Source::Picked(members, places), Some(from)) = (&self.source, self.next) else { return false };
         let rest = places.get(from as usize..).unwrap_or_default();
@@ -181,7 +182,7 @@ impl Members {
         }
     }
 
-    /// Where to go on once the first `n` of `ids`, which were next, are done.
+    /// The place to continue after the first `n` of `ids`, the ids that were next.
     fn behind(&self, ids: &[u64], n: usize) -> Option<u64> {
         match &self.source {
             Source::Ids(all) => ids.get(n).copied().or_else(|| {
@@ -198,11 +199,11 @@ impl Members {
 /// [`Members`] on their way to a client: see the module.
 #[derive(Debug)]
 pub struct Pieces {
-    /// None while they are in `ahead`.
+    /// None while the members are in `ahead`.
     unread: Option<Members>,
-    /// The task that reads the next piece; it ends with this.
+    /// The task that reads the next piece; dropping this ends it.
     ahead: JoinSet<(Members, Packed, Result<()>)>,
-    /// Memory for it.
+    /// A buffer to reuse for the next piece.
     spare: Packed,
 }
 
@@ -212,12 +213,12 @@ impl Pieces {
         Pieces { unread: Some(members), ahead: JoinSet::new(), spare: Packed::default() }
     }
 
-    /// Whether the last piece has been given.
+    /// Whether the last piece has been returned.
     pub fn is_done(&self) -> bool {
         self.unread.as_ref().is_some_and(Members::is_done)
     }
 
-    /// Puts the next piece into `out`, instead of what is there. Nothing is lost where it cannot be read.
+    /// Replaces the contents of `out` by the next piece. A failed read loses nothing.
     pub async fn next(&mut self, store: &Store, out: &mut Packed) -> Result<()> {
         let (members, read) = match self.unread.take() {
             Some(mut members) => {

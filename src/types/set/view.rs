@@ -1,4 +1,4 @@
-//! A serialized `RoaringTreemap`, read where it lies: who looks for one member of a chunk need not build it.
+//! Reads a serialized `RoaringTreemap` in place: to look up one member of a chunk, nothing needs to be built.
 //!
 //! ```text
 //! treemap    number u64 | (high half of the ids u32 | bitmap)*                   all numbers little-endian
@@ -8,15 +8,15 @@
 //! container  runs: number u16, (start u16 | length - 1 u16)*
 //!            else up to 4096 members: u16 each         else 8 KiB of bits
 //! ```
-//! None everywhere: the bytes are not a treemap. What is not needed for an answer is not checked.
+//! None, everywhere: the bytes are not a treemap. Parts that the answer does not need are not checked.
 
-/// What a bitmap without runs begins with.
+/// The first 4 bytes of a bitmap without runs.
 pub(crate) const NO_RUNS: u32 = 12_346;
-/// What the first half of one with runs begins with.
+/// The first 2 bytes of a bitmap with runs.
 pub(crate) const WITH_RUNS: u32 = 12_347;
-/// So many containers at most, some of them runs, have no offsets.
+/// A bitmap with runs and at most this many containers has no offsets.
 pub(crate) const NO_OFFSETS: usize = 3;
-/// Members of an array at most.
+/// Most members of an array container.
 pub(crate) const MAX_ARRAY: u32 = 4_096;
 const BITS_BYTES: usize = 8 << 10;
 
@@ -31,13 +31,13 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Of serialized bytes.
+    /// A view of serialized bytes.
     pub(crate) fn new(mut raw: &'a [u8]) -> Option<Self> {
         let bitmaps = u64::from_le_bytes(*take(&mut raw, 8)?.first_chunk()?);
         Some(View { bitmaps, raw })
     }
 
-    /// The bitmaps and the high halves of their ids.
+    /// The bitmaps, each with the high half of its ids.
     fn bitmaps(self) -> impl Iterator<Item = Option<(u64, Bitmap<'a>)>> {
         let mut raw = self.raw;
         (0..self.bitmaps).map(move |_| {
@@ -86,7 +86,7 @@ impl<'a> View<'a> {
         self.bitmaps().map(|bitmap| Some(bitmap?.1.len())).sum()
     }
 
-    /// The member with `rank` smaller ones; the inner None: there are not so many.
+    /// The member with `rank` smaller ones; the inner None: the treemap has no more than `rank` members.
     pub(crate) fn select(self, mut rank: u64) -> Option<Option<u64>> {
         for bitmap in self.bitmaps() {
             let (high, bitmap) = bitmap?;
@@ -107,27 +107,27 @@ pub struct Part<'a> {
     pub(crate) high: u64,
     /// Number of members.
     pub(crate) len: u32,
-    /// Whether it is runs.
+    /// Whether it is a run container.
     pub(crate) runs: bool,
     /// Its bytes.
     pub(crate) raw: &'a [u8],
 }
 
 impl<'a> Part<'a> {
-    /// The members, where it is an array.
+    /// The members, if it is an array container.
     pub(crate) fn array(&self) -> Option<Array<'a>> {
         (!self.runs && self.len <= MAX_ARRAY).then_some(self.raw.as_chunks().0)
     }
 }
 
-/// One bitmap; `raw` goes on behind it.
+/// One bitmap; `raw` may extend beyond it.
 #[derive(Clone, Copy)]
 struct Bitmap<'a> {
     raw: &'a [u8],
     runs: &'a [u8],
     heads: &'a [[u8; 4]],
     offsets: Option<&'a [[u8; 4]]>,
-    /// Where the containers begin.
+    /// Offset of the containers.
     body: usize,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Bitmap<'a> {
         self.runs.get(n / 8).is_some_and(|byte| byte >> (n % 8) & 1 == 1)
     }
 
-    /// Where container `n` begins and ends.
+    /// The start and end of container `n`.
     fn place(&self, n: usize) -> Option<(usize, usize)> {
         let begin = match self.offsets {
             Some(offsets) => u32::from_le_bytes(*offsets.get(n)?) as usize,
@@ -270,7 +270,7 @@ impl Container<'_> {
     }
 }
 
-/// Where a run starts, and how many follow the first.
+/// The start of a run, and the number of members after the first.
 fn start_and_rest(run: &[u8; 4]) -> (u16, u16) {
     let [a, b, c, d] = run;
     (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]))
@@ -296,7 +296,7 @@ mod tests {
     use proptest::prelude::*;
     use roaring::RoaringTreemap;
 
-    /// Stretches of ids, dense and scattered, so that all kinds of containers and of bitmaps come up together.
+    /// Stretches of ids, dense and scattered, so that all kinds of containers and bitmaps occur together.
     fn treemaps() -> impl Strategy<Value = RoaringTreemap> {
         let begin = prop_oneof![0u64..1 << 20, 0u64..1 << 34, any::<u64>()];
         let step = prop_oneof![Just(1u64), 2u64..20, Just(66_000), 1u64 << 31..1 << 33];

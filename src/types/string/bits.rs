@@ -1,5 +1,5 @@
-//! Strings as arrays of bits: bit 0 is the most significant bit of byte 0. Whatever the length, only the bytes that an
-//! operation is about are read, and all others count as zeroes where there is no string.
+//! Strings as arrays of bits: bit 0 is the most significant bit of byte 0. Whatever the length, an operation
+//! reads only the bytes it needs; bytes beyond the string count as zeroes.
 
 use super::walk::{Stretch, Walk};
 use super::{len, read_range, set_range};
@@ -9,7 +9,7 @@ use crate::types::object::Slot;
 use crate::types::string::Str;
 use bytes::Bytes;
 
-/// The first bytes of a string from byte `from` to `to`, at most 16, followed by zeroes.
+/// The bytes `from..to` of a string, at most 16, padded with zeroes.
 async fn word(s: &Scope<'_>, value: Option<&Str>, from: u64, to: u64) -> Result<u128> {
     let mut raw = [0; 16];
     if let Some(value) = value {
@@ -19,14 +19,14 @@ async fn word(s: &Scope<'_>, value: Option<&Str>, from: u64, to: u64) -> Result<
     Ok(u128::from_be_bytes(raw))
 }
 
-/// The `bits` (1 to 64) bits from bit `offset` on as a number.
+/// The `bits` (1 to 64) bits from bit `offset` on, as a number.
 pub(crate) async fn field(s: &Scope<'_>, value: Option<&Str>, offset: u64, bits: u32) -> Result<u64> {
     let first = offset / 8;
     let word = word(s, value, first, first + 9).await?;
     Ok(((word << (offset % 8)) >> (128 - bits)) as u64)
 }
 
-/// Writes the low `bits` (1 to 64) bits of `number` from bit `offset` on; the string grows as far as they reach.
+/// Writes the low `bits` (1 to 64) bits of `number` at bit `offset`; the string grows if necessary.
 pub(crate) async fn set_field(
     s: &Scope<'_>,
     slot: &mut Slot,
@@ -44,7 +44,7 @@ pub(crate) async fn set_field(
     Ok(())
 }
 
-/// Makes the string at least `bytes` long, with zeroes. True where it was shorter or missing.
+/// Extends the string with zeroes to at least `bytes` bytes. Returns true if it was shorter or missing.
 pub(crate) async fn grow(s: &Scope<'_>, slot: &mut Slot, bytes: u64) -> Result<bool> {
     if bytes == 0 || slot.string()?.is_some_and(|value| len(value) >= bytes) {
         return Ok(false);
@@ -53,7 +53,7 @@ pub(crate) async fn grow(s: &Scope<'_>, slot: &mut Slot, bytes: u64) -> Result<b
     Ok(true)
 }
 
-/// Number of ones among the bits `from..to`, which must be inside the string.
+/// The number of ones among the bits `from..to`, which must be inside the string.
 pub(crate) async fn count(s: &Scope<'_>, value: &Str, from: u64, to: u64) -> Result<u64> {
     if from >= to {
         return Ok(0);
@@ -65,7 +65,7 @@ pub(crate) async fn count(s: &Scope<'_>, value: &Str, from: u64, to: u64) -> Res
             ones += ones_in(&bytes);
         }
     }
-    // The first and the last byte may lie in the range in part.
+    // The first and the last byte may be only partly in the range.
     let (before, after) = ((from % 8) as u32, ((8 - to % 8) % 8) as u32);
     for (at, bits) in [(from - from % 8, before), (to, after)] {
         if bits > 0 {
@@ -81,7 +81,8 @@ fn ones_in(bytes: &[u8]) -> u64 {
     of_words + rest.iter().map(|b| u64::from(b.count_ones())).sum::<u64>()
 }
 
-/// The first `bit` among the bits `from..to`, which must be inside the string. Reads no further than it.
+/// The position of the first `bit` among the bits `from..to`, which must be inside the string. Reads no
+/// further.
 pub(crate) async fn position(
     s: &Scope<'_>,
     value: &Str,
@@ -106,9 +107,9 @@ pub(crate) async fn position(
     }
 }
 
-/// The first `bit` in `bytes`, not among the first `skip` (0 to 7) bits.
+/// The position of the first `bit` in `bytes`, skipping the first `skip` (0 to 7) bits.
 fn first_in(bytes: &[u8], bit: bool, skip: u32) -> Option<u64> {
-    // Looked for are ones: in the bytes, or in their complement.
+    // Search for ones: in the bytes or in their complement.
     let flip = if bit { 0 } else { 0xff };
     let (first, rest) = bytes.split_first()?;
     let begin = (first ^ flip) & (0xff >> skip);

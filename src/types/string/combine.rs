@@ -1,8 +1,8 @@
-//! BITOP: strings combined bit by bit, piece by piece. Pieces that no source has cost nothing: where a result of zeroes follows
-//! from that, they are jumped over.
+//! BITOP: combines strings bit by bit, piece by piece. Pieces that no source has cost nothing: where they
+//! imply a result of zeroes, they are skipped.
 //!
-//! A result is written in the command's transaction where that can hold it ([`combine`]); else [`stage`] builds it, as
-//! [`crate::types::prebuilt`] says. Others get their turn after each piece that takes time.
+//! A result is written in the command's transaction if it fits ([`combine`]); otherwise [`prebuild`] builds
+//! it, as [`crate::types::prebuilt`] describes. Other tasks get a turn after each piece that takes time.
 
 use super::walk::{STEP, own_piece};
 use super::{INLINE_MAX, PIECE, inline, is_zero, len, piece_of};
@@ -19,57 +19,57 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use tokio::task::yield_now;
 
-/// BITOP's operations. Those that treat their first source apart are Redis 8.2's.
+/// BITOP's operations. Those that treat their first source differently are from Redis 8.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BitOp {
-    /// Ones where all have ones.
+    /// One where all sources have a one.
     And,
-    /// Ones where any has one.
+    /// One where any source has a one.
     Or,
-    /// Ones where an odd number have ones.
+    /// One where an odd number of sources have a one.
     Xor,
-    /// Ones where the only source has zeroes.
+    /// One where the only source has a zero.
     Not,
-    /// Ones where the first has one and no other.
+    /// One where the first source has a one and no other has.
     Diff,
-    /// Ones where any but the first has one and the first has not.
+    /// One where the first source has a zero and any other has a one.
     Diff1,
-    /// Ones where the first has one and any other.
+    /// One where the first source and any other have a one.
     AndOr,
-    /// Ones where exactly one has one.
+    /// One where exactly one source has a one.
     One,
 }
 
 impl BitOp {
-    /// Whether one source alone means nothing.
+    /// Whether the operation needs at least two sources.
     pub(crate) fn needs_two(self) -> bool {
         matches!(self, BitOp::Diff | BitOp::Diff1 | BitOp::AndOr)
     }
 }
 
-/// What a source does to the result, which has ones where each [`Role::Limits`], enough of those that are [`Role::Adds`] (if there are any) and
-/// no [`Role::Clears`] has one.
+/// A source's effect on a result bit. The bit is one if every [`Role::Limits`] source has a one, enough
+/// [`Role::Adds`] sources (if there are any) have one, and no [`Role::Clears`] source has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// The result has no ones outside of it.
+    /// The result has ones only where this source has.
     Limits,
-    /// Its ones are counted: how many make a one depends on the operation.
+    /// Its ones are counted; the operation decides how many make a one.
     Adds,
-    /// The result has no ones inside of it.
+    /// The result has no ones where this source has.
     Clears,
 }
 
-/// Bytes that all sources together read ahead, about.
+/// Approximate bytes that all sources together read ahead.
 const AHEAD: usize = 16 * STEP;
 
-/// One of the strings that are combined.
+/// One of the strings to combine.
 struct Source {
     role: Role,
     rows: Option<(Prefix, Oid)>,
     len: u64,
-    /// Pieces that were read and are not used yet, ascending.
+    /// Pieces that are read but not yet used, ascending.
     ahead: VecDeque<(u32, Bytes)>,
-    /// All pieces before it were read.
+    /// All pieces before this one have been read.
     seen: u32,
 }
 
@@ -105,13 +105,14 @@ impl Source {
         Ok(self.ahead.front().map(|(n, _)| *n))
     }
 
-    /// Piece `n`, after [`Source::next`]. None: zeroes.
+    /// Piece `n`, after a call of [`Source::next`]. None: zeroes.
     fn piece(&self, n: u32) -> Option<&Bytes> {
         self.ahead.front().filter(|(at, _)| *at == n).map(|(_, bytes)| bytes)
     }
 }
 
-/// Sources that are the same pieces are one, with the number of times that they were named.
+/// The distinct sources, each with the number of times it was named. Sources with the same pieces are the
+/// same.
 fn distinct(sources: &[Option<Str>]) -> Vec<(&Str, usize)> {
     let mut places: HashMap<Oid, usize> = HashMap::new();
     let mut distinct: Vec<(&Str, usize)> = Vec::with_capacity(sources.len());
@@ -126,7 +127,7 @@ fn distinct(sources: &[Option<Str>]) -> Vec<(&Str, usize)> {
     distinct
 }
 
-/// Under which id a string has pieces. None: it is in its record, and is read already.
+/// The object id of the string's pieces. None: the string is in its record, which has been read.
 fn pieces(value: &Str) -> Option<Oid> {
     match value {
         Str::Pieces { oid, .. } => Some(*oid),
@@ -134,7 +135,7 @@ fn pieces(value: &Str) -> Option<Oid> {
     }
 }
 
-/// The sources that have to be read, and what for. None where the result is all zeroes.
+/// The sources to read, with their roles. Empty if the result is all zeroes.
 fn roles(op: BitOp, sources: &[Option<Str>]) -> Vec<(Role, &Str)> {
     let all = |role| distinct(sources).into_iter().map(move |(value, _)| (role, value));
     let roles: Vec<(Role, &Str)> = match op {
@@ -155,7 +156,7 @@ fn roles(op: BitOp, sources: &[Option<Str>]) -> Vec<(Role, &Str)> {
     if roles.iter().all(|(role, _)| *role == Role::Clears) { Vec::new() } else { roles }
 }
 
-/// [`roles`] where the first source is not like the others.
+/// [`roles`] for an operation that treats its first source differently.
 fn against_the_first(op: BitOp, sources: &[Option<Str>]) -> Vec<(Role, &Str)> {
     let Some((first, others)) = sources.split_first() else { return Vec::new() };
     let (own, theirs) = match op {
@@ -180,18 +181,18 @@ fn against_the_first(op: BitOp, sources: &[Option<Str>]) -> Vec<(Role, &Str)> {
     }
 }
 
-/// The pieces of a combination, one after the other.
+/// The pieces of a combination, one after another.
 struct Combination {
     op: BitOp,
     sources: Vec<Source>,
     /// Bytes of the result.
     total: u64,
-    /// The piece that comes next.
+    /// The next piece.
     next: u32,
 }
 
 impl Combination {
-    /// As long as the longest source; a missing one is empty. Sources that are the same string twice are read once.
+    /// As long as the longest source; a missing one is empty. A string that is named twice is read once.
     fn new(db: Prefix, op: BitOp, sources: &[Option<Str>]) -> Self {
         let total = sources.iter().flatten().map(len).max().unwrap_or(0);
         let sources = roles(op, sources).into_iter().map(|(role, value)| Source::new(db, role, value));
@@ -228,7 +229,7 @@ impl Combination {
         }
     }
 
-    /// The first piece from the next one on that may not be all zeroes, as far as what is read ahead says.
+    /// The first piece, from the next one on, that may not be all zeroes according to the pieces read ahead.
     async fn place(&mut self, tx: &Tx, step: usize) -> StoreResult<u32> {
         if self.sources.is_empty() {
             return Ok(u32::MAX);
@@ -252,7 +253,8 @@ impl Combination {
 
     async fn piece(&self, n: u32, length: usize) -> Vec<u8> {
         let mut out = vec![0xff; length];
-        // Where enough of those that add have a one, and where more than one has, which only ONE asks for.
+        // The bits where enough of the adding sources have a one, and those where more than one has, which
+        // only ONE needs.
         let (mut added, mut twice) =
             (vec![0; length], vec![0; if self.op == BitOp::One { length } else { 0 }]);
         for (at, source) in self.sources.iter().enumerate() {
@@ -279,7 +281,7 @@ impl Combination {
     }
 }
 
-/// Lets others come first after every few sources.
+/// Yields to other tasks after every few sources.
 async fn breathe(source: usize) {
     if source % 64 == 63 {
         yield_now().await;
@@ -290,14 +292,14 @@ fn lay(out: &mut [u8], piece: &[u8], f: impl Fn(u8, u8) -> u8) {
     out.iter_mut().zip(piece).for_each(|(to, from)| *to = f(*to, *from));
 }
 
-/// Stored bytes that a combination of `sources` works through at most.
+/// Most stored bytes that a combination of `sources` processes.
 pub(crate) fn weight(sources: &[Option<Str>]) -> u64 {
     sources.iter().flatten().map(len).fold(0, u64::saturating_add)
 }
 
-/// Makes `target` the combination of `sources`, as long as the longest; shorter ones go on with zeroes. Without a byte
-/// the key is removed. Its expiry goes. Returns the length in bytes. [`StoreError::TooLarge`]: what is not zero exceeds a
-/// transaction, and is to be built by [`stage`].
+/// Makes `target` the combination of `sources`, as long as the longest; shorter ones are padded with zeroes.
+/// An empty result removes the key. The expiry is dropped. Returns the length in bytes. Fails with
+/// [`StoreError::TooLarge`] if the non-zero pieces exceed a transaction: then [`prebuild`] builds it.
 pub(crate) async fn combine(
     s: &Scope<'_>,
     prebuilt: &[prebuilt::Prebuilt],
@@ -335,8 +337,9 @@ pub(crate) async fn combine(
     Ok(total)
 }
 
-/// Builds the combination of the strings under `keys` in database `db`. None where one of them is no string, or the result is short:
-/// let the command answer that. [`StoreError::Conflict`]: one changed meanwhile.
+/// Builds the combination of the strings under `keys` in database `db`. None if one of them is not a string
+/// or the result is short: let the command handle that. Fails with [`StoreError::Conflict`] if one changed
+/// meanwhile.
 pub async fn prebuild(
     space: &Keyspace,
     db: Prefix,
@@ -373,7 +376,7 @@ pub async fn prebuild(
                     rows.push(Row { key: db.piece(oid, n), at: None, bytes: Cow::Owned(piece) });
                 }
                 Ok(None) => break,
-                // Read on by a younger transaction: what was read stays.
+                // A newer transaction continues; the pieces read so far remain valid.
                 Err(StoreError::TooOld) => break,
                 Err(e) => return Err(Error::Store(e)),
             }
@@ -418,7 +421,7 @@ mod tests {
         }
     }
 
-    /// What is read of the strings a, b and c, each in pieces, and of missing ones.
+    /// The rows read for the strings a, b and c, each in pieces, and for missing ones.
     #[test]
     fn a_source_that_changes_nothing_is_not_read() {
         let table: [(BitOp, &str, &str); 24] = [

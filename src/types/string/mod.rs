@@ -1,15 +1,15 @@
-//! Strings: at most [`INLINE_MAX`] bytes in the record, longer ones in pieces of [`PIECE`] bytes.
+//! Strings: up to [`INLINE_MAX`] bytes in the record, longer ones in pieces of [`PIECE`] bytes.
 //!
-//! Piece n holds the bytes from n * PIECE on. A missing piece, and what a piece lacks at its end, is zeroes: SETRANGE far
-//! behind the end writes one piece. Nothing is stored behind the length in the record, because a string never gets
-//! shorter under its object id: SET takes a new one.
+//! Piece n holds the bytes from n * PIECE on. A missing piece is zeroes, and so is the missing end of a short
+//! one: SETRANGE far beyond the end writes one piece. Nothing is stored beyond the length in the record,
+//! because a string never gets shorter under its object id: SET takes a new one.
 //!
-//! Why 32 KiB: APPEND and SETRANGE of a few bytes rewrite one piece, so pieces want to be small; 512 MB read whole
-//! want few rows; the store's limit is 100 kB a value. At 32 KiB a small write costs at most twice the inline limit, and
-//! the largest string has 16 384 rows.
+//! Why 32 KiB: APPEND and SETRANGE of a few bytes rewrite one piece, which calls for small pieces; reading
+//! 512 MB whole calls for few rows; and the store's limit is 100 kB a value. At 32 KiB a small write costs at
+//! most twice the inline limit, and the largest string has 16 384 rows.
 //!
-//! Every change goes through `object::put`, which writes the record. So whoever has read the record serializably needs
-//! no conflict on the pieces, and reads them as snapshot.
+//! Every change goes through `object::put`, which writes the record. So after reading the record
+//! serializably, a transaction needs no conflict on the pieces and reads them as a snapshot.
 //!
 //! A value too large for a transaction is built first, see [`prebuild`]. A long one is read in steps
 //! ([`walk`]) and sent as it is read ([`stream`]).
@@ -35,13 +35,13 @@ use tokio::task::coop::consume_budget;
 use walk::{STEP, Stretch, Walk};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Longest string in the record, in bytes.
+/// The longest string kept in the record, in bytes.
 pub const INLINE_MAX: usize = 16 * 1024;
-/// Bytes of a piece. At least [`INLINE_MAX`], so that an inline value becomes the begin of piece 0.
+/// Bytes of a piece. At least [`INLINE_MAX`], so that an inline value becomes the beginning of piece 0.
 pub const PIECE: usize = 32 * 1024;
-/// Most bytes that one command writes without staging: leaves room for others in the transaction.
+/// Most bytes that one command writes without prebuilding: this leaves room for others in the transaction.
 pub(crate) const DIRECT_MAX: usize = 8_000_000;
-/// Zeroes to compare and to hash with.
+/// Zeroes for comparing and hashing.
 static ZEROES: [u8; STEP] = [0; STEP];
 
 /// Length in bytes.
@@ -52,7 +52,7 @@ pub(crate) fn len(value: &Str) -> u64 {
     }
 }
 
-/// The bytes of a string that is in the record.
+/// The bytes of a string that is stored in the record.
 pub(crate) fn inline(value: &Str) -> Option<&Bytes> {
     match value {
         Str::Inline(b) | Str::Made { bytes: b, .. } => Some(b),
@@ -70,7 +70,7 @@ pub(crate) async fn read_range(s: &Scope<'_>, value: &Str, start: u64, end: u64)
     Ok(Walk::new(s.db, value, start, end).collect(s.tx).await?)
 }
 
-/// Whether the string is `bytes`. Reads it only where it is as long.
+/// Whether the string equals `bytes`. Reads it only if the lengths match.
 pub(crate) async fn equals(s: &Scope<'_>, value: &Str, mut bytes: &[u8]) -> Result<bool> {
     let mut walk = Walk::new(s.db, value, 0, len(value));
     let mut equal = len(value) == bytes.len() as u64;
@@ -85,7 +85,7 @@ pub(crate) async fn equals(s: &Scope<'_>, value: &Str, mut bytes: &[u8]) -> Resu
     Ok(equal)
 }
 
-/// Whether a piece, or less, has zeroes alone.
+/// Whether a piece, or a shorter part, is all zeroes.
 fn is_zero(piece: &[u8]) -> bool {
     ZEROES.starts_with(piece)
 }
@@ -100,7 +100,7 @@ async fn are_zeroes(bytes: &[u8]) -> bool {
     true
 }
 
-/// The string's XXH3 with 64 bits.
+/// The string's 64-bit XXH3.
 pub(crate) async fn digest(s: &Scope<'_>, value: &Str) -> Result<u64> {
     let mut walk = Walk::new(s.db, value, 0, len(value));
     let mut hash = Xxh3::new();
@@ -124,7 +124,7 @@ fn piece_of(offset: u64) -> u32 {
     (offset / PIECE as u64) as u32
 }
 
-/// Writes the whole string. A value that was prebuilt is swapped in; another one over [`DIRECT_MAX`] is
+/// Writes the whole string. A prebuilt value is swapped in; any other over [`DIRECT_MAX`] fails with
 /// [`StoreError::TooLarge`]. `slot` as for [`object::put`].
 pub async fn write(
     s: &Scope<'_>,
@@ -158,8 +158,9 @@ fn check_direct(bytes: &[u8]) -> Result<()> {
     if bytes.len() > DIRECT_MAX { Err(StoreError::TooLarge.into()) } else { Ok(()) }
 }
 
-/// Writes `patch` at `offset`, zeroes between the old end and it; the expiry stays. The new length in bytes. A missing
-/// key counts as the empty string; the caller has checked type and largest length.
+/// Writes `patch` at `offset`, with zeroes between the old end and `offset`; the expiry stays. Returns the
+/// new length in bytes. A missing key counts as the empty string; the caller has checked the type and the
+/// largest length.
 pub async fn set_range(
     s: &Scope<'_>,
     prebuilt: &[Prebuilt],
@@ -198,7 +199,7 @@ async fn patch_pieces(s: &Scope<'_>, old: &Str, offset: u64, patch: &[u8]) -> Re
     Ok(oid)
 }
 
-/// Cuts bytes that stand at `offset` at the borders of pieces: piece number, place in the piece, bytes.
+/// Splits the bytes at `offset` at piece borders: piece number, place in the piece, bytes.
 fn cuts(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u32, usize, &[u8])> {
     let at = (offset % PIECE as u64) as usize;
     let (head, tail) = bytes.split_at_checked(PIECE - at).unwrap_or((bytes, &[]));

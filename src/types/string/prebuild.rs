@@ -1,4 +1,4 @@
-//! Strings too large for a transaction, built as [`crate::types::prebuilt`] says.
+//! Builds strings too large for a transaction, as [`crate::types::prebuilt`] describes.
 
 use super::walk::{Stretch, Walk};
 use super::{DIRECT_MAX, PIECE, cuts, len};
@@ -12,9 +12,9 @@ use crate::types::string::Str;
 use bytes::Bytes;
 use std::borrow::Cow;
 
-/// Bytes written by one transaction of the building.
+/// Bytes written by one transaction of a build.
 const STEP: usize = 64 * PIECE;
-/// No string gets longer: pieces are numbered with 32 bits. The configured limit is far below.
+/// The longest possible string: pieces have 32-bit numbers. The configured limit is far below.
 const LONGEST: u64 = PIECE as u64 * u32::MAX as u64;
 
 /// Builds `value` (SET, MSET, GETSET and so on) in database `db`. `lease_ms`: as for [`Builder::new`].
@@ -24,10 +24,9 @@ pub async fn prebuild(space: &Keyspace, db: Prefix, value: &Bytes, lease_ms: u64
     Ok(Prebuilt::Argument(value.clone(), builder.done(value.len() as u64)))
 }
 
-/// Builds what the string under `key` becomes with `patch` written at `offset` (None: at its end), for an APPEND or
-/// SETRANGE whose argument exceeds a transaction. None where the key holds no string or the result is
-/// too long: let the command answer that.
-/// [`StoreError::Conflict`]: the string changed meanwhile.
+/// Builds the string under `key` with `patch` written at `offset` (None: at its end), for an APPEND or
+/// SETRANGE whose argument exceeds a transaction. None if the key holds no string or the result is too long:
+/// let the command handle that. Fails with [`StoreError::Conflict`] if the string changed meanwhile.
 pub async fn prebuild_change(
     space: &Keyspace,
     db: Prefix,
@@ -52,8 +51,8 @@ pub async fn prebuild_change(
     Ok(Some(Prebuilt::Argument(patch.clone(), builder.done(new_len))))
 }
 
-/// Builds a copy, in `to`, of the long string `old` that is in `from`.
-/// [`StoreError::Conflict`]: it changed meanwhile.
+/// Builds a copy in `to` of the long string `old` in `from`. Fails with [`StoreError::Conflict`] if it
+/// changed meanwhile.
 pub(crate) async fn prebuild_copy(
     space: &Keyspace,
     (from, to): (Prefix, Prefix),
@@ -66,7 +65,7 @@ pub(crate) async fn prebuild_copy(
     Ok(builder.done(len(old)))
 }
 
-/// Writes what the string in `db` has, as long as it is still the same: else nobody would take the object.
+/// Copies the string in `db` while it is unchanged: otherwise the object could not be taken over.
 async fn copy_old(space: &Keyspace, db: Prefix, builder: &mut Builder<'_>, old: &Str) -> Result<()> {
     let mut walk = Walk::new(db, old, 0, len(old));
     while walk.left() > 0 {
@@ -91,18 +90,18 @@ async fn copy_old(space: &Keyspace, db: Prefix, builder: &mut Builder<'_>, old: 
     Ok(())
 }
 
-/// A string that is built from bytes as they come.
+/// A string built from bytes as they arrive.
 pub struct Writing<'a> {
     builder: Builder<'a>,
-    /// Bytes of whole pieces so far, and what comes behind them.
+    /// Bytes in whole pieces so far, and the bytes after them.
     whole: u64,
     part: Vec<u8>,
-    /// Pieces that are not written yet.
+    /// Pieces not written yet.
     pieces: Vec<(u32, Vec<u8>)>,
 }
 
 impl<'a> Writing<'a> {
-    /// An empty one in database `db`. `lease_ms`: as for [`Builder::new`].
+    /// An empty string in database `db`. `lease_ms`: as for [`Builder::new`].
     pub(crate) fn new(space: &'a Keyspace, db: Prefix, lease_ms: u64) -> Self {
         let builder = Builder::new(space, db, Vec::new(), lease_ms);
         Writing { builder, whole: 0, part: Vec::new(), pieces: Vec::new() }
@@ -141,7 +140,7 @@ impl<'a> Writing<'a> {
         self.builder.write(&Vec::from_iter(pieces.into_iter().map(row))).await
     }
 
-    /// What was built.
+    /// The finished object.
     pub(crate) async fn done(mut self) -> StoreResult<Object> {
         self.end_piece();
         self.flush().await?;
@@ -164,14 +163,14 @@ fn piece(db: Prefix, oid: Oid, n: u32, at: usize, bytes: &[u8]) -> Row<'_> {
     Row { key: db.piece(oid, n), at, bytes: Cow::Borrowed(bytes) }
 }
 
-/// Writes bytes into a piece at `at`; reads the old piece where they do not cover it.
+/// Writes bytes into a piece at `at`; reads the old piece unless they cover it.
 pub(super) async fn write_piece(tx: &Tx, row: &[u8], at: usize, bytes: &[u8]) -> StoreResult<()> {
     if bytes.len() == PIECE { tx.set(row, bytes) } else { lay_over(tx, row, at, bytes).await }
 }
 
-/// The prebuilt string for `argument`, taken over: the caller writes the record. None where nothing (valid)
-/// was prebuilt and the argument fits into the transaction; where it does not, a stale object is
-/// [`StoreError::Conflict`]: stage again, then run again.
+/// Takes over the prebuilt string for `argument`; the caller writes the record. None if no valid object was
+/// prebuilt and the argument fits into the transaction. If it does not fit, a stale object fails with
+/// [`StoreError::Conflict`]: prebuild again, then run again.
 pub(super) async fn adopt<'a>(
     s: &Scope<'_>,
     prebuilt: &'a [Prebuilt],

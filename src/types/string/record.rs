@@ -1,8 +1,8 @@
-//! A string's part of a record, and what it answers of the contract.
+//! A string's part of a record, and its implementation of the contract.
 //!
 //! ```text
 //! tag 1 inline: the bytes          tag 2 in pieces: oid u128 BE, length u64 LE
-//! tag 6 and 7 inline, raw and embstr where SET would make another of it
+//! tags 6 and 7 inline: raw and embstr, where SET would choose another encoding
 //! ```
 
 use super::{INLINE_MAX, PIECE, len, prebuild};
@@ -18,34 +18,34 @@ use crate::types::object::Slot;
 use crate::types::prebuilt::{Object, Source};
 use bytes::{BufMut, Bytes};
 
-/// Longest string in pieces, in bytes: the most that `proto-max-bulk-len` can be, and a field of bits that
-/// begins in the last byte. A reader asks for memory of its length, so a damaged one must not be believed.
+/// The longest string in pieces, in bytes: the maximum of `proto-max-bulk-len`, plus a bit field that begins
+/// in the last byte. Readers allocate memory for the stored length, so a damaged one must not be trusted.
 const LONGEST: u64 = (512 << 20) + 8;
-/// Longest string that Redis keeps in one allocation with its header.
+/// The longest string that Redis keeps in one allocation with its header.
 const EMBSTR_MAX: usize = 44;
-/// Longest text that Redis tries to read as an integer.
+/// The longest text that Redis tries to parse as an integer.
 const INT_MAX: usize = 20;
-/// Redis shares the integers below, and answers `INT_MAX` references for them.
+/// The integers that Redis shares; their reference count is C's `INT_MAX`.
 const SHARED_INTS: std::ops::Range<i64> = 0..10_000;
-/// Of pieces that are audited.
+/// One page of pieces in an audit.
 const PAGE: RangeOptions = RangeOptions { limit: 1024, bytes: 1 << 18, reverse: false };
 
 /// A string's bytes, or where they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Str {
-    /// At most 16 KiB, in the record.
+    /// In the record, at most 16 KiB.
     Inline(Bytes),
-    /// In the record too, but left by APPEND or SETRANGE (`raw`) or INCRBYFLOAT (else): OBJECT ENCODING
-    /// tells.
+    /// Also in the record, but written by APPEND or SETRANGE (`raw`), or by INCRBYFLOAT (not `raw`): OBJECT
+    /// ENCODING shows the difference.
     Made {
         /// The string.
         bytes: Bytes,
-        /// Encoding `raw`; else `embstr`.
+        /// Whether the encoding is `raw`; otherwise `embstr`.
         raw: bool,
     },
-    /// In pieces under the object id; a missing piece is zeroes. `len` in bytes.
+    /// In pieces under the object id; a missing piece is zeroes.
     Pieces {
-        /// Whose pieces.
+        /// The object id of the pieces.
         oid: Oid,
         /// Length of the string in bytes.
         len: u64,
@@ -183,7 +183,7 @@ fn as_int(raw: &[u8]) -> Option<i64> {
     (raw.len() <= INT_MAX).then(|| parse_i64(raw))?
 }
 
-/// Pieces of a string of `len` bytes: none longer than a piece, none behind the end.
+/// Audits the pieces of a string of `len` bytes: none may be longer than a piece or lie beyond the end.
 async fn pieces(auditor: &Auditor<'_>, oid: Oid, len: u64) -> Verdict {
     let (view, db) = (auditor.view, auditor.db);
     let (mut begin, end) = (db.object_rows(b'C', oid), prefix_end(&db.object_rows(b'C', oid)));

@@ -1,16 +1,19 @@
 //! A long string that is read while it is sent, at the version at which its command ran.
 //!
-//! The command's transaction lives for five seconds, a client may take an hour. So all strings of one transaction share a
-//! [`Holder`]. Once a second it begins a newer transaction, and asks there whether each string is still what it was:
-//! * it is (the record has the revision that it had, and every change of a string writes the record): what follows is read from the
-//!   newer transaction, whose pieces are the same. However long the client takes, this costs no memory and pins no version;
-//! * it is not: the rows that it had are read from the older transaction and kept until they have been sent, at most as many
-//!   bytes as `client-output-buffer-limit` allows. Zeroes take no memory then either.
+//! The command's transaction lives for five seconds; a client may take an hour. So all strings of one
+//! transaction share a [`Holder`]. Once a second it begins a newer transaction, and checks there whether each
+//! string has changed:
+//! * Unchanged (the record has the same revision, and every change of a string writes the record): the rest
+//!   is read from the newer transaction, whose pieces are the same. However slow the client, this takes no
+//!   memory and pins no version.
+//! * Changed: its old rows are read from the older transaction and kept until they have been sent, up to the
+//!   number of bytes that `client-output-buffer-limit` allows. Zeroes take no memory in this case either.
 //!
-//! What a transaction has written itself (in an EXEC) is in no version yet: those strings are read at once, without their zeroes.
+//! Strings that a transaction has written itself (in an EXEC) are in no version yet: those are read at once,
+//! without their zeroes.
 //!
-//! Where neither can be done (the store was away too long, the limit is reached), [`Long::next`] says so, and the connection ends: its
-//! reply has begun.
+//! If neither is possible (the store was away too long, or the limit is reached), [`Long::next`] fails, and
+//! the connection ends, because its reply has begun.
 
 use super::walk::{Stretch, Walk};
 use crate::error::{Error, Result, StoreError, StoreResult};
@@ -27,7 +30,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
-/// How long one version is read.
+/// How long one version is used.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Rows by their places in the string.
@@ -39,14 +42,14 @@ pub(crate) struct Holder(Arc<Shared>);
 
 struct Shared {
     store: Store,
-    /// What is read from.
+    /// The transaction that reads.
     tx: Mutex<Arc<Tx>>,
-    /// Of a string that may have changed, at most so many bytes are kept.
+    /// Most bytes kept of each string that may have changed.
     most: usize,
     strings: Mutex<HashMap<(Prefix, Bytes), Weak<Source>>>,
-    /// What changes over to newer versions.
+    /// The task that moves to newer versions.
     keeper: OnceLock<AbortHandle>,
-    /// Held while the version changes, and while a string is looked at for the first time.
+    /// Held while the version changes, and while a string is checked for the first time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -56,7 +59,7 @@ struct Source {
     db: Prefix,
     key: Bytes,
     revision: u64,
-    /// What it had before it changed.
+    /// Its rows from before it changed.
     rows: OnceLock<StoreResult<Rows>>,
     /// None: its rows have been read.
     shared: Option<Arc<Shared>>,
@@ -69,7 +72,7 @@ impl std::fmt::Debug for Holder {
 }
 
 impl Holder {
-    /// For strings that `tx` reads. `most`: bytes of changed strings that it may keep, each.
+    /// A holder for strings that `tx` reads. `most`: bytes to keep of each changed string.
     pub(crate) async fn new(store: Store, tx: &Tx, most: usize) -> StoreResult<Self> {
         let tx = Mutex::new(Arc::new(tx.again().await?));
         let (strings, turn, keeper) = Default::default();
@@ -78,7 +81,7 @@ impl Holder {
         Ok(Holder(shared))
     }
 
-    /// The bytes `start..end` of the string `value`, which `slot` holds.
+    /// The bytes `start..end` of the string `value` that `slot` holds.
     pub(crate) async fn open(
         &self,
         s: &Scope<'_>,
@@ -120,7 +123,7 @@ impl Shared {
         self.tx.lock().clone()
     }
 
-    /// Changes over to a newer version; where the store does not answer, the next call tries again.
+    /// Moves to a newer version; if the store does not answer, the next call tries again.
     async fn refresh(&self) -> StoreResult<()> {
         let _turn = self.turn.lock().await;
         let strings: Vec<Arc<Source>> = {
@@ -170,7 +173,7 @@ impl Source {
     }
 }
 
-/// See the module. A clone goes on where this one stands.
+/// See the module. A clone continues from the same place.
 #[derive(Clone)]
 pub struct Long {
     len: u64,
@@ -179,12 +182,12 @@ pub struct Long {
 }
 
 impl Long {
-    /// Bytes that there were at the beginning.
+    /// The number of bytes at the beginning.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// What comes next; None at the end. Nothing is lost where it cannot be read now.
+    /// The next stretch; None at the end. A failed read loses nothing.
     pub async fn next(&mut self) -> Result<Option<Stretch>> {
         let lost = |e: &StoreError| Error::Store(e.clone());
         if let Some(rows) = self.source.rows.get() {

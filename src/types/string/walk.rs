@@ -1,5 +1,6 @@
-//! Reads a string of any length in steps, with turns for others between them. What has no row (a missing piece, the end of a short
-//! one) is told as so many zeroes: a string of 512 MB with one byte in it costs one row.
+//! Reads a string of any length in steps, with turns for other tasks in between. Bytes without a row (a
+//! missing piece, the end of a short one) are returned as a number of zeroes: a string of 512 MB with one
+//! byte in it costs one row.
 
 use super::{PIECE, len};
 use crate::error::{StoreError, StoreResult};
@@ -10,17 +11,17 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use tokio::task::yield_now;
 
-/// Bytes of pieces that are read at once: 50 to 100 us.
+/// Bytes of pieces read at once: 50 to 100 us.
 pub(crate) const STEP: usize = 8 * PIECE;
-/// Most zeroes that are written out before others get their turn.
+/// Most zeroes written out before other tasks get a turn.
 const MOST_ZEROES: u64 = 1 << 20;
 
-/// What comes next of a string.
+/// The next part of a string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stretch {
     /// These bytes, at least one.
     Bytes(Bytes),
-    /// So many zeroes, at least one.
+    /// This many zeroes, at least one.
     Zeroes(u64),
 }
 
@@ -32,25 +33,25 @@ impl Stretch {
             Stretch::Zeroes(n) => *n,
         }
     }
-    /// True without bytes: no stretch of a [`Walk`] is.
+    /// True if it has no bytes; never the case for a stretch from a [`Walk`].
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// See the module. A clone goes on where this one stands.
+/// See the module. A clone continues from the same place.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk {
     /// None: everything is in `ahead`.
     rows: Option<(Prefix, Oid)>,
-    /// Where the next stretch begins, and where the last one ends.
+    /// The start of the next stretch, and the end of the last.
     at: u64,
     end: u64,
-    /// All before it has been read: what is not in `ahead` is zeroes.
+    /// Everything before this has been read: bytes not in `ahead` are zeroes.
     seen: u64,
     /// Places and bytes, ascending.
     ahead: VecDeque<(u64, Bytes)>,
-    /// Bytes to read next.
+    /// Bytes to request next.
     step: usize,
 }
 
@@ -67,12 +68,12 @@ impl Walk {
         walk
     }
 
-    /// Reads one piece first: for whoever hopes to find what it seeks there.
+    /// Reads only one piece first: for searches that hope to end there.
     pub(crate) fn hopeful(self) -> Self {
         Walk { step: 1, ..self }
     }
 
-    /// Bytes that are left.
+    /// The number of bytes left.
     pub(crate) fn left(&self) -> u64 {
         self.end - self.at
     }
@@ -82,7 +83,7 @@ impl Walk {
         self.at
     }
 
-    /// The next stretch; None at the end. Nothing is lost where it cannot be read. Every call must read the same string.
+    /// The next stretch; None at the end. A failed read loses nothing. Every call must read the same string.
     pub(crate) async fn next(&mut self, tx: &Tx) -> StoreResult<Option<Stretch>> {
         loop {
             if let Some(stretch) = self.known() {
@@ -101,7 +102,7 @@ impl Walk {
         }
     }
 
-    /// As [`Walk::next`], of a string whose rows were read before.
+    /// As [`Walk::next`], for a string whose rows have already been read.
     pub(crate) fn next_of(&mut self, rows: &[(u64, Bytes)]) -> Option<Stretch> {
         if self.seen < self.end {
             rows.iter().for_each(|(place, bytes)| self.push(*place, bytes));
@@ -110,7 +111,7 @@ impl Walk {
         self.known()
     }
 
-    /// What was read and comes next.
+    /// The next stretch, if it has been read.
     fn known(&mut self) -> Option<Stretch> {
         let next = match self.ahead.front() {
             Some((place, _)) if *place > self.at => Stretch::Zeroes(*place - self.at),
@@ -135,7 +136,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Keeps the part of a row that is wanted and was not seen.
+    /// Keeps the part of a row that is wanted and not yet read.
     fn push(&mut self, place: u64, bytes: &Bytes) {
         let (from, to) = (place.max(self.seen), (place + bytes.len() as u64).min(self.end));
         if from < to {
@@ -143,7 +144,7 @@ impl Walk {
         }
     }
 
-    /// Everything that is left, as one string.
+    /// The rest, as one string.
     pub(crate) async fn collect(mut self, tx: &Tx) -> StoreResult<Bytes> {
         let mut out = Vec::new();
         while let Some(stretch) = self.next(tx).await? {
@@ -157,7 +158,7 @@ impl Walk {
         Ok(out.into())
     }
 
-    /// All that is left, without zeroes: places and bytes.
+    /// The rest without zeroes: places and bytes.
     pub(crate) async fn collect_rows(mut self, tx: &Tx, most: usize) -> StoreResult<Vec<(u64, Bytes)>> {
         let (mut rows, mut held) = (Vec::new(), 0);
         while let Some(stretch) = self.next(tx).await? {
@@ -173,8 +174,8 @@ impl Walk {
     }
 }
 
-/// The number of a piece of `oid` from its row. Whatever is stored, pieces must ascend and not overlap: what is handed out would be more
-/// than is left.
+/// The number of a piece of `oid`, from its row. Even in a damaged store, pieces must ascend and not overlap:
+/// otherwise more bytes would be returned than are left.
 pub(super) fn own_piece(db: Prefix, oid: Oid, row: &[u8], bytes: &[u8]) -> StoreResult<u32> {
     let n = Prefix::decode_piece(row).filter(|n| db.piece(oid, *n) == row && bytes.len() <= PIECE);
     n.ok_or_else(|| StoreError::Corrupt("row of a piece".into()))
@@ -204,7 +205,8 @@ mod tests {
         Ok(std::iter::from_fn(|| walk.known()).collect())
     }
 
-    /// Hazard: damaged rows give more bytes than the string has; what is left was below zero then.
+    /// Hazard: damaged rows hold more bytes than the string has; the number of bytes left then dropped below
+    /// zero.
     #[test]
     fn rows_that_overlap_are_refused() {
         let row = |n| Prefix::from_number(1).piece(Oid(7), n);

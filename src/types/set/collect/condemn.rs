@@ -1,4 +1,4 @@
-//! Mark and Settle: which ids seem to be in no set, and which of those are in none.
+//! Mark finds the ids that seem to be in no set; Settle decides which of them really are.
 
 use super::{Collector, Done, Halt, IDS_END, Step};
 use crate::error::StoreError;
@@ -10,10 +10,10 @@ use crate::store::{RangeOptions, Read, Retries, Tx, key_after};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
 
-/// Rows of candidates written in one transaction.
+/// Most rows of candidates written in one transaction.
 const ROWS: usize = 64;
 
-/// What Mark found of the members of its stretch.
+/// Mark's count of the members of its stretch.
 #[derive(Default)]
 struct Found {
     condemned: u64,
@@ -21,7 +21,8 @@ struct Found {
 }
 
 impl Collector<'_> {
-    /// Condemns what seems to be in no set; then Settle begins, or where there is nothing of that, the next epoch.
+    /// Condemns the ids that seem to be in no set. Then Settle begins, or the next epoch if no id was
+    /// condemned.
     pub(super) async fn mark(&self, mut state: State) -> Done<Step> {
         let (places, end) = self.places(state.from).await?;
         state.to = end;
@@ -40,8 +41,9 @@ impl Collector<'_> {
         Ok(Step::Worked)
     }
 
-    /// The ids of the next stretch, and its end. An id beyond the last one of its block that has a member is not among them: nobody
-    /// has given it to a member yet. (What is not committed yet seems to be dead, and is seen by Settle.)
+    /// The ids of the next stretch, and its end. Within a block, ids beyond the last one that has a member
+    /// are left out: no member has them yet. (An id that is not committed yet may seem dead; Settle finds
+    /// it.)
     async fn places(&self, from: u64) -> Done<(RoaringTreemap, u64)> {
         let (mut ids, mut blocks, mut at) = (RoaringTreemap::new(), 0, from);
         loop {
@@ -57,7 +59,7 @@ impl Collector<'_> {
         }
     }
 
-    /// The first and about the last id with a member, of the first block from `at` on that has any.
+    /// The first id and about the last id with a member, in the first block from `at` on that has any member.
     async fn next_block(&self, at: u64) -> Done<Option<(u64, u64)>> {
         loop {
             let tx = self.space.store.begin();
@@ -68,7 +70,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Writes down those of `candidates` that have a member.
+    /// Writes those of `candidates` that have a member as rows.
     async fn condemn_all(&self, mine: &State, blocks: Vec<u64>, candidates: &RoaringTreemap) -> Done<Found> {
         let (mut found, mut rows) = (Found::default(), Vec::with_capacity(ROWS));
         for first in blocks {
@@ -107,7 +109,7 @@ impl Collector<'_> {
         Ok(all)
     }
 
-    /// Writes the candidates of blocks; a block without any has no row.
+    /// Writes the candidates of some blocks; a block without candidates has no row.
     async fn put_candidates(&self, mine: &State, blocks: &[(u64, RoaringTreemap)]) -> Done<()> {
         loop {
             match self.try_put_candidates(mine, blocks).await {
@@ -134,7 +136,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Strikes out what is in a set after all; then Grace begins.
+    /// Strikes out the ids that a set holds after all; then Grace begins.
     pub(super) async fn settle(&self, state: State) -> Done<Step> {
         let before = self.candidates().await?;
         let mut all = RoaringTreemap::new();
@@ -195,7 +197,7 @@ impl Collector<'_> {
     }
 }
 
-/// The first ids of the blocks that have some of `ids`, which are stretches of blocks.
+/// The first id of each block that contains some of `ids`, which are stretches of blocks.
 fn blocks_of(ids: &RoaringTreemap) -> Vec<u64> {
     let (mut firsts, mut at) = (Vec::new(), ids.min());
     while let Some(id) = at {
@@ -221,7 +223,7 @@ async fn try_next_block(tx: &Tx, at: u64) -> Done<Option<(u64, u64)>> {
     Ok(Some((first, last.map_or(first, |(_, last)| last))))
 }
 
-/// The first and the last id that a row `b` may be of.
+/// The first and the last id that a row `b` can hold.
 fn id_of(key: &[u8]) -> Done<(u64, u64)> {
     let id = key.get(1..9).and_then(|raw| raw.try_into().ok()).map(u64::from_be_bytes);
     let id = id.ok_or_else(|| StoreError::Corrupt("key of a member".into()))?;

@@ -1,11 +1,13 @@
 //! Grace: replies that are still being sent may need members of ids that no set holds any more.
 //!
-//! What read such an id is a transaction that began before this server saw Grace, so no older than [`Pace::grace`] from then on, or a reply
-//! that such a transaction began. So a server that has seen Grace waits for [`Pace::grace`], and until all replies that began before its end
-//! are through; then it writes `e 03 <instance> -> epoch`. Nobody compares clocks: each waits by its own.
+//! Such an id was read by a transaction that began before this server saw Grace, and so has ended
+//! [`Pace::grace`] later, or by a reply that such a transaction began. A server that has seen Grace therefore
+//! waits for [`Pace::grace`], and then until all replies that began before the end of that wait are sent;
+//! then it writes `e 03 <instance> -> epoch`. Clocks are never compared: each server waits by its own.
 //!
-//! The collector goes on once every registered server has. A server that was taken for dead and comes back may find that a member is gone
-//! which a reply of it needs. It is told so as damage, and closes that connection; it never sends another member, because ids are not used twice.
+//! The collector continues once every registered server has written. A server that was taken for dead and
+//! comes back may find that a member needed by one of its replies is gone. It sees this as damage and closes
+//! that connection; it never sends another member instead, because ids are never reused.
 
 use super::{Collector, Done, Halt, Pace, Step};
 use crate::keyspace::Keyspace;
@@ -15,20 +17,20 @@ use crate::keyspace::keys::root;
 use crate::store::{Read, Tx};
 use std::time::Duration;
 
-/// Epoch and generation of the store: an epoch that it has lost comes again.
+/// Epoch and generation of the store: after losing commits, the store may see the same epoch again.
 type Name = (u64, u64);
 
-/// What a server remembers of the Grace that it is in.
+/// The Grace that a server is in, as far as it knows.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// Which, and when it was first seen by the monotonic clock.
+    /// The current Grace, and the monotonic time at which it was first seen.
     since: Option<(Name, Duration)>,
     done: Option<Name>,
 }
 
 impl Waiting {
-    /// Says that this server's replies need nothing more, once that is so. To be called now and then; `state` is what was read
-    /// by `tx`, which began before this call.
+    /// Records that this server's replies need no condemned member any more, once that is true. Call it
+    /// regularly; `state` was read by `tx`, which began before this call.
     pub async fn look(&mut self, space: &Keyspace, pace: &Pace, tx: &Tx, state: &State) -> Done<()> {
         let name = (state.epoch, tx.generation().await?);
         if state.phase != Phase::Grace || self.done == Some(name) {
@@ -54,7 +56,7 @@ impl Waiting {
 }
 
 impl Collector<'_> {
-    /// Sweep begins once all servers have said so.
+    /// Begins Sweep once every registered server is done.
     pub(super) async fn end_grace(&self, state: State) -> Done<Step> {
         let next = State { phase: Phase::Sweep, turn: state.turn + 1, ..state };
         loop {

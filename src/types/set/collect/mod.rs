@@ -1,84 +1,103 @@
-//! The dictionary is collected: members that no set holds any more are removed, while everybody goes on.
+//! Collects the dictionary's garbage: removes members that no set holds any more, while all servers keep
+//! running.
 //!
 //! # The protocol
 //!
-//! One server at a time does it, the owner in the row `e 00` ([`crate::keyspace::dictionary::collector`]). An
-//! epoch is about the ids of a stretch that fits into memory ([`SLICE`] blocks of them, nearly always all),
-//! and has four phases:
+//! One server at a time collects: the owner named in the row `e 00`
+//! ([`crate::keyspace::dictionary::collector`]). An epoch covers a stretch of ids that fits into memory
+//! ([`SLICE`] blocks, nearly always all ids) and has four phases:
 //!
-//! 1. **Mark.** List the stretch's ids; then read all sets and strike out what they hold. What is left, and has a member, *seems* to be in no set.
-//!    Those ids are written down (rows `e 01`, a bitmap of a block each): they are **condemned** from the beginning of Settle on.
-//! 2. **Settle** begins with `epoch + 1` and a new metadata version. Every writer reads that serializably (with the catalog), so no transaction
-//!    is in both epochs. From here on whoever gives a condemned id to a set (`Interner::intern`) writes a row `e 04`: it is **pardoned**. So only who
-//!    revives a dead member pays for the collection, with one write.
-//!    All sets are read again, and what they hold is struck out from the condemned. Who puts a set
-//!    under a key that the key did not have (*STORE, COPY, MOVE, RENAME, RESTORE, a set that outgrows its record: all through
-//!    `object::put`) writes a row `e 02`; those sets are read too, until there is a version at which no row is unread. Then the phase ends,
-//!    with a new metadata version again.
-//! 3. **Grace.** Nobody can ask for these ids any more, except replies that are still being sent
-//!    (`keyspace::sending`). Every registered server writes (`e 03`) that it has none of them left
+//! 1. **Mark** lists the ids of the stretch, then reads all sets and strikes out the ids they hold. An id
+//!    that remains and has a member *seems* to be in no set. Mark writes these ids down (rows `e 01`, one
+//!    bitmap per block): from the beginning of Settle on they are **condemned**.
+//! 2. **Settle** begins with `epoch + 1` and a new metadata version. Every writer reads that version
+//!    serializably (with the catalog), so no transaction is in both epochs. From here on, a transaction that
+//!    gives a condemned id to a set (`Interner::intern`) writes a row `e 04`: the id is **pardoned**. So only
+//!    reviving a dead member costs a write.
+//!    Settle reads all sets again and strikes out of the condemned ids those that a set holds. A transaction
+//!    that puts a set under a key that did not have it (*STORE, COPY, MOVE, RENAME, RESTORE, a set that
+//!    outgrows its record: all through `object::put`) writes a row `e 02`; Settle reads those sets too, until
+//!    a version exists at which no such row is unread. It ends with another new metadata version.
+//! 3. **Grace.** Nobody can ask for the remaining ids any more, except replies that are still being sent
+//!    (`keyspace::sending`). Every registered server writes (`e 03`) that it has no such reply left
 //!    ([`grace`]).
-//! 4. **Sweep.** What is condemned and not pardoned is removed: `f`, `b`, and the id from its row `e 01` in one transaction ([`sweep`]).
-//!    The epoch ends with a new metadata version, and without pardons.
+//! 4. **Sweep** removes the ids that are condemned and not pardoned: `f`, `b`, and the id from its row
+//!    `e 01`, in one transaction ([`sweep`]). The epoch ends with a new metadata version, and all pardons are
+//!    removed.
 //!
 //! # Why no member is lost
 //!
-//! An id X that is swept was in a row `e 01` at the version E with which Settle began, and had no row `e 04` when it was swept: the sweep
-//! reads that serializably, and nobody removes such rows before the epoch ends. To show: X is in no set at the sweep or later.
+//! Let X be an id that is swept. It was in a row `e 01` at version E, with which Settle began, and it had no
+//! row `e 04` when it was swept: the sweep reads that row serializably, and nobody removes such rows before
+//! the epoch ends. To show: at the sweep and later, X is in no set.
 //!
-//! How can an id get into a set? (a) By its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a
-//! set that outgrows its record, the raw members of a *STORE. All of these go through `intern`, with the
-//! round that the transaction reads. After E that asks for pardons, and X is pardoned if it is still in its
-//! row `e 01`, or was when this server last read that in this epoch (`keyspace::dictionary::condemned`). If
-//! it is not, either Settle has struck it out: then it is not swept. Or a sweep has worked it off: then its
-//! row `f` is gone, or was read before that sweep, which this transaction conflicts with; or it was pardoned
-//! then, and is not swept any more. A transaction that pardons X and the sweep of X conflict, whichever
-//! commits last: by the pardon that the one reads, or by the row `f` that the other reads. (b) From another
-//! set that has it, in the same transaction, with a conflict on that set: *STORE, COPY, MOVE, and values that
-//! were prebuilt from sources which the last transaction verifies. These make a **new object**. (c) By a row
-//! `f` that was read in an earlier transaction: SADD and *STORE that intern ahead (`set::prebuild`). They
-//! know the epoch of that transaction, and are refused (and done anew) in another one. What they add in the
-//! same epoch is added before E, or after E by an `intern` after E, which would have pardoned X. (`find` does
-//! not pardon: SREM takes only ids that are not condemned from an earlier transaction. A union takes ids by
-//! `find` too; what was condemned of them it interns before it stores it.) A new id is given to a set by the
-//! transaction that writes its rows `f` and `b`, or by (c). It is not condemned in that epoch: Mark read its
-//! row `b`, so that was committed before E.
+//! A set can get an id in three ways:
 //!
-//! Let V be the version at which no row `e 02` was unread, R the version at which this run of Settle began (E, or later where somebody took it up again). Suppose
-//! object O holds X at V. By (a) and (c) X is never added to an object that is there, so O has held X since the later of its making and R. If O was made
-//! before R, the walk over all objects (`N` rows; objects never move, RENAME moves records) came by it after R: X was seen. If it was made after R, its row
-//! `e 02` was written with it, because its transaction read the metadata version of Settle; and that was read before or at V: X was seen. So
-//! what is left at V is in no object at V; and after V it can get into one only from one that holds it (b): never again.
-//! It does not matter that sets change while they are read: stretches are read as members (chunks and deltas of one version), never as rows.
+//! * (a) From its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a set that outgrows its
+//!   record, the raw members of a *STORE. All of these go through `intern`, with the round that the
+//!   transaction reads. After E, `intern` pardons X if X is still in its row `e 01`, or was when this server
+//!   last read that row in this epoch (`keyspace::dictionary::condemned`). If X is no longer there, either
+//!   Settle struck it out, and then it is not swept; or a sweep has processed it. In the latter case its row
+//!   `f` is gone, or was read before that sweep, with which this transaction then conflicts; or X was
+//!   pardoned at that time and is no longer swept. A transaction that pardons X and the sweep of X conflict,
+//!   whichever commits last: the sweep reads the pardon, and the other transaction reads the row `f`.
+//! * (b) From another set that has it, in the same transaction, with a conflict on that set: *STORE, COPY,
+//!   MOVE, and values prebuilt from sources that the last transaction verifies. These make a **new object**.
+//! * (c) From a row `f` that was read in an earlier transaction: SADD and *STORE that intern ahead
+//!   (`set::prebuild`). They remember the epoch of that transaction; in another epoch they are refused, and
+//!   start over. An id that they add in the same epoch is added before E, or it is added after E by an
+//!   `intern` after E, which would have pardoned X. (`find` does not pardon. SREM therefore takes from an
+//!   earlier transaction only ids that are not condemned. A union also takes ids from `find`; it interns the
+//!   condemned ones before it stores them.)
 //!
-//! A member that comes back after its sweep gets another id. Ids are not used twice, so a chunk that still names X under a delta that removed it
-//! means nothing.
+//! A new id is given to a set by the transaction that writes its rows `f` and `b`, or by (c). It is not
+//! condemned in that epoch: Mark reads row `b` before it condemns an id, so that row was committed before E.
+//!
+//! Let V be the version at which no row `e 02` was unread, and R the version at which this run of Settle
+//! began (E, or later if Settle was begun again). Suppose object O holds X at V. By (a) and (c), X is never
+//! added to an existing object, so O has held X since O was made or since R, whichever is later. If O was
+//! made before R, the walk over all objects (`N` rows; objects never move, RENAME moves records) reached it
+//! after R and saw X. If it was made after R, its transaction had read the metadata version of Settle and
+//! wrote a row `e 02` together with O; that row was read at or before V, so X was seen. Hence an id that
+//! remains at V is in no object at V; after V, an object could get it only from another that holds it (b):
+//! never again.
+//! Sets may change while they are read: stretches are read as members (chunks and deltas of one version),
+//! never as rows.
+//!
+//! A member that comes back after its sweep gets another id. Ids are never reused, so a chunk that still
+//! names X under a delta that removed it does no harm.
 //!
 //! # Why no member is resurrected
 //!
-//! Who asks for X after the sweep finds no row `f`, and X is in no set. What was found by `find` before the sweep and is used after it (SREM of very many)
-//! must not miss the member's new id: so it takes ids that are not condemned only, and their epoch is checked.
+//! After the sweep, a transaction that asks for X finds no row `f`, and X is in no set. A command that called
+//! `find` before the sweep and uses the result after it (SREM with very many members) must not miss the
+//! member's new id: it takes only ids that are not condemned, and its epoch is checked.
 //!
 //! # Crashes, several servers, unknown commits
 //!
-//! Every transaction here reads `e 00` serializably and goes on only with the owner and turn that it began with. Each phase, and each time that Mark or Settle are
-//! begun again, takes a new turn: then nothing of the old one is applied, also not late. A phase that was broken off begins again
-//! from what is stored: Mark from nothing (what it wrote is removed with the new turn: else what another stretch left would
-//! be swept without having been settled), Settle from the rows of candidates, Sweep where it was. So does a phase in which the store lost commits
-//! that it had acknowledged: a member that was removed may be in its set again, and a turn comes again. Therefore every transaction of a phase is of the
-//! [generation](Tx::generation) in which it was claimed. A dead owner is replaced once it is not registered any more;
-//! until then it waits for nobody else. Striking out too much only keeps a member until the next time.
+//! Every transaction here reads `e 00` serializably and continues only with the owner and turn with which it
+//! began. Each phase takes a new turn, and so does each new start of Mark or Settle: after that, no
+//! transaction of the old turn is applied, however late. An interrupted phase begins again from the stored
+//! rows: Mark from nothing (the new turn removes the rows it wrote, because rows left from another stretch
+//! would be swept without having been settled), Settle from the rows of candidates, Sweep where it stopped.
+//! The same holds for a phase during which the store lost acknowledged commits: a removed member may be in
+//! its set again, and a turn may be taken twice. Therefore every transaction of a phase belongs to the
+//! [generation](Tx::generation) in which the phase was claimed. A dead owner is replaced once it is no longer
+//! registered; until then the collection stands still. Striking out too many ids only keeps their members
+//! until the next cycle.
 //!
-//! Damage stops it: of what cannot be read nobody knows whether it holds a member. The cycle is abandoned.
+//! Damage ends the cycle: nobody can tell which members an unreadable set holds.
 //!
 //! # What it costs
 //!
-//! An id is read with its neighbours in Mark and Sweep (rows `b`, 16 members each), and removed by one blind write for its row `f`. Marks in the rows `f`
-//! were tried before: reading and writing each of them twice took 4.7 minutes and more for five million ids, and a load of 29 000 short-lived members
-//! a second was not kept up with (`bench/results/2026-11-21-collector.md`; what came of this in `2026-11-22-collector.md`).
+//! Mark and Sweep read an id with its neighbours (rows `b`, 16 members each); removing it takes one blind
+//! write to its row `f`. Marks in the rows `f` were tried before: reading and writing each row twice took at
+//! least 4.7 minutes for five million ids, and could not keep up with a load of 29 000 short-lived members a
+//! second (`bench/results/2026-11-21-collector.md`; the result of this design is in
+//! `2026-11-22-collector.md`).
 //!
-//! Bounds: [`SLICE`] blocks of 8 KiB in memory; transactions of [`BATCH`] members; of each stretch of time at most the share that
-//! [`Pace::share`] says is spent working, where waiting for a commit is not work.
+//! Bounds: [`SLICE`] blocks of 8 KiB in memory; transactions of [`BATCH`] members; at most [`Pace::share`] of
+//! the time is spent working, where a commit counts for no longer than the work before it.
 
 mod condemn;
 pub mod grace;
@@ -93,29 +112,29 @@ use crate::keyspace::keys::root;
 use crate::store::{MAX_AGE, Read, Tx};
 use std::time::Duration;
 
-/// Blocks of ids of an epoch.
+/// Most blocks of ids in one epoch.
 pub(crate) const SLICE: usize = 4096;
-/// Members of one transaction of the sweep.
+/// Most members in one transaction of the sweep.
 const BATCH: usize = 2048;
 /// One past the last interned id.
 const IDS_END: u64 = 1 << 62;
 
-/// How fast it goes.
+/// How fast the collector works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Percent of the time that it works, 1 to 100. It waits for commits in the rest of the time.
+    /// Percentage of the time spent working, 1 to 100; the collector rests for the remainder.
     pub share: u32,
-    /// How old a transaction may be that still begins a reply: more than [`MAX_AGE`].
+    /// The greatest age at which a transaction can still begin a reply: more than [`MAX_AGE`].
     pub grace: Duration,
-    /// Blocks of ids of an epoch.
+    /// Most blocks of ids in one epoch.
     pub slice: usize,
-    /// Members that one transaction of the sweep removes at most.
+    /// Most members that one transaction of the sweep removes.
     pub batch: usize,
 }
 
 impl Pace {
-    /// Faster where more is dead than lives, as `state` knows it: dead members come at the speed of a load, and nothing else
-    /// bounds how many there are.
+    /// Faster if, according to `state`, more members are dead than alive: they die as fast as clients write,
+    /// and nothing else bounds their number.
     pub fn hurried(self, state: &State) -> Self {
         let (live, dead) = (state.live.max(1), state.dead.max(state.condemned));
         if dead <= live {
@@ -135,11 +154,11 @@ impl Default for Pace {
 /// Why a step ended.
 #[derive(Debug)]
 pub enum Halt {
-    /// Somebody else has taken the work up.
+    /// Another server has taken over.
     Lost,
-    /// Worth another attempt.
+    /// Try again.
     Again,
-    /// The store fails, or is damaged.
+    /// The store fails or is damaged.
     Failed(Error),
 }
 
@@ -160,38 +179,38 @@ impl From<Error> for Halt {
 
 type Done<T> = Result<T, Halt>;
 
-/// What a step did.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// There is nothing to do, or it is somebody else's.
+    /// Nothing to do, or another server's work.
     Idle,
-    /// Others have to do something first.
+    /// Other servers have to act first.
     Waits,
-    /// Something; there is more.
+    /// Worked, and more is left.
     Worked,
 }
 
-/// This server as a collector.
+/// This server's collector.
 #[derive(Clone, Copy)]
 pub struct Collector<'a> {
     space: &'a Keyspace,
     pace: Pace,
-    /// Of the store, when the phase under way was claimed.
+    /// The store's generation when the current phase was claimed.
     generation: u64,
 }
 
 impl<'a> Collector<'a> {
-    /// At `pace`.
+    /// A collector that works at `pace`.
     pub fn new(space: &'a Keyspace, pace: Pace) -> Self {
         Collector { space, pace, generation: 0 }
     }
 
-    /// The state as it is now.
+    /// The current state.
     pub async fn state(&self) -> Done<State> {
         Ok(State::read(&self.space.store.begin(), Read::Snapshot).await?)
     }
 
-    /// Begins a cycle, where none is under way.
+    /// Begins a cycle, unless one is under way.
     pub async fn begin(&self) -> Done<()> {
         loop {
             match self.try_claim(true).await {
@@ -201,8 +220,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Goes on with a cycle that is this server's, or nobody's any more: to the end of a phase, or one transaction of the
-    /// sweep. May be dropped anywhere.
+    /// Continues a cycle that belongs to this server or to nobody any more: to the end of a phase, or for one
+    /// transaction of the sweep. May be dropped at any await.
     pub async fn step(&self) -> Done<Step> {
         let claimed = loop {
             match self.try_claim(false).await {
@@ -221,7 +240,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Gives up what this server has under way: marks stay, and mean nothing more until the next cycle.
+    /// Abandons this server's cycle, and removes its marks.
     pub async fn abandon(&self) -> Done<()> {
         let tx = self.space.store.begin();
         let (state, generation) = (State::read(&tx, Read::Snapshot).await?, tx.generation().await?);
@@ -236,7 +255,8 @@ impl<'a> Collector<'a> {
         .await
     }
 
-    /// The state, with a new turn where its phase begins again, and the store's generation. None where it is another server's.
+    /// The state, with a new turn if its phase begins again, and the store's generation. None if another
+    /// server owns it.
     async fn try_claim(&self, begins: bool) -> Done<Option<(State, u64)>> {
         let tx = self.space.store.begin();
         let generation = tx.generation().await?;
@@ -260,7 +280,7 @@ impl<'a> Collector<'a> {
         Ok(Some((next, generation)))
     }
 
-    /// From `mine` to `next`, which gets a turn of its own, with what `also` writes. Exactly once.
+    /// Moves from `mine` to `next` exactly once, with a new turn and the writes of `also`.
     async fn flip(
         &self,
         mine: &State,
@@ -285,7 +305,7 @@ impl<'a> Collector<'a> {
         let tx = self.space.store.begin();
         let now = State::read(&tx, Read::Serializable).await?;
         if now == *next {
-            // An attempt whose result was unknown.
+            // An attempt with an unknown result was committed.
             return Ok(());
         }
         self.check(&tx, &now, mine).await?;
@@ -295,20 +315,21 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Refuses where somebody has taken up the work, or this server itself has begun it again, or what it saw may be lost.
+    /// Fails if another server has taken over, if this server has begun the phase again, or if the store may
+    /// have lost commits.
     async fn check(&self, tx: &Tx, now: &State, mine: &State) -> Done<()> {
         let mine = (mine.owner, mine.turn, self.generation);
         if (now.owner, now.turn, tx.generation().await?) == mine { Ok(()) } else { Err(Halt::Lost) }
     }
 
-    /// The first thing that each transaction does: see the module.
+    /// The first call of each transaction: see the module.
     async fn guard(&self, tx: &Tx, mine: &State) -> Done<State> {
         let now = State::read(tx, Read::Serializable).await?;
         self.check(tx, &now, mine).await?;
         Ok(now)
     }
 
-    /// The next epoch's Mark, or the end of the cycle.
+    /// Begins Mark of the next epoch, or ends the cycle.
     async fn end_epoch(&self, state: State) -> Done<Step> {
         let mut next = State { condemned: 0, swept: 0, ..state };
         if state.to == IDS_END {
@@ -326,7 +347,7 @@ impl<'a> Collector<'a> {
         Ok(Step::Worked)
     }
 
-    /// Rests as long as the share says after `took` of work.
+    /// Rests after `took` of work, as long as the share demands.
     async fn rest(&self, took: Duration) {
         let share = self.pace.share.clamp(1, 100);
         let rest = took * (100 - share) / share;
@@ -338,7 +359,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Nothing is condemned any more, nor looked for.
+/// Removes all candidates, pardons and the other rows of an epoch.
 fn clear_all(tx: &Tx) -> Result<(), StoreError> {
     for (from, to) in [root::all_candidates(), root::all_made(), root::all_streamed(), root::all_pardons()] {
         tx.clear_range(&from, &to)?;

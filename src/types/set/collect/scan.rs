@@ -1,4 +1,4 @@
-//! Reading what sets hold: all of them, and those that were made meanwhile.
+//! Reads the members of all sets, and of the sets made while Settle runs.
 
 use super::{Collector, Done, Halt};
 use crate::error::StoreError;
@@ -15,16 +15,16 @@ use parking_lot::Mutex;
 use roaring::RoaringTreemap;
 use std::sync::atomic::Ordering;
 
-/// Objects of a page, and sets that are read at once over a network.
+/// Objects in one page; sets read at once over a network.
 const PAGE: usize = 256;
 const AT_ONCE: usize = 32;
-/// Bytes of chunks that one transaction reads of a set.
+/// Bytes of chunks that one transaction reads from a set.
 const WINDOW: usize = 1 << 20;
-/// Sets that were made, read at one version.
+/// Most newly made sets read at one version.
 const LAST: usize = 64;
 
 impl Collector<'_> {
-    /// Strikes out of `left` the members of all sets.
+    /// Strikes the members of all sets out of `left`.
     pub(super) async fn strike_all(&self, mine: &State, left: &Mutex<RoaringTreemap>) -> Done<()> {
         for db in self.databases().await? {
             let (mut begin, end) = db.tagged(b'N');
@@ -84,7 +84,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Stretch by stretch, each in a transaction of its own.
+    /// Strikes out one set, stretch by stretch, each in its own transaction.
     async fn strike_set(&self, mine: &State, left: &Mutex<RoaringTreemap>, db: Prefix, oid: Oid) -> Done<()> {
         let mut at = Some(mine.from);
         while let Some(from) = at.filter(|at| *at < mine.to) {
@@ -100,7 +100,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Where the set goes on; None at its end, or where there is none any more.
+    /// Strikes out one stretch of a set. Returns the next id to read; None at the set's end, or if the set no
+    /// longer exists.
     async fn strike_stretch(
         &self,
         tx: &Tx,
@@ -119,7 +120,8 @@ impl Collector<'_> {
         Ok(stretch.next)
     }
 
-    /// Strikes out the members of the sets that were made meanwhile, until there is a version at which all have been.
+    /// Strikes out the members of sets made meanwhile, until a version exists at which all of them have been
+    /// read.
     pub(super) async fn strike_made(&self, mine: &State, left: &Mutex<RoaringTreemap>) -> Done<()> {
         loop {
             match self.strike_last(mine, left).await {
@@ -130,7 +132,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Reads all that were made, at one version. False where they are too many for that.
+    /// Reads all newly made sets at one version. False if they are too many for that.
     async fn strike_last(&self, mine: &State, left: &Mutex<RoaringTreemap>) -> Done<bool> {
         let tx = self.space.store.begin();
         let (from, to) = root::all_made();
@@ -148,7 +150,7 @@ impl Collector<'_> {
         Ok(true)
     }
 
-    /// Reads some of those that were made, and forgets them.
+    /// Reads some of the newly made sets, then removes their rows.
     async fn strike_some(&self, mine: &State, left: &Mutex<RoaringTreemap>) -> Done<()> {
         let start = self.now();
         let (from, to) = root::all_made();

@@ -1,4 +1,4 @@
-//! Sweep: what was not pardoned is removed.
+//! Sweep: removes the ids that were not pardoned.
 
 use super::{BATCH, Collector, Done, Halt, Step};
 use crate::error::{StoreError, StoreResult};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Collector<'_> {
-    /// One transaction of it; the next epoch after the last.
+    /// Sweeps one batch in one transaction; after the last batch, begins the next epoch.
     pub(super) async fn sweep(&self, state: State) -> Done<Step> {
         let worked = loop {
             match self.try_sweep(&state).await {
@@ -28,7 +28,7 @@ impl Collector<'_> {
         Ok(Step::Worked)
     }
 
-    /// How long it worked; None where nothing is left.
+    /// Sweeps one batch. Returns how long that took; None if nothing is left.
     async fn try_sweep(&self, mine: &State) -> Done<Option<Duration>> {
         let start = self.now();
         let tx = self.space.store.begin();
@@ -55,13 +55,13 @@ impl Collector<'_> {
         tx.commit().await?;
         let left = state.condemned.saturating_sub(state.swept);
         self.space.collector.candidates.store(left, Ordering::Relaxed);
-        // Most of the rest is waiting for the disk or the network.
+        // Beyond that, a commit is mostly waiting for the disk or the network.
         Ok(Some(worked + worked.min(self.now() - start - worked)))
     }
 }
 
-/// Those between the first and the last of `ids` that were pardoned. Serializable: who pardons one of them, and commits before this transaction,
-/// fails it.
+/// The pardoned ids between the first and the last of `ids`. Serializable: if a transaction pardons one of
+/// them and commits first, this transaction conflicts.
 async fn pardoned(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<RoaringTreemap> {
     let (Some(first), Some(last)) = (ids.min(), ids.max()) else { return Ok(RoaringTreemap::new()) };
     let (mut begin, end) = (root::pardon(first).to_vec(), key_after(&root::pardon(last)));
