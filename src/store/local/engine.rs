@@ -235,13 +235,14 @@ impl Engine {
     }
 
     /// Starts compaction. Until then only writes take space, and RocksDB does not stop writers because of the
-    /// number of tables. False if that has to wait, because memtables are being flushed. Call it between two
-    /// writes.
+    /// number of tables. False if that has to wait, because memtables are being flushed.
     ///
     /// If a flush cannot sync the manifest, the table that it wrote must stay: the manifest may name it.
     /// RocksDB 11.8 keeps such files until it has written another manifest. But a change of options makes it
     /// forget them without writing one, and it removes them: then the database cannot be opened any more.
-    /// So options change only while no flush can fail, and not after one has failed, which is an error.
+    /// So options change only while no flush runs, and not after one has failed, which is an error. (A flush
+    /// that starts in the same millisecond may still fail. Nothing is locked against that: a commit that
+    /// finds the committer busy runs on another thread, and a simulation of one seed is two histories.)
     pub(super) fn begin_to_compact(&self) -> Result<bool, String> {
         if number(&self.db, property::BACKGROUND_ERRORS) > 0 {
             return Err(FLUSH_FAILED.into());

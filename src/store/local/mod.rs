@@ -516,8 +516,6 @@ impl Core {
             }
             return Ok(());
         }
-        // Between two writes; a reopening has taken `starting` by the time it releases this.
-        let _committing = self.committer.lock();
         let mut starting = self.starting.lock();
         if *starting == Some(opened) && engine.begin_to_compact()? {
             *starting = None;
