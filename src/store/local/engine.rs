@@ -38,11 +38,11 @@ pub(super) struct Engine {
     synced: Synced,
 }
 
+/// Why the store is reopened before compaction starts.
+const FLUSH_FAILED: &str = "memtables could not be written to tables; see the file LOG in the data directory";
 /// A window of consecutive rows of a table, and the number of tombstones in it from which on the table is
 /// compacted soon. Range reads walk over tombstones: after a set's deltas were folded nothing else is left,
 /// and no later write would have them compacted.
-/// Why the store is reopened before compaction starts.
-const FLUSH_FAILED: &str = "memtables could not be written to tables; see the file LOG in the data directory";
 const TOMBSTONES: (usize, usize) = (16 << 10, 8 << 10);
 /// Tombstones and hidden rows that one step of a read may walk over in the memtable, about 2 ms: beyond it,
 /// the memtable is flushed soon, and compacted as above. Not fewer, because the rest of the memtable is

@@ -122,10 +122,8 @@ impl Committer {
             committer.shut_down();
             return None;
         }
-        match committer.engine.begin_to_compact() {
-            Ok(true) => {}
-            Ok(false) => *core.starting.lock() = Some(core.now()),
-            Err(e) => tracing::warn!(error = %e, "cannot start compaction"),
+        if committer.engine.begin_to_compact() != Ok(true) {
+            *core.starting.lock() = Some(core.now()); // the syncer tries again, and reopens after an error
         }
         core.accept();
         tracing::warn!(version = recovered.version, "the store was reopened and accepts writes again");
