@@ -58,13 +58,15 @@ class Server:
         self.log = open(directory + ".log", "w")
         argv = [*argv, "--port", str(port), "--dir", directory]
         self.process = subprocess.Popen(argv, stdout=self.log, stderr=self.log)
-        for _ in range(400):
+        for _ in range(2400):
             try:
                 self.socket = socket.create_connection(("127.0.0.1", port), 120)
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.buffer = memoryview(bytearray(1 << 20))
-                return
-            except OSError:
+                self.socket.sendall(b"PING\r\n")
+                if self.line() == b"+PONG\r\n":
+                    return
+            except (OSError, SystemExit):  # not listening yet, or loading
                 time.sleep(0.05)
         raise SystemExit(f"{name} did not start: see {directory}.log")
 
