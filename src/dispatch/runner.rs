@@ -99,7 +99,7 @@ impl<'a> Runner<'a> {
         &mut self,
         call: &Call,
         client: &mut ClientState,
-        staged: &[Prebuilt],
+        prebuilt: &[Prebuilt],
     ) -> Option<Result<Reply>> {
         let Run::Handler(run) = run_of(call.row) else {
             return Some(Err(ReplyError::new("ERR this command cannot run here").into()));
@@ -112,7 +112,7 @@ impl<'a> Runner<'a> {
             lives: &self.lives,
             now: self.lives.now,
             rng: &mut self.rng,
-            prebuilt: staged,
+            prebuilt,
             may_stream: self.may_stream && call.id.is_none(),
             only_read: false,
             in_lane: self.in_lane,

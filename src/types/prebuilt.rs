@@ -39,7 +39,7 @@ pub(crate) const STEP: usize = 1 << 21;
 /// Attempts per step. Only the reclaimer of an expired lease, or an unknown commit, can make one fail.
 const ATTEMPTS: u32 = 20;
 
-/// Something prepared for a command before it runs.
+/// Something built for a command before it runs.
 #[derive(Debug, Clone)]
 pub enum Prebuilt {
     /// A string for an argument. Holding the argument keeps its address valid as its name.
