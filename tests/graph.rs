@@ -216,7 +216,8 @@ async fn names(c: &Cluster, line: &str) -> BTreeSet<String> {
             })
             .collect(),
         Reply::Members(members) => {
-            let (mut unread, mut all, mut piece) = (Pieces::new(members), BTreeSet::new(), Packed::default());
+            let (mut unread, mut all, mut piece) =
+                (Pieces::new(*members), BTreeSet::new(), Packed::default());
             while !unread.is_done() {
                 unread.next(&c.space(0).store, &mut piece).await.unwrap();
                 while let Some(raw) = piece.take() {

@@ -172,7 +172,7 @@ impl World {
                 .collect(),
             Reply::Members(members) => {
                 let (mut pieces, mut piece, mut all) =
-                    (Pieces::new(members), Packed::default(), BTreeSet::new());
+                    (Pieces::new(*members), Packed::default(), BTreeSet::new());
                 while !pieces.is_done() {
                     pieces.next(&self.store, &mut piece).await.unwrap();
                     while let Some(member) = piece.take() {
@@ -292,7 +292,7 @@ async fn a_reply_that_was_on_its_way_is_not_ended_with_other_members() {
     let w = World::new().await;
     w.sadd(0, "s", &words(0, 20_000)).await;
     let Reply::Members(members) = w.c.line(0, "SMEMBERS s").await else { panic!("not streamed") };
-    let (mut pieces, mut piece) = (Pieces::new(members), Packed::default());
+    let (mut pieces, mut piece) = (Pieces::new(*members), Packed::default());
     pieces.next(&w.store, &mut piece).await.unwrap();
     assert!(!pieces.is_done());
     w.lose(Fsync::No).await;

@@ -28,8 +28,12 @@ impl Cx<'_> {
         value: &Str,
         range: (u64, u64),
     ) -> Result<Reply> {
+        if let Some(bytes) = string::inline(value) {
+            let end = (range.1 as usize).min(bytes.len());
+            return Ok(Reply::Bulk(bytes.slice((range.0 as usize).min(end)..end)));
+        }
         Ok(match self.long(s, slot, value, range).await? {
-            Some(long) => Reply::Long(long),
+            Some(long) => Reply::Long(Box::new(long)),
             None => Reply::Bulk(string::read_range(s, value, range.0, range.1).await?),
         })
     }
@@ -37,7 +41,7 @@ impl Cx<'_> {
     /// DUMP's reply for `value`, the value of `slot`.
     pub(super) async fn dumped(&self, s: &Scope<'_>, slot: &Slot, value: &Str) -> Result<Reply> {
         Ok(match self.long(s, slot, value, (0, string::len(value))).await? {
-            Some(long) => Reply::Dumped(Payload::new(long)),
+            Some(long) => Reply::Dumped(Box::new(Payload::new(long))),
             None => Reply::Bulk(dump::of_string(&string::read(s, value).await?).into()),
         })
     }

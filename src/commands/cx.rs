@@ -28,8 +28,8 @@ const MAX_LIGHT: u64 = 1 << 20;
 pub struct Cx<'a> {
     /// The transaction. The transaction of a read-only unit is never committed.
     pub(crate) tx: &'a Tx,
-    /// The prefixes of all databases as `tx` sees them (FLUSHDB and SWAPDB change this copy too).
-    pub(crate) catalog: Arc<Catalog>,
+    /// The prefixes of all databases as `tx` sees them (FLUSHDB and SWAPDB change this too).
+    pub(crate) catalog: &'a mut Arc<Catalog>,
     /// This attempt's copy of the client's state.
     pub(crate) client: &'a mut ClientState,
     /// The state that all connections share.

@@ -106,7 +106,7 @@ impl<'a> Runner<'a> {
         };
         let mut cx = Cx {
             tx: self.tx,
-            catalog: self.catalog.clone(),
+            catalog: &mut self.catalog,
             client,
             server: self.server,
             lives: &self.lives,
@@ -123,7 +123,7 @@ impl<'a> Runner<'a> {
         self.outbox.acts_for(cx.client.id);
         let args = Args::behind(call.names, &call.argv);
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
-        (self.catalog, self.only_read) = (cx.catalog, cx.only_read);
+        self.only_read = cx.only_read;
         if result.is_err() {
             self.server.telemetry.on_panic();
         }

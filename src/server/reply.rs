@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A reply. If RESP2 and RESP3 differ, the variant states the meaning and the encoder chooses the form.
+/// Small, because it is moved a dozen times on its way to the socket: what is rare and large is boxed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// `+OK`.
@@ -29,16 +30,16 @@ pub enum Reply {
     /// An array.
     Array(Vec<Reply>),
     /// An array of very many bulk strings, in one allocation, because freeing each takes long.
-    Packed(Packed),
+    Packed(Box<Packed>),
     /// Unordered distinct elements: an array in RESP2, `~` in RESP3.
     Set(Vec<Reply>),
     /// A `Set`, or an `Array` if it is no set, of bulk strings that are read while they are sent. Only if
     /// `Cx::may_stream`.
-    Members(Members),
+    Members(Box<Members>),
     /// A bulk string that is read while it is sent. Only if `Cx::may_stream`.
-    Long(Long),
+    Long(Box<Long>),
     /// Like `Long`, for DUMP of a long string.
-    Dumped(Payload),
+    Dumped(Box<Payload>),
     /// Pairs: a flat array in RESP2, `%` in RESP3.
     Map(Vec<(Reply, Reply)>),
     /// A double: a bulk string in RESP2, `,` in RESP3.

@@ -196,7 +196,7 @@ mod tests {
         fn packed_strings_are_encoded_as_an_array(strings in prop::collection::vec(any_bytes(), 0..5)) {
             let mut packed = Packed::default();
             strings.iter().for_each(|string| packed.push(string));
-            prop_assert_eq!(encode(&Reply::Packed(packed)), encode(&Reply::bulks(strings)));
+            prop_assert_eq!(encode(&Reply::Packed(packed.into())), encode(&Reply::bulks(strings)));
         }
         #[test]
         fn an_array_is_encoded_as_one(replies in prop::collection::vec(any_reply(), 0..5)) {

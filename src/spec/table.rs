@@ -3,8 +3,9 @@
 use super::{Flags, Form, Row};
 use bytes::Bytes;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
-use xxhash_rust::xxh3::Xxh3DefaultBuilder;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A row in the table.
 #[derive(Debug)]
@@ -36,7 +37,31 @@ impl Entry {
 pub struct Table {
     all: Vec<&'static Entry>,
     commands: Vec<&'static Entry>,
-    by_name: HashMap<&'static [u8], &'static Entry, Xxh3DefaultBuilder>,
+    by_name: HashMap<Name, &'static Entry, BuildHasherDefault<NameHasher>>,
+}
+
+/// A name in lower case, padded with zeroes: of one length, it is compared and hashed in a few instructions.
+type Name = [u8; 32];
+
+fn name(name: &[u8]) -> Option<Name> {
+    let mut padded = [0; 32];
+    padded.get_mut(..name.len())?.copy_from_slice(name);
+    padded.make_ascii_lowercase();
+    Some(padded)
+}
+
+/// Hashes a name at once: the crate's hasher keeps a kilobyte of state for what may follow.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64(bytes);
+    }
+    fn write_usize(&mut self, _len: usize) {}
 }
 
 impl Table {
@@ -66,7 +91,8 @@ impl Table {
             all.push(command);
             all.extend(subs);
         }
-        let by_name = commands.iter().map(|entry| (entry.name.as_bytes(), *entry)).collect();
+        let by_name =
+            commands.iter().filter_map(|entry| Some((name(entry.name.as_bytes())?, *entry))).collect();
         Table { all, commands, by_name }
     }
 
@@ -86,12 +112,8 @@ impl Table {
     }
 
     /// The command with this name, in any case.
-    pub fn lookup(&self, name: &[u8]) -> Option<&'static Entry> {
-        let mut lower = [0u8; 32];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        self.by_name.get(&*lower).copied()
+    pub fn lookup(&self, called: &[u8]) -> Option<&'static Entry> {
+        self.by_name.get(&name(called)?).copied().filter(|entry| entry.name.len() == called.len())
     }
 
     /// The row of the prefix that runs a command once (IDEMPOTENT).

@@ -27,14 +27,14 @@ pub fn parse_i64(raw: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] if digits.len() <= 19 => {}
         _ => return None,
     }
-    let mut n: i128 = 0;
+    let mut n: u64 = 0; // of 19 digits
     for d in digits {
         if !d.is_ascii_digit() {
             return None;
         }
-        n = n * 10 + i128::from(d - b'0');
+        n = n * 10 + u64::from(d - b'0');
     }
-    i64::try_from(if negative { -n } else { n }).ok()
+    if negative { 0i64.checked_sub_unsigned(n) } else { i64::try_from(n).ok() }
 }
 
 /// C's `atoi`: spaces, a sign, then digits up to the first other byte; 0 if there are none.

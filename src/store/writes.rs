@@ -34,9 +34,16 @@ pub(super) enum Effect {
 /// The number of effects beyond which a transaction is large.
 const LARGE: usize = 4096;
 
+/// The hash of a key in stored form.
+pub(super) fn hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
 /// An effect, and whether it conflicts with readers of the key.
 #[derive(Debug)]
 pub(super) struct Op {
+    /// The key's hash.
+    pub(super) hash: u64,
     pub(super) effect: Effect,
     pub(super) conflict: bool,
     /// Whether the value, or its absence, is likely to be read soon. A row that is cleared and not kept is
@@ -64,7 +71,35 @@ pub(super) struct Writes {
     pub(super) bump: bool,
     /// Rows whose keys become known at commit.
     pub(super) stamped: Vec<Stamped>,
+    filter: Filter,
     size: usize,
+}
+
+/// Tells which keys have no effect, without searching: most reads of a batch of many commands are of keys
+/// that it has not written. A bit a hash, set and never cleared.
+#[derive(Debug, Default)]
+struct Filter(Vec<u64>);
+
+impl Filter {
+    /// A tenth of its bits are set after 800 effects.
+    const WORDS: usize = 128;
+
+    fn place(hash: u64) -> (usize, u64) {
+        ((hash >> 8) as usize % Self::WORDS, 1 << (hash % 64))
+    }
+    fn insert(&mut self, hash: u64) {
+        if self.0.is_empty() {
+            self.0 = vec![0; Self::WORDS];
+        }
+        let (word, bit) = Self::place(hash);
+        if let Some(word) = self.0.get_mut(word) {
+            *word |= bit;
+        }
+    }
+    fn may_have(&self, hash: u64) -> bool {
+        let (word, bit) = Self::place(hash);
+        self.0.get(word).is_some_and(|word| word & bit != 0)
+    }
 }
 
 /// A row named by its commit: prefix, suffix, value.
@@ -111,7 +146,8 @@ impl Writes {
     /// Like a set with a conflict, for a row that is unlikely to be read soon.
     pub(super) fn set_bulk(&mut self, key: Bytes, value: Bytes) -> StoreResult<()> {
         self.grow(key.len() + value.len())?;
-        self.put_op(key, Op { effect: Effect::Set(value), conflict: true, kept: false });
+        let hash = hash(&key);
+        self.put_op(key, Op { hash, effect: Effect::Set(value), conflict: true, kept: false });
         Ok(())
     }
 
@@ -124,7 +160,8 @@ impl Writes {
     /// Like a clear, for a row that exists and is unlikely to be read soon.
     pub(super) fn clear_bulk(&mut self, key: Bytes) -> StoreResult<()> {
         self.grow(key.len())?;
-        self.put_op(key, Op { effect: Effect::Clear, conflict: true, kept: false });
+        let hash = hash(&key);
+        self.put_op(key, Op { hash, effect: Effect::Clear, conflict: true, kept: false });
         Ok(())
     }
 
@@ -140,7 +177,7 @@ impl Writes {
 
     pub(super) fn atomic(&mut self, key: Bytes, kind: Kind, operand: Bytes) -> StoreResult<()> {
         self.grow(key.len() + operand.len())?;
-        let effect = match self.own(&key) {
+        let effect = match self.own(hash(&key), &key) {
             Own::Known(value) => Effect::Set(apply(value.as_deref(), kind, &operand)),
             Own::Atomic(ops) => Effect::Atomic(chain(ops, kind, operand)),
             Own::Unknown => Effect::Atomic(vec![(kind, operand)]),
@@ -173,9 +210,10 @@ impl Writes {
         }
     }
 
-    /// The value of `key` as far as these writes alone determine it.
-    pub(super) fn own(&self, key: &[u8]) -> Own {
-        match self.ops.get(key).map(|op| &op.effect) {
+    /// The value of `key`, which has this hash, as far as these writes alone determine it.
+    pub(super) fn own(&self, hash: u64, key: &[u8]) -> Own {
+        let op = if self.filter.may_have(hash) { self.ops.get(key) } else { None };
+        match op.map(|op| &op.effect) {
             Some(Effect::Set(value)) => Own::Known(Some(value.clone())),
             Some(Effect::Clear) => Own::Known(None),
             Some(Effect::Atomic(ops)) => Own::Atomic(ops.clone()),
@@ -201,11 +239,13 @@ impl Writes {
 
     /// A key that is never read serializably is unlikely to be read as a point.
     fn put(&mut self, key: Bytes, effect: Effect, conflict: bool) {
-        self.put_op(key, Op { effect, conflict, kept: conflict });
+        let hash = hash(&key);
+        self.put_op(key, Op { hash, effect, conflict, kept: conflict });
     }
 
     fn put_op(&mut self, key: Bytes, op: Op) {
         use std::collections::btree_map::Entry;
+        self.filter.insert(op.hash);
         match self.ops.entry(key) {
             Entry::Vacant(slot) => {
                 slot.insert(op);

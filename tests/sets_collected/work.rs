@@ -51,7 +51,7 @@ pub async fn members_of(c: &Cluster, server: usize, reply: Reply) -> Result<Set,
         Reply::Set(all) | Reply::Array(all) => all,
         Reply::Nil => return Ok(Set::new()),
         Reply::Members(members) => {
-            let (mut unread, mut out, mut piece) = (Pieces::new(members), Set::new(), Packed::default());
+            let (mut unread, mut out, mut piece) = (Pieces::new(*members), Set::new(), Packed::default());
             while !unread.is_done() {
                 match unread.next(&c.space(server).store, &mut piece).await {
                     Err(tern::error::Error::Store(e)) if e.is_retryable() => continue,

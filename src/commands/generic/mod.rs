@@ -193,7 +193,7 @@ async fn flushall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 async fn flush(cx: &mut Cx<'_>, databases: &[u8]) -> Result<Reply> {
     let ghosts = ghosts(cx, databases).await?;
     for db in databases {
-        cx.catalog = catalog::flush(cx.tx, cx.rng, &cx.catalog, *db).await?;
+        *cx.catalog = catalog::flush(cx.tx, cx.rng, cx.catalog, *db).await?;
     }
     carry(cx, ghosts).await?;
     cx.outbox.flushed();
@@ -251,7 +251,7 @@ async fn swapdb(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         return Ok(Reply::Ok);
     }
     let ghosts = ghosts(cx, &[a, b]).await?;
-    cx.catalog = catalog::swap(cx.tx, &cx.catalog, a, b)?;
+    *cx.catalog = catalog::swap(cx.tx, cx.catalog, a, b)?;
     carry(cx, ghosts).await?;
     cx.outbox.flushed();
     Ok(Reply::Ok)

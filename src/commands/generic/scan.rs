@@ -245,7 +245,7 @@ async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         }
         match next {
             Some(next) => from = next,
-            None => return Ok(Reply::Packed(names)),
+            None => return Ok(Reply::Packed(names.into())),
         }
     }
 }

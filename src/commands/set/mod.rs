@@ -178,7 +178,7 @@ pub(super) async fn found_reply(cx: &Cx<'_>, s: &Scope<'_>, found: Found) -> Res
         return Ok(set_reply(found.members(s).await?));
     }
     if cx.may_stream {
-        return Ok(Reply::Members(found.stream(s).await?));
+        return Ok(Reply::Members(Box::new(found.stream(s).await?)));
     }
     Ok(set_reply(found.members_within(s, MAX_REPLY).await?))
 }
@@ -263,7 +263,7 @@ async fn drawn_reply(
         return Ok(many(drawn.members(s).await?));
     }
     if cx.may_stream {
-        return Ok(drawn.stream(s).await?.map_or_else(many, Reply::Members));
+        return Ok(drawn.stream(s).await?.map_or_else(many, |members| Reply::Members(members.into())));
     }
     Ok(many(drawn.members_within(s, MAX_REPLY).await?))
 }

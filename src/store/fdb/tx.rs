@@ -5,7 +5,7 @@ use super::errors::of_read;
 use super::reads::Reads;
 use super::{Core, count};
 use crate::error::{StoreError, StoreResult};
-use crate::store::writes::{Kind, Own, Stamped, Writes, apply_all};
+use crate::store::writes::{Kind, Own, Stamped, Writes, apply_all, hash};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Read, Version, Watch};
 use bytes::Bytes;
 use foundationdb::options::TransactionOption;
@@ -105,7 +105,7 @@ impl FdbTx {
         let value = native.get(&key, true).await.map_err(|e| self.read_failed(e))?;
         let value = value.map(|v| Bytes::copy_from_slice(&v));
         let mut state = self.state.lock();
-        let own = state.writes.own(&key);
+        let own = state.writes.own(hash(&key), &key);
         state.reads.fetched(key, value.clone());
         Ok(over(own, value))
     }
@@ -114,7 +114,7 @@ impl FdbTx {
     /// answer.
     fn known(&self, key: &Bytes, read: Read) -> Option<Option<Bytes>> {
         let mut state = self.state.lock();
-        let own = state.writes.own(key);
+        let own = state.writes.own(hash(key), key);
         if let Own::Known(value) = own {
             return Some(value);
         }

@@ -12,7 +12,7 @@
 use super::committer::{Request, Waiter};
 use super::conflicts::{Conflicts, Identity};
 use super::engine::Engine;
-use super::layout::{self, METADATA, VERSION};
+use super::layout::{METADATA, VERSION};
 use super::value_cache::ValueCache;
 use crate::error::StoreResult;
 use crate::store::Version;
@@ -30,8 +30,6 @@ const POINT_DELETES: usize = 32;
 pub(super) struct Admitted {
     pub(super) version: Version,
     pub(super) writes: Writes,
-    /// Hashes of the keys of `writes.ops`, in order.
-    pub(super) hashes: Vec<u64>,
     pub(super) removed: Removed,
     pub(super) reply: oneshot::Sender<StoreResult<Version>>,
     pub(super) watches: Vec<Waiter>,
@@ -101,20 +99,18 @@ impl Batch {
 
     /// Appends a resolved transaction that has no conflict.
     pub(super) fn admit(&mut self, request: Request, past: &Before<'_>, table: &mut Conflicts) {
-        let Request { mut writes, mut hashes, watches, reply, .. } = request;
+        let Request { mut writes, watches, reply, .. } = request;
         let version = self.last() + 1;
         if !writes.stamped.is_empty() {
             writes.stamp(version);
-            hashes = writes.ops.keys().map(|key| layout::hash(key)).collect();
         }
-        let removed = self.append(&writes, &hashes, past, table);
-        table.note(&writes, &hashes, version);
-        let quiet = writes.ops.values().zip(&hashes).filter(|(op, _)| !op.conflict);
-        self.quiet.extend(quiet.map(|(_, hash)| *hash));
+        let removed = self.append(&writes, past, table);
+        table.note(&writes, version);
+        self.quiet.extend(writes.ops.values().filter(|op| !op.conflict).map(|op| op.hash));
         if writes.bump {
             self.metadata = Some(version);
         }
-        self.admitted.push(Admitted { version, writes, hashes, removed, reply, watches });
+        self.admitted.push(Admitted { version, writes, removed, reply, watches });
     }
 
     /// The batch for RocksDB, with the version rows; may be taken once.
@@ -135,9 +131,9 @@ impl Batch {
         past: &Before<'_>,
         table: &Conflicts,
     ) -> StoreResult<()> {
-        for ((key, op), hash) in request.writes.ops.iter_mut().zip(&request.hashes) {
+        for (key, op) in &mut request.writes.ops {
             let Effect::Atomic(ops) = &op.effect else { continue };
-            let old = self.newest(key, *hash, past, table)?;
+            let old = self.newest(key, op.hash, past, table)?;
             op.effect = apply_all(old, ops).map_or(Effect::Clear, Effect::Set);
         }
         Ok(())
@@ -153,7 +149,7 @@ impl Batch {
     ) -> StoreResult<Option<Bytes>> {
         if self.wrote(key, hash, table) {
             for admitted in self.admitted.iter().rev() {
-                if let Own::Known(value) = admitted.writes.own(key) {
+                if let Own::Known(value) = admitted.writes.own(hash, key) {
                     return Ok(value);
                 }
             }
@@ -161,16 +157,16 @@ impl Batch {
         past.newest(hash, key)
     }
 
-    fn append(&mut self, writes: &Writes, hashes: &[u64], past: &Before<'_>, table: &Conflicts) -> Removed {
+    fn append(&mut self, writes: &Writes, past: &Before<'_>, table: &Conflicts) -> Removed {
         let mut removed = Removed::default();
         for (begin, end) in writes.cleared.iter() {
             self.clear(begin, end, past.engine, &mut removed);
         }
-        for ((key, op), hash) in writes.ops.iter().zip(hashes) {
+        for (key, op) in &writes.ops {
             match &op.effect {
                 Effect::Set(value) => self.rocks.put(key, value),
                 Effect::Clear if !op.kept => self.rocks.delete(key),
-                Effect::Clear if self.wrote(key, *hash, table) || past.may_have(*hash, key) => {
+                Effect::Clear if self.wrote(key, op.hash, table) || past.may_have(op.hash, key) => {
                     self.rocks.delete(key)
                 }
                 // A tombstone of a key that never existed would only slow down range reads.

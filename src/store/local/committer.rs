@@ -53,8 +53,6 @@ pub(super) struct Request {
     pub(super) held: Arc<Published>,
     pub(super) reads: Reads,
     pub(super) writes: Writes,
-    /// Hashes of the keys of `writes.ops`, in order: computed by the caller, on its own core.
-    pub(super) hashes: Vec<u64>,
     pub(super) watches: Vec<Waiter>,
     pub(super) reply: oneshot::Sender<StoreResult<Version>>,
 }
@@ -272,7 +270,7 @@ impl Committer {
                 self.watches.add(key, sender);
             }
             let ops = admitted.writes.ops.into_iter().filter(|(_, op)| op.conflict);
-            keys.extend(ops.map(|(key, _)| (key, admitted.version)));
+            keys.extend(ops.map(|(key, op)| (key, op.hash, admitted.version)));
         }
         self.conflicts.archive(keys, self.version);
         self.prune();
@@ -280,7 +278,7 @@ impl Committer {
 
     /// Enters a transaction's effects into the value cache before the next view is published.
     fn enter(&self, admitted: &Admitted) {
-        let Admitted { version, writes, hashes, removed, .. } = admitted;
+        let Admitted { version, writes, removed, .. } = admitted;
         let values = &self.core.values;
         for (begin, end) in &removed.ranges {
             values.cleared(begin, end, *version);
@@ -289,16 +287,16 @@ impl Committer {
             // Marks them as outdated, not as absent: the transaction may have set them again, and its own
             // version is not outdated.
             removed.keys.iter().for_each(|key| values.outdated(layout::hash(key), *version));
-            return hashes.iter().for_each(|hash| values.outdated_nearby(*hash, *version));
+            return writes.ops.values().for_each(|op| values.outdated_nearby(op.hash, *version));
         }
         for key in &removed.keys {
             values.wrote(layout::hash(key), key, *version, None);
         }
-        for ((key, op), hash) in writes.ops.iter().zip(hashes) {
+        for (key, op) in &writes.ops {
             match &op.effect {
-                Effect::Set(_) | Effect::Clear if !op.kept => values.outdated(*hash, *version),
-                Effect::Set(value) => values.wrote(*hash, key, *version, Some(value)),
-                Effect::Clear | Effect::Atomic(_) => values.wrote(*hash, key, *version, None),
+                Effect::Set(_) | Effect::Clear if !op.kept => values.outdated(op.hash, *version),
+                Effect::Set(value) => values.wrote(op.hash, key, *version, Some(value)),
+                Effect::Clear | Effect::Atomic(_) => values.wrote(op.hash, key, *version, None),
             }
         }
     }

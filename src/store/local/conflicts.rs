@@ -11,7 +11,6 @@
 //! Invariant: the table is complete for every version above `floor`. A transaction that reads below it is too
 //! old.
 
-use super::layout;
 use super::reads::Reads;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
@@ -36,8 +35,11 @@ pub(super) struct Conflicts {
 struct Segment {
     newest: Version,
     sorted: bool,
-    keys: Vec<(Bytes, Version)>,
+    keys: Vec<Written>,
 }
+
+/// A key, its hash, and the version that wrote it.
+pub(super) type Written = (Bytes, u64, Version);
 
 impl Conflicts {
     /// An empty table: nothing below `floor` can be checked.
@@ -73,13 +75,10 @@ impl Conflicts {
     }
 
     /// Records the writes of an admitted transaction, so that the next one of the same batch sees them.
-    /// `hashes` belong to the keys of `writes.ops`, in order.
-    pub(super) fn note(&mut self, writes: &Writes, hashes: &[u64], version: Version) {
+    pub(super) fn note(&mut self, writes: &Writes, version: Version) {
         self.points.reserve(writes.ops.len());
-        for (op, hash) in writes.ops.values().zip(hashes) {
-            if op.conflict {
-                self.points.insert(*hash, version);
-            }
+        for op in writes.ops.values().filter(|op| op.conflict) {
+            self.points.insert(op.hash, version);
         }
         let explicit = writes.conflicts.iter().map(|(b, e)| (b, e));
         for (begin, end) in writes.cleared.iter().chain(explicit) {
@@ -91,7 +90,7 @@ impl Conflicts {
     }
 
     /// Adds the written keys of a finished batch, for range reads.
-    pub(super) fn archive(&mut self, keys: Vec<(Bytes, Version)>, newest: Version) {
+    pub(super) fn archive(&mut self, keys: Vec<Written>, newest: Version) {
         if !keys.is_empty() {
             self.segments.push_back(Segment { newest, sorted: false, keys });
         }
@@ -101,8 +100,7 @@ impl Conflicts {
     pub(super) fn prune(&mut self, floor: Version) {
         self.floor = self.floor.max(floor);
         while self.segments.front().is_some_and(|s| s.newest <= floor) {
-            for (key, _) in self.segments.pop_front().into_iter().flat_map(|s| s.keys) {
-                let hash = layout::hash(&key);
+            for (_, hash, _) in self.segments.pop_front().into_iter().flat_map(|s| s.keys) {
                 if self.points.get(&hash).is_some_and(|v| *v <= floor) {
                     self.points.remove(&hash);
                 }
@@ -132,13 +130,13 @@ impl Conflicts {
 impl Segment {
     fn wrote_in(&mut self, begin: &[u8], end: &[u8], version: Version) -> bool {
         if !self.sorted {
-            self.keys.sort_by(|(a, v), (b, w)| a.cmp(b).then(w.cmp(v)));
-            self.keys.dedup_by(|(b, _), (a, _)| a == b); // keeps the first: the newest
+            self.keys.sort_by(|(a, _, v), (b, _, w)| a.cmp(b).then(w.cmp(v)));
+            self.keys.dedup_by(|(b, ..), (a, ..)| a == b); // keeps the first: the newest
             self.sorted = true;
         }
-        let from = self.keys.partition_point(|(key, _)| &key[..] < begin);
-        let mut inside = self.keys.iter().skip(from).take_while(|(key, _)| &key[..] < end);
-        inside.any(|(_, v)| *v > version)
+        let from = self.keys.partition_point(|(key, ..)| &key[..] < begin);
+        let mut inside = self.keys.iter().skip(from).take_while(|(key, ..)| &key[..] < end);
+        inside.any(|(.., v)| *v > version)
     }
 }
 
@@ -206,6 +204,7 @@ impl Hasher for Identity {
 mod tests {
     use super::*;
     use crate::env::Rng;
+    use crate::store::local::layout;
 
     /// Compared with a list of all assignments: no step is missed and none reaches too far, even after
     /// pruning.
@@ -241,8 +240,8 @@ mod tests {
             let key = Bytes::copy_from_slice(&version.to_be_bytes());
             let mut writes = Writes::default();
             assert!(writes.set(key.clone(), Bytes::new(), true).is_ok());
-            table.note(&writes, &[layout::hash(&key)], version);
-            table.archive(vec![(key, version)], version);
+            table.note(&writes, version);
+            table.archive(vec![(key.clone(), layout::hash(&key), version)], version);
         }
         table.prune(30);
         assert_eq!((table.points.len(), table.segments.len()), (10, 10));

@@ -46,12 +46,22 @@ pub(super) fn stored(key: &[u8]) -> Bytes {
     bytes.into()
 }
 
+/// The stored form of a user's key, and a value. If the value is short, in one allocation.
+pub(super) fn stored_row(key: &[u8], value: &[u8]) -> (Bytes, Bytes) {
+    if value.len() > INLINE {
+        return (stored(key), Bytes::copy_from_slice(value));
+    }
+    let mut bytes = Vec::with_capacity(1 + key.len() + value.len());
+    bytes.push(USER);
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(value);
+    let mut value = Bytes::from(bytes);
+    (value.split_to(1 + key.len()), value)
+}
+
 /// The user's key of a stored one.
 pub(super) fn user(stored: &[u8]) -> Bytes {
     Bytes::copy_from_slice(stored.get(1..).unwrap_or_default())
 }
 
-/// The hash of a stored key in the conflict table.
-pub(super) fn hash(stored: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(stored)
-}
+pub(super) use crate::store::writes::hash;
