@@ -104,18 +104,18 @@ impl Plants {
             }
         }
     }
-    /// Puts `value` (None: nothing) at `row`, and expects that the check says `what` of `accused`.
-    async fn plant_and_accuse(&self, row: &[u8], value: Option<&[u8]>, accused: &[u8], what: &str) {
+    /// Puts `value` (None: nothing) at `row`, and expects that the check reports `what` of the row `damaged`.
+    async fn plant_and_find(&self, row: &[u8], value: Option<&[u8]>, damaged: &[u8], what: &str) {
         let before = self.value(row).await;
         assert_ne!(before.as_deref(), value, "{what}: nothing is damaged");
         self.write(row, value).await;
         let report = read(&self.rig.server.store).await;
-        let found = report.problems.iter().any(|p| p.row == accused && p.what.contains(what));
-        assert!(found, "expected '{what}' of {}, got\n{report}", accused.escape_ascii());
+        let found = report.problems.iter().any(|p| p.row == damaged && p.what.contains(what));
+        assert!(found, "expected '{what}' of {}, got\n{report}", damaged.escape_ascii());
         self.write(row, before.as_deref()).await;
     }
     async fn plant(&self, row: &[u8], value: Option<&[u8]>, what: &str) {
-        self.plant_and_accuse(row, value, row, what).await;
+        self.plant_and_find(row, value, row, what).await;
     }
 }
 
@@ -133,9 +133,9 @@ async fn damage_of_the_dictionary_and_the_leases_is_seen() {
     let p = plants().await;
     let (forward, id) = p.first(b"f\0aaa", b"f\0aab").await;
     let member = root::member(u64::from_be_bytes(id[..].try_into().unwrap()));
-    p.plant_and_accuse(&forward, None, &member, "does not lead from the member").await;
-    p.plant_and_accuse(&member, None, &forward, "the id has no member").await;
-    p.plant_and_accuse(&member, Some(b"another"), &forward, "the id is of another member").await;
+    p.plant_and_find(&forward, None, &member, "does not lead from the member").await;
+    p.plant_and_find(&member, None, &forward, "the id has no member").await;
+    p.plant_and_find(&member, Some(b"another"), &forward, "the id is of another member").await;
     p.plant(&member, Some(b"123"), "no place in the dictionary").await;
     p.plant(&forward, Some(b"short"), "holds no ids").await;
     p.plant(&forward, Some(&integer_id(b"7").unwrap().to_be_bytes()), "the id of an integer").await;
@@ -143,7 +143,7 @@ async fn damage_of_the_dictionary_and_the_leases_is_seen() {
     p.plant(&long, Some(&7u64.to_be_bytes()), "the id has no member").await;
     let lease = [b'q', member[1] << 2 | member[2] >> 6];
     let (group, _) = p.group_of("member:7").await;
-    p.plant_and_accuse(&lease, Some(&0u64.to_le_bytes()), &group, "outside of every lease").await;
+    p.plant_and_find(&lease, Some(&0u64.to_le_bytes()), &group, "outside of every lease").await;
     p.plant(&lease, Some(&[0xff; 8]), "no such number").await;
     p.plant(&root::member(u64::MAX >> 1), Some(b"m"), "not an id").await;
     assert!(read(&p.rig.server.store).await.is_sound());
@@ -156,12 +156,12 @@ async fn damage_of_members_that_share_a_row_is_seen() {
     let members = Vec::from_iter(members::entries(&group, &row).unwrap());
     let (at, forward) = (members[5].0, root::forward(members[5].1));
     p.plant(&group, Some(&row[1..]), "not the members of a group").await;
-    p.plant_and_accuse(&group, None, &forward, "the id has no member").await;
-    p.plant_and_accuse(&forward, None, &group, &format!("from the member to its id {at:#x}")).await;
+    p.plant_and_find(&group, None, &forward, "the id has no member").await;
+    p.plant_and_find(&forward, None, &group, &format!("from the member to its id {at:#x}")).await;
     let mut other = row.clone();
     *other.last_mut().unwrap() ^= 1;
     p.plant(&group, Some(&other), "does not lead from the member").await;
-    p.plant_and_accuse(&group, Some(&other), &root::forward(members[15].1), "of another member").await;
+    p.plant_and_find(&group, Some(&other), &root::forward(members[15].1), "of another member").await;
     p.plant(&root::members(1 << 62), Some(&row), "not an id").await;
     assert!(read(&p.rig.server.store).await.is_sound());
 }
@@ -182,7 +182,7 @@ async fn damage_of_a_set_is_seen() {
     let wrong_next = [&good[..1], &[9; 8], &good[9..]].concat();
     p.plant(&zero, Some(&wrong_next), "says that the next one").await;
     let (second, other) = p.first(&p.db.chunk(oid, 1), &p.db.set_rows_end(oid, 0)).await;
-    p.plant_and_accuse(&second, None, &zero, "says that the next one").await;
+    p.plant_and_find(&second, None, &zero, "says that the next one").await;
     p.plant(&second, Some(&good), "a chunk does not decode").await; // its next one is this one
     p.plant(&second, Some(&[&other[..9], &good[9..]].concat()), "outside of its bounds").await;
     p.plant(&zero, Some(&[&good[..9], &other[9..]].concat()), "outside of its bounds").await;
@@ -191,7 +191,7 @@ async fn damage_of_a_set_is_seen() {
     let turned: &[u8] = if sign == b"+" { b"-" } else { b"+" };
     p.plant(&delta, Some(turned), "says what its chunk says").await;
     p.plant(&delta, Some(b"?"), "a delta does not decode").await;
-    p.plant_and_accuse(&delta, None, &count, "N counts").await;
+    p.plant_and_find(&delta, None, &count, "N counts").await;
     let stranger = p.db.delta(words, 12345);
     p.plant(&stranger, Some(b"+"), "has no member").await;
     let (weight, _) = p.first(&p.db.weight(oid, 0, 0), &p.db.set_rows(oid).1).await;
@@ -215,7 +215,7 @@ async fn an_id_of_a_chunk_without_a_member_is_seen() {
     assert_eq!(id.len(), 8);
     let (group, _) = p.group_of("member:7").await;
     p.write(&row, None).await;
-    p.plant_and_accuse(&group, None, &p.db.chunk(oid, 0), "has no member").await;
+    p.plant_and_find(&group, None, &p.db.chunk(oid, 0), "has no member").await;
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn damage_of_records_and_of_what_repeats_them_is_seen() {
     let p = plants().await;
     let plain = p.db.record(b"plain");
     p.plant(&plain, Some(b"\x01\x63"), "corrupt data").await;
-    p.plant_and_accuse(&plain, None, &p.db.key_count(shard(hash(b"plain"))), "the counter says").await;
+    p.plant_and_find(&plain, None, &p.db.key_count(shard(hash(b"plain"))), "the counter says").await;
     let misplaced = [p.db.record_from(7), b"plain".to_vec()].concat();
     p.plant(&misplaced, Some(&p.value(&plain).await.unwrap()), "nobody finds this key").await;
     let counter = p.db.key_count(shard(hash(b"plain")));
@@ -233,7 +233,7 @@ async fn damage_of_records_and_of_what_repeats_them_is_seen() {
     p.plant(&p.db.key_count(200), Some(&[0; 8]), "a shard that there is not").await;
     let dying = p.record("dying").await;
     let index = p.db.expiry(dying.expire_at.unwrap(), b"dying");
-    p.plant_and_accuse(&index, None, &p.db.record(b"dying"), "the expiry index does not have").await;
+    p.plant_and_find(&index, None, &p.db.record(b"dying"), "the expiry index does not have").await;
     p.plant(&index, Some(b"x"), "with a value").await;
     p.plant(&p.db.expiry(5, b"plain"), Some(b""), "that no record confirms").await;
     p.plant(&p.db.expiry(5, b"nobody"), Some(b""), "that no record confirms").await;
@@ -313,17 +313,17 @@ async fn objects_without_an_owner_or_with_two_are_seen() {
     for row in [p.db.piece(Oid(7), 0), p.db.count(Oid(7)), p.db.chunk(Oid(7), 0), p.db.piece(words, 0)] {
         p.plant(&row, Some(b"x"), "that no key has").await;
     }
-    p.plant_and_accuse(&p.db.record(b"words"), None, &p.db.count(words), "that no key has").await;
+    p.plant_and_find(&p.db.record(b"words"), None, &p.db.count(words), "that no key has").await;
     let copy = p.value(&p.db.record(b"words")).await.unwrap();
-    p.plant_and_accuse(&p.db.record(b"plain"), Some(&copy), &p.db.count(words), "keys have the same object")
+    p.plant_and_find(&p.db.record(b"plain"), Some(&copy), &p.db.count(words), "keys have the same object")
         .await;
     let garbage = root::garbage(Garbage::Object(p.db, words));
-    p.plant_and_accuse(&garbage, Some(b""), &p.db.record(b"words"), "object is garbage").await;
+    p.plant_and_find(&garbage, Some(b""), &p.db.record(b"words"), "object is garbage").await;
     let building = root::garbage(Garbage::Building(p.db, long));
-    p.plant_and_accuse(&building, Some(&[0; 8]), &p.db.record(b"long"), "object is garbage").await;
+    p.plant_and_find(&building, Some(&[0; 8]), &p.db.record(b"long"), "object is garbage").await;
     let (deleted, _) = p.first(b"g\x01", b"g\x02").await;
     let Some(Garbage::Object(_, oid)) = root::decode_garbage(&deleted.clone().into()) else { panic!() };
-    p.plant_and_accuse(&deleted, None, &p.db.count(oid), "that no key has").await;
+    p.plant_and_find(&deleted, None, &p.db.count(oid), "that no key has").await;
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
@@ -340,11 +340,11 @@ async fn damage_of_the_stores_own_rows_is_seen() {
         .await;
     p.plant(&root::garbage(Garbage::Database(p.db)), Some(b"x"), "nobody can work off").await;
     let garbage = root::garbage(Garbage::Database(p.db));
-    p.plant_and_accuse(&garbage, Some(b""), &root::database(0), "the database is garbage").await;
+    p.plant_and_find(&garbage, Some(b""), &root::database(0), "the database is garbage").await;
     let (flushed, _) = p.first(b"g\x02", b"g\x03").await;
     let Some(Garbage::Database(old)) = root::decode_garbage(&flushed.clone().into()) else { panic!() };
     let (orphan, _) = p.first(old.as_bytes(), &tern::store::prefix_end(old.as_bytes())).await;
-    p.plant_and_accuse(&flushed, None, &orphan, "a database that there is not").await;
+    p.plant_and_find(&flushed, None, &orphan, "a database that there is not").await;
     p.plant(b"\xf0row", Some(b""), "below no database's prefix").await;
     p.plant(b"z", Some(b""), "an unknown kind of row").await;
     p.plant(b"a1", Some(b""), "a window of the allocator").await;
@@ -367,16 +367,16 @@ async fn damage_of_idempotency_records_is_seen() {
     let (age, value) = p.first(b"u", b"v").await;
     let (_, named) = root::decode_idempotency_age(&age, true).unwrap();
     assert_eq!(named.owner, owner);
-    p.plant_and_accuse(&age, None, &root::idempotency_record(named), "the age index does not know").await;
+    p.plant_and_find(&age, None, &root::idempotency_record(named), "the age index does not know").await;
     p.plant(&age, Some(b"??"), "that no idempotency record confirms").await;
-    p.plant_and_accuse(&root::idempotency_record(named), None, &age, "no idempotency record confirms").await;
+    p.plant_and_find(&root::idempotency_record(named), None, &age, "no idempotency record confirms").await;
     p.plant(&root::idempotency_age(5, named), Some(&value), "that no idempotency record confirms").await;
     p.plant(&[&[b'u', 77][..], &age[2..]].concat(), Some(&value), "in a wrong shard").await;
     p.plant(b"u", Some(b""), "not a row of the age index").await;
     p.plant(&head, Some(b"x"), "an idempotency record does not decode").await;
-    p.plant_and_accuse(&piece, None, &head, "in its pieces").await;
+    p.plant_and_find(&piece, None, &head, "in its pieces").await;
     p.plant(&piece, Some(b"x"), "a piece of a reply has 1 bytes").await;
-    p.plant_and_accuse(&head, None, &piece, "that no idempotency record has").await;
+    p.plant_and_find(&head, None, &piece, "that no idempotency record has").await;
     p.plant(b"t\x05abcdefghij", Some(b""), "not the row of an idempotency record").await;
     for row in [root::idempotency_size(default), root::all_idempotency_size().to_vec()] {
         p.plant(&row, Some(b"x"), "not the size of").await;

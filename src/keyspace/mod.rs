@@ -13,7 +13,7 @@
 //!   e 01 <first id>      -> ids             candidates in a block of ids
 //!   e 02 <prefix><oid>   -> empty           sets made while the collector looks for members
 //!   e 03 <instance>      -> epoch           servers whose replies are done with it
-//!   e 04 <id>            -> empty           candidates that came back              dictionary/condemned.rs
+//!   e 04 <id>            -> empty           candidates that came back              dictionary/candidates.rs
 //!   i <instance>         -> heartbeat       servers                                cluster/instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction

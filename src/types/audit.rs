@@ -43,8 +43,8 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// The result of auditing a row.
-pub(crate) type Verdict = StoreResult<Vec<Problem>>;
+/// The problems found in a row.
+pub(crate) type Findings = StoreResult<Vec<Problem>>;
 
 /// See the module.
 pub(crate) struct View {

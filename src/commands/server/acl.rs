@@ -347,12 +347,12 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if let Some(prefix) = prefix
         && user.check(prefix, args.rest(), 1).is_err()
     {
-        return Ok(verdict(&user, prefix, args.rest(), 1));
+        return Ok(dry_run(&user, prefix, args.rest(), 1));
     }
-    Ok(verdict(&user, row, argv, names))
+    Ok(dry_run(&user, row, argv, names))
 }
 
-fn verdict(user: &User, row: &Entry, argv: &[Bytes], names: usize) -> Reply {
+fn dry_run(user: &User, row: &Entry, argv: &[Bytes], names: usize) -> Reply {
     let may_not = |what: &str, name: &[u8], kind: &str| {
         let name = quoted(name);
         Reply::text(format!("This user has no permissions to {what} the '{name}' {kind}"))

@@ -315,7 +315,7 @@ pub(super) fn collection(out: &mut String, server: &Server, read: Option<(u64, S
         state.epoch,
         state.phase.name(),
         state.owner,
-        state.condemned,
+        state.candidates,
         state.swept,
         notes.sets.load(Ordering::Relaxed),
         notes.candidates.load(Ordering::Relaxed),

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! e 00                  -> 01 | phase u8 | fourteen numbers u64 LE  the state
-//! e 01 <first id BE>    -> treemap                                  a block's condemned ids, not yet removed
+//! e 01 <first id BE>    -> treemap                                  a block's candidates, not yet removed
 //! e 02 <prefix><oid>    -> empty                                    a set made during Settle
 //! e 03 <instance BE>    -> epoch u64 LE                             no reply needs what that epoch removes
-//! e 04 <id BE>          -> empty                                    a condemned id given to a set: pardoned
+//! e 04 <id BE>          -> empty                                    a candidate given to a set: revived
 //! ```
 //! Every transaction of the collector reads `e 00` serializably and does nothing if the owner or the turn has
 //! changed. Writers read the part that they need ([`Round`]) with the catalog; it changes only with the
@@ -28,13 +28,13 @@ pub enum Phase {
     /// No collection is running.
     #[default]
     Idle,
-    /// Looks for ids that seem to be in no set, and condemns them.
+    /// Looks for ids that seem to be in no set: the candidates for removal.
     Mark,
-    /// Checks whether any condemned id is in a set after all.
+    /// Checks whether any candidate is in a set after all.
     Settle,
-    /// Waits for replies that may still need the condemned ids.
+    /// Waits for replies that may still need the candidates.
     Grace,
-    /// Removes the condemned ids.
+    /// Removes the candidates.
     Sweep,
 }
 
@@ -75,8 +75,8 @@ impl Round {
         self.phase == Phase::Settle
     }
 
-    /// Whether ids are condemned: a transaction that gives one of them to a set pardons it.
-    pub(crate) fn has_condemned(self) -> bool {
+    /// Whether candidates may exist: a transaction that gives one of them to a set revives it.
+    pub(crate) fn has_candidates(self) -> bool {
         matches!(self.phase, Phase::Settle | Phase::Grace | Phase::Sweep)
     }
 }
@@ -110,7 +110,7 @@ pub struct State {
     /// Members removed since the store was created.
     pub collected: u64,
     /// Members to remove in this epoch.
-    pub condemned: u64,
+    pub candidates: u64,
     /// The number of those that the sweep has processed.
     pub swept: u64,
     /// The end of the last cycle in milliseconds since the Unix epoch, by the clock of the server that ran
@@ -135,7 +135,7 @@ impl State {
             self.live_so_far,
             self.dead_so_far,
             self.collected,
-            self.condemned,
+            self.candidates,
             self.swept,
             self.ended,
         ] {
@@ -169,7 +169,7 @@ impl State {
             live_so_far: next()?,
             dead_so_far: next()?,
             collected: next()?,
-            condemned: next()?,
+            candidates: next()?,
             swept: next()?,
             ended: next()?,
         })
@@ -235,7 +235,7 @@ mod tests {
                 epoch: 3,
                 turn: 9,
                 owner: u64::MAX,
-                condemned: 7,
+                candidates: 7,
                 ended: 5,
                 ..State::default()
             };

@@ -7,7 +7,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
 use crate::store::{RangeOptions, key_after, prefix_end};
-use crate::types::audit::{Auditor, Problem, Verdict, View};
+use crate::types::audit::{Auditor, Findings, Problem, View};
 use crate::types::object::GHOST_INDEXED;
 use crate::types::object_tags;
 use crate::types::record::{Record, Stored};
@@ -33,20 +33,20 @@ pub(super) async fn walk(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<(
         owners.note(value);
         "keys"
     };
-    let judge = async |view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
+    let audit = async |view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
         record(view, known, db, key, value).await
     };
-    checker.judge(db.tagged(b'K'), &mut seen, judge).await?;
+    checker.check_range(db.tagged(b'K'), &mut seen, audit).await?;
     owners.walk(checker, db).await?;
-    let judge = async |view: &View, _: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
+    let audit = async |view: &View, _: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
         expiry(view, db, key, value).await
     };
-    checker.judge(db.tagged(b'X'), &mut |_, _| "expiry rows", judge).await?;
+    checker.check_range(db.tagged(b'X'), &mut |_, _| "expiry rows", audit).await?;
     counters(checker, db, &counts).await?;
-    strangers(checker, db).await
+    unknown_rows(checker, db).await
 }
 
-async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, value: &Bytes) -> Verdict {
+async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, value: &Bytes) -> Findings {
     let Some((stored, name)) = db.decode_record(key) else {
         return Ok(vec![Problem::new(key, "not the row of a key")]);
     };
@@ -69,7 +69,7 @@ async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, v
     Ok(problems)
 }
 
-async fn of_value(auditor: &Auditor<'_>, key: &Bytes, record: &Record) -> Verdict {
+async fn of_value(auditor: &Auditor<'_>, key: &Bytes, record: &Record) -> Findings {
     let mut problems = record.value.audit(auditor, key).await?;
     if let Some(oid) = record.value.oid()
         && is_garbage(auditor.view, auditor.db, oid).await?
@@ -90,7 +90,7 @@ pub(super) async fn is_garbage(view: &View, db: Prefix, oid: Oid) -> StoreResult
 }
 
 /// Checks that a row of the expiry index agrees with the key's record.
-async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Verdict {
+async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Findings {
     let Some((ms, name)) = db.decode_expiry(row).filter(|(ms, name)| db.expiry(*ms, name) == row[..]) else {
         return Ok(vec![Problem::new(row, "not a row of the expiry index")]);
     };
@@ -104,8 +104,8 @@ async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Verdict {
     Ok(vec![Problem::new(row, what)])
 }
 
-/// Checks that each shard's counter is the number of its records. A count gathered over pages is only a
-/// suspicion: a shard's records are adjacent, so they are counted again at one version.
+/// Checks that each shard's counter is the number of its records. A count gathered over pages may mix
+/// versions: if it differs, the shard's records, which are adjacent, are counted again at one version.
 async fn counters(checker: &mut Checker<'_>, db: Prefix, counts: &[u64]) -> StoreResult<()> {
     for (shard, count) in (0..SHARDS).zip(counts) {
         let view = checker.view().await?;
@@ -127,7 +127,7 @@ async fn recount(checker: &mut Checker<'_>, db: Prefix, shard: u8) -> StoreResul
         match compare(&view, db, shard).await {
             Err(StoreError::TooOld) => {}
             problem => {
-                checker.accuse(problem?.map(|what| Problem::new(&row, what)));
+                checker.add_problems(problem?.map(|what| Problem::new(&row, what)));
                 return Ok(());
             }
         }
@@ -168,7 +168,7 @@ fn tags() -> Vec<u8> {
 }
 
 /// Reports rows with unknown tags, and counters of shards that do not exist.
-async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
+async fn unknown_rows(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     let mut begin = db.as_bytes().to_vec();
     let gaps = tags().into_iter().map(|tag| db.tagged(tag)).chain([{
         let end = prefix_end(db.as_bytes());
@@ -178,7 +178,7 @@ async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     for (end, next) in gaps {
         let view = checker.view().await?;
         let page = view.page(&begin, &end, opts).await?;
-        checker.accuse(page.pairs.iter().map(|(row, _)| Problem::new(row, "an unknown kind of row")));
+        checker.add_problems(page.pairs.iter().map(|(row, _)| Problem::new(row, "an unknown kind of row")));
         begin = next;
     }
     let view = checker.view().await?;
@@ -187,7 +187,7 @@ async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     let counters = view.page(&begin, &end, opts).await?;
     let is_one = |row: &Bytes| (0..SHARDS).any(|shard| row[..] == db.key_count(shard)[..]);
     let others = counters.pairs.iter().filter(|(row, _)| !is_one(row));
-    checker.accuse(others.map(|(row, _)| Problem::new(row, "a counter of a shard that there is not")));
+    checker.add_problems(others.map(|(row, _)| Problem::new(row, "a counter of a shard that there is not")));
     Ok(())
 }
 

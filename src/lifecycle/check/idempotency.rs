@@ -90,7 +90,7 @@ impl Sizes {
     /// The counters that disagree.
     async fn compare(&self, view: &View) -> StoreResult<Vec<Problem>> {
         let mut problems = Vec::new();
-        let mut accuse = |row: &[u8], said: i64, is: i64| {
+        let mut compare = |row: &[u8], said: i64, is: i64| {
             let what = || format!("the counter says {said}, the idempotency records take {is} bytes");
             problems.extend((said != is).then(|| Problem::new(row, what())));
         };
@@ -101,16 +101,16 @@ impl Sizes {
             let page = view.page(&begin, &end, PAGE).await?;
             for (row, value) in &page.pairs {
                 let owner = row.get(2..).and_then(|owner| owner.try_into().ok()).map(Owner);
-                accuse(row, number(value), owner.and_then(|owner| left.remove(&owner)).unwrap_or(0));
+                compare(row, number(value), owner.and_then(|owner| left.remove(&owner)).unwrap_or(0));
             }
             match page.pairs.last() {
                 Some((row, _)) if page.more => begin = key_after(row),
                 _ => break,
             }
         }
-        left.iter().for_each(|(owner, is)| accuse(&root::idempotency_size(*owner), 0, *is));
+        left.iter().for_each(|(owner, is)| compare(&root::idempotency_size(*owner), 0, *is));
         let all = view.get(&root::all_idempotency_size()).await?;
-        accuse(&root::all_idempotency_size(), all.map_or(0, |raw| number(&raw)), self.0.values().sum());
+        compare(&root::all_idempotency_size(), all.map_or(0, |raw| number(&raw)), self.0.values().sum());
         if !self.0.is_empty() && view.get(&root::secret()).await?.is_none() {
             problems.push(Problem::new(
                 &root::secret(),
@@ -122,7 +122,7 @@ impl Sizes {
 }
 
 /// Checks each user's counter, and that of all, against the size of the idempotency records. Sizes gathered
-/// over pages are only a suspicion: then all records are counted again at one version.
+/// over pages may mix versions: if they differ, all records are counted again at one version.
 pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreResult<()> {
     let view = checker.view().await?;
     if gathered.compare(&view).await?.is_empty() {
@@ -133,7 +133,7 @@ pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreRe
         match again(&view).await {
             Err(StoreError::TooOld) => {}
             problems => {
-                checker.accuse(problems?);
+                checker.add_problems(problems?);
                 return Ok(());
             }
         }

@@ -1,12 +1,12 @@
 //! Verifies a whole store: every row decodes, belongs to something, and agrees with the rows that repeat its
 //! facts. `tern check` runs this from the command line.
 //!
-//! **One version.** Each row is judged in one [`View`], together with everything that it is compared with, so
-//! every reported problem existed at one version, even while servers write. Each page is read in a view of
+//! **One version.** Each row is checked in one [`View`], together with everything that it is compared with,
+//! so every reported problem existed at one version, even while servers write. Each page is read in a view of
 //! its own: a walk over a large store takes longer than a transaction lives. An embedded store has no other
 //! user, so all views read one version. Facts that span many rows (counters of keys, objects without an
-//! owner) are gathered over pages, and suspicions are checked again ([`objects`], [`database`]). A row that
-//! changes faster than it can be read at one version is reported as not checked, never as damaged.
+//! owner) are gathered over pages, and what seems wrong is checked again ([`objects`], [`database`]). A row
+//! that changes faster than it can be read at one version is reported as not checked, never as damaged.
 //!
 //! **Memory.** A page, the first ids of one set's chunks, the ids of the dictionary as a bitmap, and the
 //! owners of [`objects::WINDOW`] objects at a time: a store with more objects is read several times.
@@ -25,7 +25,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{self, Prefix};
 use crate::store::{RangeOptions, Store, Version, key_after};
-use crate::types::audit::{Problem, Verdict, View};
+use crate::types::audit::{Findings, Problem, View};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -33,9 +33,9 @@ use std::collections::BTreeMap;
 
 /// The rows and bytes of a page.
 const PAGE: RangeOptions = RangeOptions { limit: 1024, bytes: 1 << 18, reverse: false };
-/// Rows judged at once: a networked engine answers their reads together.
+/// Rows checked at once: a networked engine answers their reads together.
 const AT_ONCE: usize = 64;
-/// Attempts to judge a row that changes while it is read.
+/// Attempts to check a row that changes while it is read.
 const ATTEMPTS: usize = 5;
 /// Problems kept in a report; further ones are only counted.
 const KEPT: usize = 1000;
@@ -132,7 +132,8 @@ impl Checker<'_> {
         Ok(view)
     }
 
-    fn accuse(&mut self, problems: impl IntoIterator<Item = Problem>) {
+    /// Adds problems to the report.
+    fn add_problems(&mut self, problems: impl IntoIterator<Item = Problem>) {
         for problem in problems {
             if self.report.problems.len() < KEPT {
                 self.report.problems.push(problem);
@@ -148,24 +149,24 @@ impl Checker<'_> {
         (self.progress)(what, self.done);
     }
 
-    /// Reads the range page by page and judges every row in the view in which it was read. `seen` receives
+    /// Reads the range page by page and checks every row in the view in which it was read. `seen` receives
     /// every row.
-    async fn judge(
+    async fn check_range(
         &mut self,
         (mut begin, end): (Vec<u8>, Vec<u8>),
         seen: &mut (dyn FnMut(&Bytes, &Bytes) -> &'static str + Send),
-        judge: impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Verdict,
+        audit: impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
     ) -> StoreResult<()> {
         loop {
             let view = self.view().await?;
             let page = view.page(&begin, &end, PAGE).await?;
             for rows in page.pairs.chunks(AT_ONCE) {
-                let verdicts = join_all(rows.iter().map(|(k, v)| judge(&view, &self.known, k, v))).await;
-                for ((key, value), verdict) in rows.iter().zip(verdicts) {
+                let findings = join_all(rows.iter().map(|(k, v)| audit(&view, &self.known, k, v))).await;
+                for ((key, value), found) in rows.iter().zip(findings) {
                     self.count(seen(key, value), 1);
-                    match verdict {
-                        Err(StoreError::TooOld) => self.judge_alone(key, &judge).await?,
-                        verdict => self.accuse(verdict?),
+                    match found {
+                        Err(StoreError::TooOld) => self.check_row(key, &audit).await?,
+                        found => self.add_problems(found?),
                     }
                 }
             }
@@ -176,23 +177,23 @@ impl Checker<'_> {
         }
     }
 
-    /// Judges a row whose page's view ended before the row was judged.
-    async fn judge_alone(
+    /// Checks a row whose page's view ended before the row was checked.
+    async fn check_row(
         &mut self,
         key: &Bytes,
-        judge: &impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Verdict,
+        audit: &impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
     ) -> StoreResult<()> {
         for _ in 0..ATTEMPTS {
             let view = self.view().await?;
-            let verdict = match view.get(key).await {
+            let found = match view.get(key).await {
                 Ok(None) => return Ok(()),
-                Ok(Some(value)) => judge(&view, &self.known, key, &value).await,
+                Ok(Some(value)) => audit(&view, &self.known, key, &value).await,
                 Err(e) => Err(e),
             };
-            match verdict {
+            match found {
                 Err(StoreError::TooOld) => {}
-                verdict => {
-                    self.accuse(verdict?);
+                found => {
+                    self.add_problems(found?);
                     return Ok(());
                 }
             }

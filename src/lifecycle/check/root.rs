@@ -14,7 +14,7 @@ use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, root, root::Garbage};
 use crate::keyspace::secret::Secret;
 use crate::store::{RangeOptions, key_after, prefix_end};
-use crate::types::audit::{Problem, Verdict, View};
+use crate::types::audit::{Findings, Problem, View};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -38,7 +38,7 @@ pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
         }
         _ => "other rows",
     };
-    checker.judge((Vec::new(), vec![0x80]), &mut name, row).await?;
+    checker.check_range((Vec::new(), vec![0x80]), &mut name, row).await?;
     idempotency::sizes(checker, sizes).await
 }
 
@@ -57,19 +57,22 @@ pub(super) async fn walk_prefixes(checker: &mut Checker<'_>) -> StoreResult<()> 
         let page = view.page(&at, &[0xff], ONE).await?;
         let Some((row, _)) = page.pairs.first() else { return Ok(()) };
         let Some(prefix) = Prefix::of_row(row) else {
-            checker.accuse([Problem::new(row, "a row below no database's prefix")]);
+            checker.add_problems([Problem::new(row, "a row below no database's prefix")]);
             at = key_after(row);
             continue;
         };
         let live = databases(&view).await?.iter().any(|(_, p)| *p == prefix);
         if !live && view.get(&root::garbage(Garbage::Database(prefix))).await?.is_none() {
-            checker.accuse([Problem::new(row, "rows of a database that there is not, and no garbage row")]);
+            checker.add_problems([Problem::new(
+                row,
+                "rows of a database that there is not, and no garbage row",
+            )]);
         }
         at = prefix_end(prefix.as_bytes());
     }
 }
 
-async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -> Verdict {
+async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -> Findings {
     let problem = match key.first() {
         Some(b'a') => sized(key, 5, value, 8, "a window of the allocator"),
         Some(b'r') => sized(key, 5, value, 0, "a number of the allocator"),
@@ -156,7 +159,7 @@ fn u64_of(value: &[u8]) -> Option<u64> {
 }
 
 /// Checks that members and their ids match.
-async fn members_row(view: &View, known: &Mutex<KnownIds>, key: &[u8], row: &[u8]) -> Verdict {
+async fn members_row(view: &View, known: &Mutex<KnownIds>, key: &[u8], row: &[u8]) -> Findings {
     let Some(entries) = members::entries(key, row) else {
         return Ok(vec![Problem::new(key, "not an id, or not the members of a group of ids")]);
     };
@@ -191,7 +194,7 @@ async fn entry(view: &View, known: &Mutex<KnownIds>, id: u64, member: &[u8]) -> 
 }
 
 /// Checks that the ids of a member, or of all long members with one hash, belong to them.
-async fn forward(view: &View, key: &[u8], value: &[u8]) -> Verdict {
+async fn forward(view: &View, key: &[u8], value: &[u8]) -> Findings {
     let short = key.get(1) == Some(&0);
     let whole = if short { value.len() == 8 } else { !value.is_empty() && value.len().is_multiple_of(8) };
     if !whole || (!short && key.len() != 18) || key.len() > MAX_INLINE_MEMBER + 2 {

@@ -220,9 +220,9 @@ impl Pending {
         true
     }
 
-    fn answer(&mut self, verdict: impl Fn(Version) -> StoreResult<Version>) {
+    fn answer(&mut self, result: impl Fn(Version) -> StoreResult<Version>) {
         for admitted in self.doubtful.drain(..) {
-            let _ = admitted.reply.send(verdict(admitted.version));
+            let _ = admitted.reply.send(result(admitted.version));
         }
     }
 }

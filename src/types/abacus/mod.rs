@@ -7,7 +7,7 @@
 
 mod tests;
 
-use super::audit::{Auditor, Problem, Verdict};
+use super::audit::{Auditor, Findings, Problem};
 use super::contract::Type;
 use super::dumped::Dump;
 use super::object::{self, Count, Slot};
@@ -120,7 +120,7 @@ impl Type for Abacus {
     async fn dump(&self, _: &Scope<'_>) -> Result<Dump> {
         Ok(Dump::Nothing)
     }
-    async fn audit(&self, auditor: &Auditor<'_>, _: &[u8]) -> Verdict {
+    async fn audit(&self, auditor: &Auditor<'_>, _: &[u8]) -> Findings {
         let begin = auditor.db.object_rows(TAG, self.0);
         let page = auditor.view.page(&begin, &prefix_end(&begin), RangeOptions::default()).await?;
         let bad = page.pairs.iter().filter(|(_, value)| value.len() != 8);

@@ -149,7 +149,7 @@ async fn watch_sees_each_change() {
 }
 
 #[tokio::test]
-async fn check_judges_its_rows() {
+async fn check_audits_its_rows() {
     let w = World::new().await;
     w.int("AINCR k a").await;
     let tx = w.server.store.begin();

@@ -11,7 +11,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::spec::words::parse_i64;
 use crate::store::{RangeOptions, Read, key_after, prefix_end};
-use crate::types::audit::{Auditor, Problem, Verdict};
+use crate::types::audit::{Auditor, Findings, Problem};
 use crate::types::contract::Type;
 use crate::types::dumped::Dump;
 use crate::types::object::Slot;
@@ -168,7 +168,7 @@ impl Type for Str {
         Ok(Dump::Str(self.clone()))
     }
 
-    async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Verdict {
+    async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {
         match self {
             Str::Inline(bytes) | Str::Made { bytes, .. } if bytes.len() > INLINE_MAX => {
                 Ok(vec![Problem::new(row, "a string in the record is too long for it")])
@@ -184,7 +184,7 @@ fn as_int(raw: &[u8]) -> Option<i64> {
 }
 
 /// Audits the pieces of a string of `len` bytes: none may be longer than a piece or lie beyond the end.
-async fn pieces(auditor: &Auditor<'_>, oid: Oid, len: u64) -> Verdict {
+async fn pieces(auditor: &Auditor<'_>, oid: Oid, len: u64) -> Findings {
     let (view, db) = (auditor.view, auditor.db);
     let (mut begin, end) = (db.object_rows(b'C', oid), prefix_end(&db.object_rows(b'C', oid)));
     let mut problems = Vec::new();
