@@ -133,7 +133,9 @@ fn under_id(prefix: &'static Entry, argv: &[Bytes], standing: Standing<'_>) -> D
 
 /// The error for a command that cannot run under an id.
 pub(crate) fn not_under_id(label: &str) -> ReplyError {
-    ReplyError::of(format!("ERR '{label}' cannot run under an id: it changes more than data"))
+    ReplyError::of(format!(
+        "ERR '{label}' cannot run under an id: only commands on data, PUBLISH, SELECT and EXEC can"
+    ))
 }
 
 fn arity(r: &Request<'_>) -> Result<(), ReplyError> {

@@ -74,7 +74,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use watched_absent::WatchedAbsent;
 
 const NOT_RANDOM: ReplyError = ReplyError::new(
-    "ERR the system's random number generator does not answer: a server needs a name that no other has",
+    "ERR the system's random number generator does not answer: a server draws its unique id from it",
 );
 
 /// Numbers that no other object or record of the store has had.

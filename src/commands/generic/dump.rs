@@ -50,7 +50,7 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 }
 
 fn no_form(kind: &str) -> ReplyError {
-    ReplyError::of(format!("ERR DUMP: Redis' snapshot files have no form for a value of type {kind}"))
+    ReplyError::of(format!("ERR DUMP: Redis' RDB format cannot represent a value of type {kind}"))
 }
 
 #[derive(Debug, Default)]

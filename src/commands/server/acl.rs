@@ -221,7 +221,11 @@ async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     };
     let bits = usize::try_from(bits).ok().filter(|bits| (1..=4096).contains(bits)).ok_or(BAD_BITS)?;
     let digits = bits.div_ceil(4);
-    let secret = cx.server.env.secret(digits.div_ceil(2)).ok_or(ReplyError::new("ERR no randomness"))?;
+    let secret = cx
+        .server
+        .env
+        .secret(digits.div_ceil(2))
+        .ok_or(ReplyError::new("ERR the system's random number generator does not answer"))?;
     let text: String = secret.iter().map(|b| format!("{b:02x}")).collect();
     Ok(Reply::text(text.get(..digits).unwrap_or(&text)))
 }

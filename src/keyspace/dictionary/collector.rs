@@ -146,7 +146,9 @@ impl State {
 
     /// Parses the stored bytes.
     pub fn decode(raw: &[u8]) -> StoreResult<Self> {
-        Self::parse(raw).ok_or_else(|| StoreError::Corrupt("state of the dictionary's collector".into()))
+        Self::parse(raw).ok_or_else(|| {
+            StoreError::Corrupt("the state of the dictionary's collector does not decode".into())
+        })
     }
 
     fn parse(raw: &[u8]) -> Option<Self> {
@@ -191,7 +193,7 @@ impl State {
 pub fn encode_candidates(ids: &RoaringTreemap) -> StoreResult<Vec<u8>> {
     let mut out = Vec::with_capacity(ids.serialized_size());
     let written = ids.serialize_into(&mut out);
-    written.map_err(|e| StoreError::Corrupt(format!("candidates not written: {e}")))?;
+    written.map_err(|e| StoreError::Corrupt(format!("candidates cannot be serialized: {e}")))?;
     Ok(out)
 }
 
@@ -201,7 +203,7 @@ pub fn decode_candidates(key: &[u8], value: &[u8]) -> StoreResult<RoaringTreemap
     let ids = RoaringTreemap::deserialize_from(value).ok();
     let within = |ids: &RoaringTreemap| Some((ids.min()? / BLOCK, ids.max()? / BLOCK));
     ids.filter(|ids| within(ids).is_some_and(|(a, b)| a == b && Some(a * BLOCK) == first))
-        .ok_or_else(|| StoreError::Corrupt("candidates of the dictionary's collector".into()))
+        .ok_or_else(|| StoreError::Corrupt("candidates of the dictionary's collector do not decode".into()))
 }
 
 /// The collector's activity on this server, for INFO, and requests to run it.

@@ -48,7 +48,7 @@ pub(super) async fn walk(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<(
 
 async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, value: &Bytes) -> Findings {
     let Some((stored, name)) = db.decode_record(key) else {
-        return Ok(vec![Problem::new(key, "not the row of a key")]);
+        return Ok(vec![Problem::new(key, "the row of a record has an invalid key")]);
     };
     let row = match Stored::decode(value) {
         Ok(row) => row,
@@ -59,12 +59,15 @@ async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, v
         Stored::Ghost(_) => Vec::new(),
     };
     if stored != hash(&name) || name.len() > MAX_REDIS_KEY {
-        problems.push(Problem::new(key, "nobody finds this key: its hash is of another one"));
+        problems.push(Problem::new(
+            key,
+            "the record is stored under the hash of another key: no command finds it",
+        ));
     }
     if let Some(ms) = row.expire_at()
         && view.get(&db.expiry(ms, &name)).await?.is_none()
     {
-        problems.push(Problem::new(key, format!("the expiry index does not have the key's expiry at {ms}")));
+        problems.push(Problem::new(key, format!("the expiry index has no row for the key's expiry at {ms}")));
     }
     Ok(problems)
 }
@@ -74,7 +77,10 @@ async fn of_value(auditor: &Auditor<'_>, key: &Bytes, record: &Record) -> Findin
     if let Some(oid) = record.value.oid()
         && is_garbage(auditor.view, auditor.db, oid).await?
     {
-        problems.push(Problem::new(key, "the key's object is garbage, its rows will be removed"));
+        problems.push(Problem::new(
+            key,
+            "the key's object is also listed as garbage: its rows are going to be removed",
+        ));
     }
     Ok(problems)
 }
@@ -92,14 +98,14 @@ pub(super) async fn is_garbage(view: &View, db: Prefix, oid: Oid) -> StoreResult
 /// Checks that a row of the expiry index agrees with the key's record.
 async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Findings {
     let Some((ms, name)) = db.decode_expiry(row).filter(|(ms, name)| db.expiry(*ms, name) == row[..]) else {
-        return Ok(vec![Problem::new(row, "not a row of the expiry index")]);
+        return Ok(vec![Problem::new(row, "a row of the expiry index has an invalid key")]);
     };
     let stored = view.get(&db.record(&name)).await?.and_then(|raw| Stored::decode(&raw).ok());
     let what = match stored.filter(|stored| stored.expire_at() == Some(ms)) {
-        None => "a row of the expiry index that no record confirms",
+        None => "a row of the expiry index matches no record",
         Some(Stored::Record(_)) if value.is_empty() => return Ok(Vec::new()),
         Some(Stored::Ghost(_)) if value == GHOST_INDEXED => return Ok(Vec::new()),
-        Some(_) => "a row of the expiry index with a value that is not its own",
+        Some(_) => "a row of the expiry index has an invalid value",
     };
     Ok(vec![Problem::new(row, what)])
 }
@@ -151,8 +157,8 @@ async fn compare(view: &View, db: Prefix, shard: u8) -> StoreResult<Option<Strin
         }
     }
     let stored = number(view.get(&db.key_count(shard)).await?.as_deref());
-    let said = stored.map_or("nothing".to_owned(), |n| n.to_string());
-    Ok((stored != Some(count)).then(|| format!("the counter says {said}, there are {count} keys")))
+    let said = stored.map_or("invalid".to_owned(), |n| n.to_string());
+    Ok((stored != Some(count)).then(|| format!("the counter is {said}, but the shard has {count} keys")))
 }
 
 fn number(raw: Option<&[u8]>) -> Option<i64> {
@@ -187,7 +193,8 @@ async fn unknown_rows(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> 
     let counters = view.page(&begin, &end, opts).await?;
     let is_one = |row: &Bytes| (0..SHARDS).any(|shard| row[..] == db.key_count(shard)[..]);
     let others = counters.pairs.iter().filter(|(row, _)| !is_one(row));
-    checker.add_problems(others.map(|(row, _)| Problem::new(row, "a counter of a shard that there is not")));
+    checker
+        .add_problems(others.map(|(row, _)| Problem::new(row, "the counter of a shard that does not exist")));
     Ok(())
 }
 

@@ -68,7 +68,7 @@ impl std::fmt::Display for Report {
             writeln!(f, "damaged: {problem}")?;
         }
         for row in &self.unchecked {
-            writeln!(f, "not checked, it changes too fast: {}", row.escape_ascii())?;
+            writeln!(f, "not checked, because it changes too fast: {}", row.escape_ascii())?;
         }
         let counted: Vec<String> = self.rows.iter().map(|(what, n)| format!("{n} {what}")).collect();
         let (first, last) = self.versions;
@@ -77,7 +77,8 @@ impl std::fmt::Display for Report {
         writeln!(f, "read at {at}: {}", counted.join(", "))?;
         match self.problems.len() as u64 + self.more {
             0 => write!(f, "sound"),
-            n => write!(f, "damaged: {n} problems"),
+            1 => write!(f, "damaged: 1 problem; restore the store from a backup"),
+            n => write!(f, "damaged: {n} problems; restore the store from a backup"),
         }
     }
 }
@@ -86,7 +87,7 @@ impl std::fmt::Display for Report {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The store is empty.
-    #[error("there is no data of Tern")]
+    #[error("the store holds no data of Tern")]
     NoData,
     /// An error of an engine.
     #[error(transparent)]

@@ -100,11 +100,11 @@ impl Owners {
             let mut last = None;
             for (row, _) in &page.pairs {
                 let Some(oid) = db.decode_oid(row) else {
-                    checker.add_problems([Problem::new(row, "a row of an object without its id")]);
+                    checker.add_problems([Problem::new(row, "the row of an object has no valid object id")]);
                     continue;
                 };
                 if tag == COUNTS && row[..] != db.count(oid)[..] {
-                    checker.add_problems([Problem::new(row, "not the number of a set's members")]);
+                    checker.add_problems([Problem::new(row, "the row of a member count has an invalid key")]);
                 }
                 if last.replace(oid) != Some(oid) {
                     let owner = self.kinds.get(&oid).copied().filter(|kind| kind.has_rows(tag));
@@ -204,7 +204,7 @@ async fn recheck(
     owners: &[Kind],
 ) -> StoreResult<Option<String>> {
     if owners.len() > 1 {
-        return Ok(Some(format!("{} keys have the same object", owners.len())));
+        return Ok(Some(format!("{} keys share one object", owners.len())));
     }
     let tag = row.get(db.as_bytes().len()).copied();
     let fits = |kind: &Kind| tag.is_some_and(|tag| kind.has_rows(tag));
@@ -217,7 +217,10 @@ async fn recheck(
     if !there || !is_live(view, db).await? || is_garbage(view, db, oid).await? {
         return Ok(None);
     }
-    Ok(Some("rows of an object that no key has, and no garbage row".into()))
+    Ok(Some(
+        "rows of an object that belongs to no key and is not listed as garbage: they are never removed"
+            .into(),
+    ))
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ fn behind((begin, end): (Bytes, Bytes), last: &[u8], reverse: bool) -> (Bytes, B
 }
 
 fn no_progress() -> StoreError {
-    StoreError::Unavailable("FoundationDB: an empty page that is not the last".into())
+    StoreError::Unavailable("FoundationDB returned an empty page that is not the last".into())
 }
 
 /// The bounds of a range read, and how much it has returned.

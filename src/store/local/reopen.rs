@@ -96,7 +96,7 @@ impl Committer {
             }
         }
         if let Err(e) = core.disk(|faults| faults.on_reopen(&core.dir)) {
-            tracing::error!(e, "the log was not cut as a test wants it");
+            tracing::error!(e, "cannot truncate the log as the test requested");
         }
         let (engine, recovered) = loop {
             match Engine::open(&core.dir, &core.options) {

@@ -29,7 +29,10 @@ fn row(db: Prefix, oid: Oid, name: &[u8]) -> Vec<u8> {
 }
 
 fn number(raw: &[u8]) -> Result<i64> {
-    Ok(raw.try_into().map(i64::from_le_bytes).map_err(|_| StoreError::Corrupt("a number".into()))?)
+    Ok(raw
+        .try_into()
+        .map(i64::from_le_bytes)
+        .map_err(|_| StoreError::Corrupt("a row of an abacus is not a number".into()))?)
 }
 
 /// Adds 1 to the number under `name`.
@@ -124,6 +127,6 @@ impl Type for Abacus {
         let begin = auditor.db.object_rows(TAG, self.0);
         let page = auditor.view.page(&begin, &prefix_end(&begin), RangeOptions::default()).await?;
         let bad = page.pairs.iter().filter(|(_, value)| value.len() != 8);
-        Ok(bad.map(|(row, _)| Problem::new(row, "not a number of a abacus")).collect())
+        Ok(bad.map(|(row, _)| Problem::new(row, "a row of an abacus is not a number")).collect())
     }
 }

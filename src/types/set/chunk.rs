@@ -96,11 +96,13 @@ impl Row {
 }
 
 fn corrupt(raw: &[u8]) -> Error {
-    StoreError::Corrupt(format!("set chunk of {} bytes", raw.len())).into()
+    StoreError::Corrupt(format!("a set chunk of {} bytes does not decode", raw.len())).into()
 }
 
 fn append(out: &mut Vec<u8>, ids: &RoaringTreemap) -> Result<()> {
-    Ok(ids.serialize_into(out).map_err(|e| StoreError::Corrupt(format!("chunk not written: {e}")))?)
+    Ok(ids
+        .serialize_into(out)
+        .map_err(|e| StoreError::Corrupt(format!("a set chunk cannot be serialized: {e}")))?)
 }
 
 /// An intset's payload.

@@ -171,7 +171,10 @@ impl Type for Str {
     async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {
         match self {
             Str::Inline(bytes) | Str::Made { bytes, .. } if bytes.len() > INLINE_MAX => {
-                Ok(vec![Problem::new(row, "a string in the record is too long for it")])
+                Ok(vec![Problem::new(
+                    row,
+                    format!("a string in its record is too long: {} bytes", bytes.len()),
+                )])
             }
             Str::Inline(_) | Str::Made { .. } => Ok(Vec::new()),
             Str::Pieces { oid, len } => pieces(auditor, *oid, *len).await,
@@ -194,8 +197,7 @@ async fn pieces(auditor: &Auditor<'_>, oid: Oid, len: u64) -> Findings {
             let number = Prefix::decode_piece(row).filter(|_| row.len() == db.piece(oid, 0).len());
             let room = number.map(|n| len.saturating_sub(u64::from(n) * PIECE as u64).min(PIECE as u64));
             if room.is_none_or(|room| room == 0 || bytes.len() as u64 > room) {
-                problems
-                    .push(Problem::new(row, format!("a piece that does not fit a string of {len} bytes")));
+                problems.push(Problem::new(row, format!("a piece does not fit its string of {len} bytes")));
             }
         }
         match page.pairs.last() {

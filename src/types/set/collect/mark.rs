@@ -191,7 +191,8 @@ impl Collector<'_> {
             };
             for (key, raw) in &page.pairs {
                 let first = root::decode_in_collection(key);
-                let first = first.ok_or_else(|| StoreError::Corrupt("key of candidates".into()))?;
+                let first = first
+                    .ok_or_else(|| StoreError::Corrupt("a row of candidates has an invalid key".into()))?;
                 all.push((first, decode_candidates(key, raw)?));
             }
             match page.pairs.last() {
@@ -231,6 +232,6 @@ async fn try_next_block(tx: &Tx, at: u64) -> Done<Option<(u64, u64)>> {
 /// The first and the last id that a row `b` can hold.
 fn id_of(key: &[u8]) -> Done<(u64, u64)> {
     let id = key.get(1..9).and_then(|raw| raw.try_into().ok()).map(u64::from_be_bytes);
-    let id = id.ok_or_else(|| StoreError::Corrupt("key of a member".into()))?;
+    let id = id.ok_or_else(|| StoreError::Corrupt("a row of members has an invalid key".into()))?;
     Ok((id, if key.len() > 9 { id + members::GROUP - 1 } else { id }))
 }

@@ -71,7 +71,9 @@ async fn revived(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<RoaringTreemap> {
         let page = tx.get_range(&begin, &end, opts, Read::Serializable).await?;
         for (key, _) in &page.pairs {
             let id = root::decode_in_collection(key);
-            revived.insert(id.ok_or_else(|| StoreError::Corrupt("key of a revived id".into()))?);
+            revived.insert(
+                id.ok_or_else(|| StoreError::Corrupt("the row of a revived id has an invalid key".into()))?,
+            );
         }
         match page.pairs.last() {
             Some((key, _)) if page.more => begin = key_after(key),
