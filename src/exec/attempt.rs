@@ -198,7 +198,7 @@ impl Attempts {
     }
 
     /// Prebuilds, once, the large results of the front job, which exceeds a transaction.
-    async fn prebuild_all(&mut self, jobs: &mut VecDeque<Job>) -> Result<(), Error> {
+    async fn prebuild_results(&mut self, jobs: &mut VecDeque<Job>) -> Result<(), Error> {
         if let Some(job) = jobs.front_mut() {
             job.forced.may_prebuild = false;
         }
@@ -256,9 +256,8 @@ impl Attempts {
                 }
                 Err(Halt::Forgotten) => return self.give_up(jobs, &open, width, StoreError::Unknown.into()),
                 Err(Halt::Store(e)) if width == 1 && outgrows(jobs, &e) => {
-                    match self.prebuild_all(jobs).await {
-                        // Retried with a full deadline.
-                        Ok(()) if open.is_empty() => return,
+                    match self.prebuild_results(jobs).await {
+                        Ok(()) if open.is_empty() => return, // retried with a full deadline
                         Ok(()) => {}
                         Err(e) => return self.give_up(jobs, &open, 1, e),
                     }
