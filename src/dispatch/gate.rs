@@ -228,8 +228,8 @@ mod tests {
             }
             Decision::Deny(row, _) => format!("denied {}", row.name),
             Decision::Refuse(row, e) => {
-                let told: Vec<&str> = e.0.split(' ').take(4).collect();
-                format!("{}: {}", row.map_or("none", |row| row.name), told.join(" "))
+                let words: Vec<&str> = e.0.split(' ').take(4).collect();
+                format!("{}: {}", row.map_or("none", |row| row.name), words.join(" "))
             }
             Decision::Missing(name, e) => format!("missing {name}: {}", e.0),
             Decision::Attack => "attack".to_owned(),
@@ -256,8 +256,8 @@ mod tests {
             asked(known),
             [arity, debug, "get: ERR Can't execute 'get':", "watch: ERR Can't execute 'watch':"]
         );
-        let speaks = Standing { only_listens: false, ..known };
-        assert_eq!(asked(speaks), [arity, debug, "get", "watch"]);
+        let unsubscribed = Standing { only_listens: false, ..known };
+        assert_eq!(asked(unsubscribed), [arity, debug, "get", "watch"]);
         assert_eq!(asked(OPEN), [arity, "debug", "get", "watch"]);
     }
 
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_told_before_a_login_is_asked_for() {
+    fn an_unknown_command_is_reported_before_a_missing_login() {
         let stranger = Standing { authenticated: false, ..OPEN };
         assert_eq!(said("NOSUCH a", stranger), "none: ERR unknown command 'NOSUCH',");
         assert_eq!(

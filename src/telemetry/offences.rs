@@ -52,21 +52,21 @@ struct Kind {
 struct Lines {
     /// Monotonic time of the start of the period.
     since: Option<Duration>,
-    said: u32,
-    unsaid: u64,
+    logged: u32,
+    unlogged: u64,
 }
 
 impl Lines {
     fn line(&mut self, now: Duration) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_sub(since) >= PERIOD) {
-            (self.since, self.said) = (Some(now), 0);
+            (self.since, self.logged) = (Some(now), 0);
         }
-        if self.said == LINES {
-            self.unsaid += 1;
+        if self.logged == LINES {
+            self.unlogged += 1;
             return None;
         }
-        self.said += 1;
-        Some(std::mem::take(&mut self.unsaid))
+        self.logged += 1;
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
     fn lines_are_few_and_say_what_they_leave_out() {
         let all = Offences::default();
         let at = Duration::from_secs;
-        let said = (0..1000).filter(|_| all.add(Offence::Password, at(5)).is_some()).count();
-        assert_eq!((said, all.count(Offence::Password)), (LINES as usize, 1000));
+        let logged = (0..1000).filter(|_| all.add(Offence::Password, at(5)).is_some()).count();
+        assert_eq!((logged, all.count(Offence::Password)), (LINES as usize, 1000));
         assert_eq!(all.add(Offence::Protocol, at(5)), Some(0), "each kind has its own lines");
         assert_eq!(all.add(Offence::Password, at(14)), None);
         assert_eq!(all.add(Offence::Password, at(15)), Some(1000 - u64::from(LINES) + 1));

@@ -227,12 +227,12 @@ impl Local {
     pub(super) async fn lost(&self, generation: u64) -> u64 {
         let core = &self.0.core;
         loop {
-            let told = core.online.notified();
+            let notified = core.online.notified();
             let now = core.published.load().generation;
             if now > generation {
                 return now;
             }
-            told.await;
+            notified.await;
         }
     }
     /// Commits the queue, syncs and closes the database; waits up to 5 s for running transactions to release
@@ -394,13 +394,13 @@ impl Core {
     /// Waits for the next published state that can be read, unless `alive` returns an error.
     async fn wait_online(&self, alive: impl Fn() -> StoreResult<()>) -> StoreResult<Arc<Published>> {
         loop {
-            let told = self.online.notified();
+            let notified = self.online.notified();
             let published = self.published.load_full();
             match &published.view {
                 Ok(_) => return Ok(published),
                 Err(Offline::Reopening) => {
                     alive()?;
-                    told.await;
+                    notified.await;
                 }
                 Err(offline) => return Err(offline.clone().into()),
             }
