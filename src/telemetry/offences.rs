@@ -43,7 +43,7 @@ const KINDS: [(Offence, &str); 7] = [
 ];
 
 #[derive(Debug, Default)]
-struct Kind {
+struct OffenceCounter {
     count: Count,
     lines: Mutex<Lines>,
 }
@@ -72,19 +72,19 @@ impl Lines {
 
 /// The offences of all clients.
 #[derive(Debug, Default)]
-pub(crate) struct Offences([Kind; KINDS.len()]);
+pub(crate) struct Offences([OffenceCounter; KINDS.len()]);
 
 impl Offences {
     /// Counts an offence at the monotonic time `now`. Some: log it, with this number of unlogged ones since
     /// the last line.
     pub(crate) fn add(&self, offence: Offence, now: Duration) -> Option<u64> {
-        let kind = self.kind(offence)?;
-        kind.count.add(1);
-        kind.lines.lock().line(now)
+        let counter = self.counter(offence)?;
+        counter.count.add(1);
+        counter.lines.lock().line(now)
     }
     /// The number of offences of a kind.
     pub(crate) fn count(&self, offence: Offence) -> u64 {
-        self.kind(offence).map_or(0, |kind| kind.count.get())
+        self.counter(offence).map_or(0, |counter| counter.count.get())
     }
     /// All kinds by label.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
@@ -92,10 +92,10 @@ impl Offences {
     }
     /// Resets the counts.
     pub(crate) fn reset(&self) {
-        self.0.iter().for_each(|kind| kind.count.reset());
+        self.0.iter().for_each(|counter| counter.count.reset());
     }
-    fn kind(&self, offence: Offence) -> Option<&Kind> {
-        KINDS.iter().zip(&self.0).find(|((known, _), _)| *known == offence).map(|(_, kind)| kind)
+    fn counter(&self, offence: Offence) -> Option<&OffenceCounter> {
+        KINDS.iter().zip(&self.0).find(|((known, _), _)| *known == offence).map(|(_, counter)| counter)
     }
 }
 

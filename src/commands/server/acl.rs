@@ -14,7 +14,7 @@ use crate::server::acl::selector::{Denied, RuleError, Selector, word};
 use crate::server::acl::user::{DEFAULT, User};
 use crate::server::pace::{Pace, beside};
 use crate::server::reply::Reply;
-use crate::server::subscribers::Kind;
+use crate::server::subscribers::SubscriptionKind;
 use crate::spec::words::{MAX_QUOTED, quoted, quoted_up_to};
 use crate::spec::{CATEGORIES, Entry, Flags, Form, Group, PREFIX, Row, Secrets, categories};
 use crate::{handler, help};
@@ -170,7 +170,7 @@ fn close_subscribers(cx: &Cx<'_>) {
     let acl = &cx.server.acl;
     cx.server.subscribers.part_from(|client, kind, name| {
         let user = acl.get(&client.identity().user);
-        user.is_some_and(|user| !user.allows_channel(name, kind == Kind::Pattern))
+        user.is_some_and(|user| !user.allows_channel(name, kind == SubscriptionKind::Pattern))
     });
 }
 

@@ -141,8 +141,9 @@ pub struct Seen {
     pub(crate) silent: Duration,
 }
 
+/// When this server last looked at the others, and what it saw.
 #[derive(Default)]
-struct View {
+struct Sightings {
     looked: Option<Duration>,
     seen: BTreeMap<u64, Seen>,
 }
@@ -160,7 +161,7 @@ pub struct Instances {
     claim: AtomicU64,
     /// Allows one beat at a time; true once this server has left.
     left: tokio::sync::Mutex<bool>,
-    view: Mutex<View>,
+    view: Mutex<Sightings>,
     living: ArcSwap<Vec<u64>>,
 }
 

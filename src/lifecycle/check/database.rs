@@ -7,7 +7,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
 use crate::store::{RangeOptions, key_after, prefix_end};
-use crate::types::audit::{Auditor, Findings, Problem, View};
+use crate::types::audit::{AuditView, Auditor, Findings, Problem};
 use crate::types::object::GHOST_INDEXED;
 use crate::types::object_tags;
 use crate::types::record::{Record, Stored};
@@ -33,12 +33,12 @@ pub(super) async fn walk(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<(
         owners.note(value);
         "keys"
     };
-    let audit = async |view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
+    let audit = async |view: &AuditView, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
         record(view, known, db, key, value).await
     };
     checker.check_range(db.tagged(b'K'), &mut seen, audit).await?;
     owners.walk(checker, db).await?;
-    let audit = async |view: &View, _: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
+    let audit = async |view: &AuditView, _: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
         expiry(view, db, key, value).await
     };
     checker.check_range(db.tagged(b'X'), &mut |_, _| "expiry rows", audit).await?;
@@ -46,7 +46,13 @@ pub(super) async fn walk(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<(
     unknown_rows(checker, db).await
 }
 
-async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, value: &Bytes) -> Findings {
+async fn record(
+    view: &AuditView,
+    known: &Mutex<KnownIds>,
+    db: Prefix,
+    key: &Bytes,
+    value: &Bytes,
+) -> Findings {
     let Some((stored, name)) = db.decode_record(key) else {
         return Ok(vec![Problem::new(key, "the row of a record has an invalid key")]);
     };
@@ -90,13 +96,13 @@ fn is_ghost(raw: &Bytes) -> bool {
 }
 
 /// Whether a garbage row names the object.
-pub(super) async fn is_garbage(view: &View, db: Prefix, oid: Oid) -> StoreResult<bool> {
+pub(super) async fn is_garbage(view: &AuditView, db: Prefix, oid: Oid) -> StoreResult<bool> {
     let rows = [Garbage::Object(db, oid), Garbage::Building(db, oid)].map(root::garbage);
     Ok(view.get_many(&rows).await?.iter().any(Option::is_some))
 }
 
 /// Checks that a row of the expiry index agrees with the key's record.
-async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Findings {
+async fn expiry(view: &AuditView, db: Prefix, row: &Bytes, value: &[u8]) -> Findings {
     let Some((ms, name)) = db.decode_expiry(row).filter(|(ms, name)| db.expiry(*ms, name) == row[..]) else {
         return Ok(vec![Problem::new(row, "a row of the expiry index has an invalid key")]);
     };
@@ -142,7 +148,7 @@ async fn recount(checker: &mut Checker<'_>, db: Prefix, shard: u8) -> StoreResul
     Ok(())
 }
 
-async fn compare(view: &View, db: Prefix, shard: u8) -> StoreResult<Option<String>> {
+async fn compare(view: &AuditView, db: Prefix, shard: u8) -> StoreResult<Option<String>> {
     let first = u64::from(shard) << 60;
     let mut begin = db.record_from(first);
     let end = if shard + 1 == SHARDS { db.records_end() } else { db.record_from(first + (1 << 60)) };
@@ -199,6 +205,6 @@ async fn unknown_rows(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> 
 }
 
 /// Whether `db` is still a database's prefix.
-pub(super) async fn is_live(view: &View, db: Prefix) -> StoreResult<bool> {
+pub(super) async fn is_live(view: &AuditView, db: Prefix) -> StoreResult<bool> {
     Ok(databases(view).await?.iter().any(|(_, prefix)| *prefix == db))
 }

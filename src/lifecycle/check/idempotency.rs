@@ -5,7 +5,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::idempotency::{Age, IdempotencyRecord, PIECE};
 use crate::keyspace::keys::{IdempotencyName, Owner, hash, root, shard};
 use crate::store::{RangeOptions, key_after};
-use crate::types::audit::{Problem, View};
+use crate::types::audit::{AuditView, Problem};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const UNCONFIRMED: &str = "a row of the age index matches no idempotency record"
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
 
 /// The damage to a row that begins with `t`, if any.
-pub(super) async fn row(view: &View, key: &Bytes, value: &Bytes) -> StoreResult<Option<String>> {
+pub(super) async fn row(view: &AuditView, key: &Bytes, value: &Bytes) -> StoreResult<Option<String>> {
     if key.get(1) == Some(&1) || key[..] == root::all_idempotency_size() {
         let fits = value.len() == 8 && (key.get(1) == Some(&2) || key.len() == 18);
         return Ok((!fits).then(|| "the size of a user's idempotency records does not decode".into()));
@@ -25,7 +25,7 @@ pub(super) async fn row(view: &View, key: &Bytes, value: &Bytes) -> StoreResult<
     }
 }
 
-async fn head(view: &View, of: IdempotencyName<'_>, value: &Bytes) -> StoreResult<Option<String>> {
+async fn head(view: &AuditView, of: IdempotencyName<'_>, value: &Bytes) -> StoreResult<Option<String>> {
     let record = IdempotencyRecord::decode(value).ok().filter(|r| r.is_owned == of.owner.is_some());
     let Some(record) = record else { return Ok(Some("an idempotency record does not decode".into())) };
     let age = view.get(&root::idempotency_age(record.at, of)).await?;
@@ -45,7 +45,12 @@ async fn head(view: &View, of: IdempotencyName<'_>, value: &Bytes) -> StoreResul
         .then(|| format!("a kept reply has {} bytes, but its pieces hold {len}", record.len)))
 }
 
-async fn piece(view: &View, of: IdempotencyName<'_>, n: u16, piece: &[u8]) -> StoreResult<Option<String>> {
+async fn piece(
+    view: &AuditView,
+    of: IdempotencyName<'_>,
+    n: u16,
+    piece: &[u8],
+) -> StoreResult<Option<String>> {
     let head = view.get(&root::idempotency_record(of)).await?;
     let record =
         head.and_then(|raw| IdempotencyRecord::decode(&raw).ok()).filter(IdempotencyRecord::has_pieces);
@@ -58,7 +63,7 @@ async fn piece(view: &View, of: IdempotencyName<'_>, n: u16, piece: &[u8]) -> St
 }
 
 /// The damage to a row of the age index, if any.
-pub(super) async fn age(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
+pub(super) async fn age(view: &AuditView, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
     let Some(age) = Age::decode(value) else { return Ok(Some(UNCONFIRMED.into())) };
     let Some((ms, of)) = root::decode_idempotency_age(key, age.size.is_some()) else {
         return Ok(Some("a row of the age index has an invalid key".into()));
@@ -88,7 +93,7 @@ impl Sizes {
     }
 
     /// The counters that disagree.
-    async fn compare(&self, view: &View) -> StoreResult<Vec<Problem>> {
+    async fn compare(&self, view: &AuditView) -> StoreResult<Vec<Problem>> {
         let mut problems = Vec::new();
         let mut compare = |row: &[u8], said: i64, is: i64| {
             let what = || format!("the counter is {said} bytes, but the idempotency records take {is}");
@@ -142,7 +147,7 @@ pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreRe
     Ok(())
 }
 
-async fn again(view: &View) -> StoreResult<Vec<Problem>> {
+async fn again(view: &AuditView) -> StoreResult<Vec<Problem>> {
     let (mut begin, mut sizes) = (vec![b'u'], Sizes::default());
     loop {
         let page = view.page(&begin, b"v", PAGE).await?;

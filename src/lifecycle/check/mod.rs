@@ -1,10 +1,10 @@
 //! Verifies a whole store: every row decodes, belongs to something, and agrees with the rows that repeat its
 //! facts. `tern check` runs this from the command line.
 //!
-//! **One version.** Each row is checked in one [`View`], together with everything that it is compared with,
-//! so every reported problem existed at one version, even while servers write. Each page is read in a view of
-//! its own: a walk over a large store takes longer than a transaction lives. An embedded store has no other
-//! user, so all views read one version. Facts that span many rows (counters of keys, objects without an
+//! **One version.** Each row is checked in one [`AuditView`], together with everything that it is compared
+//! with, so every reported problem existed at one version, even while servers write. Each page is read in a
+//! view of its own: a walk over a large store takes longer than a transaction lives. An embedded store has no
+//! other user, so all views read one version. Facts that span many rows (counters of keys, objects without an
 //! owner) are gathered over pages, and what seems wrong is checked again ([`objects`], [`database`]). A row
 //! that changes faster than it can be read at one version is reported as not checked, never as damaged.
 //!
@@ -25,7 +25,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{self, Prefix};
 use crate::store::{RangeOptions, Store, Version, key_after};
-use crate::types::audit::{Findings, Problem, View};
+use crate::types::audit::{AuditView, Findings, Problem};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -100,14 +100,14 @@ pub async fn check(
     store: &Store,
     progress: &mut (dyn FnMut(&'static str, u64) + Send),
 ) -> Result<Report, CheckError> {
-    let view = View::open(store).await?;
+    let view = AuditView::open(store).await?;
     if view.get(&keys::root::database(0)).await?.is_none() {
         return Err(CheckError::NoData);
     }
     let report = Report { versions: (view.version, view.version), ..Report::default() };
     let mut checker = Checker { store, known: Mutex::default(), report, progress, done: 0 };
     root::walk(&mut checker).await?;
-    for (_, prefix) in root::databases(&View::open(store).await?).await? {
+    for (_, prefix) in root::databases(&AuditView::open(store).await?).await? {
         database::walk(&mut checker, prefix).await?;
     }
     root::walk_prefixes(&mut checker).await?;
@@ -126,9 +126,9 @@ pub(crate) struct Checker<'a> {
 
 impl Checker<'_> {
     /// A view for a page. Yields first: an embedded engine never waits, and other tasks need their turn.
-    async fn view(&mut self) -> StoreResult<View> {
+    async fn view(&mut self) -> StoreResult<AuditView> {
         tokio::task::yield_now().await;
-        let view = View::open(self.store).await?;
+        let view = AuditView::open(self.store).await?;
         self.report.versions.1 = view.version;
         Ok(view)
     }
@@ -156,7 +156,7 @@ impl Checker<'_> {
         &mut self,
         (mut begin, end): (Vec<u8>, Vec<u8>),
         seen: &mut (dyn FnMut(&Bytes, &Bytes) -> &'static str + Send),
-        audit: impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
+        audit: impl AsyncFn(&AuditView, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
     ) -> StoreResult<()> {
         loop {
             let view = self.view().await?;
@@ -182,7 +182,7 @@ impl Checker<'_> {
     async fn check_row(
         &mut self,
         key: &Bytes,
-        audit: &impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
+        audit: &impl AsyncFn(&AuditView, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
     ) -> StoreResult<()> {
         for _ in 0..ATTEMPTS {
             let view = self.view().await?;

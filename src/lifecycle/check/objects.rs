@@ -14,7 +14,7 @@ use super::{Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::{RangeOptions, key_after, prefix_end};
-use crate::types::audit::{Problem, View};
+use crate::types::audit::{AuditView, Problem};
 use crate::types::record::Stored;
 use crate::types::{COUNTS, Kind, object_tags};
 use bytes::Bytes;
@@ -140,7 +140,7 @@ async fn gather(
     checker: &mut Checker<'_>,
     db: Prefix,
     note: &mut (dyn FnMut(&Bytes) + Send),
-) -> StoreResult<Option<View>> {
+) -> StoreResult<Option<AuditView>> {
     let (mut begin, end) = db.tagged(b'K');
     let mut view = checker.view().await?;
     let mut one = true;
@@ -197,7 +197,7 @@ async fn confirm(
 }
 
 async fn recheck(
-    view: &View,
+    view: &AuditView,
     db: Prefix,
     oid: Oid,
     row: &[u8],

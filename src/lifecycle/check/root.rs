@@ -14,7 +14,7 @@ use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, root, root::Garbage};
 use crate::keyspace::secret::Secret;
 use crate::store::{RangeOptions, key_after, prefix_end};
-use crate::types::audit::{Findings, Problem, View};
+use crate::types::audit::{AuditView, Findings, Problem};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -43,7 +43,7 @@ pub(super) async fn walk(checker: &mut Checker<'_>) -> StoreResult<()> {
 }
 
 /// The databases in a view.
-pub(super) async fn databases(view: &View) -> StoreResult<Vec<Database>> {
+pub(super) async fn databases(view: &AuditView) -> StoreResult<Vec<Database>> {
     let rows = view.page(b"d", b"e", ALL).await?;
     let one = |(key, value): &(Bytes, Bytes)| Some((*key.get(1)?, Place::decode(value)?.prefix));
     Ok(rows.pairs.iter().filter_map(one).collect())
@@ -72,7 +72,7 @@ pub(super) async fn walk_prefixes(checker: &mut Checker<'_>) -> StoreResult<()> 
     }
 }
 
-async fn row(view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -> Findings {
+async fn row(view: &AuditView, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes) -> Findings {
     let problem = match key.first() {
         Some(b'a') => sized(key, 5, value, 8, "a window of the allocator"),
         Some(b'r') => sized(key, 5, value, 0, "a number of the allocator"),
@@ -118,7 +118,7 @@ fn sized(key: &[u8], key_len: usize, value: &[u8], len: usize, what: &str) -> Op
 
 /// Checks that a database's prefix is its own, that the allocator cannot hand it out again, and that database
 /// numbers are consecutive.
-async fn database(view: &View, key: &[u8], value: &[u8]) -> StoreResult<Option<String>> {
+async fn database(view: &AuditView, key: &[u8], value: &[u8]) -> StoreResult<Option<String>> {
     let Some(Place { prefix, .. }) = Place::decode(value).filter(|_| key.len() == 2) else {
         return Ok(Some("the row of a database holds no valid prefix".into()));
     };
@@ -139,7 +139,7 @@ async fn database(view: &View, key: &[u8], value: &[u8]) -> StoreResult<Option<S
 }
 
 /// Checks that a prefix cannot be handed out while rows exist below it or are still to be removed.
-async fn is_free(view: &View, prefix: Prefix) -> StoreResult<Option<String>> {
+async fn is_free(view: &AuditView, prefix: Prefix) -> StoreResult<Option<String>> {
     let number = prefix.number();
     let newest = view.page(b"a", b"b", RangeOptions { reverse: true, ..ONE }).await?;
     let start = newest
@@ -161,7 +161,7 @@ fn u64_of(value: &[u8]) -> Option<u64> {
 }
 
 /// Checks that members and their ids match.
-async fn members_row(view: &View, known: &Mutex<KnownIds>, key: &[u8], row: &[u8]) -> Findings {
+async fn members_row(view: &AuditView, known: &Mutex<KnownIds>, key: &[u8], row: &[u8]) -> Findings {
     let Some(entries) = members::entries(key, row) else {
         return Ok(vec![Problem::new(key, "an invalid id, or invalid members of a group of ids")]);
     };
@@ -174,7 +174,12 @@ async fn members_row(view: &View, known: &Mutex<KnownIds>, key: &[u8], row: &[u8
 }
 
 /// Checks that an id is leased, and that the dictionary leads from its member back to it.
-async fn entry(view: &View, known: &Mutex<KnownIds>, id: u64, member: &[u8]) -> StoreResult<Option<String>> {
+async fn entry(
+    view: &AuditView,
+    known: &Mutex<KnownIds>,
+    id: u64,
+    member: &[u8],
+) -> StoreResult<Option<String>> {
     if id >= 1 << 62 {
         return Ok(Some("an invalid id".into()));
     }
@@ -194,7 +199,7 @@ async fn entry(view: &View, known: &Mutex<KnownIds>, id: u64, member: &[u8]) -> 
 }
 
 /// Checks that the ids of a member, or of all long members with one hash, belong to them.
-async fn forward(view: &View, key: &[u8], value: &[u8]) -> Findings {
+async fn forward(view: &AuditView, key: &[u8], value: &[u8]) -> Findings {
     let short = key.get(1) == Some(&0);
     let whole = if short { value.len() == 8 } else { !value.is_empty() && value.len().is_multiple_of(8) };
     if !whole || (!short && key.len() != 18) || key.len() > MAX_INLINE_MEMBER + 2 {
@@ -230,7 +235,7 @@ fn collectors(key: &[u8], value: &[u8]) -> Option<String> {
     (!fits).then(|| "a row of the dictionary's collector does not decode".into())
 }
 
-async fn garbage(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
+async fn garbage(view: &AuditView, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
     match root::decode_garbage(key) {
         Some(Garbage::Database(prefix)) if value.is_empty() => is_free(view, prefix).await,
         Some(Garbage::Building(..)) if value.len() == 8 => Ok(None),

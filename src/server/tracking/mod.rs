@@ -44,7 +44,7 @@
 mod options;
 mod table;
 
-pub use options::{Options, check_caching};
+pub use options::{TrackingOptions, check_caching};
 
 use super::Server;
 use super::mailbox::Mailbox;
@@ -241,7 +241,7 @@ impl Tracking {
     }
 
     /// Makes a client track; it is told of what is committed after `since`. Adds to its prefixes.
-    pub(crate) fn switch_on(&self, mailbox: &Arc<Mailbox>, options: Options, since: Version) {
+    pub(crate) fn switch_on(&self, mailbox: &Arc<Mailbox>, options: TrackingOptions, since: Version) {
         let id = mailbox.client().id;
         let before = self.get(id);
         let since = before.as_ref().map_or(since, |before| before.since);

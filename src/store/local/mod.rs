@@ -4,7 +4,7 @@
 //! LocalTx (tx, reads, writes, scan)            any task; reads one published snapshot
 //!    | Request                                 queue
 //! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
-//!    | View (snapshot)                         one atomic pointer: version + RocksDB snapshot
+//!    | SnapshotView (snapshot)                 one atomic pointer: version + RocksDB snapshot
 //! Engine (engine, layout, audit, logs)         the database; reopen: after a failed write
 //! ValueCache (value_cache)                 values lately written or read, in front of the view
 //! ```
@@ -46,7 +46,7 @@ use committer::{Committer, Request};
 use engine::Engine;
 use parking_lot::{Condvar, Mutex};
 use reopen::Broken;
-use snapshot::{Offline, Published, View};
+use snapshot::{Offline, Published, SnapshotView};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -194,7 +194,7 @@ impl Local {
             version: recovered.version + VERSION_GAP,
             metadata_version: recovered.metadata_version,
             generation: 0,
-            view: Ok(View::newest(engine.clone())),
+            view: Ok(SnapshotView::newest(engine.clone())),
         };
         let core = Arc::new(Core::new(dir, options, published));
         *core.committer.lock() = Some(Committer::new(core.clone(), engine, recovered.version));

@@ -28,7 +28,7 @@
 use super::batch::{Admitted, Batch};
 use super::committer::{Committer, Request};
 use super::engine::{Engine, Recovered};
-use super::snapshot::{Offline, View};
+use super::snapshot::{Offline, SnapshotView};
 use super::{Core, VERSION_GAP};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{MAX_AGE, Version};
@@ -196,7 +196,7 @@ impl Pending {
         committer.generation = generation;
         committer.forget_before(version);
         core.values.forget(version); // data published without a sync may be lost
-        committer.publish(Ok(View::newest(engine)));
+        committer.publish(Ok(SnapshotView::newest(engine)));
         core.online.notify_waiters();
         let reason = core.last_reason();
         self.answer(|version| {

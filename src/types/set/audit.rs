@@ -9,7 +9,7 @@ use crate::keyspace::dictionary::ids::FIRST_INTEGER;
 use crate::keyspace::dictionary::known::{INTEGERS_END, KnownIds};
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::{RangeOptions, key_after};
-use crate::types::audit::{Auditor, Findings, Problem, View};
+use crate::types::audit::{AuditView, Auditor, Findings, Problem};
 use crate::types::object::Count;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -68,7 +68,7 @@ struct Chunk {
 }
 
 struct Audit<'a> {
-    view: &'a View,
+    view: &'a AuditView,
     db: Prefix,
     oid: Oid,
     known: &'a Mutex<KnownIds>,
