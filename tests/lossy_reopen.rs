@@ -311,7 +311,7 @@ async fn who_was_done_with_a_lost_epoch_is_not_done_with_the_next_of_its_number(
         async || w.store.begin().get(&root::streamed(w.c.id(0)), Read::Snapshot).await.unwrap().is_some();
     for _ in 0..2 {
         waiting.look(space, &pace, &w.store.begin(), &state).await.unwrap();
-        assert!(!streamed().await, "its transactions may still read what is condemned");
+        assert!(!streamed().await, "its transactions may still read the candidates");
         w.c.advance(pace.grace * 2);
         waiting.look(space, &pace, &w.store.begin(), &state).await.unwrap();
         assert!(streamed().await);

@@ -16,7 +16,7 @@ use tern::env::{Clock, Env};
 use tern::exec::{Executor, Unit};
 use tern::lifecycle::check::check;
 use tern::server::reply::Reply;
-use tern::server::subscribers::Kind;
+use tern::server::subscribers::SubscriptionKind;
 use tern::server::{ClientState, Server};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
@@ -47,7 +47,7 @@ async fn what_is_acknowledged_is_told_once() {
     let exec = Arc::new(Executor::new(server.clone()));
     let listens = ClientState::new(Arc::default(), true).mailbox;
     for channel in ["c", "__keyevent@0__:append"] {
-        server.subscribers.enter(Kind::Channel, &Bytes::from(channel), None, &listens, 0);
+        server.subscribers.enter(SubscriptionKind::Channel, &Bytes::from(channel), None, &listens, 0);
     }
     faulty.set_rates(FaultRates::mixed());
     let one = |n: usize| {

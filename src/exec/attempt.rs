@@ -255,10 +255,9 @@ impl Attempts {
                     }
                 }
                 Err(Halt::Forgotten) => return self.give_up(jobs, &open, width, StoreError::Unknown.into()),
-                Err(Halt::Store(e)) if width == 1 && is_to_prebuild(jobs, &e) => {
+                Err(Halt::Store(e)) if width == 1 && outgrows(jobs, &e) => {
                     match self.prebuild_results(jobs).await {
-                        // Retried with a full deadline.
-                        Ok(()) if open.is_empty() => return,
+                        Ok(()) if open.is_empty() => return, // retried with a full deadline
                         Ok(()) => {}
                         Err(e) => return self.give_up(jobs, &open, 1, e),
                     }
@@ -458,7 +457,7 @@ fn may_succeed(e: &StoreError) -> bool {
 
 /// Whether the front job, which failed with `e`, exceeds the size or time of a transaction and can be
 /// prebuilt.
-fn is_to_prebuild(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
+fn outgrows(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
     let may_prebuild =
         |job: &Job| job.forced.may_prebuild && job.unit.calls.iter().any(Call::can_be_prebuilt);
     matches!(e, StoreError::TooLarge | StoreError::TooOld) && jobs.front().is_some_and(may_prebuild)
@@ -544,13 +543,13 @@ mod tests {
     #[test]
     fn what_exceeds_a_transaction_is_prebuilt_once() {
         let mut jobs = jobs(&["SUNIONSTORE d a b", "SET k v"]);
-        assert!(!is_to_prebuild(&jobs, &StoreError::TooLarge), "not in a lane");
+        assert!(!outgrows(&jobs, &StoreError::TooLarge), "not in a lane");
         jobs[0].forced.may_prebuild = true;
-        assert!(is_to_prebuild(&jobs, &StoreError::TooLarge) && is_to_prebuild(&jobs, &StoreError::TooOld));
-        assert!(!is_to_prebuild(&jobs, &StoreError::Conflict));
+        assert!(outgrows(&jobs, &StoreError::TooLarge) && outgrows(&jobs, &StoreError::TooOld));
+        assert!(!outgrows(&jobs, &StoreError::Conflict));
         jobs.pop_front();
         jobs[0].forced.may_prebuild = true;
-        assert!(!is_to_prebuild(&jobs, &StoreError::TooLarge), "nothing of a SET is prebuilt");
+        assert!(!outgrows(&jobs, &StoreError::TooLarge), "nothing of a SET is prebuilt");
     }
 
     #[test]

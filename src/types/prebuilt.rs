@@ -256,7 +256,7 @@ impl<'a> Builder<'a> {
     async fn attempt(&self, tx: Tx, rows: &[Row<'_>]) -> StoreResult<()> {
         let row = self.object.row();
         if tx.get(&row, Read::Serializable).await?.is_none() && self.begun {
-            return Err(StoreError::Unavailable("the lease of a value under construction ran out".into()));
+            return Err(StoreError::Unavailable("the lease of a prebuilt value has expired".into()));
         }
         tx.set(&row, &lease::until(self.space, self.lease_ms))?;
         for row in rows {

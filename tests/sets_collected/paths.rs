@@ -41,12 +41,12 @@ async fn forward(c: &Cluster, member: &Bytes) -> Option<Bytes> {
 }
 
 /// Whether the collector would remove it, as things stand.
-async fn is_condemned(c: &Cluster, member: &Bytes) -> bool {
+async fn is_candidate(c: &Cluster, member: &Bytes) -> bool {
     let id = ids_of_row(&forward(c, member).await.unwrap()).next().unwrap();
     let (tx, row) = (c.store.begin(), root::candidates(id - id % BLOCK));
     let Some(raw) = tx.get(&row, Read::Snapshot).await.unwrap() else { return false };
-    let pardon = tx.get(&root::pardon(id), Read::Snapshot).await.unwrap();
-    decode_candidates(&row, &raw).unwrap().contains(id) && pardon.is_none()
+    let revived = tx.get(&root::revived(id), Read::Snapshot).await.unwrap();
+    decode_candidates(&row, &raw).unwrap().contains(id) && revived.is_none()
 }
 
 async fn smembers(c: &Cluster, key: &str) -> BTreeSet<Bytes> {
@@ -80,7 +80,7 @@ async fn only_what_no_set_holds_goes() {
 }
 
 #[tokio::test]
-async fn who_revives_a_member_pardons_it() {
+async fn a_member_that_comes_back_is_revived() {
     let c = cluster().await;
     let words = many(0, 8);
     for key in ["a", "b", "small"] {
@@ -91,14 +91,14 @@ async fn who_revives_a_member_pardons_it() {
     begin(&c, 0).await;
     assert_eq!(state(&c).await.phase, Phase::Settle);
     for word in &words {
-        assert!(is_condemned(&c, word).await);
+        assert!(is_candidate(&c, word).await);
     }
     // Reading does not.
     c.run(0, argv("SISMEMBER a", [words[0].clone()])).await;
     c.run(0, argv("SREM a", [words[0].clone()])).await;
-    assert!(is_condemned(&c, &words[0]).await);
+    assert!(is_candidate(&c, &words[0]).await);
     c.run(0, argv("SADD a", [words[1].clone()])).await;
-    assert!(!is_condemned(&c, &words[1]).await);
+    assert!(!is_candidate(&c, &words[1]).await);
     // Settle ends, and Grace: later is early enough.
     assert_eq!(step(&c, 0).await, Step::Worked);
     assert_eq!(state(&c).await.phase, Phase::Grace);
@@ -109,10 +109,10 @@ async fn who_revives_a_member_pardons_it() {
     assert_eq!(smembers(&c, "b").await, BTreeSet::from_iter([many(100, 1)[0].clone(), words[2].clone()]));
 }
 
-/// Sweep goes by the pardons, not by the rows of candidates alone: a member that came back after the first of its transactions stays, with its
+/// Sweep goes by the revived ids, not by the rows of candidates alone: a member that came back after the first of its transactions stays, with its
 /// row in both directions, and with the id that it has.
 #[tokio::test]
-async fn who_is_pardoned_while_the_sweep_is_under_way_stays() {
+async fn a_member_revived_during_the_sweep_stays() {
     let c = cluster().await;
     let words = many(10_000, 6000);
     c.run(0, argv("SADD b", many(5000, 300))).await;
@@ -146,7 +146,7 @@ async fn who_is_pardoned_while_the_sweep_is_under_way_stays() {
 }
 
 #[tokio::test]
-async fn a_union_that_takes_an_id_from_the_dictionary_pardons_it() {
+async fn a_union_that_takes_an_id_from_the_dictionary_revives_it() {
     let c = cluster().await;
     let dead = Bytes::from_static(b"short");
     c.run(0, argv("SADD a", many(0, 1))).await;
@@ -157,14 +157,14 @@ async fn a_union_that_takes_an_id_from_the_dictionary_pardons_it() {
     begin(&c, 0).await;
     assert_eq!(step(&c, 0).await, Step::Worked);
     assert_eq!(state(&c).await.phase, Phase::Grace);
-    assert!(is_condemned(&c, &dead).await);
+    assert!(is_candidate(&c, &dead).await);
     assert_eq!(c.line(1, "SUNIONSTORE b a small").await, Reply::Int(2));
     cycles(&c, 1).await;
     assert_eq!(smembers(&c, "b").await, BTreeSet::from_iter([dead, many(0, 1)[0].clone()]));
 }
 
-/// Condemns a member that a set holds, as a mark would that came before the set was read.
-async fn condemn(c: &Cluster, member: &Bytes) {
+/// Makes a candidate of a member that a set holds, as a mark would that came before the set was read.
+async fn make_candidate(c: &Cluster, member: &Bytes) {
     let tx = c.store.begin();
     let id = ids_of_row(&forward(c, member).await.unwrap()).next().unwrap();
     let block = root::candidates(id - id % BLOCK);
@@ -182,7 +182,7 @@ async fn a_mark_that_came_too_early_does_no_harm() {
     c.run(0, argv("SADD a", words.clone())).await;
     c.run(0, argv("SREM a", words[5..].to_vec())).await;
     begin(&c, 0).await;
-    condemn(&c, &words[0]).await;
+    make_candidate(&c, &words[0]).await;
     cycles(&c, 1).await;
     assert_eq!(state(&c).await.collected, 15);
     assert_eq!(smembers(&c, "a").await, BTreeSet::from_iter(words[..5].to_vec()));
@@ -216,7 +216,7 @@ async fn a_set_that_is_copied_behind_the_collectors_back_is_seen() {
     c.run(0, argv("SADD a", words.clone())).await;
     c.run(0, argv("SREM a", words[1..].to_vec())).await;
     begin(&c, 0).await;
-    condemn(&c, &words[0]).await;
+    make_candidate(&c, &words[0]).await;
     for line in ["COPY a b", "DEL a", "SUNIONSTORE c b", "DEL b", "RENAME c d", "COPY d e DB 3"] {
         c.line(1, line).await;
         reclaim_whole(&c).await;
@@ -298,9 +298,9 @@ async fn an_abandoned_cycle_leaves_nothing() {
     assert_eq!((state(&c).await.phase, rows(&c, b"e", b"f").await), (Phase::Idle, 1));
     c.line(0, "COPY a c").await;
     assert_eq!(rows(&c, b"e", b"f").await, 1, "nobody shows new sets any more");
-    assert!(!is_condemned(&c, &many(0, 1)[0]).await);
+    assert!(!is_candidate(&c, &many(0, 1)[0]).await);
     c.run(2, argv("SADD d", many(0, 2))).await;
-    assert_eq!(rows(&c, b"e", b"f").await, 1, "nobody pardons any more");
+    assert_eq!(rows(&c, b"e", b"f").await, 1, "nothing is revived any more");
     c.line(0, "DEL d").await;
     reclaim_whole(&c).await;
     cycles(&c, 1).await;
@@ -320,24 +320,24 @@ async fn a_mark_that_begins_again_forgets_what_it_wrote() {
     Collector::new(c.space(0), short).begin().await.unwrap();
     let kept = BTreeSet::from([many(0, 1)[0].clone(), many(1000, 1)[0].clone()]);
     for member in &kept {
-        condemn(&c, member).await;
+        make_candidate(&c, member).await;
     }
     until(&c, short, |now| now.phase == Phase::Idle).await;
     assert_eq!((smembers(&c, "a").await, state(&c).await.collected), (kept, 38));
 }
 
-/// Who gives a condemned member to one set after another writes that down once: else the sweep would conflict with each of them.
+/// A transaction that gives a candidate to one set after another writes that down once: else the sweep would conflict with each of them.
 #[tokio::test]
-async fn a_pardon_is_written_once() {
+async fn a_revived_id_is_written_once() {
     let c = cluster().await;
     c.run(0, argv("SADD a", many(0, 20))).await;
     c.run(0, argv("SREM a", many(1, 19))).await;
     begin(&c, 0).await;
     assert_eq!(c.run(1, argv("SADD a", many(1, 3))).await, Reply::Int(3));
     let tx = c.store.begin();
-    let (from, to) = root::all_pardons();
-    let pardons = tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable).await.unwrap();
-    assert_eq!(pardons.pairs.len(), 3);
+    let (from, to) = root::all_revived();
+    let revived = tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable).await.unwrap();
+    assert_eq!(revived.pairs.len(), 3);
     for n in 0..3 {
         c.run(n, argv("SADD b", many(0, 4))).await;
         c.run(n, argv("SREM b", many(1, 2))).await;
@@ -398,7 +398,7 @@ async fn what_was_built_in_another_epoch_is_not_swapped_in() {
 
 /// SREM of very many looks them up before its transaction: a member that is collected and comes back meanwhile has another id.
 #[tokio::test]
-async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
+async fn a_candidate_is_looked_up_again() {
     use tern::types::set::prebuild;
     let c = cluster().await;
     let words = many(0, 600);
@@ -425,9 +425,9 @@ async fn long_members_that_share_a_row_go_one_by_one() {
     c.run(0, argv("SADD a", [kept.clone(), gone.clone(), member(1)])).await;
     c.run(0, argv("SREM a", [gone.clone(), member(1)])).await;
     begin(&c, 0).await;
-    assert!(is_condemned(&c, &gone).await && !is_condemned(&c, &kept).await);
+    assert!(is_candidate(&c, &gone).await && !is_candidate(&c, &kept).await);
     c.run(0, argv("SADD a", [member(1)])).await;
-    assert!(!is_condemned(&c, &member(1)).await);
+    assert!(!is_candidate(&c, &member(1)).await);
     cycles(&c, 1).await;
     assert_eq!(forward(&c, &gone).await, None);
     assert_eq!(smembers(&c, "a").await, BTreeSet::from_iter([kept, member(1)]));

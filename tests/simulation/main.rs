@@ -241,20 +241,20 @@ fn breaches_are_found() {
     }
 }
 
-/// Whoever gives a member to a set does not see that the collector has condemned it.
-struct CondemnedUnseen;
-impl Tamper for CondemnedUnseen {
+/// A transaction that gives a member to a set does not see that its id is a candidate of the collector.
+struct CandidatesUnseen;
+impl Tamper for CandidatesUnseen {
     fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
         value.filter(|_| key.first_chunk() != root::all_candidates().0.first_chunk::<2>())
     }
 }
 
-/// The collector of the dictionary runs in virtual time, and comes by while members come and go: those that come back must be pardoned.
+/// The collector of the dictionary runs in virtual time, and comes by while members come and go: those that come back must be revived.
 #[test]
-fn a_collector_that_pardons_nobody_is_found() {
+fn a_collector_that_revives_nothing_is_found() {
     let (time, think) = (Duration::from_secs(60), Duration::from_millis(700));
     let honest = Plan { time, think, collects: true, ..busy(&[Group::Chunked]) };
-    let tamper: Arc<dyn Tamper> = Arc::new(CondemnedUnseen);
+    let tamper: Arc<dyn Tamper> = Arc::new(CandidatesUnseen);
     let breach = Plan { tamper: Some(tamper), ..honest.clone() };
     let verdicts = |plan: &Plan, seed| judged(simulate(plan, seed).history, false);
     let broken = |seed: &u64| {
@@ -262,7 +262,7 @@ fn a_collector_that_pardons_nobody_is_found() {
         found.search.is_broken() && found.replay.is_some_and(|replay| replay.is_broken())
     };
     let found = (1..=CHANCES).find(broken);
-    support::say(&format!("simulation: the collector pardons nobody: {found:?}"));
+    support::say(&format!("simulation: the collector revives nothing: {found:?}"));
     let Some(seed) = found else { panic!("not found by both checkers in {CHANCES} seeds") };
     assert!(verdicts(&honest, seed).is_decided() && !verdicts(&honest, seed).is_broken(), "red without it");
 }
