@@ -87,6 +87,10 @@ pub(crate) fn check_room(bytes: usize) -> Result<()> {
 /// Adds `members`. Returns the number of new ones.
 pub(crate) async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
     let interned = s.space.ids.intern(s.tx, s.round, members).await?;
+    if let [Interned { id, fresh }] = interned[..] {
+        let seen = if fresh { Seen::default() } else { look_at(s, oid, id, Read::Serializable).await? };
+        return if seen.member { Ok(0) } else { change(s, oid, &BTreeMap::from([(id, seen)]), true).await };
+    }
     check_room(estimate(interned.iter().map(|i| i.id)))?;
     let known: BTreeSet<u64> = interned.iter().filter(|i| !i.fresh).map(|i| i.id).collect();
     let mut states = look(s, oid, &Vec::from_iter(known), Read::Serializable).await?;
@@ -132,6 +136,9 @@ pub(crate) async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]
 /// The states of `ids` (ascending, distinct). `read` is the mode for the delta keys: serializable reads
 /// conflict with every change of one of the ids. Chunks are always read as snapshots.
 pub(crate) async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, Seen>> {
+    if let [only] = ids {
+        return Ok(BTreeMap::from([(*only, look_at(s, oid, *only, read).await?)]));
+    }
     let deltas = look_deltas(s, oid, ids, read).await?;
     if ids.len() >= BREATHE {
         tokio::task::yield_now().await;
@@ -143,6 +150,14 @@ pub(crate) async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Re
         None => Seen { member: in_chunks.contains(id), delta: false },
     };
     Ok(ids.iter().map(|id| (*id, state(id))).collect())
+}
+
+/// As [`look`], for one id.
+async fn look_at(s: &Scope<'_>, oid: Oid, id: u64, read: Read) -> Result<Seen> {
+    Ok(match s.tx.get(&s.db.delta(oid, id), read).await? {
+        Some(delta) => Seen { member: delta[..] == *delta_value(true), delta: true },
+        None => Seen { member: locate(s, oid, id).await?.contains(id)?, delta: false },
+    })
 }
 
 /// Whether `id` is a member, with a conflict on every change of its membership.
@@ -182,12 +197,6 @@ async fn look_deltas(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result
 /// The subset of `ids` (ascending) that is in their chunks.
 async fn look_chunks(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<BTreeSet<u64>> {
     let mut found = BTreeSet::new();
-    if let [only] = ids {
-        if locate(s, oid, *only).await?.contains(*only)? {
-            found.insert(*only);
-        }
-        return Ok(found);
-    }
     // Locally, read one chunk at a time. Over a network, read as many as will probably be needed in one round
     // trip.
     let most = if s.tx.prefers_prefetch() { AT_ONCE } else { 1 };

@@ -1,0 +1,121 @@
+//! Budgets: the instructions that a server executes for a command, counted by callgrind, where a clock on a busy machine cannot
+//! tell a regression of a tenth.
+//!
+//! One connection sends windows of 16 commands with random keys. Counted is the whole process between the first window and the last
+//! reply, so what a server does by itself every second is included. `TERN_BINARY` names a release build, which has budgets of its
+//! own. A budget is exceeded beyond a tenth; who lowers the cost of a command lowers its budget.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use support::resp::{Client, request};
+use support::rng::Rng;
+use support::server::{binary, try_start};
+
+/// The commands of a window.
+const WINDOW: usize = 16;
+/// The keys that are drawn from; each exists before the counting begins.
+const KEYS: usize = 1000;
+/// The windows that are counted.
+const WINDOWS: usize = 60;
+/// By how much a budget may be exceeded, in percent.
+const MARGIN: u64 = 10;
+
+/// A command, its budget in a build for tests and in a release build. `K`, `M` and `V` stand for a random key, member and value; `KK` for
+/// ten keys, `KV` for ten keys with values.
+const BUDGETS: &[(&str, u64, u64)] = &[
+    ("PING", 1, 1),
+    ("GET K", 1, 1),
+    ("EXISTS K", 1, 1),
+    ("SET K V", 1, 1),
+    ("INCR counter:K", 1, 1),
+    ("MGET KK", 1, 1),
+    ("MSET KV", 1, 1),
+    ("SISMEMBER set M", 1, 1),
+    ("SADD set M", 1, 1),
+    ("SINTERCARD 2 set other", 1, 1),
+];
+
+fn key(rng: &mut Rng) -> String {
+    format!("key:{:012}", rng.below(KEYS))
+}
+
+fn words(shape: &str, rng: &mut Rng) -> Vec<String> {
+    let mut out = Vec::new();
+    for word in shape.split(' ') {
+        match word {
+            "K" => out.push(key(rng)),
+            "counter:K" => out.push(format!("counter:{}", key(rng))),
+            "M" => out.push(format!("member:{}", rng.below(2 * KEYS))),
+            "V" => out.push("xxx".to_owned()),
+            "KK" => out.extend((0..10).map(|_| key(rng))),
+            "KV" => out.extend((0..10).flat_map(|_| [key(rng), "xxx".to_owned()])),
+            word => out.push(word.to_owned()),
+        }
+    }
+    out
+}
+
+fn control(flags: &[&str], pid: u32) {
+    let status = Command::new("callgrind_control").args(flags).arg(pid.to_string()).output().unwrap();
+    assert!(status.status.success(), "callgrind_control {flags:?}: {}", String::from_utf8_lossy(&status.stderr));
+}
+
+/// The instructions of the last dump.
+fn counted(dir: &Path, dump: usize) -> u64 {
+    let text = std::fs::read_to_string(dir.join(format!("counts.{dump}"))).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: ")));
+    line.unwrap().trim().parse().unwrap()
+}
+
+fn window(client: &mut Client, shape: &str, rng: &mut Rng) {
+    let bytes: Vec<u8> = (0..WINDOW).flat_map(|_| request(&words(shape, rng))).collect();
+    client.send_raw(&bytes).unwrap();
+    for _ in 0..WINDOW {
+        assert!(!client.read().unwrap().value.is_error(), "{shape}");
+    }
+}
+
+#[test]
+fn commands_stay_within_their_budgets() {
+    if support::program("valgrind").is_none() {
+        return support::skipped("no valgrind", "apt-get install valgrind");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--instr-atstart=no"])
+        .arg(format!("--callgrind-out-file={}", dir.path().join("counts").display()))
+        .arg(binary())
+        .args(["--appendfsync", "everysec", "--slowlog-log-slower-than", "-1", "--dir"])
+        .arg(&data);
+    let server = try_start(command, &dir.path().join("log")).unwrap();
+    let (mut client, mut rng) = (server.client(), Rng::new(1));
+    for n in 0..KEYS {
+        let key = format!("key:{n:012}");
+        client.run(&["SET", &key, "xxx"]);
+        client.run(&["INCR", &format!("counter:{key}")]);
+        client.run(&["SADD", "set", &format!("member:{n}")]);
+        client.run(&["SADD", "other", &format!("member:{}", 2 * n)]);
+    }
+    control(&["-i", "on"], server.pid());
+    let release = std::env::var_os("TERN_BINARY").is_some();
+    let mut exceeded = Vec::new();
+    for (n, (shape, dev, release_budget)) in BUDGETS.iter().enumerate() {
+        window(&mut client, shape, &mut rng);
+        control(&["-z"], server.pid());
+        (0..WINDOWS).for_each(|_| window(&mut client, shape, &mut rng));
+        control(&["-d"], server.pid());
+        let each = counted(dir.path(), n + 1) / (WINDOWS * WINDOW) as u64;
+        let budget = if release { *release_budget } else { *dev };
+        support::say(&format!("{shape}: {each} instructions, budget {budget}"));
+        if each > budget + budget * MARGIN / 100 {
+            exceeded.push(format!("{shape}: {each} instructions, budget {budget}"));
+        }
+    }
+    assert!(exceeded.is_empty(), "{exceeded:#?}");
+}
