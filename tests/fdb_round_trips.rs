@@ -107,7 +107,7 @@ async fn the_pieces_of_a_reply_are_read_at_one_version() {
         let (before, start) = (mishaps(&rig), now(&rig));
         let mut replies = replies(&rig.exec, pipeline(&["smembers s"])).await;
         let Some(Reply::Members(members)) = replies.pop() else { panic!("not streamed") };
-        let (mut unread, mut piece, mut pieces, mut read) = (Pieces::new(members), Packed::default(), 0, 0);
+        let (mut unread, mut piece, mut pieces, mut read) = (Pieces::new(*members), Packed::default(), 0, 0);
         let began = Instant::now();
         while !unread.is_done() && unread.next(&rig.server.store, &mut piece).await.is_ok() {
             (pieces, read) = (pieces + 1, read + piece.len());
