@@ -31,7 +31,7 @@ fn logged_in(server: &Server, user: &str, password: &str) -> Client {
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
 
 #[test]
-fn a_change_holds_from_the_next_command_on() {
+fn a_change_applies_from_the_next_command() {
     let server = tern(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on >pw ~k* +@all");
@@ -50,7 +50,7 @@ fn a_change_holds_from_the_next_command_on() {
 }
 
 #[test]
-fn what_follows_a_change_in_the_same_pipeline_is_asked_anew() {
+fn a_rule_change_applies_to_later_commands_of_the_same_pipeline() {
     let server = tern(&[]);
     let mut c = server.client();
     c.send_raw(b"SET k v\r\nACL SETUSER default -set\r\nSET k w\r\nGET k\r\n").unwrap();
@@ -61,7 +61,7 @@ fn what_follows_a_change_in_the_same_pipeline_is_asked_anew() {
 }
 
 #[test]
-fn a_transaction_is_asked_when_it_is_queued_and_when_it_runs() {
+fn a_transaction_is_checked_when_queued_and_when_it_runs() {
     let server = tern(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on >pw ~* +@all");
@@ -146,7 +146,7 @@ fn rules_are_shown_as_they_were_given() {
 }
 
 #[test]
-fn passwords_are_random_and_as_long_as_they_are_asked_for() {
+fn generated_passwords_are_random_and_of_the_requested_length() {
     let server = tern(&[]);
     let mut c = server.client();
     let (one, two) = (text(&c.line("ACL GENPASS")), text(&c.line("ACL GENPASS")));
@@ -222,7 +222,7 @@ fn an_aclfile_is_read_and_written() {
 
 /// What was saved before an answer is in the file behind it, whoever else saves then.
 #[test]
-fn two_who_save_at_once_leave_the_latest() {
+fn concurrent_saves_leave_the_latest_users() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("users.acl");
     write(&file, "user default on nopass ~* &* +@all\n");
@@ -298,7 +298,7 @@ fn users_of_the_configuration_file_are_rewritten_there() {
 
 /// Hazard: a pattern comes back as another one, or the file is one that no server starts with.
 #[test]
-fn users_of_any_bytes_are_saved_as_they_are() {
+fn users_of_any_bytes_survive_a_save() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("users.acl");
     write(&file, "");
@@ -321,7 +321,7 @@ fn users_of_any_bytes_are_saved_as_they_are() {
 }
 
 #[test]
-fn users_with_quotes_and_odd_spaces_are_rewritten_so_that_they_are_read() {
+fn users_with_quotes_and_odd_spaces_survive_a_rewrite() {
     let home = tempfile::tempdir().unwrap();
     let conf = home.path().join("tern.conf");
     let start = || start_with(&conf);
@@ -382,7 +382,7 @@ fn rules_may_name_commands_that_only_redis_has() {
 }
 
 #[test]
-fn a_new_user_may_use_the_channels_that_the_option_says() {
+fn acl_pubsub_default_sets_the_channels_of_a_new_user() {
     let server = tern(&["--acl-pubsub-default", "allchannels"]);
     let mut c = server.client();
     c.line("ACL SETUSER a");
@@ -395,7 +395,7 @@ fn a_new_user_may_use_the_channels_that_the_option_says() {
 }
 
 #[test]
-fn who_listens_to_what_is_forbidden_now_is_closed() {
+fn a_subscriber_to_a_channel_now_forbidden_is_closed() {
     let server = tern(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on nopass +@all &a &b* &c");
@@ -415,7 +415,7 @@ fn who_listens_to_what_is_forbidden_now_is_closed() {
 }
 
 #[test]
-fn users_whose_names_are_no_text_are_told_apart() {
+fn users_with_binary_names_are_distinct() {
     let server = tern(&[]);
     let mut admin = server.client();
     let (one, two) = (&b"\xfe"[..], &b"\xff"[..]);
@@ -439,7 +439,7 @@ fn users_whose_names_are_no_text_are_told_apart() {
 }
 
 #[test]
-fn the_log_of_refusals_does_not_hold_what_a_client_likes_to_send() {
+fn acl_log_entries_are_bounded_in_size() {
     let server = tern(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on nopass ~k &c +@all");

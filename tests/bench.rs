@@ -10,7 +10,7 @@ use std::process::Command;
 use support::{program, say, skipped};
 
 #[test]
-fn a_load_that_fails_is_no_figure() {
+fn a_failed_load_yields_no_figure() {
     let wanted = ["python3", "redis-server", "redis-cli", "redis-benchmark"];
     if let Some(missing) = wanted.iter().find(|name| program(name).is_none()) {
         let what = format!("the programs in bench: no {missing}");

@@ -48,7 +48,7 @@ fn place(rng: &mut Rng, bits: usize) -> usize {
 }
 
 #[tokio::test]
-async fn bits_are_those_of_the_model() {
+async fn bits_match_the_model() {
     for (seed, bits) in [(1, 400), (2, 16 * 1024 * 8), (3, 3 * PIECE * 8)] {
         let mut rig = Rig::new().await;
         let mut rng = Env::seeded(0, seed).rng();

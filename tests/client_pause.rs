@@ -49,7 +49,7 @@ fn writers_wait_and_readers_do_not() {
 }
 
 #[test]
-fn what_may_write_waits_too() {
+fn commands_that_may_write_wait_too() {
     let server = tern(&[]);
     let mut judge = server.client();
     judge.line("PFADD h a");
@@ -64,7 +64,7 @@ fn what_may_write_waits_too() {
 }
 
 #[test]
-fn an_exec_waits_where_it_writes() {
+fn an_exec_that_writes_waits() {
     let server = tern(&[]);
     let (mut judge, mut reads, mut writes) = (server.client(), server.client(), server.client());
     judge.line("SET k v");
@@ -83,7 +83,7 @@ fn an_exec_waits_where_it_writes() {
 }
 
 #[test]
-fn a_pause_begins_behind_its_own_transaction_and_before_what_follows() {
+fn a_pause_begins_right_after_its_own_transaction() {
     let server = tern(&[]);
     let (mut judge, mut other) = (server.client(), server.client());
     for line in ["MULTI", "SET a 1", "CLIENT PAUSE 60000 WRITE", "SET b 1"] {
@@ -103,7 +103,7 @@ fn a_pause_begins_behind_its_own_transaction_and_before_what_follows() {
 }
 
 #[test]
-fn all_wait_until_the_time_is_over() {
+fn all_commands_wait_until_the_pause_ends() {
     let server = tern(&[]);
     let (mut judge, mut one, mut two) = (server.client(), server.client(), server.client());
     let since = Instant::now();
@@ -123,7 +123,7 @@ fn all_wait_until_the_time_is_over() {
 }
 
 #[test]
-fn who_waits_can_be_killed_and_the_server_stopped() {
+fn paused_clients_can_be_killed_and_do_not_block_shutdown() {
     let mut server = tern(&[]);
     let (mut judge, mut victim, mut other) = (server.client(), server.client(), server.client());
     let id = victim.line("CLIENT ID").int().unwrap();
@@ -140,7 +140,7 @@ fn who_waits_can_be_killed_and_the_server_stopped() {
 
 /// What is held runs with the rights that its user has when the pause ends, as in Redis.
 #[test]
-fn what_waits_is_asked_again_where_rights_have_changed() {
+fn a_paused_command_is_checked_again_if_rights_changed() {
     let server = tern(&[]);
     let mut admin = server.client();
     let no_command = |name: &str| format!("NOPERM this user has no permissions to run the '{name}' command");
@@ -185,7 +185,7 @@ fn what_waits_is_asked_again_where_rights_have_changed() {
 }
 
 #[test]
-fn an_exec_that_waits_is_asked_again_where_rights_have_changed() {
+fn a_paused_exec_is_checked_again_if_rights_changed() {
     let server = tern(&[]);
     let mut admin = server.client();
     for (change, want) in
@@ -228,7 +228,7 @@ fn expired_keys_are_absent_and_stay_until_the_end() {
 }
 
 #[test]
-fn wrong_arguments_are_told() {
+fn wrong_pause_arguments_are_refused() {
     let server = tern(&[]);
     let mut c = server.client();
     for (line, want) in [

@@ -72,7 +72,7 @@ async fn keys(c: &Cluster) {
 }
 
 #[tokio::test]
-async fn an_hour_ahead_ends_what_has_less_to_live_and_nothing_else() {
+async fn a_server_an_hour_ahead_expires_only_keys_with_less_to_live() {
     let (c, _dir) = three().await;
     keys(&c).await;
     jump(&c, 2, HOUR as i64);
@@ -97,7 +97,7 @@ async fn an_hour_ahead_ends_what_has_less_to_live_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_hour_behind_serves_longer_and_revives_nothing() {
+async fn a_server_an_hour_behind_serves_longer_and_revives_nothing() {
     let (c, _dir) = three().await;
     keys(&c).await;
     jump(&c, 2, -(HOUR as i64));
@@ -170,7 +170,7 @@ async fn a_command_under_an_id_runs_once_whatever_the_clocks_say() {
 }
 
 #[tokio::test]
-async fn nobody_is_taken_for_dead_and_no_lease_ends() {
+async fn no_server_is_declared_dead_and_no_lease_ends() {
     const LEASE: u64 = 10 * MINUTE;
     for by in JUMPS {
         let (c, _dir) = three().await;

@@ -40,7 +40,7 @@ fn names_are_unique_and_lower_case() {
 }
 
 #[test]
-fn every_default_is_accepted_and_shown_as_it_is() {
+fn every_default_is_accepted_and_shown_unchanged() {
     for opt in options() {
         let mut settings = Settings::default();
         assert_eq!(opt.show(&settings), opt.default, "{}", opt.name);
@@ -92,7 +92,7 @@ fn rendered() -> String {
 }
 
 #[test]
-fn the_file_is_that_of_the_table() {
+fn the_file_matches_the_table() {
     let wanted = rendered();
     if std::env::var_os("TERN_BLESS").is_some() {
         std::fs::write(FILE, &wanted).unwrap();
@@ -104,7 +104,7 @@ fn the_file_is_that_of_the_table() {
 }
 
 #[test]
-fn the_file_reads_as_the_defaults() {
+fn the_file_parses_to_the_defaults() {
     let text = std::fs::read_to_string(FILE).unwrap();
     let mut settings = Settings { port: 1, databases: 3, ..Settings::default() };
     from_text(&mut settings, "conf/tern.conf", &text).unwrap();

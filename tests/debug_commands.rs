@@ -89,7 +89,7 @@ fn a_panic_in_a_connection_ends_that_connection_only() {
 }
 
 #[test]
-fn debug_is_refused_where_it_is_not_allowed() {
+fn debug_is_refused_unless_enabled() {
     let refusal = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
                    it from a local connection, otherwise you need to set this option in the configuration file, and \
                    then restart the server.";
@@ -149,7 +149,7 @@ fn set_active_expire_switches_the_job() {
 
 /// The bytes are those of redis-server 7.0.15.
 #[test]
-fn samples_of_each_type_for_those_who_write_parsers() {
+fn debug_protocol_samples_each_reply_type() {
     let server = with_debug("yes", &[]);
     let mut c = server.client();
     let mut bytes = |kind: &str| c.run(&["DEBUG", "PROTOCOL", kind]).raw;
@@ -169,7 +169,7 @@ fn samples_of_each_type_for_those_who_write_parsers() {
 }
 
 #[test]
-fn what_was_forgotten_is_read_again() {
+fn the_dictionary_is_read_again_after_a_reload() {
     let server = with_debug("yes", &[]);
     let mut c = server.client();
     let members: Vec<String> = (0..2000).map(|n| format!("member{n}")).collect();
@@ -200,7 +200,7 @@ fn wait_for(c: &mut Client, name: &str, want: &str) {
 }
 
 #[test]
-fn members_that_no_set_holds_are_collected_when_asked_for_and_in_time() {
+fn unreferenced_members_are_collected_on_demand_and_by_the_job() {
     let server = with_debug("yes", &["--dictionary-gc-share", "100"]);
     let mut c = server.client();
     let words: Vec<String> = (0..500).map(|n| format!("{n:070}")).collect();

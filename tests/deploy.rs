@@ -73,7 +73,7 @@ fn serves(args: &[String], exchange: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_dockerfile_builds_what_is_here() {
+fn the_dockerfile_builds_this_crate() {
     let all = instructions(&file("Dockerfile"));
     let run: Vec<&String> = all.iter().filter(|(name, _)| name == "RUN").map(|(_, rest)| rest).collect();
     let build = run.iter().find(|line| line.contains("cargo build")).expect("a build");
@@ -116,7 +116,7 @@ fn numbers(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn the_image_serves_and_is_asked() {
+fn the_image_serves_and_its_health_check_passes() {
     let all = instructions(&file("Dockerfile"));
     assert_eq!(list(&last(&all, "ENTRYPOINT")), ["tern"]);
     let args = list(&last(&all, "CMD"));
@@ -270,7 +270,7 @@ fn accepts(shell_script: &str) -> bool {
 }
 
 #[test]
-fn the_debian_package_is_of_files_that_exist_and_fits_the_unit() {
+fn the_debian_packages_files_exist_and_match_the_unit() {
     let (manifest, unit) = (file("Cargo.toml"), file("conf/tern.service"));
     let assets = assets(&manifest);
     for source in assets.values() {
@@ -316,7 +316,7 @@ fn the_maintainer_scripts_make_the_units_user_and_directory() {
 
 /// Runs the script with a cargo and a strip that build nothing.
 #[test]
-fn the_tarball_holds_what_its_script_says() {
+fn the_tarball_holds_the_files_its_script_lists() {
     let home = tempfile::tempdir().unwrap();
     let (tools, release) = (home.path().join("tools"), home.path().join("release"));
     for dir in [&tools, &release] {

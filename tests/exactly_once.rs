@@ -95,7 +95,7 @@ async fn one_client(exec: Arc<Executor>, n: usize) {
 /// Hazard: an attempt is given up, and what it did to the server itself is done again: it was done in vain the second time, and with the
 /// client's own answer gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_acts_on_the_server_is_done_once() {
+async fn effects_on_the_server_happen_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let faulty = Faulty::new(engine(dir.path()).await, 1, FaultRates::default());
     let exec = executor(Store::Faulty(faulty.clone()), 1).await;
@@ -135,7 +135,7 @@ async fn overtaken(unit: Unit, before: &str, meanwhile: Vec<Vec<Bytes>>) -> Vec<
 
 /// Hazard: what acted in an attempt that failed is given back as a command that did not run, because the next attempt ends before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_acted_is_not_given_back() {
+async fn a_command_that_has_acted_is_not_given_back() {
     let mut lines = vec!["get large"; 60];
     lines.extend(["incr n", "acl deluser bob", "debug sleep 0.6"]);
     let large = vec![Bytes::from("set"), Bytes::from("large"), Bytes::from(vec![b'x'; 60_000])];
@@ -147,7 +147,7 @@ async fn what_has_acted_is_not_given_back() {
 
 /// Hazard: what only read the data in an attempt that failed is answered as if it had acted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_read_the_data_reads_it_again() {
+async fn a_command_that_read_data_runs_again() {
     let lines = ["append log y", "strlen log", "debug object log", "debug sleep 0.6"];
     let unit = Unit { exec: true, ..units::pipeline(&lines) };
     let replies = overtaken(unit, "set log x", vec![units::words("append log xxxx")]).await;

@@ -133,7 +133,7 @@ fn names_and_members_that_no_row_can_hold() {
 }
 
 #[test]
-fn an_exec_larger_than_a_transaction_is_whole_or_not_there() {
+fn an_exec_larger_than_a_transaction_is_applied_whole_or_not_at_all() {
     let Some(mut w) = world("a large EXEC") else { return };
     w.line("MULTI");
     for n in 0..15 {

@@ -106,7 +106,7 @@ fn messages_of_all_servers_reach_all_servers_in_one_order() {
 }
 
 #[test]
-fn a_subscriber_hears_what_is_published_after_its_confirmation_and_nothing_older() {
+fn a_subscriber_hears_only_messages_published_after_its_confirmation() {
     let Some(cluster) = fdb_cluster::shared("subscribing across servers") else { return };
     let fleet = Fleet::new(cluster, 2);
     let (mut listens, mut publisher) = (fleet.client(0), fleet.client(1));
@@ -126,7 +126,7 @@ fn a_subscriber_hears_what_is_published_after_its_confirmation_and_nothing_older
 }
 
 #[test]
-fn where_nobody_listens_nothing_is_written() {
+fn nothing_is_written_without_listeners() {
     let Some(cluster) = fdb_cluster::shared("messages that nobody hears") else { return };
     let fleet = Fleet::new(cluster, 2);
     let mut publisher = fleet.client(1);
@@ -152,7 +152,7 @@ fn where_nobody_listens_nothing_is_written() {
 }
 
 #[test]
-fn keys_expire_once_though_three_servers_look_and_all_hear_of_changes() {
+fn keys_expire_once_on_three_servers_and_all_hear_of_it() {
     const KEYS: usize = 150;
     let Some(cluster) = fdb_cluster::shared("notifications between servers") else { return };
     let fleet = Fleet::new(cluster, 3);
@@ -180,7 +180,7 @@ fn keys_expire_once_though_three_servers_look_and_all_hear_of_changes() {
 }
 
 #[test]
-fn a_subscriber_whose_server_was_away_too_long_is_told_by_closing() {
+fn a_subscriber_of_a_server_away_too_long_is_closed() {
     let Some(cluster) = fdb_cluster::shared("a server that was away") else { return };
     // Its row was gone: nobody wrote for it meanwhile. It must not be written again unseen, as by who stops to want one of two things.
     for one_leaves in [false, true] {
@@ -226,7 +226,7 @@ fn server_was_away(cluster: &'static Cluster, one_leaves: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_are_written_only_where_somebody_tracks() {
+async fn changes_are_written_only_while_a_client_tracks() {
     let Some(mut rig) = Rig::on_fdb("changes that nobody hears").await else { return };
     let commands = ["SET a 1", "SADD s x", "DEL a", "FLUSHDB"];
     rig.server.space.bus.listen(LISTENS).await.unwrap();
@@ -249,7 +249,7 @@ async fn changes_are_written_only_where_somebody_tracks() {
 
 /// A server whose row is gone has missed something. Whoever subscribes just then makes the row anew, and it goes again with the last who listens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_that_was_lost_leaves_no_row() {
+async fn a_lost_listener_leaves_no_row() {
     let Some(rig) = Rig::on_fdb("a listener that was lost").await else { return };
     let (log, row) = (&rig.server.space.bus, root::listener(rig.server.space.fresh.instance()));
     let clear = async || {

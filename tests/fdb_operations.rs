@@ -74,7 +74,7 @@ fn wait(what: &str, patience: u64, is_so: impl Fn() -> bool) -> Duration {
 }
 
 #[test]
-fn a_dead_server_is_noticed_and_cleared_up_behind() {
+fn a_dead_server_is_noticed_and_its_rows_are_removed() {
     let Some(cluster) = fdb_cluster::shared("death of a server") else { return };
     let mut fleet = Fleet::new(cluster, 3);
     wait("all see all", 10, || (0..3).all(|n| fleet.info(n, "instances_alive") == 3));
@@ -92,7 +92,7 @@ fn a_dead_server_is_noticed_and_cleared_up_behind() {
 }
 
 #[test]
-fn idle_servers_ask_little_and_expiry_is_shared() {
+fn idle_servers_load_the_cluster_little_and_share_expiry() {
     const IDLE: u64 = 5;
     let Some(cluster) = fdb_cluster::shared("idle servers") else { return };
     let fleet = Fleet::new(cluster, 2);

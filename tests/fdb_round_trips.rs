@@ -62,7 +62,7 @@ fn lines(n: usize, line: impl Fn(usize) -> String) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_cost_what_they_must() {
+async fn commands_cost_the_expected_round_trips() {
     let _alone = ALONE.lock().await;
     let Some(rig) = Rig::on_fdb("round trips").await else { return };
     cost(&rig, &lines(16, |n| format!("set k{n} {n}"))).await;
@@ -76,7 +76,7 @@ async fn commands_cost_what_they_must() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_set_is_asked_once_for_all_members_of_a_batch() {
+async fn a_batch_reads_each_row_of_a_large_set_once() {
     let _alone = ALONE.lock().await;
     let Some(rig) = Rig::on_fdb("round trips of sets").await else { return };
     let members: Vec<String> = (0..2000).map(|n| format!("member:{n}")).collect();
@@ -142,7 +142,7 @@ async fn many_clients_share_transactions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_moved_metadata_version_costs_one_look_at_the_catalog() {
+async fn a_changed_metadata_version_costs_one_catalog_read() {
     let _alone = ALONE.lock().await;
     let Some(rig) = Rig::on_fdb("the catalog").await else { return };
     cost(&rig, &["set k x".to_owned()]).await;

@@ -155,12 +155,12 @@ async fn beside_writers(servers: usize, by: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_ends_beside_writers_of_its_keys() {
+async fn a_command_finishes_beside_writers_of_its_keys() {
     beside_writers(1, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_ends_beside_writers_on_another_server() {
+async fn a_command_finishes_beside_writers_on_another_server() {
     beside_writers(2, 1).await;
 }
 
@@ -171,7 +171,7 @@ fn mset(keys: usize, value: &str) -> Vec<Bytes> {
 
 /// Hazard: another database is flushed now and then, which is a conflict to all that is under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_command_ends_beside_flushes_and_swaps() {
+async fn a_long_command_finishes_beside_flushes_and_swaps() {
     let cluster = Arc::new(Cluster::on_system_clock(1).await);
     let pace = pace(&cluster.members[0].exec).await;
     let since = Instant::now();
@@ -208,7 +208,7 @@ async fn a_long_command_ends_beside_flushes_and_swaps() {
 
 /// Hazard: commands that take as long as each other write the same keys, and none finds a gap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_commands_of_the_same_keys_end_one_by_one() {
+async fn long_commands_on_the_same_keys_finish_one_by_one() {
     let cluster = Arc::new(Cluster::on_system_clock(1).await);
     let all: Vec<_> = (0..24)
         .map(|n| {
@@ -225,7 +225,7 @@ async fn long_commands_of_the_same_keys_end_one_by_one() {
 
 /// Hazard: a unit of a lane wants a fence while another one stands around its keys, and all that queue behind it wait for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_a_fence_holds_no_lane() {
+async fn a_unit_waiting_for_a_fence_holds_no_lane() {
     let mut cluster = Cluster::empty();
     cluster.join_with(Env::system(), &[("lanes", "1")]).await;
     let cluster = Arc::new(cluster);

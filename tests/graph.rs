@@ -275,7 +275,7 @@ async fn both_directions_agree_and_every_edge_shows_its_newest_request() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_sent_twice_or_late_does_nothing() {
+async fn a_duplicate_or_late_request_does_nothing() {
     let c = cluster().await;
     let request = |time, follows| Request { time, from: 0, to: 1, follows };
     for server in [0, 1] {

@@ -43,7 +43,7 @@ async fn a_million_elements_are_estimated() {
 
 /// The expiry stays, and the number is kept in the string.
 #[tokio::test]
-async fn what_is_kept() {
+async fn the_expiry_and_the_cached_count_are_kept() {
     let mut rig = Rig::new().await;
     rig.line("PFADD k a").await;
     rig.line("EXPIRE k 100").await;

@@ -34,7 +34,7 @@ async fn rows(c: &Cluster, n: usize) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn who_beats_lives_whatever_its_clock_says() {
+async fn a_server_that_beats_is_alive_whatever_its_clock_says() {
     let c = Cluster::new(3).await;
     assert_eq!(c.beats(long(&c), &[0, 1, 2], &[0, 1, 2]).await, [0u64; 0]);
     for n in 0..3 {
@@ -47,7 +47,7 @@ async fn who_beats_lives_whatever_its_clock_says() {
 
 /// Its rows are read on the way, and that may be too old as the commit may be.
 #[tokio::test]
-async fn who_leaves_is_gone_whatever_has_to_be_tried_again() {
+async fn a_leaving_server_is_gone_whatever_must_be_retried() {
     let c = Cluster::new(2).await;
     assert_eq!(c.line(1, "INCR n").await, Reply::Int(1));
     c.faulty.set_rates(FaultRates { too_old_read: 0.9, too_old_commit: 0.5, ..FaultRates::default() });
@@ -76,7 +76,7 @@ async fn a_silent_server_loses_its_share_then_its_rows() {
 }
 
 #[tokio::test]
-async fn time_in_which_nobody_looked_is_not_silence() {
+async fn unobserved_time_does_not_count_as_silence() {
     let c = Cluster::new(2).await;
     c.beats(2, &[0, 1], &[0]).await;
     c.advance(Duration::from_millis(HOUR));
@@ -104,7 +104,7 @@ async fn a_clean_stop_leaves_no_rows_and_no_late_beat() {
 }
 
 #[tokio::test]
-async fn who_comes_back_registers_anew() {
+async fn a_returning_server_registers_anew() {
     let c = Cluster::new(2).await;
     let before = c.space(1).instances.epoch();
     c.beats(long(&c), &[0], &[0]).await;
@@ -140,7 +140,7 @@ async fn a_server_that_draws_the_name_of_another_draws_again() {
 
 /// Both read that there is no row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_servers_that_register_one_name_at_once_one_has_it() {
+async fn concurrent_registrations_of_one_name_have_one_winner() {
     let c = Cluster::empty();
     for seed in 0..20 {
         let open = || async {
@@ -204,7 +204,7 @@ async fn an_unknown_commit_of_a_forgotten_server_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn lanes_of_nobody_are_orphans() {
+async fn lanes_without_an_owner_are_orphans() {
     let c = Cluster::new(2).await;
     c.line(0, "INCR n").await;
     for (instance, lane) in [(7, 0), (7, 3), (u64::MAX, 1)] {
@@ -220,7 +220,7 @@ async fn lanes_of_nobody_are_orphans() {
 }
 
 #[tokio::test]
-async fn a_lease_is_the_builders_as_long_as_it_lives() {
+async fn a_lease_belongs_to_its_builder_while_that_lives() {
     let c = Cluster::new(2).await;
     let value = Bytes::from(vec![7; 100_000]);
     let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefix(0).unwrap();
@@ -247,7 +247,7 @@ async fn a_lease_is_the_builders_as_long_as_it_lives() {
 }
 
 #[tokio::test]
-async fn each_share_has_one_owner_and_moves_only_when_that_one_goes() {
+async fn each_share_has_one_owner_and_moves_only_when_that_leaves() {
     let c = Cluster::new(3).await;
     c.beats(1, &[0, 1, 2], &[0, 1, 2]).await;
     let owner = |unit, of: &[usize]| {

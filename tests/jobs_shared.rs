@@ -51,7 +51,7 @@ async fn wait_until_empty(c: &Cluster, patience: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_servers_ask_little() {
+async fn idle_servers_load_the_store_little() {
     let c = Cluster::on_system_clock(SERVERS).await;
     start(&c);
     tokio::time::sleep(Duration::from_millis(500)).await;

@@ -80,7 +80,7 @@ async fn the_past_removes() {
 }
 
 #[tokio::test]
-async fn conditions_compare_with_the_expiry_there_is() {
+async fn conditions_compare_with_the_current_expiry() {
     let mut rig = Rig::new().await;
     rig.line("SET k v").await;
     for (line, done) in [
@@ -129,7 +129,7 @@ async fn a_write_over_an_expired_key_starts_anew() {
 }
 
 #[tokio::test]
-async fn the_sweep_removes_what_is_due_and_nothing_else() {
+async fn the_sweep_removes_only_due_keys() {
     let mut rig = Rig::new().await;
     for n in 0..300 {
         rig.line(&format!("SET k{n} v PX {}", 1000 + n)).await;
@@ -201,7 +201,7 @@ async fn moving_a_key_moves_its_expiry() {
 
 /// What a transaction took for alive may expire before it can be committed: then it runs again, and must come to an end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_keys_that_expire_soon_do_not_keep_a_command_from_its_end() {
+async fn many_soon_expiring_keys_do_not_stall_a_command() {
     let mut rig = Rig::on_system_clock().await;
     let own = rig.together(&["SET own v PX 1", "DEBUG SLEEP 0.05", "GET own"]).await;
     assert!(own.iter().all(|reply| !matches!(reply, Reply::Error(_))), "{own:?}");

@@ -126,7 +126,7 @@ async fn filters() {
 }
 
 #[tokio::test]
-async fn refuses_what_redis_refuses() {
+async fn scan_refuses_bad_arguments_as_redis_does() {
     let mut rig = Rig::new().await;
     rig.line("SET k v").await;
     for (line, want) in [
@@ -164,7 +164,7 @@ async fn a_page_reads_a_bounded_number_of_bytes() {
 }
 
 #[tokio::test]
-async fn keys_lists_what_matches() {
+async fn keys_lists_matching_names() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.line("KEYS *").await, Reply::Array(vec![]));
     rig.run(&["MSET", "", "v", "a", "v", "ab", "v"]).await;

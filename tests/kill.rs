@@ -231,7 +231,7 @@ fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
 }
 
 #[test]
-fn the_check_notices_what_it_must() {
+fn lost_doubled_and_half_applied_operations_are_noticed() {
     let mut sure = Model { counter: 5, ..Model::default() };
     sure.members.extend(["a".to_owned(), "b".to_owned()]);
     let twice = Model { counter: 7, ..sure.clone() };

@@ -273,7 +273,7 @@ async fn ids_that_were_interned_ahead_and_lost_are_not_added() {
 
 /// N of a set counts its changes: the same count comes again with other members.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_of_what_was_lost_fails_its_transaction() {
+async fn a_watch_of_a_lost_write_fails_its_transaction() {
     let w = World::new().await;
     w.sadd(0, "s", &words(0, 600)).await;
     w.sync().await;
@@ -302,7 +302,7 @@ async fn a_reply_that_was_on_its_way_is_not_ended_with_other_members() {
 
 /// An epoch of the collector that is lost comes again, and servers wait for their replies again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_done_with_a_lost_epoch_is_not_done_with_the_next_of_its_number() {
+async fn being_done_with_a_lost_epoch_does_not_cover_its_successor() {
     let w = World::new().await;
     let (space, pace) = (w.c.space(0), Pace { grace: Duration::from_secs(10), ..Pace::default() });
     let state = State { phase: Phase::Grace, epoch: 3, ..State::default() };
@@ -321,7 +321,7 @@ async fn who_was_done_with_a_lost_epoch_is_not_done_with_the_next_of_its_number(
 
 /// What a phase of the collector saw in sets may be lost, with the turn that it took: another phase of the same turn may come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_phase_of_the_collector_in_which_the_store_lost_something_begins_again() {
+async fn a_collector_phase_restarts_if_the_store_lost_commits() {
     let w = World::new().await;
     for n in 0..200 {
         w.sadd(0, &format!("s{n}"), &words(n * 130, 130)).await;

@@ -102,7 +102,7 @@ fn passwords_are_hidden() {
 }
 
 #[test]
-fn who_monitors_can_go_on_and_leave() {
+fn a_monitoring_client_can_run_commands_and_leave() {
     let server = tern(&[]);
     let mut m = monitor(&server);
     let id = m.line("CLIENT ID").int().unwrap();
@@ -121,7 +121,7 @@ fn who_monitors_can_go_on_and_leave() {
 }
 
 #[test]
-fn who_does_not_read_is_closed_and_nobody_waits() {
+fn a_monitor_that_does_not_read_is_closed_and_holds_no_client() {
     let server = tern(&["--client-output-buffer-limit", "pubsub", "1mb", "0", "0"]);
     let m = monitor(&server);
     let mut c = server.client();

@@ -119,7 +119,7 @@ async fn many_members_are_sorted() {
 }
 
 #[tokio::test]
-async fn long_logs_are_shown_and_forgotten() {
+async fn long_logs_are_shown_and_cleared() {
     let mut rig = Rig::on_system_clock().await;
     let server = rig.server.clone();
     server.config.set(&[("slowlog-log-slower-than".into(), "-1".into())]).unwrap();

@@ -189,7 +189,7 @@ fn run(server: &Server, letters: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn changes_are_told_as_by_redis() {
+fn changes_are_published_as_by_redis() {
     let Some(redis) = redis("keyspace notifications beside Redis") else { return };
     let tern = tern(&[]);
     for letters in ["KEA", "KEAn", "KEm", "Kg$", "Esx", "An", "gs"] {
@@ -206,7 +206,7 @@ fn changes_are_told_as_by_redis() {
 }
 
 #[test]
-fn nothing_is_told_by_itself() {
+fn nothing_is_published_by_default() {
     let server = tern(&[]);
     let mut client = server.client();
     assert_eq!(client.line("CONFIG GET notify-keyspace-events").items().unwrap()[1], Value::Bulk(Vec::new()));
@@ -256,7 +256,7 @@ fn one_heard(client: &mut Client) -> (String, String) {
 
 /// Hazard: who has seen a change and tells of it is heard before the change; who subscribes after it was seen hears of it.
 #[test]
-fn what_follows_from_a_change_is_heard_behind_it() {
+fn a_publish_that_follows_a_change_is_heard_after_it() {
     const SET: &str = "__keyevent@0__:set";
     let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
     let [mut listener, mut writer, mut reader] = [(); 3].map(|()| tern.client());
@@ -293,7 +293,7 @@ fn what_follows_from_a_change_is_heard_behind_it() {
 
 /// Hazard: who leaves a channel while much is told misses what others were told of as done.
 #[test]
-fn who_unsubscribes_hears_first_what_was_answered_before() {
+fn an_unsubscribing_client_first_hears_everything_answered_before() {
     if support::fdb_cluster::wanted() {
         // Messages between servers come through the store, behind the answers.
         return support::skipped(

@@ -240,7 +240,7 @@ fn a_subscriber_that_never_reads_is_cut_while_others_go_on() {
 }
 
 #[test]
-fn no_message_comes_behind_the_confirmation_that_ends_it() {
+fn no_message_follows_the_unsubscribe_confirmation() {
     let server = tern(&[]);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -271,7 +271,7 @@ fn no_message_comes_behind_the_confirmation_that_ends_it() {
 }
 
 #[test]
-fn who_leaves_hears_nothing_more_and_leaves_nothing_behind() {
+fn a_leaving_subscriber_hears_nothing_more_and_leaves_nothing_behind() {
     let server = tern(&[]);
     let mut publisher = server.client();
     let mut resets = subscriber(&server, "SUBSCRIBE c d");
@@ -292,7 +292,7 @@ fn who_leaves_hears_nothing_more_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_message_under_an_id_is_told_once() {
+fn a_message_under_an_id_is_published_once() {
     let server = tern(&[]);
     let mut listens = subscriber(&server, "SUBSCRIBE c");
     let mut client = server.client();
@@ -314,7 +314,7 @@ fn a_large_message_arrives_whole() {
 }
 
 #[test]
-fn channels_are_what_acl_allows_and_no_keys() {
+fn channels_follow_acl_rules_and_are_no_keys() {
     let server = tern(&[]);
     server.client().line("ACL SETUSER reader on nopass +@all &news");
     let mut client = server.client();

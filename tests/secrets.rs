@@ -144,7 +144,7 @@ const LINES: &[&str] = &[
 const TOLD_BY_REDIS: &[&str] = &["PFADD h b", "SADD s b", "SISMEMBER s b", "SREM s b"];
 
 #[test]
-fn who_may_only_write_learns_no_value() {
+fn a_write_only_user_learns_no_value() {
     let server = tern(&["--appendfsync", "no", "--enable-debug-command", "yes"]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on >pw %W~* +@all");
@@ -201,7 +201,7 @@ fn least<const N: usize>(server: &Server, users: [&str; N], password: &str) -> [
 }
 
 #[test]
-fn the_time_of_a_refusal_does_not_tell_who_there_is() {
+fn the_time_of_a_refused_login_reveals_no_user() {
     let server = tern(&[]);
     server.client().line("ACL SETUSER ann on >secret +@all");
     server.client().line("ACL SETUSER off off >secret +@all");
@@ -217,7 +217,7 @@ fn the_time_of_a_refusal_does_not_tell_who_there_is() {
 }
 
 #[test]
-fn nobody_is_summed_up_as_often_as_anybody() {
+fn an_unknown_user_costs_as_many_hashes_as_a_known_one() {
     let made = |rules: &[&str]| {
         let mut user = User::new(table(), false);
         rules.iter().for_each(|rule| user.apply(rule.as_bytes(), false).unwrap());
@@ -252,7 +252,7 @@ fn nobody_is_summed_up_as_often_as_anybody() {
 }
 
 #[test]
-fn a_password_that_nobody_can_have_is_refused() {
+fn an_overlong_password_is_refused() {
     let server = tern(&[]);
     let mut c = server.client();
     let long = "x".repeat(MAX_PASSWORD + 1);
@@ -267,7 +267,7 @@ fn a_password_that_nobody_can_have_is_refused() {
 }
 
 #[test]
-fn secrets_are_seen_by_nobody() {
+fn secrets_are_never_shown() {
     let server = tern(&["--slowlog-log-slower-than", "0"]);
     let mut monitor = server.client();
     monitor.line("MONITOR");
@@ -319,7 +319,7 @@ fn modes(dir: &Path) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn what_is_stored_is_nobody_elses_to_read() {
+fn stored_files_are_private_to_the_servers_user() {
     if support::fdb_cluster::wanted() {
         return;
     }

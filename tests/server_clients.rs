@@ -25,7 +25,7 @@ fn field(line: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_line_says_what_the_client_is() {
+fn a_line_describes_its_client() {
     let server = tern(&[]);
     let (mut a, mut b) = (server.client(), server.client());
     let id = a.line("CLIENT ID").int().unwrap();
@@ -113,7 +113,7 @@ fn wait_for_count(c: &mut Client, want: usize) {
 }
 
 #[test]
-fn kill_closes_whom_the_filter_means() {
+fn kill_closes_the_clients_its_filter_selects() {
     let server = tern(&[]);
     let mut judge = server.client();
     let killed = |victim: &mut Client| victim.drain().1;
@@ -177,7 +177,7 @@ impl Kinds {
 }
 
 #[test]
-fn kill_means_whom_all_conditions_mean() {
+fn kill_closes_clients_that_meet_all_conditions() {
     let server = tern(&[]);
     let mut judge = server.client();
     judge.line("ACL SETUSER bob on nopass +@all ~* &*");
@@ -229,7 +229,7 @@ fn kill_means_whom_all_conditions_mean() {
 
 /// Nothing of a client is carried out behind the answer to who killed it.
 #[test]
-fn who_is_killed_does_nothing_more() {
+fn a_killed_client_does_nothing_more() {
     let server = tern(&[]);
     let (mut judge, mut victim) = (server.client(), server.client());
     let id = victim.line("CLIENT ID").int().unwrap();
@@ -241,7 +241,7 @@ fn who_is_killed_does_nothing_more() {
 }
 
 #[test]
-fn a_list_has_whom_it_was_asked_for() {
+fn a_list_has_the_clients_its_filters_select() {
     let server = tern(&[]);
     let mut judge = server.client();
     judge.line("ACL SETUSER bob on nopass +@all ~* &*");
@@ -269,7 +269,7 @@ fn a_list_has_whom_it_was_asked_for() {
 }
 
 #[test]
-fn a_line_says_what_was_asked_for_last() {
+fn a_line_shows_the_last_command() {
     let server = tern(&[]);
     let (mut a, mut b) = (server.client(), server.client());
     let id = a.line("CLIENT ID").int().unwrap();
@@ -342,7 +342,7 @@ fn tracking_is_described() {
 }
 
 #[test]
-fn kill_refuses_what_it_does_not_understand() {
+fn kill_refuses_bad_arguments() {
     let server = tern(&[]);
     let mut c = server.client();
     for (line, want) in [

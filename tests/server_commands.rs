@@ -31,7 +31,7 @@ fn info(c: &mut Client, section: &str, field: &str) -> String {
 }
 
 #[test]
-fn info_counts_what_happened() {
+fn info_counts_calls_errors_and_lookups() {
     let server = tern(&[]);
     let mut c = server.client();
     c.line("CONFIG RESETSTAT");
@@ -111,7 +111,7 @@ const EXPORTED: &str = "
 ";
 
 #[test]
-fn info_has_what_exporters_read() {
+fn info_has_the_fields_that_exporters_read() {
     let server = tern(&[]);
     let (mut c, mut watching) = (server.client(), server.client());
     watching.line("WATCH k l");
@@ -153,7 +153,7 @@ fn info_shows_the_sections_asked_for() {
 }
 
 #[test]
-fn config_changes_what_it_names_and_nothing_on_an_error() {
+fn config_set_changes_the_named_options_or_none() {
     let server = tern(&["--timeout", "77"]);
     let mut c = server.client();
     assert_eq!(strings(&c.line("CONFIG GET timeout")), ["timeout", "77"]);
@@ -342,7 +342,7 @@ fn command_info_in_resp3_has_sets_and_maps() {
 }
 
 #[test]
-fn what_has_no_meaning_here_says_so() {
+fn inapplicable_commands_say_so() {
     let server = tern(&[]);
     let mut c = server.client();
     for line in ["CLUSTER INFO", "CLUSTER NODES", "CLUSTER HELP", "READONLY", "READWRITE", "ASKING"] {

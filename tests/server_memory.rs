@@ -20,7 +20,7 @@ async fn usage(rig: &mut Rig, key: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_key_takes_what_is_stored_of_it() {
+async fn the_usage_of_a_key_follows_its_stored_bytes() {
     let mut rig = Rig::new().await;
     rig.line("SET k 0123456789").await;
     let ten = usage(&mut rig, "k").await;
@@ -47,7 +47,7 @@ async fn a_key_takes_what_is_stored_of_it() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_there_takes_nothing() {
+async fn an_absent_key_takes_nothing() {
     let mut rig = Rig::new().await;
     rig.line("SET k v PX 50").await;
     assert!(usage(&mut rig, "k").await > 0);
@@ -92,7 +92,7 @@ fn stats(client: &mut Client) -> BTreeMap<String, i64> {
 }
 
 #[test]
-fn figures_are_of_what_the_server_holds() {
+fn figures_follow_the_servers_memory() {
     const CLIENTS: i64 = 50;
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();

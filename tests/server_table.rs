@@ -69,7 +69,7 @@ fn every_row_is_documented() {
 }
 
 #[test]
-fn containers_have_subcommands_and_nobody_else() {
+fn only_containers_have_subcommands() {
     for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
         let is_container = row.form == Form::Container;
         assert!(!is_container || !row.subs.is_empty(), "{label} is a container without subcommands");
@@ -153,7 +153,7 @@ fn surface(text: &str) -> Vec<(String, i32, Vec<String>)> {
 }
 
 #[test]
-fn arity_and_flags_are_those_of_the_surface() {
+fn arity_and_flags_match_the_surface() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/COMMANDS.md");
     let Ok(text) = std::fs::read_to_string(&path) else {
         support::skipped(

@@ -96,7 +96,7 @@ async fn another_type_is_refused() {
 }
 
 #[tokio::test]
-async fn smove_as_redis() {
+async fn smove_answers_as_in_redis() {
     script(
         "sadd a x y -> 2
          smove a b x -> 1
@@ -247,7 +247,7 @@ async fn encoding_is_small(rig: &mut Rig, n: usize) -> bool {
 
 /// Members that stay while others come and go between pages are returned, each once.
 #[tokio::test]
-async fn sscan_returns_what_stays() {
+async fn sscan_returns_stable_members_once() {
     let mut rig = Rig::new().await;
     let stay: Vec<String> = (0..3_000).map(|n| format!("stay:{n}")).collect();
     let argv: Vec<&str> = ["sadd", "s"].into_iter().chain(stay.iter().map(String::as_str)).collect();

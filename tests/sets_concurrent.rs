@@ -128,7 +128,7 @@ async fn churn(world: World, seed: u64, space: u64, member: Members, rounds: usi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_added_less_what_was_removed_is_there() {
+async fn the_set_holds_added_minus_removed_members() {
     churn(World::new(1).await, 1, 4_000, mixed, 60).await;
     churn(World::new(2).await, 2, 1_000, word, 60).await;
     churn(World::unlucky(3).await, 3, 2_000, mixed, 40).await;

@@ -70,7 +70,7 @@ async fn the_premise_a_record_may_outlive_its_members() {
 }
 
 #[tokio::test]
-async fn who_acts_on_a_set_that_is_emptied_meanwhile_runs_again() {
+async fn a_transaction_that_relied_on_an_emptied_set_runs_again() {
     let world = world().await;
     let tx = world.store.begin();
     let s = world.scope(&tx);
@@ -82,7 +82,7 @@ async fn who_acts_on_a_set_that_is_emptied_meanwhile_runs_again() {
 }
 
 #[tokio::test]
-async fn who_lists_keys_and_acts_on_the_list_runs_again() {
+async fn a_transaction_that_listed_an_emptied_set_runs_again() {
     let world = world().await;
     let tx = world.store.begin();
     let s = world.scope(&tx);

@@ -73,7 +73,7 @@ async fn members(rig: &Rig, key: &str) -> Model {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_reader_meets_is_folded_and_nothing_else() {
+async fn only_deltas_that_a_reader_met_are_folded() {
     let (mut rig, mut rng) = (Rig::on_system_clock().await, Rng::seeded(1));
     let (model, other) = (fill(&mut rig, &mut rng, "read").await, fill(&mut rig, &mut rng, "unread").await);
     tern::jobs::spawn(&rig.server);
@@ -90,7 +90,7 @@ async fn what_a_reader_meets_is_folded_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_change_meanwhile_stays() {
+async fn concurrent_changes_survive_a_fold() {
     let (mut rig, mut rng) = (Rig::on_system_clock().await, Rng::seeded(2));
     let mut model = fill(&mut rig, &mut rng, "k").await;
     tern::jobs::spawn(&rig.server);

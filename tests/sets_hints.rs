@@ -108,7 +108,7 @@ async fn stale_hints_cost_no_answer() {
 }
 
 #[tokio::test]
-async fn hints_of_what_was_not_committed_cost_no_answer() {
+async fn hints_of_uncommitted_changes_cost_no_answer() {
     let world = World::new(2).await;
     let all: Vec<Bytes> = (0..6_000).map(|n| int(n * 70_001)).collect();
     transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &all[..1_000]).await);
@@ -189,7 +189,7 @@ async fn forgotten_deltas_are_folded_in_the_end() {
 
 /// A draw reads no range of deltas of a chunk that has many members, but finds what deltas added.
 #[tokio::test]
-async fn draws_see_what_deltas_say() {
+async fn draws_see_deltas() {
     let world = World::new(5).await;
     let words: Vec<Bytes> = (0..3_000).map(word).collect();
     transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &words[..2_900]).await);

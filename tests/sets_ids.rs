@@ -59,7 +59,7 @@ async fn concurrent_allocators_never_get_one_number_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nor_where_commits_fail_are_late_or_unknown() {
+async fn ids_are_unique_if_commits_fail_are_late_or_unknown() {
     let (store, _dir) = fresh().await;
     never_twice(faulty(store, 5, FaultRates::mixed()), 64, 10).await;
 }
@@ -109,7 +109,7 @@ async fn servers_that_open_a_new_store_at_once_agree_on_its_databases() {
 }
 
 #[tokio::test]
-async fn flush_and_swap_change_what_the_next_transaction_reads() {
+async fn flushes_and_swaps_are_seen_by_the_next_transaction() {
     let world = World::new(9).await;
     let space = Keyspace::open(world.store.clone(), &Env::seeded(0, 9), 4).await.unwrap();
     let mut rng = Rng::seeded(1);
@@ -276,7 +276,7 @@ async fn leases(store: Store, spare: usize) {
 }
 
 #[tokio::test]
-async fn a_piece_that_ends_before_the_first_row_that_is_wanted_goes_on() {
+async fn a_range_that_ends_before_the_first_wanted_row_continues() {
     let world = World::new(9).await;
     let ids = &world.space.ids;
     let intern = async |members: Vec<Bytes>| {

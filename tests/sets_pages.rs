@@ -52,7 +52,7 @@ fn assert_from_everywhere(drawn: &[i64], line: &str) {
 }
 
 #[test]
-fn what_is_drawn_comes_from_all_pages() {
+fn draws_come_from_all_pages() {
     assert!(MEMBERS as usize * BYTES > 3 * PAGE, "no set of several pages");
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();
@@ -83,7 +83,7 @@ fn what_is_drawn_comes_from_all_pages() {
 }
 
 #[test]
-fn what_is_combined_comes_from_all_pages() {
+fn combinations_read_all_pages() {
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();
     let sets = [
@@ -115,7 +115,7 @@ fn what_is_combined_comes_from_all_pages() {
 
 /// A set that is sparse beside one that has many pages where the first has one.
 #[test]
-fn a_page_of_one_set_is_many_of_another() {
+fn one_sets_page_may_span_many_of_another() {
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();
     let sparse = far((0..10_000).map(|n| n * 8));

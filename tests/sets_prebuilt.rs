@@ -193,7 +193,7 @@ async fn srem_that_rewrites_a_set_all_over() {
 
 /// A member that had no id when it was looked up is removed, where it is in the set by the time the command is through.
 #[tokio::test]
-async fn who_is_added_behind_the_look_up_is_removed_too() {
+async fn a_member_added_after_the_lookup_is_removed_too() {
     let mut rig = Rig::new().await;
     let members: Vec<Bytes> = named(0..2000).map(Bytes::from).collect();
     for direct in [true, false] {
@@ -277,7 +277,7 @@ async fn inside_a_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sources_and_destination_that_change_meanwhile() {
+async fn sources_and_destination_may_change_during_a_build() {
     let rig = Arc::new(halves().await);
     let storing = {
         let (rig, unit) = (rig.clone(), unit(&rig, vec![line("SUNIONSTORE d a b")], false));
@@ -348,7 +348,7 @@ async fn the_last_transaction_verifies_sources_and_destination() {
 }
 
 #[tokio::test]
-async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in() {
+async fn an_object_reclaimed_after_its_lease_is_never_swapped_in() {
     let mut rig = halves().await;
     let before = rows(&rig).await;
     let object = built(&rig).await;

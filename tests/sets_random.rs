@@ -180,7 +180,7 @@ async fn more_deltas_than_slack() {
 
 /// The test itself can fail: draws that favour one half are seen.
 #[test]
-fn a_bias_is_seen() {
+fn a_bias_is_detected() {
     let mut rng = Rng::seeded(1);
     let mut counts: BTreeMap<Bytes, u64> = BTreeMap::new();
     for _ in 0..40_000 {

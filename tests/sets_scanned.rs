@@ -101,7 +101,7 @@ async fn members_of_every_kind_come_once_with_small_cursors() {
 
 /// Dense sets of small integers and of words come in pages of COUNT: no two of their ids share a cursor.
 #[tokio::test]
-async fn pages_are_as_long_as_asked() {
+async fn pages_have_the_requested_length() {
     for members in [
         (0..30_000).map(|n| n.to_string()).collect::<Vec<_>>(),
         (0..30_000).map(|n| format!("m{n}")).collect(),
@@ -142,7 +142,7 @@ async fn ids_of_late_blocks_come_once() {
 
 /// Members that stay come once; a scan ends although others come all the time.
 #[tokio::test]
-async fn what_stays_comes_once_while_others_come_and_go() {
+async fn stable_members_come_once_while_others_come_and_go() {
     for seed in 0..3 {
         let (cluster, mut rng) = (Cluster::new(2).await, Rng::seeded(seed));
         let draw = |rng: &mut Rng| match rng.below(3) {
@@ -179,7 +179,7 @@ async fn what_stays_comes_once_while_others_come_and_go() {
 
 /// What no server has said leads nowhere, or somewhere into the set; never to an error or to no end.
 #[tokio::test]
-async fn cursors_that_were_made_up_end_too() {
+async fn invented_cursors_end_too() {
     let cluster = Cluster::new(2).await;
     add(&cluster, &(0..600).map(|n| format!("m{n}")).collect::<Vec<_>>()).await;
     let negative = integer_id(b"-1").unwrap();

@@ -156,7 +156,7 @@ fn others_are_served_between_the_pieces_of_a_large_reply() {
 }
 
 #[test]
-fn who_leaves_or_is_killed_leaves_nothing() {
+fn a_reader_that_leaves_or_is_killed_leaves_nothing() {
     let (tern, mut client) = with_large_set();
     let mut leaves = Reader::new(tern.port);
     leaves.send("SMEMBERS s");

@@ -24,7 +24,7 @@ fn lines(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn an_entry_says_what_was_slow_and_whose() {
+fn an_entry_names_the_slow_command_and_its_client() {
     let server = tern(DEBUG);
     let mut c = server.client();
     assert_eq!(c.line("CLIENT SETNAME anna"), Value::Simple(b"OK".to_vec()));
@@ -64,7 +64,7 @@ fn arguments_are_cut() {
 }
 
 #[test]
-fn secrets_are_not_kept() {
+fn secrets_are_not_logged() {
     let server = tern(&["--slowlog-log-slower-than", "0"]);
     let mut c = server.client();
     c.line("SLOWLOG RESET");
@@ -91,7 +91,7 @@ fn secrets_are_not_kept() {
 }
 
 #[test]
-fn as_many_are_kept_as_it_is_told() {
+fn slowlog_max_len_bounds_the_entries() {
     let server = tern(&["--slowlog-log-slower-than", "0", "--slowlog-max-len", "3"]);
     let mut c = server.client();
     for n in 0..10 {
@@ -194,7 +194,7 @@ fn metric(port: u16, name: &str) -> u64 {
 }
 
 #[test]
-fn the_monitor_keeps_what_takes_longer() {
+fn the_latency_monitor_keeps_slow_commands() {
     let server = tern(DEBUG);
     let mut c = server.client();
     c.line("DEBUG SLEEP 0.25");

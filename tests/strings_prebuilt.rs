@@ -80,7 +80,7 @@ async fn nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn a_lease_protects_what_is_built_and_ends() {
+async fn a_lease_protects_its_objects_until_it_ends() {
     let rig = Rig::new().await;
     let value = large(1);
     prebuild(rig.space(), rig.prefix().await, &value, LEASE).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_lease_protects_what_is_built_and_ends() {
 }
 
 #[tokio::test]
-async fn what_is_abandoned_is_reclaimed_at_once() {
+async fn abandoned_objects_are_reclaimed_at_once() {
     let rig = Rig::new().await;
     let prebuilt = prebuild(rig.space(), rig.prefix().await, &large(1), LEASE).await.unwrap();
     abandon(rig.space(), prebuilt.object().unwrap()).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_continued_string_must_still_be_the_same() {
 }
 
 #[tokio::test]
-async fn reclaim_goes_on_where_it_stopped() {
+async fn reclaiming_resumes_where_it_stopped() {
     let mut rig = Rig::new().await;
     for n in 0..5 {
         rig.run(&[b"SETRANGE".to_vec(), format!("k{n}").into(), b"20000".to_vec(), b"x".to_vec()]).await;

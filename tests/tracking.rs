@@ -68,7 +68,7 @@ fn word(client: &mut Client, name: &str) -> String {
 }
 
 #[test]
-fn who_has_read_a_key_is_told_once_that_it_has_changed() {
+fn a_client_that_read_a_key_hears_once_of_its_change() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
     other.line("MSET a 1 b 2 c 3");
@@ -87,7 +87,7 @@ fn who_has_read_a_key_is_told_once_that_it_has_changed() {
 }
 
 #[test]
-fn ones_own_change_is_told_behind_the_reply() {
+fn a_clients_own_change_is_published_after_the_reply() {
     let server = tern(&[]);
     let mut client = tracker(&server, "");
     client.line("SET a 1");
@@ -110,7 +110,7 @@ fn ones_own_change_is_told_behind_the_reply() {
 }
 
 #[test]
-fn what_was_told_before_an_answer_stands_before_later_ones() {
+fn an_invalidation_precedes_the_replies_after_its_change() {
     if fdb_cluster::wanted() {
         return; // There a change comes when this server has read it from the store.
     }
@@ -135,7 +135,7 @@ fn what_was_told_before_an_answer_stands_before_later_ones() {
 }
 
 #[test]
-fn flushes_and_swaps_are_told_as_null() {
+fn flushes_and_swaps_are_published_as_null() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
     for line in ["FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1"] {
@@ -152,7 +152,7 @@ fn flushes_and_swaps_are_told_as_null() {
 }
 
 #[test]
-fn an_expired_key_is_told() {
+fn an_expired_key_is_invalidated() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
     other.line("SET a 1 PX 50");
@@ -165,7 +165,7 @@ fn an_expired_key_is_told() {
 }
 
 #[test]
-fn a_prefix_is_told_of_all_its_keys_each_once_in_a_transaction() {
+fn a_prefix_hears_of_each_of_its_keys_once_per_transaction() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, " BCAST PREFIX a: PREFIX b:"), server.client());
     for line in
@@ -190,7 +190,7 @@ fn a_prefix_is_told_of_all_its_keys_each_once_in_a_transaction() {
 }
 
 #[test]
-fn noloop_is_not_told_of_its_own_changes() {
+fn noloop_suppresses_a_clients_own_changes() {
     let server = tern(&[]);
     let mut other = server.client();
     for mode in [" NOLOOP", " NOLOOP BCAST"] {
@@ -241,7 +241,7 @@ fn optin_and_optout_choose_the_next_command_or_transaction() {
 }
 
 #[test]
-fn tracking_that_a_transaction_switches_on_holds_for_what_it_reads() {
+fn tracking_switched_on_in_a_transaction_covers_its_reads() {
     let server = tern(&[]);
     let (mut client, mut other) = (server.client(), server.client());
     client.line("HELLO 3");
@@ -263,7 +263,7 @@ fn tracking_that_a_transaction_switches_on_holds_for_what_it_reads() {
 }
 
 #[test]
-fn invalidations_are_redirected_to_whom_listens_in_either_protocol() {
+fn invalidations_are_redirected_in_either_protocol() {
     let server = tern(&[]);
     let (mut client, mut other) = (server.client(), server.client());
     let (mut second, mut third) = (server.client(), tracker(&server, ""));
@@ -288,7 +288,7 @@ fn invalidations_are_redirected_to_whom_listens_in_either_protocol() {
 }
 
 #[test]
-fn a_redirection_whose_client_has_left_is_said_to_be_broken() {
+fn a_redirection_to_a_client_that_left_is_reported_broken() {
     let server = tern(&[]);
     let (mut client, mut other, mut target) = (server.client(), server.client(), server.client());
     client.line("HELLO 3");
@@ -342,7 +342,7 @@ fn invalidations_go_to_connections_of_the_same_user_only() {
 }
 
 #[test]
-fn a_redirection_breaks_where_either_side_becomes_another_user() {
+fn a_redirection_breaks_if_either_side_changes_its_user() {
     let server = tern(&[]);
     let mut other = server.client();
     drop(of_user(&server, "ann"));
@@ -363,7 +363,7 @@ fn a_redirection_breaks_where_either_side_becomes_another_user() {
 }
 
 #[test]
-fn who_asked_for_too_much_is_closed_and_not_to_whom_it_is_sent() {
+fn the_client_that_asked_for_too_much_is_closed_not_the_receiver() {
     let server = tern(&["--client-output-buffer-limit", "pubsub 2mb 0 0"]);
     let (mut client, mut target, mut other) = (server.client(), server.client(), server.client());
     let id = target.line("CLIENT ID").int().unwrap();
@@ -392,7 +392,7 @@ fn who_asked_for_too_much_is_closed_and_not_to_whom_it_is_sent() {
 }
 
 #[test]
-fn what_exceeds_the_table_is_told_to_be_stale() {
+fn keys_evicted_from_the_table_are_invalidated() {
     let server = tern(&["--tracking-table-max-keys", "100"]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
     let mut told = Vec::new();
@@ -417,7 +417,7 @@ fn what_exceeds_the_table_is_told_to_be_stale() {
 }
 
 #[test]
-fn reset_off_and_the_end_switch_it_off() {
+fn tracking_ends_with_reset_off_and_the_connection() {
     let server = tern(&[]);
     let mut other = server.client();
     assert_eq!(info(&mut other, "tracking_clients"), 0);
@@ -554,7 +554,7 @@ fn hello_leaves_tracking_on_as_in_redis() {
 
 /// A name that no key can have never changes, so it would be remembered for ever.
 #[test]
-fn what_is_too_long_for_a_key_is_not_remembered() {
+fn overlong_names_are_not_tracked() {
     let server = tern(&[]);
     let (mut reader, mut other) = (tracker(&server, ""), server.client());
     let names: Vec<String> = (0..100).map(|n| format!("{n:0>9000}")).collect();

@@ -309,7 +309,7 @@ fn writes(mut client: Client, mut rng: Rng, world: &World) {
 }
 
 #[test]
-fn caches_come_to_be_what_is_stored() {
+fn caches_converge_to_the_stored_values() {
     let home = tempfile::tempdir().unwrap();
     let servers = servers(&home);
     let seed = Rng::any_seed();

@@ -205,7 +205,7 @@ fn watch_sees_every_change_of_others() {
 }
 
 #[test]
-fn watch_does_not_see_what_changes_nothing() {
+fn watch_ignores_commands_that_change_nothing() {
     let tern = tern(&[]);
     let still: &[(&[&str], &[&str])] = &[
         (&["SET k v"], &["GET k"]),

@@ -99,7 +99,7 @@ async fn faults_do_not_show_in_the_copy() {
 }
 
 #[tokio::test]
-async fn a_broken_copy_is_not_served_and_goes_on() {
+async fn an_interrupted_copy_is_not_served_and_resumes() {
     let c = source().await;
     let (target, _dir) = empty();
     let store = Store::Faulty(target.clone());
@@ -127,7 +127,7 @@ async fn a_broken_copy_is_not_served_and_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_source_or_a_target_is_refused() {
+async fn a_bad_source_or_target_is_refused() {
     let c = source().await;
     let (target, _dir) = empty();
     let store = Store::Faulty(target);

@@ -82,7 +82,7 @@ async fn a_store_that_is_silent_is_given_up_and_recovers() {
 
 /// An operator asks then what is the matter, and changes what may help.
 #[tokio::test]
-async fn what_is_about_the_server_is_answered_without_the_store() {
+async fn server_commands_are_answered_without_the_store() {
     let c = server().await;
     for outage in [Outage::Refusing, Outage::Silent(Duration::from_millis(PATIENCE))] {
         c.faulty.set_outage(outage);
@@ -109,7 +109,7 @@ async fn what_is_about_the_server_is_answered_without_the_store() {
 
 /// The store comes back while the last attempt waits for it. What was known of its databases before may be wrong by then.
 #[tokio::test]
-async fn what_is_about_the_server_shows_no_database_of_before_an_outage() {
+async fn server_commands_show_no_stale_database_after_an_outage() {
     let mut c = server().await;
     c.join_with(Env::system(), &[]).await;
     for (n, line) in ["DEBUG OBJECT k", "INFO keyspace"].into_iter().enumerate() {
@@ -136,7 +136,7 @@ async fn what_is_about_the_server_shows_no_database_of_before_an_outage() {
 
 /// Who asks while others are not answered waits behind them, and then is not answered either.
 #[tokio::test]
-async fn waiting_behind_others_counts() {
+async fn time_spent_in_the_queue_counts() {
     let c = server().await;
     c.faulty.set_outage(Outage::Silent(Duration::from_millis(PATIENCE)));
     let told = |n: u64| {
@@ -175,7 +175,7 @@ async fn a_commit_that_is_never_answered_is_unknown() {
 }
 
 #[test]
-fn sigterm_answers_what_was_begun_and_nothing_is_half_there() {
+fn sigterm_lets_commands_under_way_finish_whole() {
     const CLIENTS: usize = 8;
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("data");
@@ -205,7 +205,7 @@ fn sigterm_answers_what_was_begun_and_nothing_is_half_there() {
 
 /// A machine that was suspended: what was under way has become too old, and is done all the same.
 #[test]
-fn a_server_that_stood_still_does_what_was_under_way() {
+fn a_server_that_stood_still_completes_commands_under_way() {
     let server = tern(&["--store-timeout", "5000", "--appendfsync", "no"]);
     let signal = |name: &str| {
         let pid = server.pid().to_string();

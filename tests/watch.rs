@@ -44,7 +44,7 @@ async fn two() -> Cluster {
 }
 
 #[tokio::test]
-async fn a_key_that_came_and_went_aborts_whoever_changed_it() {
+async fn a_key_that_came_and_went_aborts_the_exec() {
     let c = two().await;
     for by in 0..2 {
         for lines in [
@@ -105,7 +105,7 @@ async fn a_database_that_comes_back_brings_no_watched_state_back() {
 
 /// The expiry job may be a second behind: WATCH finds the row and removes it, and that is told.
 #[tokio::test]
-async fn whoever_watches_an_expired_key_is_told_first() {
+async fn watching_an_expired_key_publishes_its_expiry_first() {
     let tern = tern(&["--notify-keyspace-events", "KEA", "--enable-debug-command", "yes"]);
     let (mut client, mut listener) = (tern.client(), tern.client());
     assert_eq!(client.line("DEBUG SET-ACTIVE-EXPIRE 0"), Value::Simple(b"OK".to_vec()));
@@ -119,7 +119,7 @@ async fn whoever_watches_an_expired_key_is_told_first() {
 }
 
 #[tokio::test]
-async fn what_does_not_create_the_key_does_not_abort() {
+async fn commands_that_do_not_create_the_key_do_not_abort() {
     let c = two().await;
     let nothing: &[&str] = &[];
     for (by, lines) in [
@@ -167,7 +167,7 @@ async fn a_key_past_its_time_is_watched_as_absent() {
 }
 
 #[tokio::test]
-async fn nobody_sees_a_ghost() {
+async fn ghosts_are_invisible() {
     let c = two().await;
     let _watches = watch(&c, 0, "job").await;
     for (line, reply) in [
@@ -225,7 +225,7 @@ async fn sweep(c: &Cluster) {
 }
 
 #[tokio::test]
-async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
+async fn a_ghost_lives_only_while_it_is_kept() {
     let c = two().await;
     let watches = watch(&c, 0, "job").await;
     let names = c.space(0).watched_absent.names(None, 9);
@@ -252,7 +252,7 @@ async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_key_can_have_is_watched_for_nothing() {
+async fn an_overlong_name_is_watched_without_effect() {
     let c = two().await;
     let long = "k".repeat(9000);
     let watches = watch(&c, 0, &long).await;
@@ -328,7 +328,7 @@ fn watches(client: &mut Client, n: usize) -> Duration {
 }
 
 #[test]
-fn many_watches_take_their_number_of_steps() {
+fn many_watches_take_linear_time() {
     let tern = tern(&[]);
     let mut client = tern.client();
     let sets: Vec<String> = (0..8000).map(|n| format!("SET k{n} v\r\n")).collect();
@@ -428,7 +428,7 @@ fn outcomes(server: &Server) -> Vec<bool> {
 }
 
 #[test]
-fn what_changes_nothing_aborts_nobody() {
+fn commands_that_change_nothing_abort_no_exec() {
     let Some(redis) = redis("what aborts an EXEC") else { return };
     let (want, got) = (outcomes(&redis), outcomes(&tern(&[])));
     let differ =

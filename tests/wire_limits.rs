@@ -105,7 +105,7 @@ fn replies_beyond_the_output_buffer_limit_close_the_connection() {
 }
 
 #[test]
-fn proto_max_bulk_len_is_what_config_set_says() {
+fn proto_max_bulk_len_follows_config_set() {
     let tern = tern(&[]);
     let mut client = tern.client();
     assert_eq!(client.line("CONFIG SET proto-max-bulk-len 1mb"), ok());
@@ -116,7 +116,7 @@ fn proto_max_bulk_len_is_what_config_set_says() {
 }
 
 #[test]
-fn more_than_maxclients_are_told_so() {
+fn clients_beyond_maxclients_are_refused_by_name() {
     let tern = tern(&["--maxclients", "3"]);
     std::thread::sleep(Duration::from_millis(100));
     let mut clients: Vec<Client> = (0..3).map(|_| tern.client()).collect();
@@ -148,7 +148,7 @@ fn an_idle_client_is_closed_after_timeout_and_a_busy_one_is_not() {
 }
 
 #[test]
-fn a_password_is_asked_for() {
+fn a_password_is_required() {
     let tern = tern(&["--requirepass", "secret"]);
     let mut client = tern.client();
     assert_eq!(client.line("PING"), error("NOAUTH Authentication required."));
@@ -335,7 +335,7 @@ fn client_reply_modes() {
 }
 
 #[test]
-fn whoever_does_not_log_in_is_closed() {
+fn a_client_that_does_not_log_in_is_closed() {
     let tern = tern(&["--requirepass", "secret", "--login-timeout", "2"]);
     let mut known = tern.client();
     assert_eq!(known.line("AUTH secret"), ok());
@@ -397,7 +397,7 @@ fn names_of_clients_are_short() {
 }
 
 #[test]
-fn a_stop_closes_clients_and_ends_well() {
+fn a_stop_closes_clients_and_ends_cleanly() {
     let mut tern = tern(&[]);
     let (mut idle, mut other) = (tern.client(), tern.client());
     idle.line("PING");

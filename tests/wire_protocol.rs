@@ -97,7 +97,7 @@ fn protocol_errors_in_redis_words() {
 }
 
 #[test]
-fn a_live_redis_says_the_same() {
+fn a_live_redis_answers_with_the_same_errors() {
     let Some(redis) = redis("the texts of protocol errors") else { return };
     for (raw, expected, closes) in protocol_table() {
         let got = exchange(&redis, &raw);
@@ -107,7 +107,7 @@ fn a_live_redis_says_the_same() {
 }
 
 #[test]
-fn what_an_unknown_command_repeats_is_cut_as_redis_cuts_it() {
+fn the_arguments_quoted_for_an_unknown_command_are_cut_as_by_redis() {
     let tern = tern(&[]);
     let Some(redis) = redis("unknown commands") else { return };
     let many = vec!["a"; 100].join(" ");
@@ -204,7 +204,7 @@ fn errors_keep_their_place_in_a_pipeline() {
 }
 
 #[test]
-fn nested_arrays_of_any_depth_are_refused_at_the_first() {
+fn nested_arrays_are_refused_at_the_first_level() {
     let tern = tern(&[]);
     let mut client = tern.client();
     let _ = client.send_raw(&b"*1\r\n".repeat(100_000));
@@ -216,7 +216,7 @@ fn nested_arrays_of_any_depth_are_refused_at_the_first() {
 }
 
 #[test]
-fn what_is_announced_allocates_nothing() {
+fn announced_lengths_allocate_nothing() {
     let tern = tern(&[]);
     let before = tern.resident();
     let mut clients: Vec<Client> = (0..200).map(|_| tern.client()).collect();

@@ -192,7 +192,7 @@ fn redis_benchmark_pipelined() {
 
 /// `tern --help` and a signal: the parts of a server's life that no client sees.
 #[test]
-fn sigterm_ends_it_well() {
+fn sigterm_ends_the_server_cleanly() {
     let mut server = tern(&[]);
     server.client().line("SET a b");
     assert!(server.terminate(), "exit status\n{}", server.log());

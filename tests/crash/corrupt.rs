@@ -154,7 +154,7 @@ fn damaged_bytes_are_reported_and_never_served() {
 /// Hazard: a manifest whose last record has a wrong length looks like one that was being written to. What that names is gone then, and
 /// so may the log be that it was flushed from. (One that was being written to may end where a sector does.)
 #[test]
-fn a_manifest_that_ends_inside_of_a_record_is_refused_by_name() {
+fn a_manifest_that_ends_inside_a_record_is_refused_by_name() {
     let home = tempfile::tempdir().unwrap();
     let stopped = home.path().join("stopped");
     let mut server = tern_in(&stopped, &ARGS);
@@ -183,7 +183,7 @@ fn a_manifest_that_ends_inside_of_a_record_is_refused_by_name() {
 /// Hazard: a manifest that was cut off where a record ends is whole, and one that ends where a sector does may have been written to; both name fewer
 /// tables than there are, and RocksDB removes the others. What follows a whole one was never synced, and means nothing.
 #[test]
-fn a_manifest_that_ends_where_it_could_is_refused_in_front_of_what_was_synced() {
+fn a_manifest_that_ends_at_a_boundary_inside_its_synced_part_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let stopped = home.path().join("stopped");
     for run in 0..2 {

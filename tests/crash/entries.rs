@@ -66,7 +66,7 @@ fn lose(disk: &Disk, to: &Path, rng: &mut Rng, (durable, sent): (usize, usize)) 
 }
 
 #[test]
-fn entries_that_were_not_synced_may_be_lost() {
+fn unsynced_directory_entries_may_be_lost() {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     let rounds = env_number("TERN_ENTRIES_ROUNDS").unwrap_or(ROUNDS);
     say(&format!("lost entries: TERN_SEED={seed}, {rounds} rounds"));

@@ -154,7 +154,7 @@ fn write(client: &mut Client, key: &str, value: &[u8]) {
 
 /// The disk has no room for tables for a moment, and meanwhile writers wait for tables to be written: they are answered, all of them.
 #[test]
-fn writers_who_wait_for_a_full_disk_are_answered() {
+fn writers_waiting_for_a_full_disk_are_answered() {
     let home = tempfile::tempdir().unwrap();
     let Some(disk) = Disk::new(home.path()) else { return };
     let server = disk.start(&SMALL_TABLES);

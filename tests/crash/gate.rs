@@ -73,7 +73,7 @@ fn after(disk: &Disk, to: &Path, least: usize, most: usize, whole: bool) -> Resu
 }
 
 #[test]
-fn what_is_answered_after_a_failed_sync_is_there() {
+fn acknowledged_writes_survive_a_failed_sync() {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     say(&format!("failed syncs: TERN_SEED={seed}"));
     let mut rng = Rng::new(seed);

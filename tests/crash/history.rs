@@ -137,7 +137,7 @@ pub fn judge(found: &(usize, State), at_least: usize, at_most: usize) -> Result<
 }
 
 #[test]
-fn a_lost_step_and_half_of_one_are_noticed() {
+fn a_lost_or_half_applied_step_is_noticed() {
     assert_eq!(judge(&(40, after(40)), 40, 60), Ok(()));
     assert!(judge(&(39, after(39)), 40, 60).is_err(), "acknowledged and lost");
     assert!(judge(&(40, after(39)), 30, 60).is_err(), "half of a step");

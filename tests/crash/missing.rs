@@ -46,7 +46,7 @@ fn is_refused(sound: &Path, removed: &[PathBuf]) -> bool {
 }
 
 #[test]
-fn a_store_that_misses_a_file_names_it_and_does_not_start_empty() {
+fn a_store_with_a_missing_file_names_it_and_does_not_start_empty() {
     let home = tempfile::tempdir().unwrap();
     for (fsync, stop) in [("always", false), ("everysec", false), ("no", false), ("always", true)] {
         let dir = home.path().join(format!("{fsync}-{stop}"));
@@ -72,7 +72,7 @@ fn lengths(length: u64) -> [u64; 7] {
 }
 
 #[test]
-fn a_log_that_was_cut_off_is_named_where_it_was_synced() {
+fn a_log_cut_off_in_its_synced_part_is_named() {
     let home = tempfile::tempdir().unwrap();
     for fsync in ["always", "everysec", "no"] {
         let dir = home.path().join(fsync);
@@ -135,7 +135,7 @@ pub fn follow_the_advice(dir: &Path, said: &str) {
 
 /// A server that goes on writes behind the hole, or to a file without a name.
 #[test]
-fn a_log_that_is_cut_off_or_removed_under_a_server_is_named_afterwards() {
+fn a_log_cut_off_or_removed_under_a_server_is_named_at_the_next_start() {
     let home = tempfile::tempdir().unwrap();
     for eighths in [None, Some(0), Some(1), Some(4), Some(7)] {
         let dir = home.path().join(format!("{eighths:?}"));
@@ -172,7 +172,7 @@ fn a_log_that_is_cut_off_or_removed_under_a_server_is_named_afterwards() {
 
 /// Whoever has read what is said can go on without what is gone.
 #[test]
-fn the_advice_of_a_refusal_helps() {
+fn following_the_advice_of_a_refusal_starts_the_server() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("data");
     let args = [&ARGS[..], &["--appendfsync", "always"]].concat();

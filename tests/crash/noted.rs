@@ -63,7 +63,7 @@ fn put(dir: &Path, note: Option<&[u8]>) {
 }
 
 #[test]
-fn a_sound_store_starts_whatever_became_of_the_note() {
+fn a_sound_store_starts_whatever_the_note_says() {
     let home = tempfile::tempdir().unwrap();
     let mut started = 0;
     for (fsync, stop) in POLICIES.into_iter().flat_map(|fsync| [(fsync, false), (fsync, true)]) {
@@ -105,7 +105,7 @@ fn a_sound_store_starts_whatever_became_of_the_note() {
 
 /// The kernel writes the note back before the end of the log: what it claims was synced, so a log that is shorter has lost it.
 #[test]
-fn a_log_that_is_older_than_the_note_is_refused() {
+fn a_log_older_than_the_note_is_refused() {
     let home = tempfile::tempdir().unwrap();
     for fsync in ["always", "everysec"] {
         let dir = home.path().join(fsync);
@@ -148,7 +148,7 @@ fn the_note_of_another_store_hides_nothing() {
 /// Copies that `cp` makes: of a stopped store all is there; of a running one a prefix that has what was acknowledged before, or a refusal
 /// whose advice leads to one.
 #[test]
-fn a_copy_made_by_cp_starts_or_says_what_is_wrong() {
+fn a_copy_made_by_cp_starts_or_names_the_problem() {
     let home = tempfile::tempdir().unwrap();
     let (mut started, mut refused) = (0, 0);
     for fsync in POLICIES {

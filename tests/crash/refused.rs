@@ -79,7 +79,7 @@ fn rights(dir: &Path, of_dir: u32, of_files: u32) {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_refused_and_left_as_it_is() {
+fn a_read_only_directory_is_refused_and_left_unchanged() {
     let home = tempfile::tempdir().unwrap();
     let mount = Mount::new(&home.path().join("disk"), 64 << 20);
     let dir = home.path().join("disk/data");
@@ -111,7 +111,7 @@ fn a_directory_that_cannot_be_written_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_directory_that_is_none_is_named() {
+fn a_path_that_is_no_directory_is_named() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("file");
     std::fs::write(&file, "x").unwrap();

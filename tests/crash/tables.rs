@@ -43,7 +43,7 @@ fn cut(table: &Path, length: u64) {
 }
 
 #[test]
-fn a_store_with_a_table_that_is_cut_off_or_gone_does_not_start() {
+fn a_store_with_a_truncated_or_missing_table_does_not_start() {
     let home = tempfile::tempdir().unwrap();
     let sound = home.path().join("sound");
     let mut refused = 0;
@@ -84,7 +84,7 @@ fn refused(server: &Server, says: &[&str]) -> usize {
 }
 
 #[test]
-fn a_table_that_is_cut_off_or_removed_under_a_server_is_never_served_wrong() {
+fn a_table_truncated_or_removed_under_a_server_is_never_served_wrong() {
     let home = tempfile::tempdir().unwrap();
     let sound = home.path().join("sound");
     let tables = directory(&sound);

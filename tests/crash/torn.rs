@@ -134,7 +134,7 @@ fn lose(dir: &Path, synced: &BTreeMap<String, usize>, loss: Loss, rng: &mut Rng)
 }
 
 #[test]
-fn what_was_synced_survives_every_loss_of_what_was_not() {
+fn synced_data_survives_every_loss_of_unsynced_data() {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     let rounds = env_number("TERN_TORN_ROUNDS").unwrap_or(ROUNDS);
     say(&format!("torn writes: TERN_SEED={seed}, {rounds} rounds"));
@@ -175,7 +175,7 @@ fn judge(dir: &Path, crashed: &Crashed) -> Result<&'static str, String> {
 
 /// The server is not lenient instead: where a byte is missing of what it knows to be synced, it does not start.
 #[test]
-fn a_loss_of_what_was_synced_is_refused() {
+fn a_loss_of_synced_data_is_refused() {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     say(&format!("losses of what was synced: TERN_SEED={seed}"));
     let mut rng = Rng::new(seed);

@@ -235,7 +235,7 @@ fn hide_commands(items: &mut Vec<Value>) {
 }
 
 #[test]
-fn users_may_do_what_they_may_in_redis() {
+fn users_have_the_same_rights_as_in_redis() {
     let Some(redis) = redis("ACL differential test") else { return };
     let tern = tern(&[]);
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
@@ -337,7 +337,7 @@ const ASKED: &[&str] = &[
 ];
 
 #[test]
-fn refusals_are_told_and_kept_as_in_redis() {
+fn refusals_are_answered_and_logged_as_in_redis() {
     let Some(redis) = redis("ACL refusals") else { return };
     let tern = tern(&[]);
     let mut admin = Both { redis: redis.client(), tern: tern.client() };

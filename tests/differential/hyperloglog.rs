@@ -48,7 +48,7 @@ fn element(rng: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_are_those_of_redis() {
+fn stored_bytes_equal_those_of_redis() {
     let Some(redis) = redis("HyperLogLog differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
@@ -89,7 +89,7 @@ fn ends_inside_a_run(bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn broken_ones_are_noticed_where_redis_notices() {
+fn broken_hyperloglogs_are_refused_as_by_redis() {
     let Some(redis) = redis("broken HyperLogLog differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);

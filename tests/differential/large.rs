@@ -82,7 +82,7 @@ fn steps(rng: &mut Rng) -> Vec<Step> {
 }
 
 #[test]
-fn sets_of_many_chunks_are_those_of_redis() {
+fn sets_of_many_chunks_match_redis() {
     let Some(redis) = redis("large sets differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let seed = env_number("TERN_SEED").or(env_number("TERN_DIFF_SEED")).unwrap_or_else(Rng::any_seed);

@@ -96,7 +96,7 @@ fn generator(seed: u64, sequence: u64, protocol: u8) -> Rng {
 }
 
 #[test]
-fn seeds_next_to_each_other_have_no_sequence_in_common() {
+fn adjacent_seeds_share_no_sequence() {
     let lines = |seed, sequence| {
         let steps = generate::sequence(&mut generator(seed, sequence, 2), generate::TEMPLATES, STEPS);
         steps.into_iter().map(|step| step.argv).filter(|argv| argv.len() > 3).collect::<BTreeSet<_>>()

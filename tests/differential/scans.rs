@@ -95,7 +95,7 @@ fn page(client: &mut Client, argv: &Argv, in_multi: bool) -> (Vec<u8>, Vec<Strin
 }
 
 #[test]
-fn walks_find_what_stays_while_others_write() {
+fn walks_find_stable_names_while_others_write() {
     let Some(redis) = redis("walks differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let mut clients = [redis.client(), tern.client()];

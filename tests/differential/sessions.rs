@@ -123,7 +123,7 @@ fn played(server: &Server, lines: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_connections_do_to_each_other_is_as_in_redis_8_6() {
+fn connections_affect_each_other_as_in_redis_8_6() {
     let Some(redis) = newer_redis("CLIENT differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     (0..MOST_COUNTED).for_each(|_| drop((alone(&redis), alone(&tern))));

@@ -63,7 +63,7 @@ const LINES: &[&str] = &[
 ];
 
 #[test]
-fn sets_are_sorted_as_redis_does() {
+fn sets_are_sorted_as_by_redis() {
     let Some(redis) = redis("SORT differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let (mut redis, mut tern) = (redis.client(), tern.client());

@@ -71,7 +71,7 @@ fn answer(port: u16, bytes: &[u8], piecewise: bool) -> (Vec<u8>, bool) {
 }
 
 #[test]
-fn untidy_bytes_are_answered_as_redis_does() {
+fn malformed_bytes_are_answered_as_by_redis() {
     let Some(redis) = redis("wire differential test") else { return };
     let tern = tern(&[]);
     let cases = cases();

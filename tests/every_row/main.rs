@@ -204,7 +204,7 @@ fn report(outcomes: &[Outcome]) {
 }
 
 #[test]
-fn nobody_waits_and_memory_is_bounded() {
+fn no_client_waits_and_memory_is_bounded() {
     let seconds = env_number("TERN_EVERY_ROW_SECONDS").unwrap_or(SECONDS);
     // In CI the commit's, as `differential`: what a rehearsal has driven is driven again.
     let seed = env_number("TERN_SEED").or_else(|| env_number("TERN_DIFF_SEED"));
@@ -258,7 +258,7 @@ fn the_lists_name_rows_of_the_table() {
 
 /// What is measured is there: a pause is a wait of others, a request that stays in part is memory, silence is a failure.
 #[test]
-fn harm_is_seen() {
+fn harm_is_detected() {
     let world = World::new(Scale { long: MIB, many: 100, members: 20_000, keys: 10_000 });
     let patience = Patience { silent: Duration::from_millis(700), reading: Duration::from_secs(1) };
     let others = Others::start(&world.server);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_wrong_is_seen() {
+    fn a_wrong_counter_is_found() {
         let incr = |at, outcome| event(Op::Incr(0), at, outcome);
         let all = [incr(0, done(1)), incr(1, Outcome::Unknown), incr(2, done(2)), incr(3, refused())];
         let all: Vec<&Event> = all.iter().collect();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_went_wrong_is_seen() {
+    fn a_wrong_log_is_found() {
         let [a, b, c] = ["00-000001", "00-000002", "00-000003"];
         let append = |token: &str, at, outcome| event(Op::Append(0, token.into()), at, outcome);
         let (first, second) = (append(a, 0, done(9)), append(b, 1, Outcome::Unknown));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exec_that_went_wrong_is_seen() {
+    fn a_torn_exec_is_found() {
         let reply = |a, b, length| Outcome::Done(Value::Array([a, b, length].map(Value::Int).into()));
         let exec = |outcome| event(Op::Exec(0, "00-000001".into()), 0, outcome);
         let all = |event: &Event, kept| paired(&[("00-000001", event)], kept);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_and_a_box_that_went_wrong_are_seen() {
+    fn a_wrong_pool_or_box_is_found() {
         let add = |name: &str, outcome| event(Op::Add(0, vec![name.into()]), 0, outcome);
         let pop = |outcome| event(Op::Pop(0, 1), 1, outcome);
         let all = [add("a", done(1)), add("b", Outcome::Unknown), add("c", refused()), pop(bulk("a"))];
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_went_wrong_is_seen() {
+    fn a_wrong_move_is_found() {
         let home = event(Op::Home("a".into()), 0, done(1));
         let go = |outcome| event(Op::Move(1, "a".into()), 1, outcome);
         let at = |first: &[&str], second: &[&str]| {

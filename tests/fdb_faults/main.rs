@@ -286,20 +286,20 @@ fn members(client: &mut Client, key: &str) -> BTreeSet<String> {
 
 /// Both ways of being gone: nobody listens, and nobody answers.
 #[test]
-fn a_cluster_that_stops_as_a_whole_is_named_and_comes_back() {
+fn an_outage_of_the_whole_cluster_is_named_and_survived() {
     let Some(mut world) = World::new("a cluster that stops as a whole") else { return };
     let before = |n: usize| format!("SET before:{n} {n}");
     for (n, server) in world.servers.iter().enumerate() {
         assert_eq!(server.client().line(&before(n)), Value::Simple(b"OK".to_vec()));
     }
     (0..world.cluster.len()).for_each(|n| world.cluster.kill(n));
-    all_are_told(&world, "killed");
+    all_clients_get_the_error(&world, "killed");
     (0..world.cluster.len()).for_each(|n| world.cluster.revive(n));
     say(&format!("  a cluster that was killed: {}", world.recovered()));
 
     let all = 0..world.cluster.len();
     let pauses: Vec<Pause> = all.map(|n| world.cluster.pause(n, TIMEOUT * 4)).collect();
-    all_are_told(&world, "paused");
+    all_clients_get_the_error(&world, "paused");
     drop(pauses);
     say(&format!("  a cluster that was paused: {}", world.recovered()));
     for n in 0..SERVERS {
@@ -310,7 +310,7 @@ fn a_cluster_that_stops_as_a_whole_is_named_and_comes_back() {
 }
 
 /// Clients of all servers get the error that names the store, about `store-timeout` after they have asked.
-fn all_are_told(world: &World, how: &str) {
+fn all_clients_get_the_error(world: &World, how: &str) {
     const LINES: [&str; 6] =
         ["GET before:0", "INCR stopped", "SADD s a b c", "SPOP s", "SINTER s t", "APPEND before:1 x"];
     let told = |port: u16, line: &str| {

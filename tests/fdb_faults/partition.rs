@@ -158,7 +158,7 @@ impl Count {
 
 /// Its rows are taken away and its share of the jobs is done, once; it answers nothing, and nothing stale when it is back.
 #[test]
-fn a_server_that_is_cut_off_is_taken_over_from_and_comes_back_without_stale_answers() {
+fn a_server_that_is_cut_off_is_replaced_and_returns_without_stale_answers() {
     let Some((world, proxy)) = world("a server that is cut off") else { return };
     let [cut_off, other] = [0, 1].map(|n| &world.servers[n]);
     wait("all see each other", BURIED, || world.servers.iter().all(|s| rows(s) == SERVERS));

@@ -30,7 +30,7 @@ async fn any_arguments_get_an_answer() {
 }
 
 #[tokio::test]
-async fn any_rows_get_a_verdict_and_an_answer() {
+async fn any_rows_are_checked_and_answered() {
     let (seed, until) = (seed(), Instant::now() + time() * 3);
     support::say(&format!("fuzz rows: TERN_FUZZ_SEED={seed}"));
     let (mut damaged, mut choices) = (Damaged::new().await, Choices::seeded(seed));
@@ -45,7 +45,7 @@ async fn any_rows_get_a_verdict_and_an_answer() {
 }
 
 #[tokio::test]
-async fn damage_of_every_kind_is_reported_but_for_what_nobody_can_see() {
+async fn damage_of_every_kind_is_reported_unless_undetectable() {
     let damaged = Damaged::new().await;
     let (unseen, missed) = damaged.each().await;
     damaged.mend().await;
@@ -55,7 +55,7 @@ async fn damage_of_every_kind_is_reported_but_for_what_nobody_can_see() {
 
 /// Found by libFuzzer: what is judged row by row here was wrong about two rows that make up for each other.
 #[tokio::test]
-async fn as_many_members_as_before_are_not_seen() {
+async fn offsetting_deltas_are_undetectable() {
     let damaged = Damaged::new().await;
     let (reported, unseen) = damaged.even_deltas().await;
     damaged.mend().await;
@@ -64,7 +64,7 @@ async fn as_many_members_as_before_are_not_seen() {
 
 /// As a coverage-guided fuzzer drives them.
 #[test]
-fn any_bytes_are_decisions() {
+fn any_bytes_drive_the_generators() {
     for target in WHOLE {
         (target.corpus)().iter().take(2).for_each(|input| (target.run)(input));
         (target.run)(b"");

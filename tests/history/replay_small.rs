@@ -40,7 +40,7 @@ const OK: Option<Answer> = Some(Answer::Ok);
 const NIL: Option<Answer> = Some(Answer::Nil);
 
 #[test]
-fn answers_are_those_of_the_order_of_versions() {
+fn answers_follow_the_order_of_versions() {
     let both = [one(0, "SET k 1", OK, 1, 10), one(1, "GET k", text("1"), 1, 10)];
     assert!(is_good(&both, &[wrote(7, &[0]), read(7, &[1])]));
     assert!(!is_good(&both, &[read(6, &[1]), wrote(7, &[0])]), "what is not yet there");
@@ -62,7 +62,7 @@ fn versions_respect_time() {
 }
 
 #[test]
-fn a_lost_update_and_a_double_one_are_seen() {
+fn a_lost_or_doubled_update_is_found() {
     let add = |unit, answer| one(unit, "INCRBY c 1", Some(Answer::Int(answer)), 1, 10);
     assert!(is_good(&[add(0, 1), add(1, 2)], &[wrote(5, &[0]), wrote(6, &[1])]));
     assert!(!is_good(&[add(0, 1), add(1, 1)], &[wrote(5, &[0]), wrote(6, &[1])]));
@@ -72,7 +72,7 @@ fn a_lost_update_and_a_double_one_are_seen() {
 }
 
 #[test]
-fn what_was_answered_was_done() {
+fn answered_operations_were_committed() {
     assert!(!is_good(&[one(0, "SET k 1", OK, 1, 2)], &[]), "nowhere");
     assert!(!is_good(&[one(0, "SET k 1", OK, 1, 2)], &[read(5, &[0])]), "not committed");
     assert!(is_good(
@@ -85,7 +85,7 @@ fn what_was_answered_was_done() {
 
 /// A transaction looks at the clock before it begins: until its version is known, others may have removed what has expired since.
 #[test]
-fn what_is_seen_is_of_the_time_when_the_version_was_known() {
+fn reads_see_the_time_when_their_version_was_fixed() {
     let at = |transaction, now, sure| Transaction { clocks: vec![now], sure, ..transaction };
     let after = |line, answer, now, sure| {
         let events =
@@ -102,7 +102,7 @@ fn what_is_seen_is_of_the_time_when_the_version_was_known() {
 }
 
 #[test]
-fn what_was_refused_was_not_done() {
+fn refused_operations_were_not_committed() {
     let refused = || Some(Answer::Error("ERR the store is unavailable".into()));
     let add = [one(0, "INCRBY c 1", refused(), 1, 2)];
     assert!(is_good(&add, &[]) && is_good(&add, &[read(5, &[0])]));
@@ -132,7 +132,7 @@ fn commits_of_one_version_may_stand_in_any_order() {
 }
 
 #[test]
-fn all_of_a_transaction_sees_one_time() {
+fn a_transaction_sees_one_time() {
     let set = one(0, "SET k 1 PX 10", OK, 1, 2);
     let two = |first, second| {
         let second = Event { after: Some(1), ..one(1, "GET k", second, 3, 4) };
@@ -144,7 +144,7 @@ fn all_of_a_transaction_sees_one_time() {
 }
 
 #[test]
-fn nothing_is_decided_where_an_engine_does_not_know() {
+fn a_commit_of_unknown_outcome_is_undecided() {
     let trace = Trace { doubtful: [0].into(), ..Trace::default() };
     let history = History { events: vec![one(0, "SET k 1", OK, 1, 2)], trace: Some(trace) };
     assert_eq!(replay(&history), Some(Verdict::Undecided));

@@ -31,7 +31,7 @@ fn a_read_after_a_write_sees_it() {
 }
 
 #[test]
-fn what_overlaps_may_go_either_way_but_only_one() {
+fn overlapping_operations_may_go_either_way_but_only_one() {
     let write = one(0, "SET k 1", OK, 1, 10);
     let new = one(1, "GET k", text("1"), 2, 3);
     let old = |called| one(1, "GET k", Some(Answer::Nil), called, called + 1);
@@ -40,7 +40,7 @@ fn what_overlaps_may_go_either_way_but_only_one() {
 }
 
 #[test]
-fn a_lost_update_is_seen() {
+fn a_lost_update_is_found() {
     let add = |client, answer| one(client, "INCRBY c 1", Some(Answer::Int(answer)), 1, 10);
     assert!(is_good(&[add(0, 1), add(1, 2)]));
     assert!(!is_good(&[add(0, 1), add(1, 1)]));
@@ -102,7 +102,7 @@ fn an_exec_is_refused_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_part_that_is_broken_counts_behind_one_that_is_undecided() {
+fn a_broken_part_counts_after_an_undecided_one() {
     let long =
         vec![one(0, "SET k 1", OK, 1, 5), one(1, "SET k 2", OK, 1, 5), one(2, "GET k", text("2"), 6, 7)];
     let broken = vec![one(0, "GET j", text("1"), 1, 2)];
@@ -150,7 +150,7 @@ fn time_does_not_run_backwards() {
 
 /// Also an EXEC that found the old key expired, which may have been removed at a later time than it read from the clock.
 #[test]
-fn what_an_exec_has_written_outlives_it() {
+fn an_execs_write_outlives_the_expired_key() {
     let set = one(0, "SET k 1 PX 10", OK, 1, 2);
     let calls = ["PERSIST k", "SET k 2 PX 1", "GET k"].map(|l| l.split(' ').map(str::to_owned).collect());
     let answers = vec![Answer::Int(0), Answer::Ok, Answer::Text("2".into())];
@@ -199,7 +199,7 @@ fn times_are_given_in_seconds_and_kept() {
 
 /// Whatever its own commands are about.
 #[test]
-fn an_exec_asks_for_what_it_watches() {
+fn an_exec_touches_its_watched_keys() {
     let set = one(0, "SET k 1 PX 10", OK, 1, 2);
     let watch = Event { op: Op::Watch("k".into()), clocks: 5..=5, ..one(1, "GET k", OK, 3, 4) };
     let exec = |clocks, answer| Event {
@@ -239,7 +239,7 @@ fn an_id_has_one_answer() {
 }
 
 #[test]
-fn a_popped_member_was_there() {
+fn a_popped_member_was_in_the_set() {
     let add = one(0, "SADD s x0 x1", Some(Answer::Int(2)), 1, 2);
     let pop = |member: &str, at| one(0, "SPOP s", text(member), at, at + 1);
     assert!(is_good(&[add.clone(), pop("x0", 3), pop("x1", 5), one(0, "SPOP s", Some(Answer::Nil), 7, 8)]));
@@ -249,7 +249,7 @@ fn a_popped_member_was_there() {
 }
 
 #[test]
-fn parts_are_what_shares_keys() {
+fn parts_hold_operations_that_share_keys() {
     let events = [
         one(0, "GET a", Some(Answer::Nil), 1, 2),
         one(0, "MSET b 1 c 1", OK, 3, 4),

@@ -39,7 +39,7 @@ fn wait_for_clients(client: &mut Client, n: u64) {
 }
 
 #[test]
-fn a_byte_now_and_then_costs_others_nothing() {
+fn slow_senders_cost_others_nothing() {
     tried(|| {
         let tern = tern(&[]);
         let witness = Witness::start(&tern);
@@ -201,7 +201,7 @@ fn more_clients_than_descriptors_do_not_starve_the_store() {
 
 /// Those who ask for metrics are strangers: their connections must take no descriptor from clients and the store.
 #[test]
-fn a_crowd_at_the_metrics_port_starves_nobody() {
+fn a_crowd_at_the_metrics_port_starves_no_client() {
     tried(|| {
         if program("sh").is_none() {
             return skipped("a crowd at the metrics port: no sh", "apt-get install dash");
@@ -245,7 +245,7 @@ fn a_crowd_at_the_metrics_port_starves_nobody() {
 
 /// Before it has logged in nobody has a claim to memory.
 #[test]
-fn strangers_take_little_memory() {
+fn unauthenticated_clients_take_little_memory() {
     tried(|| {
         let tern = tern(&["--requirepass", "secret"]);
         let mut admin = tern.client();
@@ -298,7 +298,7 @@ fn strangers_take_little_memory() {
 }
 
 #[test]
-fn who_is_silent_at_the_metrics_port_is_closed_within_seconds() {
+fn a_silent_client_of_the_metrics_port_is_closed_within_seconds() {
     let metrics = free_port();
     let tern = tern(&["--metrics-port", &metrics.to_string()]);
     for request in [&b""[..], b"GET /metrics HTTP/1.1\r\nHost:", &[b'x'; 9000]] {

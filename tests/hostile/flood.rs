@@ -69,7 +69,7 @@ fn a_pipeline_of_a_million_commands_is_answered_in_order_and_held_in_pieces() {
 }
 
 #[test]
-fn replies_that_nobody_reads_are_not_held() {
+fn unread_replies_are_not_held() {
     tried(|| {
         let tern =
             tern(&["--appendfsync", "no", "--store-value-cache-size", "0", "--store-cache-size", "8mb"]);
@@ -324,7 +324,7 @@ fn lines_without_an_end_are_cut_off() {
 }
 
 #[test]
-fn a_request_of_many_empty_arguments_costs_what_it_says() {
+fn a_request_of_many_empty_arguments_takes_bounded_memory() {
     tried(|| {
         let tern = tern(&[]);
         let witness = Witness::start(&tern);
@@ -346,7 +346,7 @@ fn a_request_of_many_empty_arguments_costs_what_it_says() {
 
 /// 300 clients hear all that happens to keys and read nothing of it, while one changes hundreds of keys at a time.
 #[test]
-fn who_is_told_everything_holds_no_writer() {
+fn a_client_subscribed_to_everything_holds_no_writer() {
     tried(|| {
         let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
         let listeners: Vec<Client> = (0..300)
@@ -391,7 +391,7 @@ fn who_is_told_everything_holds_no_writer() {
 
 /// As much as a transaction can tell.
 #[test]
-fn what_one_transaction_tells_holds_no_writer() {
+fn the_messages_of_one_transaction_hold_no_writer() {
     tried(|| {
         let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
         let mut listeners: Vec<Client> = (0..30)

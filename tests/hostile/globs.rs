@@ -39,7 +39,7 @@ fn long_class(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_long_class_holds_nobody() {
+fn a_long_class_holds_no_client() {
     tried(|| {
         let tern = tern(&[]);
         let mut c = tern.client();
@@ -66,7 +66,7 @@ fn a_long_class_holds_nobody() {
 }
 
 #[test]
-fn a_long_pattern_that_listens_holds_nobody() {
+fn a_long_subscribed_pattern_holds_no_client() {
     tried(|| {
         let tern = tern(&[]);
         let (mut listener, mut c) = (tern.client(), tern.client());
@@ -92,7 +92,7 @@ fn a_long_pattern_that_listens_holds_nobody() {
 }
 
 #[test]
-fn many_patterns_hold_nobody() {
+fn many_patterns_hold_no_client() {
     tried(|| {
         let tern = tern(&[]);
         let (mut listener, mut c) = (tern.client(), tern.client());
@@ -123,7 +123,7 @@ fn many_patterns_hold_nobody() {
 }
 
 #[test]
-fn many_listeners_and_long_messages_hold_nobody() {
+fn many_listeners_and_long_messages_hold_no_client() {
     tried(|| {
         let tern = tern(&[]);
         let mut listeners: Vec<Client> = (0..300).map(|_| tern.client()).collect();

@@ -32,7 +32,7 @@ fn took(client: &mut Client) -> Duration {
 }
 
 #[test]
-fn keys_are_read_as_fast_as_is_promised() {
+fn keys_lists_a_million_keys_at_the_promised_rate() {
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();
     fill(&mut client);

@@ -40,7 +40,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn the_job_forgets_what_is_old_and_nothing_else() {
+fn the_job_forgets_only_old_ids() {
     let world = World::new(2);
     use_id(&world, "old:000000000001");
     world.advance(DAY - Duration::from_secs(10));

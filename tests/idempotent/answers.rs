@@ -149,7 +149,7 @@ fn scripts_are_answered_to_the_byte() {
 const ID: &str = "request:00000001";
 
 #[test]
-fn another_server_answers_what_the_first_one_did() {
+fn another_server_repeats_the_first_ones_answer() {
     let world = World::new(2);
     assert_eq!(world.line(0, &format!("IDEMPOTENT {ID} INCR k")), Value::Int(1));
     assert_eq!(world.line(1, &format!("IDEMPOTENT {ID} INCR k")), Value::Int(1));
@@ -231,7 +231,7 @@ fn a_long_reply_is_kept_in_pieces() {
 }
 
 #[test]
-fn a_reply_that_cannot_be_kept_is_refused_and_nothing_is_done() {
+fn a_reply_too_long_to_keep_is_refused_and_undone() {
     let world = World::new(1);
     let mut client = world.client(0);
     let long = "x".repeat(9_000_000);
@@ -305,7 +305,7 @@ fn two_connections_with_one_id_at_once() {
 }
 
 #[test]
-fn a_password_is_asked_for_first() {
+fn authentication_comes_first() {
     let world = World::new(1);
     world.line(0, "CONFIG SET requirepass secret");
     let noauth = "-NOAUTH Authentication required.|";

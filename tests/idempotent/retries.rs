@@ -101,7 +101,7 @@ fn number(world: &World, line: &str) -> i64 {
 }
 
 #[test]
-fn nothing_happens_twice() {
+fn no_command_runs_twice() {
     let (world, told) = run(true);
     let all = OPERATIONS as i64;
     let numbers: BTreeSet<i64> = told.iter().flat_map(|t| t.numbers.clone()).collect();
@@ -122,7 +122,7 @@ fn nothing_happens_twice() {
 }
 
 #[test]
-fn without_ids_the_same_clients_do_things_twice() {
+fn without_ids_commands_run_twice() {
     let (world, _) = run(false);
     assert!(number(&world, "GET counter") > OPERATIONS as i64, "the test could not have failed");
     world.assert_sound();

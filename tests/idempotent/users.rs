@@ -29,7 +29,7 @@ fn denied(answer: &Value, what: &str) {
 }
 
 #[test]
-fn an_id_is_its_users() {
+fn an_id_belongs_to_its_user() {
     let world = World::new(1);
     let (mut admin, mut bob) = (world.client(0), user(&world, "bob", "+@all"));
     admin.line("SET secret 42");
@@ -46,7 +46,7 @@ fn an_id_is_its_users() {
 }
 
 #[test]
-fn nobody_takes_ids_away_by_using_them_first() {
+fn using_an_id_first_takes_it_from_no_other_user() {
     let world = World::new(1);
     let (mut admin, mut bob) = (world.client(0), user(&world, "bob", "+@all"));
     assert_eq!(bob.line(&format!("IDEMPOTENT {ID} DEL nothing")), Value::Int(0));
@@ -64,7 +64,7 @@ fn nobody_takes_ids_away_by_using_them_first() {
 }
 
 #[test]
-fn who_logs_in_as_another_user_has_that_ones_ids() {
+fn a_client_has_the_ids_of_the_user_it_logs_in_as() {
     let world = World::new(1);
     let mut bob = user(&world, "bob", "+@all");
     assert_eq!(bob.line(&format!("IDEMPOTENT {ID} INCR k")), Value::Int(1));
@@ -131,7 +131,7 @@ fn kept(world: &World) -> usize {
 }
 
 #[test]
-fn what_is_kept_for_a_user_has_a_bound() {
+fn replies_kept_for_a_user_are_bounded() {
     let world = World::new(2);
     let mut bob = user(&world, "bob", "+@all");
     world.line(0, &format!("SET long {}", "x".repeat(50_000)));
@@ -169,7 +169,7 @@ fn what_is_kept_for_a_user_has_a_bound() {
 }
 
 #[test]
-fn what_is_kept_for_all_has_a_bound() {
+fn replies_kept_for_all_users_are_bounded() {
     let world = World::new(1);
     world.line(0, &format!("SET long {}", "x".repeat(100_000)));
     world.line(0, "CONFIG SET idempotency-max-size 1mb");
@@ -196,7 +196,7 @@ fn what_is_kept_for_all_has_a_bound() {
 
 /// The rows of one id in each of two stores.
 #[test]
-fn what_is_stored_tells_nobody_what_was_sent() {
+fn stored_records_reveal_no_arguments() {
     let rows = |seed: u64| {
         let world = World::with_faults(1, seed);
         world.line(0, &format!("IDEMPOTENT {ID} SET pin 1234"));

@@ -264,7 +264,7 @@ fn filled(client: &mut Client, key: &str, mib: usize) {
 
 /// A string without zeroes: streamed, at the version that it had, though it changes under the reader's eyes.
 #[test]
-fn a_reader_that_takes_its_time_gets_the_version_that_it_asked_for() {
+fn a_slow_reader_gets_the_version_it_asked_for() {
     let server = server();
     let mut client = server.client();
     filled(&mut client, "full", 64);
@@ -304,7 +304,7 @@ fn a_server_stops_while_strings_are_being_sent() {
 
 /// What a transaction has written itself is in its own replies.
 #[test]
-fn an_exec_answers_what_it_has_written() {
+fn an_execs_replies_show_its_own_writes() {
     let server = server();
     let exec: [&[&str]; 6] = [
         &["MULTI"],
@@ -322,7 +322,7 @@ fn an_exec_answers_what_it_has_written() {
 
 /// A call that a lane passes on has looked its key up there too: that does not count.
 #[test]
-fn what_is_passed_on_is_counted_once() {
+fn a_deferred_call_counts_its_lookups_once() {
     let server = server();
     let mut client = server.client();
     client.line("CONFIG RESETSTAT");

@@ -91,7 +91,7 @@ async fn timed(c: &Cluster, argv: Vec<Bytes>) -> (Duration, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_makes_no_members_never_waits_nor_who_makes_them_where_more_lives() {
+async fn only_clients_that_add_more_members_than_live_ones_wait() {
     let mut c = Cluster::empty();
     let backlog = [("dictionary-gc-backlog", "2000")];
     c.join_with(Env::system(), &backlog).await;

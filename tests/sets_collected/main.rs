@@ -289,7 +289,7 @@ async fn short_lived(c: &Cluster, key: &str, made: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_on_a_store_that_fails_now_and_then() {
+async fn no_member_is_lost_or_comes_back_on_a_store_that_fails() {
     let c = Arc::new(cluster().await);
     // A command of a thousand reads would never get through.
     c.faulty.set_rates(FaultRates { delay: 0.01, too_old_read: 0.0, ..FaultRates::mixed() });

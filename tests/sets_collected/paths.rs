@@ -59,7 +59,7 @@ fn scope<'a>(c: &'a Cluster, tx: &'a Tx, db: Prefix, round: Round) -> Scope<'a> 
 }
 
 #[tokio::test]
-async fn only_what_no_set_holds_goes() {
+async fn only_unreferenced_members_are_removed() {
     let c = cluster().await;
     let (kept, gone) = (many(0, 100), many(100, 100));
     c.run(0, argv("SADD a", [kept.clone(), gone.clone()].concat())).await;
@@ -80,7 +80,7 @@ async fn only_what_no_set_holds_goes() {
 }
 
 #[tokio::test]
-async fn who_revives_a_member_pardons_it() {
+async fn a_member_that_comes_back_is_revived() {
     let c = cluster().await;
     let words = many(0, 8);
     for key in ["a", "b", "small"] {
@@ -112,7 +112,7 @@ async fn who_revives_a_member_pardons_it() {
 /// Sweep goes by the pardons, not by the rows of candidates alone: a member that came back after the first of its transactions stays, with its
 /// row in both directions, and with the id that it has.
 #[tokio::test]
-async fn who_is_pardoned_while_the_sweep_is_under_way_stays() {
+async fn a_member_revived_during_the_sweep_stays() {
     let c = cluster().await;
     let words = many(10_000, 6000);
     c.run(0, argv("SADD b", many(5000, 300))).await;
@@ -146,7 +146,7 @@ async fn who_is_pardoned_while_the_sweep_is_under_way_stays() {
 }
 
 #[tokio::test]
-async fn a_union_that_takes_an_id_from_the_dictionary_pardons_it() {
+async fn a_union_that_takes_an_id_from_the_dictionary_revives_it() {
     let c = cluster().await;
     let dead = Bytes::from_static(b"short");
     c.run(0, argv("SADD a", many(0, 1))).await;
@@ -210,7 +210,7 @@ async fn no_transaction_is_in_two_epochs() {
 }
 
 #[tokio::test]
-async fn a_set_that_is_copied_behind_the_collectors_back_is_seen() {
+async fn a_set_copied_behind_the_collectors_back_is_seen() {
     let c = cluster().await;
     let words = many(0, 20);
     c.run(0, argv("SADD a", words.clone())).await;
@@ -272,7 +272,7 @@ async fn a_dead_owners_work_is_taken_up_in_every_phase() {
 }
 
 #[tokio::test]
-async fn what_an_owner_began_before_it_was_replaced_is_not_applied() {
+async fn a_replaced_owners_step_is_not_applied() {
     let c = cluster().await;
     c.run(1, argv("SADD a", many(0, 100))).await;
     c.run(1, argv("SREM a", many(0, 50))).await;
@@ -309,7 +309,7 @@ async fn an_abandoned_cycle_leaves_nothing() {
 
 /// What a Mark wrote that was broken off may be of ids that the next one's stretch does not reach: Settle would not look for them.
 #[tokio::test]
-async fn a_mark_that_begins_again_forgets_what_it_wrote() {
+async fn a_restarted_mark_discards_its_rows() {
     let c = cluster().await;
     let short = Pace { slice: 1, ..pace() };
     for n in 0..2 {
@@ -328,7 +328,7 @@ async fn a_mark_that_begins_again_forgets_what_it_wrote() {
 
 /// Who gives a condemned member to one set after another writes that down once: else the sweep would conflict with each of them.
 #[tokio::test]
-async fn a_pardon_is_written_once() {
+async fn a_revived_id_is_written_once() {
     let c = cluster().await;
     c.run(0, argv("SADD a", many(0, 20))).await;
     c.run(0, argv("SREM a", many(1, 19))).await;
@@ -380,7 +380,7 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
 
 /// As a value that is built while an epoch ends.
 #[tokio::test]
-async fn what_was_built_in_another_epoch_is_not_swapped_in() {
+async fn an_object_built_in_another_epoch_is_not_swapped_in() {
     use tern::types::set::prebuild;
     let c = cluster().await;
     c.run(0, argv("SADD b", many(5000, 10))).await;
@@ -398,7 +398,7 @@ async fn what_was_built_in_another_epoch_is_not_swapped_in() {
 
 /// SREM of very many looks them up before its transaction: a member that is collected and comes back meanwhile has another id.
 #[tokio::test]
-async fn who_was_condemned_when_it_was_looked_up_is_looked_up_again() {
+async fn a_candidate_is_looked_up_again() {
     use tern::types::set::prebuild;
     let c = cluster().await;
     let words = many(0, 600);

@@ -251,7 +251,7 @@ impl Tamper for CondemnedUnseen {
 
 /// The collector of the dictionary runs in virtual time, and comes by while members come and go: those that come back must be pardoned.
 #[test]
-fn a_collector_that_pardons_nobody_is_found() {
+fn a_collector_that_revives_nothing_is_found() {
     let (time, think) = (Duration::from_secs(60), Duration::from_millis(700));
     let honest = Plan { time, think, collects: true, ..busy(&[Group::Chunked]) };
     let tamper: Arc<dyn Tamper> = Arc::new(CondemnedUnseen);

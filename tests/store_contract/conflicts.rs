@@ -11,7 +11,7 @@ contract! {
     explicit_read_conflicts
     explicit_write_conflicts
     a_clear_range_conflicts_with_reads_inside
-    a_read_of_own_writes_conflicts_with_nobody
+    a_read_of_own_writes_does_not_conflict
     a_range_conflicts_where_it_was_read
     a_range_cut_by_a_bound_conflicts_only_where_it_was_read
     a_key_asked_for_after_a_snapshot_of_its_range_conflicts_alone
@@ -116,7 +116,7 @@ async fn a_clear_range_conflicts_with_reads_inside(h: &Harness) {
     assert!(clash(h, inner, write).await);
 }
 
-async fn a_read_of_own_writes_conflicts_with_nobody(h: &Harness) {
+async fn a_read_of_own_writes_does_not_conflict(h: &Harness) {
     h.put(&[("a", "1")]).await;
     let set = async |tx: &Tx| {
         tx.set(b"a", b"2").unwrap();

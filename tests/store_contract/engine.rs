@@ -220,7 +220,7 @@ async fn data_moves_to_tables_and_stays() {
 
 /// While an old snapshot is read, what it reads must not move, however often it is overwritten and compacted.
 #[tokio::test]
-async fn an_old_snapshot_keeps_what_is_overwritten() {
+async fn an_old_snapshot_keeps_overwritten_values() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = options(&Clock::System, &Default::default(), Fsync::No);
     options.write_buffer = 64 << 10;

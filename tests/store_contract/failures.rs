@@ -57,7 +57,7 @@ async fn a_failed_write_is_not_applied_and_says_so() {
 
 /// Without a sync to wait for, a batch is written on the caller's thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_write_on_the_callers_thread_is_the_committers_to_deal_with() {
+async fn a_failed_write_on_the_callers_thread_is_handed_to_the_committer() {
     failed_write(Fsync::No).await;
 }
 
@@ -92,7 +92,7 @@ async fn a_batch_whose_sync_failed_is_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_batch_is_judged_together() {
+async fn a_batch_has_one_outcome() {
     let h = harness(Fsync::Always);
     h.put(&[("before", "1")]).await;
     h.disk.fail_next_sync();
@@ -111,7 +111,7 @@ async fn a_whole_batch_is_judged_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_verdict_that_takes_too_long_is_unknown() {
+async fn an_outcome_that_takes_too_long_is_unknown() {
     let h = harness(Fsync::Always);
     let doubtful = broken(&h, |disk| disk.fail_next_sync()).await;
     h.clock.advance(MAX_AGE + Duration::from_millis(1));
@@ -144,7 +144,7 @@ async fn old_readers_finish_and_new_ones_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_the_reopened_store_is_too_old_after_five_seconds() {
+async fn a_reader_waiting_for_the_reopened_store_is_too_old_after_five_seconds() {
     let h = harness(Fsync::Always);
     h.put(&[("before", "1")]).await;
     let old = h.begin();
@@ -241,7 +241,7 @@ async fn watches_fire_when_the_store_is_reopened() {
 
 /// What was read, leased or built before may not be there: whoever kept it asks for the generation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_lost_what_it_had_acknowledged_is_of_another_generation() {
+async fn a_store_that_lost_acknowledged_commits_changes_its_generation() {
     let h = harness(Fsync::Always);
     h.disk.forget_unsynced();
     for (fsync, lost) in [(Fsync::Always, 0), (Fsync::No, 1), (Fsync::Always, 0), (Fsync::No, 1)] {
@@ -288,7 +288,7 @@ async fn a_store_that_lost_what_it_had_acknowledged_is_of_another_generation() {
 
 /// It may have been empty, or just opened: then there was nothing to lose.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_had_nothing_to_lose_stays_of_its_generation() {
+async fn a_store_that_lost_nothing_keeps_its_generation() {
     let h = harness(Fsync::No);
     h.disk.forget_unsynced();
     for _ in 0..2 {
@@ -304,7 +304,7 @@ async fn a_store_that_had_nothing_to_lose_stays_of_its_generation() {
 
 /// No transaction lives through a reopening, for its snapshot keeps the old database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_begins_while_the_store_is_away_is_of_the_generation_that_comes_back() {
+async fn a_transaction_begun_during_a_reopening_has_the_new_generation() {
     let h = harness(Fsync::No);
     h.disk.forget_unsynced();
     h.put(&[("acknowledged", "1")]).await;

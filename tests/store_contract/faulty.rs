@@ -27,7 +27,7 @@ async fn exists(store: &Store, key: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn each_fault_is_injected_and_is_what_it_says() {
+async fn each_fault_is_injected_as_declared() {
     let (faulty, _dir) = faulty(FaultRates::default());
     let store = Store::Faulty(faulty.clone());
     set(&store, b"clean").await.unwrap();

@@ -96,7 +96,7 @@ async fn numbers(store: &Store, folder: &[u8]) -> BTreeSet<u32> {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_sigkill() {
+async fn acknowledged_commits_survive_sigkill() {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = Rng::from_entropy();
     let mut acknowledged = BTreeSet::new();

@@ -7,7 +7,7 @@ use tern::store::{RangeOptions, Read, Tx};
 
 contract! {
     both_directions_with_limit_and_bytes
-    going_on_behind_the_last_key
+    a_read_continues_after_the_last_key
     own_writes_in_both_directions
     own_clears_in_both_directions
     inverted_and_empty_ranges
@@ -16,9 +16,9 @@ contract! {
     thousands_of_rows_behind_a_clear_of_a_few
     clear_then_set_inside_one_transaction
     clears_meet_writes_of_the_same_batch
-    a_visit_meets_what_a_range_read_returns
+    a_visit_sees_the_rows_of_a_range_read
     a_long_visit_misses_nothing
-    what_a_range_said_holds_for_its_keys_and_parts
+    a_range_read_answers_for_its_keys_and_parts
 }
 
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
@@ -49,7 +49,7 @@ async fn both_directions_with_limit_and_bytes(h: &Harness) {
     assert_eq!(read(100, 100, false).await, ("a=1 b=22 c=333".into(), false));
 }
 
-async fn going_on_behind_the_last_key(h: &Harness) {
+async fn a_read_continues_after_the_last_key(h: &Harness) {
     let tx = h.begin();
     for i in 0..100u8 {
         tx.set(&[b'k', i], &[i]).unwrap();
@@ -259,7 +259,7 @@ async fn clears_meet_writes_of_the_same_batch(h: &Harness) {
     }
 }
 
-async fn a_visit_meets_what_a_range_read_returns(h: &Harness) {
+async fn a_visit_sees_the_rows_of_a_range_read(h: &Harness) {
     h.put(&[("a", "1"), ("b", "22"), ("c", "333"), ("d", "4")]).await;
     let (clean, changed) = (h.begin(), h.begin());
     changed.set(b"bb", b"own").unwrap();
@@ -308,7 +308,7 @@ async fn a_long_visit_misses_nothing(h: &Harness) {
 }
 
 /// An engine may answer from what a transaction has read all around.
-async fn what_a_range_said_holds_for_its_keys_and_parts(h: &Harness) {
+async fn a_range_read_answers_for_its_keys_and_parts(h: &Harness) {
     h.put(&[("b", "1"), ("c", "1"), ("d", "1"), ("f", "1")]).await;
     let tx = h.begin();
     let read = async |begin, end, options| range(&tx, begin, end, options, Read::Snapshot).await;

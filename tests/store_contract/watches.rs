@@ -6,7 +6,7 @@ use tern::store::{Tx, Watch};
 
 contract! {
     a_watch_fires_when_the_key_changes
-    a_watch_fires_for_what_came_before_its_commit
+    a_watch_fires_for_a_change_before_its_commit
     own_writes_fire_no_watch
     every_kind_of_change_fires
     other_keys_fire_nothing
@@ -44,7 +44,7 @@ async fn a_watch_fires_when_the_key_changes(h: &Harness) {
     assert!(fires(second).await, "all who watch a key wake");
 }
 
-async fn a_watch_fires_for_what_came_before_its_commit(h: &Harness) {
+async fn a_watch_fires_for_a_change_before_its_commit(h: &Harness) {
     let tx = h.begin();
     tx.read_version().await.unwrap();
     let watch = tx.watch(b"a").unwrap();

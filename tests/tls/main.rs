@@ -84,7 +84,7 @@ fn wait_for_line(server: &Server, words: &str) {
 }
 
 #[test]
-fn who_shows_a_certificate_of_the_authority_is_served() {
+fn a_client_with_a_certificate_of_the_authority_is_served() {
     let Some(world) = world("TLS with client certificates") else { return };
     let (tern, port) = world.start(&[]);
     let client = world.ours.sign("client");
@@ -107,7 +107,7 @@ fn who_shows_a_certificate_of_the_authority_is_served() {
 }
 
 #[test]
-fn a_client_does_not_talk_to_a_server_of_another_authority() {
+fn a_client_rejects_a_server_of_another_authority() {
     let Some(world) = world("TLS: a wrong server") else { return };
     let (_tern, port) = world.start(&["--tls-auth-clients", "no"]);
     assert_eq!(world.cli(port, None, "PING"), "PONG");
@@ -119,7 +119,7 @@ fn a_client_does_not_talk_to_a_server_of_another_authority() {
 }
 
 #[test]
-fn optional_and_no_ask_for_less_and_still_verify() {
+fn optional_and_no_require_less_and_still_verify() {
     let Some(world) = world("TLS: tls-auth-clients") else { return };
     let theirs = Authority::new(&world.home.path().join("theirs")).sign("client");
     let client = world.ours.sign("client");
@@ -149,7 +149,7 @@ fn a_directory_of_authorities_is_read() {
 }
 
 #[test]
-fn protocols_are_those_that_are_named() {
+fn only_the_named_protocols_are_spoken() {
     let Some(world) = world("TLS: tls-protocols") else { return };
     let (tern, port) = world.start(&["--tls-auth-clients", "no", "--tls-protocols", "TLSv1.3"]);
     let speaks = |version: &str| {
@@ -172,7 +172,7 @@ fn protocols_are_those_that_are_named() {
 }
 
 #[test]
-fn a_renewed_certificate_comes_into_force_and_a_broken_one_does_not() {
+fn a_renewed_certificate_takes_effect_and_a_broken_one_does_not() {
     let Some(world) = world("TLS: renewal") else { return };
     let (tern, port) = world.start(&["--tls-auth-clients", "no"]);
     let mut admin = tern.client();
@@ -254,7 +254,7 @@ fn refused(world: &World, change: &[&str]) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_said_at_the_start() {
+fn unusable_options_are_reported_at_the_start() {
     let Some(world) = world("TLS: bad options") else { return };
     let locked = world.ours.locked(&world.server);
     let theirs = Authority::new(&world.home.path().join("theirs")).sign("server");
@@ -308,7 +308,7 @@ fn port_0_serves_tls_only() {
 }
 
 #[test]
-fn what_is_not_tls_is_closed_with_a_line_in_the_log() {
+fn a_plaintext_client_is_closed_with_a_line_in_the_log() {
     let Some(world) = world("TLS: plaintext") else { return };
     let (tern, port) = world.start(&["--tls-auth-clients", "no"]);
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();

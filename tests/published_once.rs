@@ -30,7 +30,7 @@ async fn run(exec: &Executor, lines: &[String], multi: bool) -> Vec<Reply> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_acknowledged_is_told_once() {
+async fn acknowledged_changes_are_published_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let seed = Env::system().rng().u64();
     println!("seed {seed}");
