@@ -1,4 +1,4 @@
-//! Files, arguments and CONFIG SET: what is accepted, what wins, how what is wrong is refused.
+//! Files, arguments and CONFIG SET: accepted forms, precedence, and refusals.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

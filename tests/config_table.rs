@@ -1,6 +1,6 @@
-//! `conf/tern.conf` is written from the table of options, and every default is a value that the option accepts.
+//! `conf/tern.conf` is generated from the table of options, and each option accepts its own default.
 //!
-//! `TERN_BLESS=1 cargo test --test config_table` writes the file anew.
+//! `TERN_BLESS=1 cargo test --test config_table` regenerates the file.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use tern::config::{Change, Opt, SECTIONS, Settings, from_text, options};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/conf/tern.conf");
-/// Columns of the file's comments.
+/// The width of the file's comments.
 const WIDTH: usize = 110;
 
 const HEAD: &str = "\
@@ -29,13 +29,13 @@ const HEAD: &str = "\
 fn names_are_unique_and_lower_case() {
     let mut seen = HashSet::new();
     for opt in options() {
-        assert!(seen.insert(opt.name), "{} is there twice", opt.name);
+        assert!(seen.insert(opt.name), "{} occurs twice", opt.name);
         assert!(
             opt.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'),
             "{}",
             opt.name
         );
-        assert!(!opt.doc.trim().is_empty(), "{} has no sentence about it", opt.name);
+        assert!(!opt.doc.trim().is_empty(), "{} has no description", opt.name);
     }
 }
 
@@ -61,7 +61,7 @@ fn comment(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// An option's sentences, then its examples, a line each, then the directive.
+/// An option's description, then its examples, one per line, then the directive.
 fn directive(opt: &Opt) -> String {
     let (examples, sentences): (Vec<&str>, Vec<&str>) =
         opt.doc.lines().partition(|line| line.trim().starts_with("Example: "));

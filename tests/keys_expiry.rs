@@ -1,4 +1,4 @@
-//! Expiry under a clock that the test moves: lazy, active, and what it leaves in the store.
+//! Expiry on a manual clock: lazy and active removal, and the rows that it leaves in the store.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -43,7 +43,7 @@ async fn a_key_is_gone_at_its_millisecond() {
     assert_eq!(rig.line("EXISTS k").await, Reply::Int(0));
     assert_eq!(rig.line("TTL k").await, Reply::Int(-2));
     assert_eq!(rig.line("KEYS *").await, Reply::Array(Vec::new()));
-    assert_eq!(rig.line("DBSIZE").await, Reply::Int(1), "counted until it is removed, as in Redis");
+    assert_eq!(rig.line("DBSIZE").await, Reply::Int(1), "DBSIZE counts it until it is removed, as in Redis");
     assert_eq!(rig.line("DEL k").await, Reply::Int(0));
     assert_eq!(rig.line("DBSIZE").await, Reply::Int(0));
 }
@@ -199,7 +199,7 @@ async fn moving_a_key_moves_its_expiry() {
     assert_eq!(rig.line("GET b").await, bulk("v"));
 }
 
-/// What a transaction took for alive may expire before it can be committed: then it runs again, and must come to an end.
+/// Keys that a transaction found alive may expire before its commit: then it runs again, and must finish.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_soon_expiring_keys_do_not_stall_a_command() {
     let mut rig = Rig::on_system_clock().await;

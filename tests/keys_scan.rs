@@ -1,4 +1,5 @@
-//! SCAN: stateless, and every key that stays is returned exactly once. KEYS and RANDOMKEY walk over the same rows.
+//! SCAN is stateless and returns every key that stays exactly once. KEYS and RANDOMKEY walk over the same
+//! rows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -9,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use tern::keyspace::keys::hash;
 use tern::server::reply::Reply;
 
-/// Names whose hashes agree in the top 48 bits, two by two.
+/// Pairs of names whose hashes agree in the top 48 bits.
 const TWINS: [[&str; 2]; 5] = [
     ["357473", "33491749"],
     ["627498", "49110806"],
@@ -34,7 +35,7 @@ fn names(reply: Reply) -> Vec<String> {
     names.into_iter().map(name).collect()
 }
 
-/// How often a whole scan returned each name, and its number of calls.
+/// The number of times a whole scan returned each name, and its number of calls.
 async fn scan(rig: &mut Rig, options: &str) -> (HashMap<String, usize>, usize) {
     let (mut seen, mut calls, mut cursor) = (HashMap::new(), 0, "0".to_owned());
     loop {

@@ -1,4 +1,4 @@
-//! MEMORY: what it says of a key follows from what is stored, and its figures from what the server holds.
+//! MEMORY: the usage of a key follows from its stored data, and the figures from the server's memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -11,7 +11,7 @@ use support::resp::{Client, Value};
 use support::server::tern;
 use tern::server::reply::Reply;
 
-/// MEMORY USAGE of a key that is there.
+/// MEMORY USAGE of an existing key.
 async fn usage(rig: &mut Rig, key: &str) -> i64 {
     match rig.line(&format!("MEMORY USAGE {key}")).await {
         Reply::Int(n) => n,
@@ -26,7 +26,7 @@ async fn the_usage_of_a_key_follows_its_stored_bytes() {
     let ten = usage(&mut rig, "k").await;
     assert!((11..100).contains(&ten), "{ten}");
     rig.line("SET longer 0123456789").await;
-    assert_eq!(usage(&mut rig, "longer").await, ten + 5, "the name counts");
+    assert_eq!(usage(&mut rig, "longer").await, ten + 5, "the name must count");
     for (length, what) in [(11, "one byte more"), (100, "in its record"), (100_000, "in pieces")] {
         rig.run(&[&b"SET"[..], b"k", &vec![b'x'; length]]).await;
         assert_eq!(usage(&mut rig, "k").await, ten - 10 + length as i64, "{what}");
@@ -34,7 +34,7 @@ async fn the_usage_of_a_key_follows_its_stored_bytes() {
     rig.line("SADD s a b c").await;
     let small = usage(&mut rig, "s").await;
     rig.line(&format!("SADD s {}", "x".repeat(50))).await;
-    assert!((small + 50..small + 60).contains(&usage(&mut rig, "s").await), "the members count");
+    assert!((small + 50..small + 60).contains(&usage(&mut rig, "s").await), "the members must count");
     rig.line("SADD ints 1 2 3").await;
     let ints = usage(&mut rig, "ints").await;
     let members: Vec<String> = (0..2000).map(|n| format!("member:{n}")).collect();
@@ -129,5 +129,5 @@ fn the_doctor_says_the_same_figures() {
         let near = (resident / 2..resident * 2).contains(&stats["total.allocated"]);
         near && (disk, memory) == (stats["store.disk"], stats["store.memory"])
     });
-    assert!(told, "MEMORY DOCTOR and MEMORY STATS never agreed");
+    assert!(told, "MEMORY DOCTOR and MEMORY STATS must agree");
 }

@@ -1,4 +1,4 @@
-//! INCRBYFLOAT computes in C's 80-bit long double. The results were taken from redis-server 7.0.15.
+//! INCRBYFLOAT computes in C's 80-bit long double. The results were recorded from redis-server 7.0.15.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 

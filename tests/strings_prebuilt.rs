@@ -1,5 +1,5 @@
-//! Strings larger than a transaction: built under a lease, then swapped in by the command. Nobody sees a half one, and what
-//! is not taken over is reclaimed.
+//! Strings larger than a transaction: built under a lease, then swapped in by the command. No client sees a
+//! partial one, and unused objects are reclaimed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -28,7 +28,8 @@ fn words(words: &[&str], last: &Bytes) -> Vec<Bytes> {
     words.chain([last.clone()]).collect()
 }
 
-/// Rows of the database other than records, counters and the expiry index; and garbage rows.
+/// The numbers of rows of the database other than records, counters and the expiry index; and of garbage
+/// rows.
 async fn rows(rig: &Rig) -> (usize, usize) {
     let tx = rig.server.store.begin();
     let db = rig.prefix().await;

@@ -1,11 +1,11 @@
-//! HyperLogLogs of every size, and broken ones: replies and stored bytes, against redis-server's.
+//! HyperLogLogs of every size, and broken ones: replies and stored bytes must equal redis-server's.
 
 use crate::support::resp::{Client, Reply, text};
 use crate::support::rng::Rng;
 use crate::support::server::{redis, tern};
 use crate::support::{env_number, say};
 
-/// Both servers, which must agree on all that is said to them.
+/// Both servers, which must agree on every reply.
 struct Both {
     redis: Client,
     tern: Client,
@@ -79,7 +79,8 @@ fn stored_bytes_equal_those_of_redis() {
     }
 }
 
-/// Where the last run lacks its second byte, redis-server overwrites the zero behind its string, and reads that later.
+/// If the last run lacks its second byte, redis-server overwrites the zero after its string and reads that
+/// later.
 fn ends_inside_a_run(bytes: &[u8]) -> bool {
     let mut at = 16;
     while let Some(byte) = bytes.get(at) {
@@ -103,7 +104,7 @@ fn broken_hyperloglogs_are_refused_as_by_redis() {
         both.add("a", (0..many).map(|_| element(&mut rng)));
         let mut bytes = both.bytes("a");
         for _ in 0..1 + rng.below(4) {
-            // The header, or anywhere.
+            // Damages the header, or any byte.
             let at = if rng.one_in(4) { rng.below(16) } else { rng.below(bytes.len()) };
             bytes[at] = rng.next() as u8;
         }

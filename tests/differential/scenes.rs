@@ -1,9 +1,12 @@
 //! Scenes of several connections for `sessions.rs`.
 
-/// Not among them are the reply to a transaction in which a connection kills itself, or says CLIENT REPLY OFF, which Redis breaks off, and
-/// CLIENT KILL ID with several numbers, which Redis refuses. A line begins with the connection that sends it, which is made when it is first named. `~` behind its name: nothing is answered;
-/// `?`: the answer is not compared; `#`: only its kind is; `<`: nothing is sent, something is read. `@b` is the number of connection `b`, `%b` its
-/// address and `%here` the server's; `_` is a space inside a word.
+/// Each line begins with the connection that sends it, which is created when it is first named. `~` after its
+/// name: no reply; `?`: the reply is not compared; `#`: only its kind is; `<`: nothing is sent, a reply is
+/// read. `@b` is the id of connection `b`, `%b` its address and `%here` the server's; `_` is a space inside a
+/// word.
+///
+/// Not covered: the reply to a transaction in which a connection kills itself or runs CLIENT REPLY OFF, which
+/// Redis cuts off, and CLIENT KILL ID with several ids, which Redis refuses.
 pub const SCENES: &[(&str, &[&str])] = &[
     (
         "CLIENT LIST refuses",

@@ -1,4 +1,4 @@
-//! SORT of sets, with an order that both servers must find.
+//! SORT of sets, with a defined order that both servers must find.
 
 use crate::support::resp::text;
 use crate::support::server::{redis, tern};

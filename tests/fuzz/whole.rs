@@ -1,4 +1,5 @@
-//! Hunts of the targets that are whole servers, with decisions by a seed: one server is asked, or damaged, until the time is over.
+//! Hunts of the targets that are whole servers, with decisions by a seed: one server runs commands, or is
+//! damaged, until the time is up.
 
 use super::choices::Choices;
 use super::commands::Asked;
@@ -41,7 +42,7 @@ async fn any_rows_are_checked_and_answered() {
     }
     damaged.mend().await;
     support::say(&format!("fuzz rows: {tried} damaged stores, {reported} reported, seed {seed}"));
-    assert!(reported * 2 > tried, "most damage is seen");
+    assert!(reported * 2 > tried, "most damage must be reported");
 }
 
 #[tokio::test]
@@ -53,7 +54,7 @@ async fn damage_of_every_kind_is_reported_unless_undetectable() {
     assert_eq!(Vec::from_iter(unseen), ALL);
 }
 
-/// Found by libFuzzer: what is judged row by row here was wrong about two rows that make up for each other.
+/// Found by libFuzzer: the row-by-row expectation was wrong about two rows that offset each other.
 #[tokio::test]
 async fn offsetting_deltas_are_undetectable() {
     let damaged = Damaged::new().await;
@@ -62,7 +63,7 @@ async fn offsetting_deltas_are_undetectable() {
     assert_eq!((reported, unseen), (false, Ok([Unseen::Members].into())));
 }
 
-/// As a coverage-guided fuzzer drives them.
+/// Driven as by a coverage-guided fuzzer.
 #[test]
 fn any_bytes_drive_the_generators() {
     for target in WHOLE {

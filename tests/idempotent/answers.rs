@@ -1,10 +1,10 @@
-//! What a client is answered, to the byte, and what runs or does not.
+//! Replies to the byte, and which commands run.
 
 use crate::support::resp::{Value, request};
 use crate::world::World;
 
-/// Each line is sent on a connection of its own to an empty store, and answered like this. `|` stands for CRLF, @1 and
-/// @2 for two ids, and [`TEXTS`] for more.
+/// Each line is sent on a connection of its own to an empty store, and gets this reply. `|` stands for CRLF,
+/// @1 and @2 for two ids, and [`TEXTS`] for longer ones.
 const SCRIPTS: &[(&str, &str)] = &[
     // The same id again.
     ("IDEMPOTENT @1 INCR k|IDEMPOTENT @1 INCR k|GET k|", ":1|:1|$1|1|"),
@@ -20,7 +20,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("IDEMPOTENT @1 GET k|IDEMPOTENT @1 get k|", "$-1|-OTHER|"),
     // An error is an outcome.
     ("SET k x|IDEMPOTENT @1 INCR k|SET k 1|IDEMPOTENT @1 INCR k|GET k|", "+OK|-INT|+OK|-INT|$1|1|"),
-    // What a gate refuses has not run, so it is not kept.
+    // A command that a gate refuses has not run, so its reply is not kept.
     ("IDEMPOTENT @1 GET|IDEMPOTENT @1 GET k|", "-ERR wrong number of arguments for 'get' command|$-1|"),
     ("IDEMPOTENT @1 FOO a|", "-ERR unknown command 'FOO', with args beginning with: 'a' |"),
     ("IDEMPOTENT|", "-ERR wrong number of arguments for 'idempotent' command|"),
@@ -30,7 +30,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("IDEMPOTENT RESULT short|", "-BADID|"),
     ("IDEMPOTENT FORGET @1 short|", "-BADID|"),
     ("IDEMPOTENT RESULT|", "-ERR wrong number of arguments for 'idempotent|result' command|"),
-    // What changes more than data is refused.
+    // Commands that change more than data are refused.
     ("IDEMPOTENT @1 PING|", "-ERR 'ping' cannot run under an id: it changes more than data|"),
     ("IDEMPOTENT @1 AUTH x|", "-ERR 'auth' cannot run under an id: it changes more than data|"),
     ("IDEMPOTENT @1 HELLO 3|", "-ERR 'hello' cannot run under an id: it changes more than data|"),
@@ -86,7 +86,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "WATCH k|SET k 1|MULTI|INCR k|IDEMPOTENT @1 EXEC|IDEMPOTENT RESULT @1|MULTI|INCR k|IDEMPOTENT @1 EXEC|",
         "+OK|+OK|+OK|+Q|*-1|*2|:0|$-1|+OK|+Q|*1|:2|",
     ),
-    // A repeated one is answered even where a watched key has changed since: it ran.
+    // A repeated one is answered even if a watched key has changed since: it ran.
     (
         "MULTI|INCR k|IDEMPOTENT @1 EXEC|WATCH k|INCR k|MULTI|INCR k|IDEMPOTENT @1 EXEC|GET k|",
         "+OK|+Q|*1|:1|+OK|:2|+OK|+Q|*1|:1|$1|2|",
@@ -113,14 +113,14 @@ const SCRIPTS: &[(&str, &str)] = &[
         "IDEMPOTENT @1 INCR k|MULTI|IDEMPOTENT RESULT @1|IDEMPOTENT FORGET @1|EXEC|",
         ":1|+OK|+Q|+Q|*2|*2|:1|:1|:1|",
     ),
-    // What the table says of the prefix is what it says of the command.
+    // The table's facts about the prefix are those of its command.
     ("COMMAND GETKEYS IDEMPOTENT @1 MSET a 1 b 2|", "*2|$1|a|$1|b|"),
     ("COMMAND GETKEYS IDEMPOTENT @1 SINTERCARD 2 a b|", "*2|$1|a|$1|b|"),
     ("COMMAND GETKEYS IDEMPOTENT @1 PING|", "-ERR The command has no key arguments|"),
     ("COMMAND GETKEYS IDEMPOTENT @1|", "-ERR Invalid command specified|"),
 ];
 
-/// What the scripts abbreviate.
+/// Abbreviations of the scripts.
 const TEXTS: &[(&str, &str)] = &[
     ("@1", "request:00000001"),
     ("@2", "request:00000002"),
@@ -252,7 +252,7 @@ fn a_reply_too_long_to_keep_is_refused_and_undone() {
     assert!(refused.starts_with("-ERR reply of 90000"), "{refused}");
     assert_eq!(client.line("STRLEN k"), Value::Int(9_000_000));
     assert_eq!(client.line("EXISTS n"), Value::Int(0));
-    // The neighbours in the pipeline are not hurt.
+    // Its neighbours in the pipeline are not affected.
     client.send_raw(b"INCR n\r\n").unwrap();
     client.send(&["IDEMPOTENT", ID, "GETDEL", "k"]).unwrap();
     client.send_raw(b"INCR n\r\n").unwrap();
