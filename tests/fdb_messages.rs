@@ -130,7 +130,7 @@ fn a_subscriber_hears_only_messages_published_after_its_confirmation() {
 
 #[test]
 fn nothing_is_written_without_listeners() {
-    let Some(cluster) = fdb_cluster::shared("messages that nobody hears") else { return };
+    let Some(cluster) = fdb_cluster::shared("messages without subscribers") else { return };
     let fleet = Fleet::new(cluster, 2);
     let mut publisher = fleet.client(1);
     publisher.line("CONFIG SET notify-keyspace-events KEA");
@@ -140,7 +140,7 @@ fn nothing_is_written_without_listeners() {
         fleet.info(1, "store_commits") - before
     };
     let unheard = publish(&mut publisher);
-    assert!(unheard < 20, "{unheard} commits for messages that nobody hears");
+    assert!(unheard < 20, "{unheard} commits for messages without subscribers");
     let mut listens = fleet.subscriber(0, "SUBSCRIBE c");
     let heard = publish(&mut publisher);
     assert!(heard >= 100, "{heard}");
@@ -170,16 +170,16 @@ fn keys_expire_once_on_three_servers_and_all_hear_of_it() {
     for n in 0..KEYS {
         writer.line(&format!("SET key:{n} v PX 50"));
     }
-    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut received: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for _ in 0..2 * KEYS {
         let message = listens.read().unwrap().value;
         let text =
             |n: usize| String::from_utf8_lossy(message.items().unwrap()[n].bytes().unwrap()).into_owned();
-        told.entry(text(3)).or_default().push(text(2));
+        received.entry(text(3)).or_default().push(text(2));
     }
-    assert_eq!(told.len(), KEYS);
+    assert_eq!(received.len(), KEYS);
     let each = ["set", "expired"].map(|event| format!("__keyevent@0__:{event}"));
-    assert!(told.values().all(|events| *events == each), "{told:?}");
+    assert!(received.values().all(|events| *events == each), "{received:?}");
     writer.line("SET end v");
     assert_eq!(payload(&mut listens), "end", "each once");
     fleet.assert_sound();
@@ -234,7 +234,7 @@ fn server_was_away(cluster: &'static Cluster, one_leaves: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_are_written_only_while_a_client_tracks() {
-    let Some(mut rig) = Rig::on_fdb("changes that nobody hears").await else { return };
+    let Some(mut rig) = Rig::on_fdb("changes without tracking clients").await else { return };
     let commands = ["SET a 1", "SADD s x", "DEL a", "FLUSHDB"];
     rig.server.space.bus.listen(LISTENS).await.unwrap();
     for line in commands {
@@ -308,9 +308,9 @@ fn a_cache_on_one_server_hears_of_changes_on_another() {
         assert_eq!(caches.run(&["GET", &key]).value, Value::Nil(b'_'));
         let since = Instant::now();
         assert_eq!(writer.run(&["SET", &key, "1"]).value, ok);
-        let told = caches.read().unwrap().value;
+        let received = caches.read().unwrap().value;
         longest = longest.max(since.elapsed());
-        assert_eq!(told.items().unwrap()[1], Value::Array(vec![Value::Bulk(key.into_bytes())]));
+        assert_eq!(received.items().unwrap()[1], Value::Array(vec![Value::Bulk(key.into_bytes())]));
     }
     for line in ["SADD t 1", "FLUSHALL"] {
         assert!(matches!(caches.line("SCARD t"), Value::Int(0..=1)));
@@ -326,7 +326,7 @@ fn a_cache_on_one_server_hears_of_changes_on_another() {
     for _ in 0..fleet.servers.len() * 8 {
         fleet.client(0).line("SET theirs 1");
     }
-    let told = noloop.read().unwrap().value;
-    assert_eq!(told.items().unwrap()[1], Value::Array(vec![Value::Bulk(b"theirs".to_vec())]));
+    let received = noloop.read().unwrap().value;
+    assert_eq!(received.items().unwrap()[1], Value::Array(vec![Value::Bulk(b"theirs".to_vec())]));
     fleet.assert_sound();
 }

@@ -85,7 +85,7 @@ async fn unobserved_time_does_not_count_as_silence() {
 }
 
 #[tokio::test]
-async fn a_sign_of_life_stops_the_burial() {
+async fn a_heartbeat_stops_the_removal_of_a_server() {
     let c = Cluster::new(2).await;
     c.beats(long(&c), &[0], &[0]).await;
     let dead = c.space(0).instances.observe().await.unwrap();

@@ -139,11 +139,11 @@ fn load(client: &mut Client, worker: usize) -> Model {
 }
 
 /// Whether `found` equals `sure`, or that plus the operation under way.
-fn explains(sure: &Model, in_air: Option<&Op>, found: &Model) -> bool {
+fn explains(sure: &Model, under_way: Option<&Op>, found: &Model) -> bool {
     if sure == found {
         return true;
     }
-    match in_air {
+    match under_way {
         None => false,
         Some(Op::Pop) => {
             let gone: Vec<&String> = sure.members.difference(&found.members).collect();
@@ -183,7 +183,7 @@ fn work(
 }
 
 #[test]
-fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
+fn sigkill_loses_no_acknowledged_write_and_tears_none() {
     let rounds = env_number("TERN_KILL_ROUNDS").unwrap_or(ROUNDS);
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     say(&format!("kill: TERN_SEED={seed}, {rounds} rounds"));
@@ -197,7 +197,7 @@ fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
         let (done, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let pause = Duration::from_millis(20 + rng.below(400) as u64);
         let port = server.port;
-        let in_air: Vec<Option<Op>> = std::thread::scope(|scope| {
+        let under_way: Vec<Option<Op>> = std::thread::scope(|scope| {
             let workers: Vec<_> = models
                 .iter_mut()
                 .enumerate()
@@ -214,12 +214,12 @@ fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
         operations += done.load(Ordering::Relaxed);
         let server = tern_in(&dir, &["--appendfsync", "always"]);
         let mut client = server.client();
-        for (i, (model, in_air)) in models.iter_mut().zip(&in_air).enumerate() {
+        for (i, (model, under_way)) in models.iter_mut().zip(&under_way).enumerate() {
             let found = load(&mut client, i);
-            let good = explains(model, in_air.as_ref(), &found);
+            let good = explains(model, under_way.as_ref(), &found);
             assert!(
                 good,
-                "round {round}, worker {i}, in the air {in_air:?}\nknown {model:?}\nfound {found:?}"
+                "round {round}, worker {i}, under way {under_way:?}\nknown {model:?}\nfound {found:?}"
             );
             kept += usize::from(found != *model);
             *model = found;

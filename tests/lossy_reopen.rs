@@ -262,7 +262,7 @@ async fn an_object_that_lost_rows_is_not_taken_over() {
 
 /// SADD of very many members interns them before its transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ids_that_were_interned_ahead_and_lost_are_not_added() {
+async fn lost_ids_interned_ahead_are_not_added() {
     let w = World::new().await;
     let members = words(0, 600);
     let ids = prebuild::intern(w.c.space(0), &[&members]).await.unwrap().remove(0);
@@ -290,7 +290,7 @@ async fn a_watch_of_a_lost_write_fails_its_transaction() {
 
 /// The ids of a reply under way may belong to other members when they are read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reply_that_was_on_its_way_is_not_ended_with_other_members() {
+async fn a_reply_under_way_is_not_ended_with_other_members() {
     let w = World::new().await;
     w.sadd(0, "s", &words(0, 20_000)).await;
     let Reply::Members(members) = w.c.line(0, "SMEMBERS s").await else { panic!("not streamed") };

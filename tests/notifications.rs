@@ -237,13 +237,13 @@ fn every_key_expires_once() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     client.line("PUBLISH end x");
-    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    let mut received: BTreeMap<String, usize> = BTreeMap::new();
     for (channel, key) in heard(&mut listens) {
         assert_eq!(channel, "__keyevent@0__:expired");
-        *told.entry(key).or_default() += 1;
+        *received.entry(key).or_default() += 1;
     }
-    assert_eq!(told.len(), KEYS);
-    assert!(told.values().all(|n| *n == 1), "{told:?}");
+    assert_eq!(received.len(), KEYS);
+    assert!(received.values().all(|n| *n == 1), "{received:?}");
 }
 
 /// The channel and text of a message.

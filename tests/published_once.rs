@@ -70,7 +70,7 @@ async fn acknowledged_changes_are_published_once() {
     }
     let counts = faulty.counts();
     assert!(counts.unknown_applied > 0 && counts.conflicts > 0, "{counts:?}");
-    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    let mut received: BTreeMap<String, usize> = BTreeMap::new();
     let mut last = BTreeMap::new();
     for message in listens.take(usize::MAX) {
         let Reply::Message(parts) = &message else { continue };
@@ -88,15 +88,15 @@ async fn acknowledged_changes_are_published_once() {
                 "one client's messages must be in order: {text}"
             );
         }
-        *told.entry(text).or_default() += 1;
+        *received.entry(text).or_default() += 1;
     }
     for n in 0..CLIENTS {
-        assert_eq!(told.remove(&format!("log:{n}")), Some(ROUNDS), "each key must have its events");
+        assert_eq!(received.remove(&format!("log:{n}")), Some(ROUNDS), "each key must have its events");
         for round in 0..ROUNDS {
-            assert_eq!(told.remove(&format!("{n}:{round}")), Some(1), "message {n}:{round}");
+            assert_eq!(received.remove(&format!("{n}:{round}")), Some(1), "message {n}:{round}");
         }
     }
-    assert_eq!(told, BTreeMap::new(), "no other message may be published");
+    assert_eq!(received, BTreeMap::new(), "no other message may be published");
     faulty.set_rates(FaultRates::default());
     let report = check(&server.store, &mut |_, _| {}).await.expect("the check must read the store");
     assert!(report.is_sound(), "{report}");

@@ -228,7 +228,7 @@ fn a_subscriber_that_never_reads_is_cut_while_others_go_on() {
     }
     reader.join().unwrap();
     let grown = server.resident().saturating_sub(before);
-    assert!(grown < 48 << 20, "{grown} bytes for messages that nobody read");
+    assert!(grown < 48 << 20, "{grown} bytes for unread messages");
     assert!(server.log().contains("client-output-buffer-limit"), "{}", server.log());
     let since = Instant::now();
     while publisher.line("PUBSUB NUMSUB c").items().unwrap()[1] != Value::Int(0) {

@@ -152,7 +152,7 @@ fn a_write_only_user_learns_no_value() {
     admin.line("ACL SETUSER bob on >pw %W~* +@all");
     admin.line("SET k 41");
     let digest = text(&admin.line("DIGEST k"));
-    let mut told = Vec::new();
+    let mut revealed = Vec::new();
     for line in LINES {
         let sent = line.replace("$A", "41").replace("$D", &digest);
         let answers = [("41", "b"), ("42", "c")].map(|(value, member)| {
@@ -168,10 +168,10 @@ fn a_write_only_user_learns_no_value() {
             bob.line(&sent)
         });
         if answers[0] != answers[1] {
-            told.push(*line);
+            revealed.push(*line);
         }
     }
-    assert_eq!(told, REVEALED_BY_REDIS, "no other command may reveal the value");
+    assert_eq!(revealed, REVEALED_BY_REDIS, "no other command may reveal the value");
     let words = |line: &&str| line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     let lines: Vec<Vec<Bytes>> = LINES.iter().map(words).collect();
     let mut missing = Vec::new();
@@ -311,8 +311,8 @@ fn secrets_are_never_shown() {
         seen += &format!("{:?}\n", c.run(&line.split(' ').collect::<Vec<_>>()).value);
     }
     seen += &server.whole_log();
-    let told: Vec<&str> = seen.lines().filter(|line| line.contains("hunter2")).collect();
-    assert!(told.is_empty(), "{told:#?}");
+    let revealed: Vec<&str> = seen.lines().filter(|line| line.contains("hunter2")).collect();
+    assert!(revealed.is_empty(), "{revealed:#?}");
     assert!(seen.contains("(redacted)") && seen.contains("auth"));
 }
 

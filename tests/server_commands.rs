@@ -367,7 +367,7 @@ fn inapplicable_commands_say_so() {
     assert_eq!(acknowledged, [Some(1), Some(0)]);
     assert!(c.line("WAITAOF 2 0 0").is_error() && c.line("WAITAOF 1 0 -1").is_error());
     assert!(string(&c.line("LOLWUT")).contains("Redis ver. "));
-    assert_eq!(string(&c.line("REPLICAOF no one")), "OK", "what it is");
+    assert_eq!(string(&c.line("REPLICAOF no one")), "OK", "REPLICAOF NO ONE must succeed");
     assert_eq!(string(&c.line("SLAVEOF NO ONE")), "OK");
     assert_eq!(c.line("MEMORY USAGE nosuch"), Value::Nil(b'$'));
     c.line("SET k 0123456789");
@@ -381,7 +381,7 @@ fn inapplicable_commands_say_so() {
 
 /// An alarm "no backup for a day" reads one of these fields, and must ring if there was no backup.
 #[test]
-fn no_backup_is_not_a_backup_now() {
+fn a_missing_backup_is_not_reported_as_recent() {
     let server = tern(&[]);
     let mut c = server.client();
     c.line("SET k v");

@@ -119,7 +119,7 @@ fn the_doctor_says_the_same_figures() {
     for n in 0..20 {
         client.run(&[b"SET".to_vec(), format!("k{n}").into_bytes(), vec![b'x'; 1 << 20]]);
     }
-    let told = (0..100).any(|_| {
+    let agreed = (0..100).any(|_| {
         let said = String::from_utf8(client.line("MEMORY DOCTOR").bytes().unwrap().to_vec()).unwrap();
         let numbers = said.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<i64>().ok());
         let [disk, resident, memory] = numbers.collect::<Vec<_>>()[..] else { panic!("{said}") };
@@ -129,5 +129,5 @@ fn the_doctor_says_the_same_figures() {
         let near = (resident / 2..resident * 2).contains(&stats["total.allocated"]);
         near && (disk, memory) == (stats["store.disk"], stats["store.memory"])
     });
-    assert!(told, "MEMORY DOCTOR and MEMORY STATS must agree");
+    assert!(agreed, "MEMORY DOCTOR and MEMORY STATS must agree");
 }

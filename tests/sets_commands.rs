@@ -294,7 +294,7 @@ async fn long_members_and_large_commands() {
 
 /// A transaction's cached lookups in a set end with its first write to it, and apply to that set alone.
 #[tokio::test]
-async fn a_transaction_asks_of_its_own_writes() {
+async fn a_transaction_sees_its_own_writes() {
     let mut rig = Rig::new().await;
     let words: Vec<String> = (0..300).map(|n| format!("w{n}")).collect();
     for key in ["s", "t"] {

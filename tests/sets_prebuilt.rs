@@ -129,7 +129,7 @@ async fn members_named_twice_count_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sadd_that_rewrites_a_set_all_over() {
+async fn sadd_that_rewrites_a_whole_set() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.run_bytes(argv(&["SADD", "k"], sparse(0..2 * HALF))).await, Reply::Int(2 * HALF));
     rig.line("EXPIRE k 1000").await;
@@ -172,7 +172,7 @@ async fn srem_of_a_million_members_in_one_command() {
 
 /// Every chunk changes, so the rest is built and swapped in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn srem_that_rewrites_a_set_all_over() {
+async fn srem_that_rewrites_a_whole_set() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.run_bytes(argv(&["SADD", "k"], sparse(0..2 * HALF))).await, Reply::Int(2 * HALF));
     rig.line("EXPIRE k 1000").await;

@@ -77,9 +77,9 @@ async fn check_pops(world: &World, members: usize, draws: u64, name: &str) {
         let popped = sample::pop(&s, &mut set, 1, &mut rng).await.unwrap();
         let popped = popped.members(&s).await.unwrap();
         let (rep, stays) = (set.set().unwrap(), set::card(&s, set.set().unwrap()).await.unwrap());
-        let told = set::contains_many(&s, rep, &popped).await.unwrap();
+        let is_member = set::contains_many(&s, rep, &popped).await.unwrap();
         assert_eq!(
-            (told, stays),
+            (is_member, stays),
             (vec![false], members as u64 - 1),
             "{name}: the returned member must be the one removed"
         );

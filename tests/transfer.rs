@@ -58,7 +58,7 @@ async fn ask(store: &Store, line: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn everything_goes_over_and_servers_own_rows_stay() {
+async fn everything_is_copied_except_the_servers_own_rows() {
     let c = source().await;
     c.space(0).beat().await.unwrap();
     let (target, _dir) = empty();

@@ -141,7 +141,7 @@ async fn server_commands_show_no_stale_database_after_an_outage() {
 async fn time_spent_in_the_queue_counts() {
     let c = server().await;
     c.faulty.set_outage(Outage::Silent(Duration::from_millis(PATIENCE)));
-    let told = |n: u64| {
+    let timed_error = |n: u64| {
         let (c, line) = (&c, if n.is_multiple_of(3) { "GET k" } else { "INCR k" });
         async move {
             tokio::time::sleep(Duration::from_millis(PATIENCE * n / 8)).await;
@@ -150,7 +150,7 @@ async fn time_spent_in_the_queue_counts() {
             took
         }
     };
-    let took = futures_util::future::join_all((0..16).map(told)).await;
+    let took = futures_util::future::join_all((0..16).map(timed_error)).await;
     let patience = Duration::from_millis(PATIENCE);
     // One after the other they would take 16 times as long.
     let bounds = patience * 9 / 10..patience * 4;

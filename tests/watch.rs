@@ -115,9 +115,9 @@ async fn watching_an_expired_key_publishes_its_expiry_first() {
     client.line("SET job 1 PX 5");
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(client.line("WATCH job"), Value::Simple(b"OK".to_vec()));
-    let told = listener.read().unwrap().value;
+    let message = listener.read().unwrap().value;
     let bulk = |s: &str| Value::Bulk(s.as_bytes().to_vec());
-    assert_eq!(told, Value::Array(vec![bulk("message"), bulk("__keyevent@0__:expired"), bulk("job")]));
+    assert_eq!(message, Value::Array(vec![bulk("message"), bulk("__keyevent@0__:expired"), bulk("job")]));
 }
 
 #[tokio::test]

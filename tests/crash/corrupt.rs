@@ -93,20 +93,20 @@ fn outcome(dir: &Path, file: &str) -> Result<Outcome, String> {
     drop(server);
     // The check reads what no command has read yet.
     let (status, said) = tern_check(dir, &ARGS);
-    let told = matches!(status, Some(1 | 2)) && said.contains("corrupt data");
+    let is_reported = matches!(status, Some(1 | 2)) && said.contains("corrupt data");
     match read {
         Ok(found) => {
             history::check(&found, STEPS, STEPS)?;
             match status {
                 Some(0) => Ok(Outcome::Harmless),
-                _ if told => Ok(Outcome::Reported),
+                _ if is_reported => Ok(Outcome::Reported),
                 _ => Err(format!("tern check: {said}")),
             }
         }
         Err(error) if !error.contains("corrupt data") && !log.contains("corrupt data") => {
             Err(format!("unclear error: {error}\n{log}"))
         }
-        Err(_) if told => Ok(Outcome::Reported),
+        Err(_) if is_reported => Ok(Outcome::Reported),
         Err(_) => Err(format!("tern check: {said}")),
     }
 }

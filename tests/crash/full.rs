@@ -30,7 +30,8 @@ fn fill(client: &mut Client, from: usize) -> (usize, String) {
 }
 
 fn read(server: &Server) -> (usize, State) {
-    history::read(&mut server.client()).unwrap_or_else(|e| panic!("reads still work: {e}\n{}", server.log()))
+    history::read(&mut server.client())
+        .unwrap_or_else(|e| panic!("reads must still work: {e}\n{}", server.log()))
 }
 
 fn info(server: &Server, field: &str) -> String {
@@ -250,7 +251,7 @@ fn until_refused(server: &Server, rng: &mut Rng) -> String {
     panic!("no write is refused\n{}", server.log())
 }
 
-/// The space that the operator is told to free.
+/// The space that the error tells the operator to free.
 fn megabytes_to_free(refusal: &str) -> u64 {
     let (_, more) = refusal.split_once("Free ").unwrap();
     more.split_once(" MB more").unwrap().0.parse().unwrap()

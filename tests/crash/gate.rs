@@ -42,7 +42,7 @@ fn steps(disk: &Disk, server: &Server, from: usize, always: bool) -> (usize, boo
     let mut client = server.client();
     while left != Some(0) {
         // Some files are synced once a second.
-        assert!(n < from + 5000 || since.elapsed() < RECOVERY, "no such file is synced");
+        assert!(n < from + 5000 || since.elapsed() < RECOVERY, "such a file must be synced");
         left = left.map(|left: usize| left - 1).or(disk.has_failed().then_some(20));
         match history::step(&mut client, n + 1) {
             Ok(()) => n += 1,

@@ -19,7 +19,7 @@ use std::path::Path;
 const PAGE: usize = 4096;
 const ROUNDS: u64 = 2;
 
-/// What is known of a crashed directory.
+/// The known facts about a crashed directory.
 struct Crashed {
     /// The number of synced bytes of each file; files not listed have none.
     synced: BTreeMap<String, usize>,

@@ -37,7 +37,7 @@ pub const DELIBERATE: &[Difference] = &[
         },
     },
     Difference {
-        name: "error lines are text",
+        name: "error lines are UTF-8",
         reason: "an argument that an error line quotes is shown as UTF-8, as clients decode it; Redis copies its bytes",
         applies: |_, redis, tern| match (redis, tern) {
             (Value::Error(redis), Value::Error(tern)) => {
@@ -47,7 +47,7 @@ pub const DELIBERATE: &[Difference] = &[
         },
     },
     Difference {
-        name: "options are text",
+        name: "options are UTF-8",
         reason: "CONFIG SET refuses bytes that are not UTF-8 before it looks at the option",
         applies: |line, redis, tern| {
             let refused = tern.bytes().is_some_and(|b| b.ends_with(b"is not valid UTF-8"));
@@ -56,7 +56,7 @@ pub const DELIBERATE: &[Difference] = &[
     },
     Difference {
         name: "HELLO does all or nothing",
-        reason: "all options are read before one is applied, as Redis does since 7.2: a wrong option is told before a \
+        reason: "all options are read before one is applied, as Redis does since 7.2: a wrong option fails before a \
                  wrong password",
         applies: |line, redis, tern| {
             let begins = |v: &Value, with: &[u8]| v.bytes().is_some_and(|b| b.starts_with(with));
@@ -73,9 +73,9 @@ pub const DELIBERATE: &[Difference] = &[
         applies: |_, _, _| false,
     },
     Difference {
-        name: "WATCH sees a key that BITFIELD makes",
-        reason: "a BITFIELD whose writes all overflow (OVERFLOW FAIL) makes or lengthens its key, which Redis does not tell \
-                 those who watch it; here what EXISTS or STRLEN can tell, WATCH can",
+        name: "WATCH sees a key that BITFIELD creates",
+        reason: "a BITFIELD whose writes all overflow (OVERFLOW FAIL) makes or lengthens its key, which Redis hides from \
+                 clients that watch it; here WATCH notices what EXISTS and STRLEN show",
         // EXEC ran on one side only, so the sequence ends there: see `run::parting`.
         applies: |_, _, _| false,
     },
@@ -111,7 +111,7 @@ pub const DELIBERATE: &[Difference] = &[
         applies: |line, redis, tern| is(line, "CLIENT PAUSE") && !redis.is_error() && tern.is_error(),
     },
     Difference {
-        name: "what only this server can say",
+        name: "facts of one server",
         reason: "version, ids, addresses, clocks, the list of commands, the allocator",
         applies: |line, redis, tern| {
             let own = [

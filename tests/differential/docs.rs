@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const FACTS: [&str; 4] = ["since", "group", "doc_flags", "deprecated_since"];
 
 const REFUSED: &str = "refused: nothing reads its arguments";
-const SYSTEM: &str = "Redis does not tell its arguments, or tells them as one";
+const SYSTEM: &str = "Redis does not document its arguments, or documents them as one";
 
 /// Rows whose arguments differ on purpose, and why.
 const MEANT: &[(&str, &str)] = &[

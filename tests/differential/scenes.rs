@@ -51,7 +51,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a line says what was subscribed to",
+        "a line counts subscriptions",
         &[
             "b SUBSCRIBE x",
             "a CLIENT LIST ID @b",
@@ -73,7 +73,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a line says what a connection is in",
+        "a line shows a connection's state",
         &[
             "b WATCH k l",
             "a CLIENT LIST ID @b",
@@ -119,7 +119,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a line says how a connection tracks",
+        "a line shows how a connection tracks",
         &[
             "b CLIENT TRACKING on REDIRECT @a",
             "a CLIENT LIST ID @b",
@@ -185,12 +185,12 @@ pub const SCENES: &[(&str, &[&str])] = &[
             "a PING",
         ],
     ),
-    ("who kills itself hears of it", &["a CLIENT KILL SKIPME no ID @a", "a<", "b PING"]),
+    ("a client that kills itself gets a reply", &["a CLIENT KILL SKIPME no ID @a", "a<", "b PING"]),
     ("... by the old form", &["a CLIENT KILL %a", "a<", "b PING"]),
     ("... by its address", &["a CLIENT KILL ADDR %a", "a CLIENT KILL ADDR %a SKIPME no", "a<"]),
     ("... with all others", &["b PING", "a CLIENT KILL TYPE normal SKIPME no", "a<", "b<"]),
     (
-        "... in a transaction, which is carried out",
+        "... in a transaction, which still runs",
         &["a MULTI", "a CLIENT KILL SKIPME no ID @a", "a SET k v", "a? EXEC", "a<", "b GET k"],
     ),
     (
@@ -218,7 +218,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "who is killed does nothing more",
+        "a killed client does nothing more",
         &[
             "b MULTI",
             "b SET k v",

@@ -242,7 +242,7 @@ fn no_client_waits_and_memory_is_bounded() {
         rounds += 1;
     }
     report(&outcomes);
-    say(&world.what_is_held());
+    say(&world.breakdown());
     let left: usize = driven.iter().map(|row| row.left.len()).sum();
     say(&format!("{} rows in {:.0?}, {left} requests were left", driven.len(), run.since.elapsed()));
     let harm: Vec<String> = outcomes.iter().filter(|o| !o.is_harmless()).map(|o| o.to_string()).collect();
@@ -256,7 +256,7 @@ fn the_lists_name_rows_of_the_table() {
     let reasons = LEFT_OUT.iter().chain(BY_HAND_ALONE);
     assert!(reasons.clone().all(|(_, why)| why.len() > 10));
     for name in reasons.map(|(name, _)| *name).chain(BY_HAND.iter().map(|(name, _)| *name)) {
-        assert!(known(name), "{name} is no row of the table");
+        assert!(known(name), "{name} must be a row of the table");
     }
 }
 

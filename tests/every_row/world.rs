@@ -126,7 +126,7 @@ impl World {
     }
 
     /// A breakdown of memory, as far as the server reports it.
-    pub fn what_is_held(&self) -> String {
+    pub fn breakdown(&self) -> String {
         let mut client = self.client();
         let info = client.line("INFO everything");
         let info = String::from_utf8_lossy(info.bytes().unwrap_or_default()).into_owned();

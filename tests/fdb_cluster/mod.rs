@@ -62,14 +62,14 @@ struct Process {
 }
 
 /// The cluster shared by this binary's tests, or None, with a message, if fdbserver is missing.
-pub fn shared(what_needs_it: &str) -> Option<&'static Cluster> {
-    found(what_needs_it)?;
+pub fn shared(dependent: &str) -> Option<&'static Cluster> {
+    found(dependent)?;
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
     let layout = match std::env::var("TERN_TEST_FDB_LAYOUT").as_deref() {
         Ok("double") => Layout::Double,
         _ => Layout::Single,
     };
-    SHARED.get_or_init(|| Cluster::start(layout, what_needs_it)).as_ref()
+    SHARED.get_or_init(|| Cluster::start(layout, dependent)).as_ref()
 }
 
 /// A new namespace.
@@ -115,27 +115,26 @@ fn binaries() -> Option<PathBuf> {
 }
 
 /// The folder of fdbserver, or None, with a message, if it is missing.
-fn found(what_needs_it: &str) -> Option<PathBuf> {
+fn found(dependent: &str) -> Option<PathBuf> {
     let found = binaries();
     if found.is_none() {
         let how = "install the server 7.3 into /opt/fdb, or set FDB_HOME";
         let thread = std::thread::current();
         let test = thread.name().unwrap_or("unnamed");
-        let _ =
-            writeln!(std::io::stderr().lock(), "SKIPPED: {test}: {what_needs_it}: no FoundationDB ({how})");
+        let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {test}: {dependent}: no FoundationDB ({how})");
     }
     found
 }
 
 impl Cluster {
     /// A cluster of its own, or None, with a message, if fdbserver is missing.
-    pub fn start(layout: Layout, what_needs_it: &str) -> Option<Self> {
-        Self::start_with(layout, None, what_needs_it)
+    pub fn start(layout: Layout, dependent: &str) -> Option<Self> {
+        Self::start_with(layout, None, dependent)
     }
 
     /// Such a cluster, which uses TLS if files for that are given.
-    pub fn start_with(layout: Layout, tls: Option<Tls>, what_needs_it: &str) -> Option<Self> {
-        let binaries = found(what_needs_it)?;
+    pub fn start_with(layout: Layout, tls: Option<Tls>, dependent: &str) -> Option<Self> {
+        let binaries = found(dependent)?;
         let home = tempfile::tempdir().unwrap();
         let ports: Vec<u16> =
             (0..if layout == Layout::Single { 1 } else { 3 }).map(|_| free_port()).collect();
@@ -146,8 +145,8 @@ impl Cluster {
 
     /// One process that listens at `listens` but publishes the address `published`, so that something in the
     /// test stands in between.
-    pub fn start_behind(published: u16, listens: u16, what_needs_it: &str) -> Option<Self> {
-        let binaries = found(what_needs_it)?;
+    pub fn start_behind(published: u16, listens: u16, dependent: &str) -> Option<Self> {
+        let binaries = found(dependent)?;
         let home = tempfile::tempdir().unwrap();
         let mut cluster =
             Cluster { processes: Vec::new(), binaries, home, tls: None, listens: Some(listens) };

@@ -89,7 +89,7 @@ pub fn appended(events: &[(&str, &Event)], kept: &str) -> Finding {
             })?,
         }
     }
-    ensure(places.is_empty(), || format!("nobody appended {places:?}"))?;
+    ensure(places.is_empty(), || format!("no client appended {places:?}"))?;
     in_order(replies)
 }
 
@@ -231,7 +231,7 @@ pub fn moved(events: &[&Event], kept: &[BTreeSet<String>; 2]) -> Finding {
         })?;
     }
     let stray = kept.iter().flatten().find(|m| !places.contains_key(m.as_str()));
-    ensure(stray.is_none(), || format!("nobody added {stray:?}"))
+    ensure(stray.is_none(), || format!("no client added {stray:?}"))
 }
 
 #[cfg(test)]

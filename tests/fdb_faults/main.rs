@@ -54,9 +54,9 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 impl World {
-    fn new(what_needs_it: &str) -> Option<Self> {
+    fn new(dependent: &str) -> Option<Self> {
         let alone = alone();
-        let cluster = Cluster::start(Layout::Double, what_needs_it)?;
+        let cluster = Cluster::start(Layout::Double, dependent)?;
         Some(Self::on(cluster, alone))
     }
 
@@ -314,7 +314,7 @@ fn an_outage_of_the_whole_cluster_is_named_and_survived() {
 fn all_clients_get_the_error(world: &World, how: &str) {
     const LINES: [&str; 6] =
         ["GET before:0", "INCR stopped", "SADD s a b c", "SPOP s", "SINTER s t", "APPEND before:1 x"];
-    let told = |port: u16, line: &str| {
+    let error_after = |port: u16, line: &str| {
         let mut client = Client::connect(port).unwrap();
         let since = Instant::now();
         let reply = client.line(line);
@@ -327,7 +327,7 @@ fn all_clients_get_the_error(world: &World, how: &str) {
     };
     let took: Vec<Duration> = std::thread::scope(|scope| {
         let asked = world.servers.iter().flat_map(|s| LINES.map(|line| (s.port, line)));
-        let asked: Vec<_> = asked.map(|(port, line)| scope.spawn(move || told(port, line))).collect();
+        let asked: Vec<_> = asked.map(|(port, line)| scope.spawn(move || error_after(port, line))).collect();
         asked.into_iter().map(|a| a.join().unwrap()).collect()
     });
     let (first, last) = (took.iter().min().unwrap(), took.iter().max().unwrap());

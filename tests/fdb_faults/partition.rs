@@ -23,12 +23,12 @@ const KEYS: i64 = 150;
 const BURIED: Duration = Duration::from_secs(60);
 
 /// Servers, and the proxy between them and a cluster of one process.
-fn world(what_needs_it: &str) -> Option<(World, Proxy)> {
+fn world(dependent: &str) -> Option<(World, Proxy)> {
     let alone = alone();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let (published, listens) = (listener.local_addr().unwrap().port(), free_port());
     let proxy = Proxy::start(listener, listens);
-    let cluster = Cluster::start_behind(published, listens, what_needs_it)?;
+    let cluster = Cluster::start_behind(published, listens, dependent)?;
     Some((World::on(cluster, alone), proxy))
 }
 

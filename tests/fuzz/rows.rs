@@ -102,12 +102,12 @@ async fn populated() -> Rig {
 /// Rows that need several servers, or a collection of the dictionary.
 async fn others(store: &Store) {
     let tx = store.begin();
-    let told = [Message::Channel(Bytes::from_static(b"news"), Bytes::from_static(b"hello"))];
+    let message = [Message::Channel(Bytes::from_static(b"news"), Bytes::from_static(b"hello"))];
     let stamped = |n: u8| [&root::messages()[..], &[0, 0, 0, 0, 0, 0, 0, n, 0, 0], &[0; 4]].concat();
     tx.set(&root::listener(7), &[LISTENS]).unwrap();
     tx.set(&root::bell(), &9u64.to_le_bytes()).unwrap();
     tx.set(&root::collected(), &stamped(8)).unwrap();
-    tx.set(&stamped(9), &encode(told.iter())).unwrap();
+    tx.set(&stamped(9), &encode(message.iter())).unwrap();
     tx.set(&root::collector(), &State::default().encode()).unwrap();
     tx.set(&root::streamed(7), &1u64.to_le_bytes()).unwrap();
     tx.commit().await.unwrap();

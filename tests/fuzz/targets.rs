@@ -54,7 +54,7 @@ pub const ALL: &[Target] = &[
     Target { name: "forward_rows", run: forward_rows, corpus: corpus::forward_rows },
     Target { name: "catalog_rows", run: catalog_rows, corpus: corpus::catalog_rows },
     Target { name: "candidates", run: candidates, corpus: corpus::candidates },
-    Target { name: "messages", run: told, corpus: corpus::messages },
+    Target { name: "messages", run: cluster_messages, corpus: corpus::messages },
     Target { name: "row_keys", run: row_keys, corpus: corpus::row_keys },
     Target { name: "hyperloglogs", run: hyperloglogs, corpus: corpus::hyperloglogs },
     Target { name: "config_files", run: config_files, corpus: corpus::config_files },
@@ -76,7 +76,10 @@ fn requests(input: &[u8]) {
     assert_eq!(decoded(input, input.len().max(1), known), decoded(input, 1, known));
     let stranger = Limits { authenticated: false, ..known };
     let (requests, _) = decoded(input, 7, stranger);
-    assert!(requests.iter().flatten().all(|arg| arg.len() <= 64 << 10), "a stranger sent much");
+    assert!(
+        requests.iter().flatten().all(|arg| arg.len() <= 64 << 10),
+        "a large request before AUTH must be refused"
+    );
 }
 
 fn decoded(input: &[u8], piece: usize, limits: Limits) -> (Vec<Vec<Bytes>>, Option<ProtocolError>) {
@@ -217,10 +220,10 @@ fn candidates(input: &[u8]) {
     }
 }
 
-fn told(input: &[u8]) {
+fn cluster_messages(input: &[u8]) {
     // The database field of a message that is no event has no meaning.
-    if let Some(told) = messages::decode(Bytes::copy_from_slice(input)) {
-        assert_eq!(messages::decode(messages::encode(told.iter()).into()), Some(told));
+    if let Some(decoded) = messages::decode(Bytes::copy_from_slice(input)) {
+        assert_eq!(messages::decode(messages::encode(decoded.iter()).into()), Some(decoded));
     }
 }
 

@@ -108,14 +108,14 @@ impl Record {
 
     /// A client's next step on a server. Returns its name afterwards: another one if it gave up.
     pub async fn step(&self, name: usize, exec: &Executor, step: Step, until: Until) -> usize {
-        let told = match step {
+        let answered = match step {
             Step::Send(db, lines) => self.send(name, exec, self.sent(db, lines, false), until).await,
             Step::Exec(db, lines) => self.send(name, exec, self.sent(db, lines, true), until).await,
             Step::Watched { read, pause, calls } => {
                 self.watched(name, exec, (read, pause, calls), until).await
             }
         };
-        if told { name } else { self.names.fetch_add(1, SeqCst) }
+        if answered { name } else { self.names.fetch_add(1, SeqCst) }
     }
 
     fn sent(&self, db: u8, lines: Vec<Line>, exec: bool) -> Sent {
@@ -135,19 +135,19 @@ impl Record {
         let mut sent = Sent { db: 0, lines, exec: true, unit: own + 1, watches: Vec::new() };
         assert!(
             self.witness.is_none() || sent.unit < self.marked.load(SeqCst),
-            "more marks are to be prepared"
+            "more marks must be prepared"
         );
         let watch = async {
             self.watch(name, exec, &key, own, &mut sent).await;
-            let told = self.send(name, exec, read, Box::pin(std::future::pending())).await;
+            let answered = self.send(name, exec, read, Box::pin(std::future::pending())).await;
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
-            told
+            answered
         };
         tokio::select! {
             biased;
-            told = watch => if !told { return false },
+            answered = watch => if !answered { return false },
             () = &mut until => return false,
         }
         self.send(name, exec, sent, until).await

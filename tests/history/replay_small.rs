@@ -129,7 +129,7 @@ fn commits_of_one_version_may_stand_in_any_order() {
     for value in ["0", "1", "2"] {
         assert!(is_good(&events(value, value), &transactions));
     }
-    assert!(!is_good(&events("0", "1"), &transactions), "one order for all");
+    assert!(!is_good(&events("0", "1"), &transactions), "all readers must agree on one order");
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn unread_replies_are_not_held() {
             }
             std::thread::sleep(Duration::from_secs(3));
         });
-        witness.was_served(FEW, "replies that nobody reads");
+        witness.was_served(FEW, "unread replies");
         assert_small("20 clients ask for 60 MiB each and read nothing", grown, 20);
         // A client that reads after all gets everything.
         let mut left = 60 * (MIB + "$1048576\r\n\r\n".len());
@@ -194,7 +194,7 @@ fn an_exec_of_many_large_sets_is_read_as_it_is_sent() {
         });
         let asked = 4 * TIMES * MEMBERS * 75 / MIB;
         witness.was_served(FEW, "EXECs of large sets");
-        assert_small(&format!("4 EXECs of {TIMES} large sets that nobody reads, {asked} MiB"), grown, 8);
+        assert_small(&format!("4 EXECs of {TIMES} large sets that no client reads, {asked} MiB"), grown, 8);
         let head = "+OK\r\n".len() + TIMES * "+QUEUED\r\n".len() + format!("*{TIMES}\r\n").len();
         let each = format!("*{MEMBERS}\r\n").len() + MEMBERS * ("$67\r\n\r\n".len() + 67);
         let (mut left, mut chunk) = (head + TIMES * each, vec![0; MIB]);
@@ -364,7 +364,7 @@ fn a_client_subscribed_to_everything_holds_no_writer() {
         let mut writer = tern.client();
         // 1.8 million messages are published meanwhile.
         writer.set_timeout(Duration::from_secs(120));
-        let witness = Witness::who_writes(&tern);
+        let witness = Witness::writing(&tern);
         let grown = grown_during(&tern, || {
             writer.send_raw(&request(&words).repeat(6)).unwrap();
             for _ in 0..6 {
@@ -374,14 +374,14 @@ fn a_client_subscribed_to_everything_holds_no_writer() {
         witness.was_served(40, "MSETs published to 300 clients");
         // 1.8 million messages, minus those that the sockets hold.
         assert_small("6 MSETs of 500 keys published to 300 clients", grown, 32);
-        let told = |client: &mut Client| {
+        let next_channel = |client: &mut Client| {
             let message = client.read().unwrap().value;
             String::from_utf8_lossy(message.items().unwrap()[2].bytes().unwrap()).into_owned()
         };
         let mut one = listeners.into_iter().next_back().unwrap();
         for n in 0..6 * 500 {
             let channel = loop {
-                let channel = told(&mut one);
+                let channel = next_channel(&mut one);
                 if channel.starts_with("__keyspace@0__:key") {
                     break channel;
                 }
@@ -443,7 +443,7 @@ fn an_exec_that_reads_for_seconds_holds_no_writer() {
         let since = Instant::now();
         (0..5).for_each(|_| drop(reader.line("BITCOUNT string")));
         let n = (5.0 / since.elapsed().as_secs_f64()).clamp(20.0, 2000.0) as usize;
-        let witness = Witness::who_writes(&tern);
+        let witness = Witness::writing(&tern);
         let lines = ["MULTI\r\nSET counted x\r\n", &"BITCOUNT string\r\n".repeat(n), "EXEC\r\n"].concat();
         let since = Instant::now();
         reader.send_raw(lines.as_bytes()).unwrap();
@@ -471,7 +471,7 @@ fn swaps_beside_watches_hold_no_writer() {
             .collect();
         let mut writer = tern.client();
         writer.set_timeout(Duration::from_secs(120));
-        let witness = Witness::who_writes(&tern);
+        let witness = Witness::writing(&tern);
         let lines = ["SWAPDB 0 1\r\n".repeat(1000), "FLUSHALL\r\n".repeat(10)].concat();
         writer.send_raw(lines.as_bytes()).unwrap();
         for _ in 0..1010 {

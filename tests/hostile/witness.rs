@@ -67,13 +67,13 @@ impl Ready {
     pub fn start(self) -> Witness {
         let Ready { mut client, writes, alone } = self;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let stopped = stop.clone();
         let asking = std::thread::spawn(move || {
             let mut waits = Vec::new();
             // At least one request, even if the attack ends sooner.
             loop {
                 waits.push(ask(&mut client, writes));
-                if told.load(Ordering::Relaxed) {
+                if stopped.load(Ordering::Relaxed) {
                     return waits;
                 }
                 std::thread::sleep(PAUSE);
@@ -100,7 +100,7 @@ impl Witness {
         Self::with(server.client())
     }
 
-    pub fn who_writes(server: &Server) -> Witness {
+    pub fn writing(server: &Server) -> Witness {
         Ready::to_write(server).start()
     }
 
@@ -167,7 +167,7 @@ fn a_server_that_holds_others_is_late() {
     pause(&mut admin, long);
     witness.was_served(FEW, "a pause");
     assert_eq!(LATE.take().len(), 1);
-    let witness = Witness::who_writes(&server);
+    let witness = Witness::writing(&server);
     let took = pause(&mut admin, Duration::from_millis(200));
     witness.was_served_during(took, 1000, "a pause of all its time");
     assert_eq!(LATE.take().len(), 1);

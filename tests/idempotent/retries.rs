@@ -51,7 +51,7 @@ fn insist(world: &World, rng: &mut Rng, raw: &[u8], replies: usize) -> Value {
 
 fn one_client(world: &World, n: usize, seed: u64, with_ids: bool) -> Answers {
     let mut rng = Rng::new(seed);
-    let mut told = Answers::default();
+    let mut answers = Answers::default();
     let line = |kind: &str, round: usize, words: &[&str]| {
         let id = format!("{kind}:client-{n}:round-{round}");
         let prefix: &[&str] = if with_ids { &["IDEMPOTENT", &id] } else { &[] };
@@ -59,18 +59,18 @@ fn one_client(world: &World, n: usize, seed: u64, with_ids: bool) -> Answers {
     };
     for round in 0..ROUNDS {
         let number = insist(world, &mut rng, &line("incr", round, &["INCR", "counter"]), 1);
-        told.numbers.push(number.int().unwrap());
+        answers.numbers.push(number.int().unwrap());
         let member = insist(world, &mut rng, &line("spop", round, &["SPOP", "set"]), 1);
-        told.members.extend(member.bytes().map(<[u8]>::to_vec));
+        answers.members.extend(member.bytes().map(<[u8]>::to_vec));
         let mut raw = request(&["MULTI"]);
         raw.extend(request(&["INCR", "pairs"]));
         raw.extend(request(&["SPOP", "other"]));
         raw.extend(line("exec", round, &["EXEC"]));
         let pair = insist(world, &mut rng, &raw, 4);
         let items = pair.items().unwrap();
-        told.pairs.push((items[0].int().unwrap(), items[1].bytes().unwrap_or_default().to_vec()));
+        answers.pairs.push((items[0].int().unwrap(), items[1].bytes().unwrap_or_default().to_vec()));
     }
-    told
+    answers
 }
 
 /// Fills the sets, runs the clients, and stops the faults.
@@ -86,7 +86,7 @@ fn run(with_ids: bool) -> (World, Vec<Answers>) {
     world.client(0).run(&members("other"));
     world.set_faults(FaultRates::mixed());
     let mut rng = Rng::new(seed);
-    let told = std::thread::scope(|scope| {
+    let answers = std::thread::scope(|scope| {
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| rng.next()).collect();
         let world = &world;
         let clients = seeds.into_iter().enumerate();
@@ -95,7 +95,7 @@ fn run(with_ids: bool) -> (World, Vec<Answers>) {
         clients.into_iter().map(|c| c.join().unwrap()).collect()
     });
     world.set_faults(FaultRates::default());
-    (world, told)
+    (world, answers)
 }
 
 fn number(world: &World, line: &str) -> i64 {
@@ -105,15 +105,15 @@ fn number(world: &World, line: &str) -> i64 {
 
 #[test]
 fn no_command_runs_twice() {
-    let (world, told) = run(true);
+    let (world, answers) = run(true);
     let all = OPERATIONS as i64;
-    let numbers: BTreeSet<i64> = told.iter().flat_map(|t| t.numbers.clone()).collect();
+    let numbers: BTreeSet<i64> = answers.iter().flat_map(|t| t.numbers.clone()).collect();
     assert_eq!(numbers, (1..=all).collect(), "each INCR must return a number of its own");
     assert_eq!(number(&world, "GET counter"), all);
-    let members: BTreeSet<Vec<u8>> = told.iter().flat_map(|t| t.members.clone()).collect();
+    let members: BTreeSet<Vec<u8>> = answers.iter().flat_map(|t| t.members.clone()).collect();
     assert_eq!(members.len(), OPERATIONS, "each SPOP must return a member of its own");
     assert_eq!(number(&world, "SCARD set"), all * 19);
-    let pairs: Vec<_> = told.iter().flat_map(|t| t.pairs.clone()).collect();
+    let pairs: Vec<_> = answers.iter().flat_map(|t| t.pairs.clone()).collect();
     assert_eq!(pairs.iter().map(|p| p.0).collect::<BTreeSet<_>>(), (1..=all).collect());
     assert_eq!(pairs.iter().map(|p| &p.1).collect::<BTreeSet<_>>().len(), OPERATIONS);
     assert_eq!(number(&world, "GET pairs"), all);

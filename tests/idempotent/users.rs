@@ -116,7 +116,7 @@ fn the_prefix_has_a_permission_of_its_own() {
 }
 
 #[test]
-fn exec_under_an_id_needs_it_too() {
+fn exec_under_an_id_needs_the_permission_too() {
     let world = World::new(1);
     let mut bob = user(&world, "bob", "+@all -idempotent");
     for line in ["MULTI", "INCR k"] {

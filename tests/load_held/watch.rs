@@ -127,7 +127,7 @@ pub fn grown(samples: &[Sample]) -> Vec<String> {
 }
 
 #[test]
-fn growth_is_noticed_and_swaying_is_not() {
+fn growth_is_noticed_and_fluctuation_is_not() {
     let flat = |resident| Sample { resident, descriptors: 50, sockets: 10, ..Sample::default() };
     let steady: Vec<Sample> = (0..40).map(|n| flat(200_000_000 + n % 7 * 1_000_000)).collect();
     assert_eq!(grown(&steady), [""; 0]);

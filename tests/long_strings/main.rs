@@ -144,7 +144,7 @@ fn measured(server: &Target, name: &str, mut attack: impl FnMut(&Server) -> Stri
     }
 }
 
-fn each_is_harmless(lines: &[(&str, &str)]) {
+fn all_are_harmless(lines: &[(&str, &str)]) {
     let server = server();
     for (line, want) in lines {
         let argv: Vec<&str> = line.split(' ').collect();
@@ -158,7 +158,7 @@ fn each_is_harmless(lines: &[(&str, &str)]) {
 
 #[test]
 fn reads_of_a_string_of_zeroes() {
-    each_is_harmless(&[
+    all_are_harmless(&[
         ("GET sparse", "$536870912"),
         ("GETRANGE sparse 0 -2", "$536870911"),
         ("SUBSTR sparse 5 -1", "$536870907"),
@@ -179,7 +179,7 @@ fn reads_of_a_string_of_zeroes() {
 
 #[test]
 fn writes_of_a_string_of_zeroes() {
-    each_is_harmless(&[
+    all_are_harmless(&[
         ("PFADD sparse x", "-WRONGTYPE"),
         ("PFMERGE new sparse", "-WRONGTYPE"),
         ("DELEX sparse IFEQ x", ":0"),

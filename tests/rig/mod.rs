@@ -47,8 +47,8 @@ impl Rig {
 
     /// On FoundationDB with the machine's clock; None without an fdbserver.
     #[cfg(feature = "fdb")]
-    pub async fn on_fdb(what_needs_it: &str) -> Option<Self> {
-        let file = fdb_cluster::shared(what_needs_it)?.cluster_file();
+    pub async fn on_fdb(dependent: &str) -> Option<Self> {
+        let file = fdb_cluster::shared(dependent)?.cluster_file();
         let store = fdb_cluster::open(file, fdb_cluster::namespace(), Clock::System).await.unwrap();
         Some(Self::on(store, Env::system(), tempfile::tempdir().unwrap()).await)
     }

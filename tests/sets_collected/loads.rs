@@ -71,7 +71,7 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
 }
 
 /// Pretends that another server sweeps this many of `condemned`, beside `live`.
-async fn pretend_sweep(c: &Cluster, condemned: u64, swept: u64, live: u64) {
+async fn pretend(c: &Cluster, condemned: u64, swept: u64, live: u64) {
     let now = state(c).await;
     let (phase, owner) = (Phase::Sweep, c.id(1));
     let tx = c.store.begin();
@@ -99,10 +99,10 @@ async fn only_clients_that_add_more_members_than_live_ones_wait() {
     c.join_with(Env::system(), &backlog).await;
     c.join_with(Env::system(), &backlog).await;
     tern::jobs::spawn(&c.members[0].server);
-    pretend_sweep(&c, 10_000, 0, 0).await;
+    pretend(&c, 10_000, 0, 0).await;
     // Members created before the server looked do not count.
     c.run(0, add("a", 0, 1000, 70)).await;
-    pretend_sweep(&c, 10_000, 100, 0).await;
+    pretend(&c, 10_000, 100, 0).await;
     let (took, delayed) = timed(&c, add("a", 1000, 1000, 70)).await;
     assert!(delayed && took > Duration::from_millis(200), "{took:?}");
     // A command that interns before its transaction waits too, and for at most a second.
@@ -121,7 +121,7 @@ async fn only_clients_that_add_more_members_than_live_ones_wait() {
     assert!(!timed(&c, add("c", 0, 1000, 70)).await.1, "the members must be in the dictionary");
     // The sweep is faster than the creation, more members live than are left to sweep, or few are left.
     for (condemned, swept, live) in [(20_000, 17_900, 0), (10_000, 100, 9900), (10_000, 8000, 0)] {
-        pretend_sweep(&c, condemned, swept, live).await;
+        pretend(&c, condemned, swept, live).await;
         let first = 10_000 + swept + live;
         assert!(!timed(&c, add("a", first, 1000, 70)).await.1, "{swept} of {condemned}, {live} live");
     }
@@ -131,7 +131,7 @@ async fn only_clients_that_add_more_members_than_live_ones_wait() {
 /// Begins a cycle once as many ids are leased as had members in the last cycle, and at least the backlog,
 /// without waiting for the interval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dictionary_that_has_grown_is_collected_before_it_is_time() {
+async fn a_grown_dictionary_is_collected_early() {
     let mut c = Cluster::empty();
     let options = [("dictionary-gc-interval", "1000000"), ("dictionary-gc-backlog", "100000")];
     c.join_with(Env::seeded(START, 1), &options).await;

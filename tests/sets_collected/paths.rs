@@ -45,8 +45,8 @@ async fn is_candidate(c: &Cluster, member: &Bytes) -> bool {
     let id = ids_of_row(&forward(c, member).await.unwrap()).next().unwrap();
     let (tx, row) = (c.store.begin(), root::candidates(id - id % BLOCK));
     let Some(raw) = tx.get(&row, Read::Snapshot).await.unwrap() else { return false };
-    let pardon = tx.get(&root::pardon(id), Read::Snapshot).await.unwrap();
-    decode_candidates(&row, &raw).unwrap().contains(id) && pardon.is_none()
+    let revived = tx.get(&root::pardon(id), Read::Snapshot).await.unwrap();
+    decode_candidates(&row, &raw).unwrap().contains(id) && revived.is_none()
 }
 
 async fn smembers(c: &Cluster, key: &str) -> BTreeSet<Bytes> {
@@ -176,7 +176,7 @@ async fn make_candidate(c: &Cluster, member: &Bytes) {
 }
 
 #[tokio::test]
-async fn a_mark_that_came_too_early_does_no_harm() {
+async fn an_early_mark_does_no_harm() {
     let c = cluster().await;
     let words = many(0, 20);
     c.run(0, argv("SADD a", words.clone())).await;
@@ -338,8 +338,8 @@ async fn a_revived_id_is_written_once() {
     assert_eq!(c.run(1, argv("SADD a", many(1, 3))).await, Reply::Int(3));
     let tx = c.store.begin();
     let (from, to) = root::all_pardons();
-    let pardons = tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable).await.unwrap();
-    assert_eq!(pardons.pairs.len(), 3);
+    let revived = tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable).await.unwrap();
+    assert_eq!(revived.pairs.len(), 3);
     for n in 0..3 {
         c.run(n, argv("SADD b", many(0, 4))).await;
         c.run(n, argv("SREM b", many(1, 2))).await;
@@ -351,7 +351,7 @@ async fn a_revived_id_is_written_once() {
 }
 
 #[tokio::test]
-async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
+async fn ids_found_ahead_are_looked_up_again_in_another_epoch() {
     use tern::types::set::prebuild;
     let c = cluster().await;
     let words = many(0, 600);

@@ -32,5 +32,5 @@ async fn breaks(tamper: Arc<dyn Tamper>) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_conflict_on_the_dictionary_is_noticed() {
-    assert!(breaks(Arc::new(NoConflict)).await, "nobody noticed");
+    assert!(breaks(Arc::new(NoConflict)).await, "the mistake must be noticed");
 }

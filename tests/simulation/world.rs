@@ -122,20 +122,20 @@ struct Life {
 #[derive(Default)]
 struct Down {
     is: AtomicBool,
-    told: Notify,
+    notified: Notify,
 }
 
 impl Down {
     fn announce(&self) {
         self.is.store(true, SeqCst);
-        self.told.notify_waiters();
+        self.notified.notify_waiters();
     }
 
     async fn wait(&self) {
-        let mut told = pin!(self.told.notified());
-        told.as_mut().enable();
+        let mut notified = pin!(self.notified.notified());
+        notified.as_mut().enable();
         if !self.is.load(SeqCst) {
-            told.await;
+            notified.await;
         }
     }
 }

@@ -149,7 +149,7 @@ async fn commits_that_wait_together_share_a_sync() {
 }
 
 #[tokio::test]
-async fn each_policy_syncs_as_it_says() {
+async fn each_policy_syncs_as_documented() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), Fsync::No).unwrap();
     put(&store, b"a", b"").await;

@@ -218,7 +218,7 @@ async fn a_broken_store_can_be_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_can_fail_again_and_again() {
+async fn the_store_can_fail_repeatedly() {
     let h = harness(Fsync::Always);
     for round in 0..6 {
         let fail: fn(&tern::store::local::DiskFaults) =
@@ -244,7 +244,7 @@ async fn watches_fire_when_the_store_is_reopened() {
     tokio::time::timeout(Duration::from_secs(5), watch).await.unwrap().unwrap();
 }
 
-/// Rows read, leased or built before may be missing: whoever remembers them compares the generation.
+/// Rows read, leased or built before may be missing: a holder of them compares the generation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_lost_acknowledged_commits_changes_its_generation() {
     let h = harness(Fsync::Always);
@@ -258,7 +258,7 @@ async fn a_store_that_lost_acknowledged_commits_changes_its_generation() {
         h.put(&[("kept", "1")]).await;
         h.store.set_fsync(fsync);
         h.put(&[("acknowledged", "1")]).await;
-        let told = tokio::spawn({
+        let generation = tokio::spawn({
             let store = h.store.clone();
             async move { store.lost(before).await }
         });
@@ -280,11 +280,11 @@ async fn a_store_that_lost_acknowledged_commits_changes_its_generation() {
         assert_eq!(h.value("acknowledged").await.is_none(), lost == 1);
         assert_eq!(h.value("kept").await.as_deref(), Some("1"));
         if lost == 1 {
-            let told = tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
-            assert_eq!(told.unwrap(), before + 1);
+            let generation = tokio::time::timeout(Duration::from_secs(5), generation).await.unwrap();
+            assert_eq!(generation.unwrap(), before + 1);
         } else {
-            assert!(!told.is_finished());
-            told.abort();
+            assert!(!generation.is_finished());
+            generation.abort();
         }
         let tx = h.begin();
         tx.clear(b"acknowledged").unwrap();

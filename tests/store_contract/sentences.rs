@@ -92,10 +92,10 @@ async fn a_bulk_is_read_and_written_as_its_rows(h: &Harness) {
         }
         let of = |key: &str| keys.iter().position(|k| k == key.as_bytes()).unwrap();
         let found = tx.get_bulk(&keys, read).await.unwrap();
-        let told = ["001", "002", "003", "004", "011", "021", "041", "031", "032", "005"]
+        let found = ["001", "002", "003", "004", "011", "021", "041", "031", "032", "005"]
             .map(|key| found[of(key)].as_deref());
         let [one, two] = [Some(&b"one"[..]), Some(&b"two"[..])];
-        assert_eq!(told, [one, two, Some(&[4][..]), Some(b"own"), None, None, None, one, two, None]);
+        assert_eq!(found, [one, two, Some(&[4][..]), Some(b"own"), None, None, None, one, two, None]);
     }
     tx.commit().await.unwrap();
     let tx = h.begin();

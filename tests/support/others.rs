@@ -50,8 +50,8 @@ impl Others {
             let (client, stop) = (server.client(), stop.clone());
             std::thread::spawn(move || ask(client, line, &stop))
         });
-        let (statm, told) = (format!("/proc/{}/statm", server.pid()), stop.clone());
-        let watching = std::thread::spawn(move || watch(&statm, &told));
+        let (statm, stopped) = (format!("/proc/{}/statm", server.pid()), stop.clone());
+        let watching = std::thread::spawn(move || watch(&statm, &stopped));
         Others { stop, asking, watching }
     }
 

@@ -73,9 +73,9 @@ pub fn assert_sound(dir: &Path, args: &[&str]) {
 }
 
 /// Debian's redis-server without persistence, or None, with a message, if it is missing.
-pub fn redis(what_needs_it: &str) -> Option<Server> {
+pub fn redis(dependent: &str) -> Option<Server> {
     let Some(binary) = program("redis-server") else {
-        skipped(&format!("{what_needs_it}: no redis-server"), "apt-get install redis-server");
+        skipped(&format!("{dependent}: no redis-server"), "apt-get install redis-server");
         return None;
     };
     Some(redis_of(&binary))
@@ -83,7 +83,7 @@ pub fn redis(what_needs_it: &str) -> Option<Server> {
 
 /// A redis-server 8.6, which the CI script installs beside the distribution's, or None, with a message, if it
 /// is missing. Other releases answer differently.
-pub fn newer_redis(what_needs_it: &str) -> Option<Server> {
+pub fn newer_redis(dependent: &str) -> Option<Server> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let named = std::env::var_os("TERN_NEWER_REDIS").map(PathBuf::from);
@@ -97,7 +97,7 @@ pub fn newer_redis(what_needs_it: &str) -> Option<Server> {
         Some(binary) => Some(redis_of(&binary)),
         None => {
             let how = "bash .ci/run fetches it, or TERN_NEWER_REDIS=<redis-server 8.6>";
-            skipped(&format!("{what_needs_it}: no redis-server 8.6"), how);
+            skipped(&format!("{dependent}: no redis-server 8.6"), how);
             None
         }
     }

@@ -3,7 +3,7 @@
 /// Lines shown of a unit that was cut off.
 const LAST: usize = 12;
 
-/// Of one unit.
+/// The outcome of one unit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub passed: usize,
@@ -50,7 +50,7 @@ impl Outcome {
         outcome
     }
 
-    /// Of a unit that is not run.
+    /// For a unit that is not run.
     pub fn left_out() -> Self {
         Outcome { skipped: vec![super::skips::ALL.to_owned()], ..Outcome::default() }
     }

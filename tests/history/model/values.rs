@@ -19,14 +19,14 @@ const SHORT: usize = 64;
 /// A member's bit among all that a history may have.
 fn place(name: &str) -> usize {
     if let Ok(integer) = name.parse::<usize>() {
-        assert_eq!(integer % (1 << CONTAINER), 0, "a member that nobody adds: {name}");
+        assert_eq!(integer % (1 << CONTAINER), 0, "a member that no client adds: {name}");
         return INTEGERS + (integer >> CONTAINER);
     }
     let found = NAMES.iter().find_map(|(letter, from, most)| {
         let n: usize = name.strip_prefix(*letter)?.parse().ok()?;
         (n < *most).then_some(from + n)
     });
-    found.unwrap_or_else(|| panic!("a member that nobody adds: {name}"))
+    found.unwrap_or_else(|| panic!("a member that no client adds: {name}"))
 }
 
 fn name(place: usize) -> String {

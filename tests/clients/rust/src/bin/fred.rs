@@ -153,8 +153,8 @@ async fn cached(client: &Client, other: &Client) {
         let () = other.set("cached", n, None, None, false).await.unwrap();
         assert_eq!(client.get::<i64, _>("cached").await.unwrap(), n);
         let () = other.set("cached", -1, None, None, false).await.unwrap();
-        let told = tokio::time::timeout(Duration::from_secs(20), forget.recv()).await;
-        assert_eq!(told.expect("an invalidation").unwrap().keys, [Key::from("cached")]);
+        let invalidation = tokio::time::timeout(Duration::from_secs(20), forget.recv()).await;
+        assert_eq!(invalidation.expect("an invalidation").unwrap().keys, [Key::from("cached")]);
     }
     client.stop_tracking().await.unwrap();
 }

@@ -45,8 +45,8 @@ fn names(drive: &Drive) {
     // After AUTH the client reports the error in its own words.
     let refusal = if drive.protocol == 3 { "WRONGPASS" } else { "AuthenticationFailed" };
     fails(refusal, wrong.map_err(|e| format!("{e:?}")));
-    let nobody = client(drive, settings(drive)).get_connection();
-    fails("NOAUTH", nobody.and_then(|mut con| con.ping::<String>()).map_err(|e| format!("{e:?}")));
+    let unauthenticated = client(drive, settings(drive)).get_connection();
+    fails("NOAUTH", unauthenticated.and_then(|mut con| con.ping::<String>()).map_err(|e| format!("{e:?}")));
     assert_eq!(con.acl_deluser::<_, i64>(&["reader"]).unwrap(), 1);
 }
 
@@ -162,8 +162,8 @@ async fn starting_again(drive: &Drive) {
         assert!(before.on_message().next().await.is_none());
         return until("an answer", answers).await;
     }
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let config = ConnectionManagerConfig::new().set_push_sender(tell).set_automatic_resubscription();
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let config = ConnectionManagerConfig::new().set_push_sender(sender).set_automatic_resubscription();
     let mut reader = manager(drive, config).await;
     reader.subscribe("news").await.unwrap();
     drive.restart().await;
@@ -173,7 +173,7 @@ async fn starting_again(drive: &Drive) {
     until("the reader", async || listens.clone().ping::<String>().await.is_ok()).await;
     until("the subscription", async || writer.clone().publish::<_, _, i64>("news", "again").await == Ok(1))
         .await;
-    while told.recv().await.unwrap().kind != redis::PushKind::Message {}
+    while received.recv().await.unwrap().kind != redis::PushKind::Message {}
 }
 
 fn main() {
