@@ -173,9 +173,9 @@ fn compose_starts_servers_of_this_image_on_one_cluster() {
             && compose.contains(&format!("[\"cluster:{mount}\"]")),
         "{mount}"
     );
-    assert_eq!(only(&compose, "file="), cluster, "{name} must be in the servers' environment");
+    assert_eq!(only(&compose, "file="), cluster, "{name} must be written where the servers read it");
     let user = last(&docker, "USER");
-    assert!(compose.contains(&format!("chown -R {user} {mount}")), "the user may rewrite the file");
+    assert!(compose.contains(&format!("chown -R {user} {mount}")), "the servers' user must own the folder");
     let ports: Vec<String> = values(&compose, "ports: ").iter().flat_map(|ports| list(ports)).collect();
     let inner = ports.iter().map(|p| p.rsplit(':').next().unwrap());
     assert_eq!(inner.collect::<Vec<_>>(), vec![here.port.to_string(); 3]);

@@ -285,7 +285,7 @@ async fn a_lost_listener_leaves_no_row() {
         if !relaxes {
             assert!(
                 matches!(log.hear().await, Ok(Heard::Nothing(_))),
-                "a new subscriber must receive messages"
+                "the server must listen for a new subscriber"
             );
             assert_eq!(found().await.as_deref(), Some(&[log.wants()][..]));
         }

@@ -299,7 +299,7 @@ async fn a_reply_under_way_is_not_ended_with_other_members() {
     assert!(!pieces.is_done());
     w.lose(Fsync::No).await;
     let Err(Error::Reply(e)) = pieces.next(&w.store, &mut piece).await else {
-        panic!("the reply must continue")
+        panic!("the reply must end with an error")
     };
     assert!(e.0.contains("has lost its last commits"), "{}", e.0);
 }

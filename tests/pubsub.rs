@@ -318,7 +318,7 @@ fn channels_follow_acl_rules_and_are_no_keys() {
     server.client().line("ACL SETUSER reader on nopass +@all &news");
     let mut client = server.client();
     client.line("AUTH reader x");
-    assert!(client.line("GET news").is_error(), "PUBLISH must have no keys");
+    assert!(client.line("GET news").is_error(), "the user must have no access to keys");
     assert_eq!(client.line("PUBLISH news x"), Value::Int(0));
     assert_eq!(client.line("SPUBLISH news x"), Value::Int(0));
     for line in ["PUBLISH other x", "SUBSCRIBE news other", "PSUBSCRIBE new*", "SSUBSCRIBE other"] {

@@ -125,7 +125,7 @@ fn the_table_of_commands_matches_the_server() {
 fn every_group_is_shown() {
     let table = render();
     let all = commands().commands().all(|row| table.contains(&format!("| {} |", row.name.to_uppercase())));
-    assert!(all, "every group must be in the table");
+    assert!(all, "every row must be in the table");
 }
 
 #[test]

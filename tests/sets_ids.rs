@@ -288,7 +288,8 @@ async fn a_range_that_ends_before_the_first_wanted_row_continues() {
         tx.commit().await.unwrap();
         interned.into_iter().map(|i| i.id).collect::<Vec<u64>>()
     };
-    // Rows of its own, after which a range that starts at their group begins.
+    // Members interned one by one have rows of their own: a range that starts at their group reads the first
+    // of them in vain.
     let mut singles = Vec::new();
     for n in 0..30 {
         singles.extend(intern(vec![word(n)]).await);

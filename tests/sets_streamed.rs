@@ -171,7 +171,7 @@ fn a_reader_that_leaves_or_is_killed_leaves_nothing() {
     wait_for_streams(&mut client, 0);
     let mut rest = Vec::new();
     let _ = killed.0.read_to_end(&mut rest);
-    assert!(rest.len() < MANY * 76, "the whole reply must arrive");
+    assert!(rest.len() < MANY * 76, "the reply must be cut off");
 }
 
 #[test]

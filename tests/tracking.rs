@@ -433,7 +433,7 @@ fn tracking_ends_with_reset_off_and_the_connection() {
     while info(&mut other, "tracking_clients") > 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(info(&mut other, "tracking_total_keys"), 0, "no tracking client may be left");
+    assert_eq!(info(&mut other, "tracking_total_keys"), 0, "no tracked key may be left");
     other.line("SET a 1");
     clients[0].line("HELLO 3");
     nothing_else(&mut clients[0], &mut other);

@@ -198,7 +198,7 @@ fn sigterm_lets_commands_under_way_finish_whole() {
     }
     answered.sort_unstable();
     let server = tern_in(&dir, &[]);
-    let Value::Bulk(kept) = server.client().line("GET n") else { panic!("some command must be under way") };
+    let Value::Bulk(kept) = server.client().line("GET n") else { panic!("some INCR must have run") };
     let kept: i64 = String::from_utf8(kept).unwrap().parse().unwrap();
     assert_eq!(answered, (1..=kept).collect::<Vec<_>>(), "each applied command must be answered once");
     drop(server);

@@ -235,7 +235,7 @@ async fn a_ghost_lives_only_while_it_is_kept() {
     for _ in 0..5 {
         c.advance(Duration::from_millis(LIFE / 2));
         assert_eq!(watched::renew(c.space(0), &names).await, Ok(1));
-        assert_eq!(watched::renew(c.space(0), &names).await, Ok(0), "a new ghost must stay");
+        assert_eq!(watched::renew(c.space(0), &names).await, Ok(0), "a fresh ghost must not be renewed");
         sweep(&c).await;
     }
     assert!(exec(&c, 0, watches, "INCR n").await.is_some());

@@ -177,7 +177,7 @@ fn writers_waiting_for_a_full_disk_are_answered() {
         }
         std::thread::sleep(FULL);
         let written = written.load(Ordering::Relaxed);
-        assert!((1..WRITERS * WRITES / 2).contains(&written), "no writer waits: {written} writes");
+        assert!((1..WRITERS * WRITES / 2).contains(&written), "writers must wait: {written} writes");
         disk.free();
         Instant::now()
     });

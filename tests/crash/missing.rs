@@ -69,8 +69,7 @@ fn a_store_with_a_missing_file_names_it_and_does_not_start_empty() {
     }
 }
 
-/// The lengths to which a log is cut, and the length below which a server must refuse. With `no` the synced
-/// length is unknown.
+/// The lengths to which a log of `length` bytes is cut.
 fn lengths(length: u64) -> [u64; 7] {
     [0, 1, 7, length / 3, length / 2, length - 100, length - 1]
 }

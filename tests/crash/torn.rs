@@ -57,7 +57,7 @@ fn crash(disk: &Disk, rng: &mut Rng, buffer: &str) -> Crashed {
     Crashed { synced, noted, durable, sent }
 }
 
-/// What a power failure leaves of unsynced bytes.
+/// The remains of unsynced bytes after a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loss {
     /// The file ends where it was synced.

@@ -103,7 +103,7 @@ impl Op {
     }
 }
 
-/// What a client knows of a command from its reply.
+/// The outcome of a command as its client knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// Applied.

@@ -1,4 +1,4 @@
-//! What clients of several servers saw: every call and return, numbered by one counter.
+//! The view of clients of several servers: every call and return, numbered by one counter.
 //!
 //! All servers have one manual clock, and transactions see one time; an operation may have seen any time
 //! between its call and its return. A client that gives up continues under another name, because the result

@@ -140,8 +140,15 @@ fn an_exec_that_answers_more_than_the_limit_is_not_held() {
                         stream.write_all(&request).unwrap();
                         let mut answer = Vec::new();
                         let _ = stream.read_to_end(&mut answer);
-                        assert!(answer.len() < 8 * MIB, "{} bytes must be answered", answer.len());
-                        assert!(!answer.windows(4).any(|w| w == b"*202"), "part of the reply must be sent");
+                        assert!(
+                            answer.len() < 8 * MIB,
+                            "at most 8 MiB may be answered, not {} bytes",
+                            answer.len()
+                        );
+                        assert!(
+                            !answer.windows(4).any(|w| w == b"*202"),
+                            "no part of the EXEC's reply may be sent"
+                        );
                     });
                 }
             });

@@ -93,7 +93,7 @@ async fn timed(c: &Cluster, argv: Vec<Bytes>) -> (Duration, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_clients_that_add_more_members_than_live_ones_wait() {
+async fn only_creators_of_too_many_members_wait() {
     let mut c = Cluster::empty();
     let backlog = [("dictionary-gc-backlog", "2000")];
     c.join_with(Env::system(), &backlog).await;

@@ -178,7 +178,7 @@ async fn thousands_of_rows_in_one_transaction(h: &Harness) {
     new[2 * STEP] = (small > large).then(|| "small".to_owned());
     let after = h.begin();
     assert_eq!(seen(&after).await, some(&new));
-    assert_eq!(seen(&before).await, some(&old), "an older reader must not see it");
+    assert_eq!(seen(&before).await, some(&old), "an older reader must see the old values");
     assert_eq!(seen(&after).await, some(&new), "read again");
     for (name, new) in names.iter().zip(&new).step_by(13) {
         let name = text(name.clone().into());
@@ -191,7 +191,8 @@ async fn thousands_of_rows_in_one_transaction(h: &Harness) {
     assert_eq!(late.commit().await, Err(StoreError::Conflict));
 }
 
-/// A large transaction's writes are recorded differently from a small one's; so is a range of a few rows.
+/// An engine may record a large transaction's writes differently from a small one's; that must hold for a
+/// range of a few rows too.
 async fn thousands_of_rows_behind_a_clear_of_a_few(h: &Harness) {
     h.put(&[("k/0", "old"), ("k/1", "old"), ("k/2", "old")]).await;
     let tx = h.begin();
