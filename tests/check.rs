@@ -104,18 +104,18 @@ impl Plants {
             }
         }
     }
-    /// Puts `value` (None: nothing) at `row`, and expects that the check says `what` of `accused`.
-    async fn plant_and_accuse(&self, row: &[u8], value: Option<&[u8]>, accused: &[u8], what: &str) {
+    /// Puts `value` (None: nothing) at `row`, and expects that the check reports `what` of the row `damaged`.
+    async fn plant_and_find(&self, row: &[u8], value: Option<&[u8]>, damaged: &[u8], what: &str) {
         let before = self.value(row).await;
         assert_ne!(before.as_deref(), value, "{what}: nothing is damaged");
         self.write(row, value).await;
         let report = read(&self.rig.server.store).await;
-        let found = report.problems.iter().any(|p| p.row == accused && p.what.contains(what));
-        assert!(found, "expected '{what}' of {}, got\n{report}", accused.escape_ascii());
+        let found = report.problems.iter().any(|p| p.row == damaged && p.what.contains(what));
+        assert!(found, "expected '{what}' of {}, got\n{report}", damaged.escape_ascii());
         self.write(row, before.as_deref()).await;
     }
     async fn plant(&self, row: &[u8], value: Option<&[u8]>, what: &str) {
-        self.plant_and_accuse(row, value, row, what).await;
+        self.plant_and_find(row, value, row, what).await;
     }
 }
 
@@ -133,19 +133,19 @@ async fn damage_of_the_dictionary_and_the_leases_is_seen() {
     let p = plants().await;
     let (forward, id) = p.first(b"f\0aaa", b"f\0aab").await;
     let member = root::member(u64::from_be_bytes(id[..].try_into().unwrap()));
-    p.plant_and_accuse(&forward, None, &member, "does not lead from the member").await;
-    p.plant_and_accuse(&member, None, &forward, "the id has no member").await;
-    p.plant_and_accuse(&member, Some(b"another"), &forward, "the id is of another member").await;
-    p.plant(&member, Some(b"123"), "no place in the dictionary").await;
+    p.plant_and_find(&forward, None, &member, "does not map the member").await;
+    p.plant_and_find(&member, None, &forward, "an id without a member").await;
+    p.plant_and_find(&member, Some(b"another"), &forward, "the id of another").await;
+    p.plant(&member, Some(b"123"), "must not hold").await;
     p.plant(&forward, Some(b"short"), "holds no ids").await;
     p.plant(&forward, Some(&integer_id(b"7").unwrap().to_be_bytes()), "the id of an integer").await;
     let (long, _) = p.first(b"f\x01", b"g").await;
-    p.plant(&long, Some(&7u64.to_be_bytes()), "the id has no member").await;
+    p.plant(&long, Some(&7u64.to_be_bytes()), "an id without a member").await;
     let lease = [b'q', member[1] << 2 | member[2] >> 6];
     let (group, _) = p.group_of("member:7").await;
-    p.plant_and_accuse(&lease, Some(&0u64.to_le_bytes()), &group, "outside of every lease").await;
-    p.plant(&lease, Some(&[0xff; 8]), "no such number").await;
-    p.plant(&root::member(u64::MAX >> 1), Some(b"m"), "not an id").await;
+    p.plant_and_find(&lease, Some(&0u64.to_le_bytes()), &group, "was never leased").await;
+    p.plant(&lease, Some(&[0xff; 8]), "out of range").await;
+    p.plant(&root::member(u64::MAX >> 1), Some(b"m"), "an invalid id").await;
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
@@ -155,14 +155,14 @@ async fn damage_of_members_that_share_a_row_is_seen() {
     let (group, row) = p.group_of("member:7").await;
     let members = Vec::from_iter(members::entries(&group, &row).unwrap());
     let (at, forward) = (members[5].0, root::forward(members[5].1));
-    p.plant(&group, Some(&row[1..]), "not the members of a group").await;
-    p.plant_and_accuse(&group, None, &forward, "the id has no member").await;
-    p.plant_and_accuse(&forward, None, &group, &format!("from the member to its id {at:#x}")).await;
+    p.plant(&group, Some(&row[1..]), "invalid members of a group").await;
+    p.plant_and_find(&group, None, &forward, "an id without a member").await;
+    p.plant_and_find(&forward, None, &group, &format!("the member to its id {at:#x}")).await;
     let mut other = row.clone();
     *other.last_mut().unwrap() ^= 1;
-    p.plant(&group, Some(&other), "does not lead from the member").await;
-    p.plant_and_accuse(&group, Some(&other), &root::forward(members[15].1), "of another member").await;
-    p.plant(&root::members(1 << 62), Some(&row), "not an id").await;
+    p.plant(&group, Some(&other), "does not map the member").await;
+    p.plant_and_find(&group, Some(&other), &root::forward(members[15].1), "the id of another").await;
+    p.plant(&root::members(1 << 62), Some(&row), "an invalid id").await;
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
@@ -172,38 +172,38 @@ async fn damage_of_a_set_is_seen() {
     let (oid, words) = (p.oid("numbers").await, p.oid("words").await);
     let count = p.db.count(oid);
     let n = i128::from_le_bytes(p.value(&count).await.unwrap()[..].try_into().unwrap());
-    p.plant(&count, Some(&(n + 1).to_le_bytes()), "N counts").await;
-    p.plant(&count, Some(b"x"), "N is not 16 bytes").await;
-    p.plant(&count, None, "N counts 0").await;
+    p.plant(&count, Some(&(n + 1).to_le_bytes()), "the member count is").await;
+    p.plant(&count, Some(b"x"), "the member count is not 16 bytes").await;
+    p.plant(&count, None, "the member count is 0").await;
     let zero = p.db.chunk(oid, 0);
     let good = p.value(&zero).await.unwrap();
-    p.plant(&zero, None, "without a chunk at 0").await;
+    p.plant(&zero, None, "has no chunk at 0").await;
     p.plant(&zero, Some(&good[..good.len() - 3]), "a chunk does not decode").await;
     let wrong_next = [&good[..1], &[9; 8], &good[9..]].concat();
-    p.plant(&zero, Some(&wrong_next), "says that the next one").await;
+    p.plant(&zero, Some(&wrong_next), "as the next one").await;
     let (second, other) = p.first(&p.db.chunk(oid, 1), &p.db.set_rows_end(oid, 0)).await;
-    p.plant_and_accuse(&second, None, &zero, "says that the next one").await;
+    p.plant_and_find(&second, None, &zero, "as the next one").await;
     p.plant(&second, Some(&good), "a chunk does not decode").await; // its next one is this one
-    p.plant(&second, Some(&[&other[..9], &good[9..]].concat()), "outside of its bounds").await;
-    p.plant(&zero, Some(&[&good[..9], &other[9..]].concat()), "outside of its bounds").await;
-    p.plant(&zero, Some(&[&good[..], b"tail"].concat()), "not read the same in place").await;
+    p.plant(&second, Some(&[&other[..9], &good[9..]].concat()), "outside its bounds").await;
+    p.plant(&zero, Some(&[&good[..9], &other[9..]].concat()), "outside its bounds").await;
+    p.plant(&zero, Some(&[&good[..], b"tail"].concat()), "differently in place").await;
     let (delta, sign) = p.first(&p.db.delta(oid, 0), &p.db.set_rows_end(oid, 1)).await;
     let turned: &[u8] = if sign == b"+" { b"-" } else { b"+" };
-    p.plant(&delta, Some(turned), "says what its chunk says").await;
+    p.plant(&delta, Some(turned), "repeats what its chunk").await;
     p.plant(&delta, Some(b"?"), "a delta does not decode").await;
-    p.plant_and_accuse(&delta, None, &count, "N counts").await;
+    p.plant_and_find(&delta, None, &count, "the member count is").await;
     let stranger = p.db.delta(words, 12345);
     p.plant(&stranger, Some(b"+"), "has no member").await;
     let (weight, _) = p.first(&p.db.weight(oid, 0, 0), &p.db.set_rows(oid).1).await;
     p.plant(&weight, Some(&1u64.to_le_bytes()), "a chunk's weight").await;
-    p.plant(&weight, None, "a chunk's weight is None").await;
+    p.plant(&weight, None, "a chunk's weight is missing").await;
     p.plant(&weight, Some(b"x"), "a weight does not decode").await;
-    p.plant(&p.db.weight(oid, 1, 3), Some(&1u64.to_le_bytes()), "a weight without a chunk").await;
+    p.plant(&p.db.weight(oid, 1, 3), Some(&1u64.to_le_bytes()), "a weight belongs to no chunk").await;
     let (sum, _) = p.first(&p.db.weight_sum(oid, 0), &p.db.set_rows_end(oid, 2)).await;
     p.plant(&sum, Some(&[0; 16]), "sum of weights").await;
     p.plant(&sum, Some(b"x"), "a sum of weights does not decode").await;
     let odd = p.db.weight(oid, 99, 0);
-    p.plant(&odd, Some(b""), "an unknown kind of a set's row").await;
+    p.plant(&odd, Some(b""), "an unknown kind of row of a set").await;
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
@@ -215,7 +215,7 @@ async fn an_id_of_a_chunk_without_a_member_is_seen() {
     assert_eq!(id.len(), 8);
     let (group, _) = p.group_of("member:7").await;
     p.write(&row, None).await;
-    p.plant_and_accuse(&group, None, &p.db.chunk(oid, 0), "has no member").await;
+    p.plant_and_find(&group, None, &p.db.chunk(oid, 0), "has no member").await;
 }
 
 #[tokio::test]
@@ -223,21 +223,21 @@ async fn damage_of_records_and_of_what_repeats_them_is_seen() {
     let p = plants().await;
     let plain = p.db.record(b"plain");
     p.plant(&plain, Some(b"\x01\x63"), "corrupt data").await;
-    p.plant_and_accuse(&plain, None, &p.db.key_count(shard(hash(b"plain"))), "the counter says").await;
+    p.plant_and_find(&plain, None, &p.db.key_count(shard(hash(b"plain"))), "the counter is").await;
     let misplaced = [p.db.record_from(7), b"plain".to_vec()].concat();
-    p.plant(&misplaced, Some(&p.value(&plain).await.unwrap()), "nobody finds this key").await;
+    p.plant(&misplaced, Some(&p.value(&plain).await.unwrap()), "no command finds it").await;
     let counter = p.db.key_count(shard(hash(b"plain")));
-    p.plant(&counter, Some(&99i64.to_le_bytes()), "the counter says 99").await;
-    p.plant(&counter, None, "the counter says 0").await;
-    p.plant(&counter, Some(b"x"), "the counter says nothing").await;
-    p.plant(&p.db.key_count(200), Some(&[0; 8]), "a shard that there is not").await;
+    p.plant(&counter, Some(&99i64.to_le_bytes()), "the counter is 99").await;
+    p.plant(&counter, None, "the counter is 0").await;
+    p.plant(&counter, Some(b"x"), "the counter is invalid").await;
+    p.plant(&p.db.key_count(200), Some(&[0; 8]), "a shard that does not exist").await;
     let dying = p.record("dying").await;
     let index = p.db.expiry(dying.expire_at.unwrap(), b"dying");
-    p.plant_and_accuse(&index, None, &p.db.record(b"dying"), "the expiry index does not have").await;
-    p.plant(&index, Some(b"x"), "with a value").await;
-    p.plant(&p.db.expiry(5, b"plain"), Some(b""), "that no record confirms").await;
-    p.plant(&p.db.expiry(5, b"nobody"), Some(b""), "that no record confirms").await;
-    p.plant(&[p.db.as_bytes(), b"Xshort"].concat(), Some(b""), "not a row of the expiry index").await;
+    p.plant_and_find(&index, None, &p.db.record(b"dying"), "the expiry index has no row").await;
+    p.plant(&index, Some(b"x"), "has an invalid value").await;
+    p.plant(&p.db.expiry(5, b"plain"), Some(b""), "matches no record").await;
+    p.plant(&p.db.expiry(5, b"nobody"), Some(b""), "matches no record").await;
+    p.plant(&[p.db.as_bytes(), b"Xshort"].concat(), Some(b""), "the expiry index has an invalid key").await;
     p.plant(&[p.db.as_bytes(), b"Q?"].concat(), Some(b""), "an unknown kind of row").await;
     p.plant(&[p.db.as_bytes(), b"~"].concat(), Some(b""), "an unknown kind of row").await;
     let small = |value| Record { revision: 1, expire_at: None, value }.encode();
@@ -250,14 +250,14 @@ async fn damage_of_records_and_of_what_repeats_them_is_seen() {
     ] {
         p.plant(&p.db.record(b"raw"), Some(&small(value)), what).await;
     }
-    // An id of the dictionary's, also one that has a member, and numbers that are no ids; alone and among integers.
+    // Ids of the dictionary, also one that has a member, and invalid ids; alone and among integers.
     let word = p.value(&root::forward(b"member:7")).await.unwrap();
     let word = u64::from_be_bytes(word[..].try_into().unwrap());
     let seven = integer_id(b"7").unwrap();
     for id in [0, word, (1 << 63) - 1, 0b11 << 62, u64::MAX] {
         for ids in [vec![id], vec![seven, id], vec![seven - 1, id, seven]] {
             let ids = Small::Ints(ids.into_iter().collect()).encode().unwrap();
-            let what = format!("the id {id:#x}, which is no integer");
+            let what = format!("the id {id:#x}, which is not an integer's");
             p.plant(&p.db.record(b"ints"), Some(&small(Value::Set(ids))), &what).await;
         }
     }
@@ -308,50 +308,50 @@ async fn objects_without_an_owner_or_with_two_are_seen() {
     let p = plants().await;
     let (long, words) = (p.oid("long").await, p.oid("words").await);
     let behind = p.db.piece(long, 99);
-    p.plant(&behind, Some(b"x"), "does not fit a string").await;
-    p.plant(&p.db.piece(long, 3), Some(&[1; 33_000]), "does not fit a string").await;
+    p.plant(&behind, Some(b"x"), "does not fit its string").await;
+    p.plant(&p.db.piece(long, 3), Some(&[1; 33_000]), "does not fit its string").await;
     for row in [p.db.piece(Oid(7), 0), p.db.count(Oid(7)), p.db.chunk(Oid(7), 0), p.db.piece(words, 0)] {
-        p.plant(&row, Some(b"x"), "that no key has").await;
+        p.plant(&row, Some(b"x"), "belongs to no key").await;
     }
-    p.plant_and_accuse(&p.db.record(b"words"), None, &p.db.count(words), "that no key has").await;
+    p.plant_and_find(&p.db.record(b"words"), None, &p.db.count(words), "belongs to no key").await;
     let copy = p.value(&p.db.record(b"words")).await.unwrap();
-    p.plant_and_accuse(&p.db.record(b"plain"), Some(&copy), &p.db.count(words), "keys have the same object")
-        .await;
+    p.plant_and_find(&p.db.record(b"plain"), Some(&copy), &p.db.count(words), "keys share one object").await;
     let garbage = root::garbage(Garbage::Object(p.db, words));
-    p.plant_and_accuse(&garbage, Some(b""), &p.db.record(b"words"), "object is garbage").await;
+    p.plant_and_find(&garbage, Some(b""), &p.db.record(b"words"), "object is also listed as garbage").await;
     let building = root::garbage(Garbage::Building(p.db, long));
-    p.plant_and_accuse(&building, Some(&[0; 8]), &p.db.record(b"long"), "object is garbage").await;
+    p.plant_and_find(&building, Some(&[0; 8]), &p.db.record(b"long"), "object is also listed as garbage")
+        .await;
     let (deleted, _) = p.first(b"g\x01", b"g\x02").await;
     let Some(Garbage::Object(_, oid)) = root::decode_garbage(&deleted.clone().into()) else { panic!() };
-    p.plant_and_accuse(&deleted, None, &p.db.count(oid), "that no key has").await;
+    p.plant_and_find(&deleted, None, &p.db.count(oid), "belongs to no key").await;
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
 #[tokio::test]
 async fn damage_of_the_stores_own_rows_is_seen() {
     let p = plants().await;
-    p.plant(&root::database(1), Some(b"x"), "without a prefix").await;
+    p.plant(&root::database(1), Some(b"x"), "no valid prefix").await;
     // The number of another database, spelled in another way.
     let [head, number @ ..] = p.db.as_bytes() else { panic!() };
     let longer = [&[head + 1, 0], number].concat();
-    p.plant(&root::database(1), Some(&longer), "without a prefix").await;
-    p.plant(&root::database(1), Some(p.db.as_bytes()), "of two databases").await;
-    p.plant(&root::database(1), Some(Prefix::from_number(60_000).as_bytes()), "is free in the allocator")
+    p.plant(&root::database(1), Some(&longer), "no valid prefix").await;
+    p.plant(&root::database(1), Some(p.db.as_bytes()), "two databases have the prefix").await;
+    p.plant(&root::database(1), Some(Prefix::from_number(60_000).as_bytes()), "the allocator could hand out")
         .await;
-    p.plant(&root::garbage(Garbage::Database(p.db)), Some(b"x"), "nobody can work off").await;
+    p.plant(&root::garbage(Garbage::Database(p.db)), Some(b"x"), "a garbage row does not decode").await;
     let garbage = root::garbage(Garbage::Database(p.db));
-    p.plant_and_accuse(&garbage, Some(b""), &root::database(0), "the database is garbage").await;
+    p.plant_and_find(&garbage, Some(b""), &root::database(0), "the database is also listed as garbage").await;
     let (flushed, _) = p.first(b"g\x02", b"g\x03").await;
     let Some(Garbage::Database(old)) = root::decode_garbage(&flushed.clone().into()) else { panic!() };
     let (orphan, _) = p.first(old.as_bytes(), &tern::store::prefix_end(old.as_bytes())).await;
-    p.plant_and_accuse(&flushed, None, &orphan, "a database that there is not").await;
-    p.plant(b"\xf0row", Some(b""), "below no database's prefix").await;
+    p.plant_and_find(&flushed, None, &orphan, "a database that does not exist").await;
+    p.plant(b"\xf0row", Some(b""), "under no valid database prefix").await;
     p.plant(b"z", Some(b""), "an unknown kind of row").await;
     p.plant(b"a1", Some(b""), "a window of the allocator").await;
     p.plant(b"r1", Some(b""), "a number of the allocator").await;
     p.plant(b"l1", Some(b""), "a lane").await;
-    p.plant(b"g\x09", Some(b""), "nobody can work off").await;
-    p.plant(&root::half_copied(), Some(b"\x01"), "was not finished").await;
+    p.plant(b"g\x09", Some(b""), "a garbage row does not decode").await;
+    p.plant(&root::half_copied(), Some(b"\x01"), "has not finished").await;
     let (instance, _) = p.first(b"i", b"j").await;
     p.plant(&instance, Some(b"x"), "a server's row").await;
     assert!(read(&p.rig.server.store).await.is_sound());
@@ -367,28 +367,28 @@ async fn damage_of_idempotency_records_is_seen() {
     let (age, value) = p.first(b"u", b"v").await;
     let (_, named) = root::decode_idempotency_age(&age, true).unwrap();
     assert_eq!(named.owner, owner);
-    p.plant_and_accuse(&age, None, &root::idempotency_record(named), "the age index does not know").await;
-    p.plant(&age, Some(b"??"), "that no idempotency record confirms").await;
-    p.plant_and_accuse(&root::idempotency_record(named), None, &age, "no idempotency record confirms").await;
-    p.plant(&root::idempotency_age(5, named), Some(&value), "that no idempotency record confirms").await;
-    p.plant(&[&[b'u', 77][..], &age[2..]].concat(), Some(&value), "in a wrong shard").await;
-    p.plant(b"u", Some(b""), "not a row of the age index").await;
+    p.plant_and_find(&age, None, &root::idempotency_record(named), "the age index has no matching row").await;
+    p.plant(&age, Some(b"??"), "matches no idempotency record").await;
+    p.plant_and_find(&root::idempotency_record(named), None, &age, "matches no idempotency record").await;
+    p.plant(&root::idempotency_age(5, named), Some(&value), "matches no idempotency record").await;
+    p.plant(&[&[b'u', 77][..], &age[2..]].concat(), Some(&value), "in the wrong shard").await;
+    p.plant(b"u", Some(b""), "the age index has an invalid key").await;
     p.plant(&head, Some(b"x"), "an idempotency record does not decode").await;
-    p.plant_and_accuse(&piece, None, &head, "in its pieces").await;
-    p.plant(&piece, Some(b"x"), "a piece of a reply has 1 bytes").await;
-    p.plant_and_accuse(&head, None, &piece, "that no idempotency record has").await;
-    p.plant(b"t\x05abcdefghij", Some(b""), "not the row of an idempotency record").await;
+    p.plant_and_find(&piece, None, &head, "its pieces hold").await;
+    p.plant(&piece, Some(b"x"), "a piece of a kept reply has 1 bytes").await;
+    p.plant_and_find(&head, None, &piece, "belongs to no idempotency record").await;
+    p.plant(b"t\x05abcdefghij", Some(b""), "an idempotency record has an invalid key").await;
     for row in [root::idempotency_size(default), root::all_idempotency_size().to_vec()] {
-        p.plant(&row, Some(b"x"), "not the size of").await;
-        p.plant(&row, Some(&77i64.to_le_bytes()), "the counter says 77").await;
-        p.plant(&row, None, "the counter says 0").await;
+        p.plant(&row, Some(b"x"), "the size of").await;
+        p.plant(&row, Some(&77i64.to_le_bytes()), "the counter is 77").await;
+        p.plant(&row, None, "the counter is 0").await;
     }
     p.plant(&root::secret(), Some(b"x"), "secret does not decode").await;
-    p.plant(&root::secret(), None, "the store's secret is gone").await;
+    p.plant(&root::secret(), None, "the store's secret is missing").await;
     assert!(read(&p.rig.server.store).await.is_sound());
 }
 
-/// Idempotency records that were kept while ids were nobody's: they are sound, answer nobody, and go by their age.
+/// Idempotency records from before ids had owners: they are sound, answer nobody, and expire by age.
 #[tokio::test]
 async fn idempotency_records_without_an_owner_are_sound() {
     let mut rig = Rig::new().await;

@@ -18,7 +18,7 @@ use tern::env::{Clock, Env};
 use tern::exec::{Executor, Unit};
 use tern::lifecycle::check::check;
 use tern::server::reply::Reply;
-use tern::server::subscribers::Kind;
+use tern::server::subscribers::SubscriptionKind;
 use tern::server::{ClientState, Server};
 use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
@@ -49,7 +49,7 @@ async fn acknowledged_changes_are_published_once() {
     let exec = Arc::new(Executor::new(server.clone()));
     let listens = ClientState::new(Arc::default(), true).mailbox;
     for channel in ["c", "__keyevent@0__:append"] {
-        server.subscribers.enter(Kind::Channel, &Bytes::from(channel), None, &listens, 0);
+        server.subscribers.enter(SubscriptionKind::Channel, &Bytes::from(channel), None, &listens, 0);
     }
     faulty.set_rates(FaultRates::mixed());
     let one = |n: usize| {

@@ -47,7 +47,7 @@ async fn read(settings: Settings) -> Result<Report> {
     if let Some(dir) = dir
         && !Local::exists(Path::new(dir))
     {
-        bail!("{dir} holds no store");
+        bail!("{dir} holds no store: check --store and --dir");
     }
     let env = Env::system();
     let settings = Settings { appendfsync: AppendFsync::No, ..settings };

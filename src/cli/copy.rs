@@ -32,7 +32,7 @@ fn arguments(args: &[String]) -> Result<(String, String, Settings)> {
             _ => rest.push(word),
         }
     }
-    let (Some(from), Some(to)) = (from, to) else { bail!("copy needs --from <store> and --to <store>") };
+    let (Some(from), Some(to)) = (from, to) else { bail!("tern copy needs --from <store> and --to <store>") };
     if from == to {
         bail!("--from and --to name the same store");
     }
@@ -44,11 +44,11 @@ async fn run(from: &str, to: &str, settings: &Settings) -> Result<()> {
     if let Some(dir) = from.strip_prefix("local:")
         && !Local::exists(Path::new(dir))
     {
-        bail!("{dir} holds no store");
+        bail!("{dir} holds no store: check --from");
     }
     let env = Env::system();
-    let source = open(from, settings, &env).await.context("the source")?;
-    let target = open(to, settings, &env).await.context("the target")?;
+    let source = open(from, settings, &env).await.context("cannot open the source")?;
+    let target = open(to, settings, &env).await.context("cannot open the target")?;
     let mut progress = Progress { clock: env.clock, last: Duration::ZERO };
     let result = copy(&source, &target, &mut |stage, done| progress.on(stage, done)).await;
     let closed = target.close().await;

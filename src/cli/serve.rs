@@ -55,7 +55,7 @@ async fn run(settings: Settings, file: Option<PathBuf>) -> Result<()> {
     let store = server.store.clone();
     server.telemetry.log = log;
     let users = server.acl.load_configured(&server.config.get());
-    users.map_err(|why| anyhow::anyhow!("bad users: {why}"))?;
+    users.map_err(|why| anyhow::anyhow!("cannot load the users: {why}"))?;
     let server = Arc::new(server);
     observe(&server).await?;
     stop_on_signals(&server)?;

@@ -16,16 +16,16 @@ pub async fn until_it_answers<T, E: Clone + Into<Error>>(
     place: &Path,
     attempt: impl AsyncFn() -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut told: Option<Duration> = None;
+    let mut logged: Option<Duration> = None;
     loop {
         let e = match attempt().await {
             Ok(opened) => return Ok(opened),
             Err(e) => e,
         };
         let Error::Store(StoreError::Unavailable(why)) = e.clone().into() else { return Err(e) };
-        if told.is_none_or(|at| clock.monotonic() >= at + REMIND) {
+        if logged.is_none_or(|at| clock.monotonic() >= at + REMIND) {
             tracing::warn!("waiting for the cluster of {}: {why}", place.display());
-            told = Some(clock.monotonic());
+            logged = Some(clock.monotonic());
         }
         tokio::time::sleep(PAUSE).await;
     }

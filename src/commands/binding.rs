@@ -4,7 +4,7 @@ use crate::commands::args::Args;
 use crate::commands::cx::Cx;
 use crate::error::Result;
 use crate::server::reply::Reply;
-use crate::server::subscribers::Kind;
+use crate::server::subscribers::SubscriptionKind;
 use crate::spec::{Form, Row};
 use std::future::Future;
 use std::pin::Pin;
@@ -54,9 +54,9 @@ pub enum SessionOp {
     /// CLIENT CACHING.
     Caching,
     /// SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE.
-    Subscribe(Kind),
+    Subscribe(SubscriptionKind),
     /// UNSUBSCRIBE, PUNSUBSCRIBE, SUNSUBSCRIBE.
-    Unsubscribe(Kind),
+    Unsubscribe(SubscriptionKind),
 }
 
 /// The code that runs a row.

@@ -40,7 +40,7 @@ pub struct Cx<'a> {
     pub(crate) lives: &'a Lives,
     /// This attempt's random number generator.
     pub(crate) rng: &'a mut Rng,
-    /// What was prepared for this command because it exceeds a transaction (`exec::prebuild`). Where an
+    /// What was prebuilt for this command because it exceeds a transaction (`exec::prebuild`). Where an
     /// attempt ends with a conflict, it may have become stale.
     pub(crate) prebuilt: &'a [Prebuilt],
     /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not where it is kept under a client's id.

@@ -1,5 +1,4 @@
-//! Which part of a call may exceed a transaction: for exec, which prepares it before the call runs
-//! (`types::prebuilt`).
+//! Which part of a call may exceed a transaction: for exec, which prebuilds it (`types::prebuilt`).
 
 use crate::commands::bitmap;
 use crate::commands::generic::moves;
@@ -13,9 +12,9 @@ use bytes::Bytes;
 /// Members drawn, or keys listed, in about a millisecond.
 const MANY: u64 = 1000;
 
-/// The value that a call leaves under a key, and its inputs.
+/// The value that a call leaves under a key and that may exceed a transaction, by its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome<'a> {
+pub(crate) enum LargeResult<'a> {
     /// These sets, combined by a set operation.
     Combined(Op, &'a [Bytes]),
     /// These strings, combined by a bit operation.
@@ -30,25 +29,25 @@ pub(crate) enum Outcome<'a> {
     Restored(&'a Bytes),
 }
 
-/// The outcome of a call. None if it is never large, or if the arguments are wrong.
-pub(crate) fn outcome<'a>(row: &Row, argv: &'a [Bytes]) -> Option<Outcome<'a>> {
+/// The large result of a call. None if it is never large, or if the arguments are wrong.
+pub(crate) fn large_result<'a>(row: &Row, argv: &'a [Bytes]) -> Option<LargeResult<'a>> {
     let key = argv.get(1)?;
     let sources = argv.get(2..)?;
     let database = |raw: &Bytes| u8::try_from(parse_i64(raw)?).ok();
     Some(match row.makes {
         Makes::Little | Makes::Appended | Makes::Patched => return None,
-        Makes::Intersection => Outcome::Combined(Op::Inter, sources),
-        Makes::Union => Outcome::Combined(Op::Union, sources),
-        Makes::Difference => Outcome::Combined(Op::Diff, sources),
-        Makes::Bits => Outcome::Bits(bitmap::operation(key)?, argv.get(3..)?),
-        Makes::Added => Outcome::Added(key),
-        Makes::Removed => Outcome::Removed(key),
+        Makes::Intersection => LargeResult::Combined(Op::Inter, sources),
+        Makes::Union => LargeResult::Combined(Op::Union, sources),
+        Makes::Difference => LargeResult::Combined(Op::Diff, sources),
+        Makes::Bits => LargeResult::Bits(bitmap::operation(key)?, argv.get(3..)?),
+        Makes::Added => LargeResult::Added(key),
+        Makes::Removed => LargeResult::Removed(key),
         Makes::Copy => {
             let options = moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
-            Outcome::Copied(key, options.ok()?.0)
+            LargeResult::Copied(key, options.ok()?.0)
         }
-        Makes::Move => Outcome::Copied(key, Some(database(argv.get(2)?)?)),
-        Makes::Restored => Outcome::Restored(argv.get(3)?),
+        Makes::Move => LargeResult::Copied(key, Some(database(argv.get(2)?)?)),
+        Makes::Restored => LargeResult::Restored(argv.get(3)?),
     })
 }
 
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_many() {
+    fn calls_that_ask_for_many() {
         for (line, many) in [
             ("spop k", false),
             ("spop k 1000", false),
@@ -96,21 +95,24 @@ mod tests {
     }
 
     #[test]
-    fn outcomes() {
-        let copied = |line: &str| match outcome(row("copy"), &words(line)) {
-            Some(Outcome::Copied(key, db)) => Some((key.clone(), db)),
+    fn large_results() {
+        let copied = |line: &str| match large_result(row("copy"), &words(line)) {
+            Some(LargeResult::Copied(key, db)) => Some((key.clone(), db)),
             _ => None,
         };
         let a = Bytes::from_static(b"a");
         assert_eq!(copied("copy a b"), Some((a.clone(), None)));
         assert_eq!(copied("copy a b replace db 3"), Some((a.clone(), Some(3))));
         assert_eq!(copied("copy a b db"), None);
-        assert_eq!(outcome(row("move"), &words("move a 2")), Some(Outcome::Copied(&a, Some(2))));
-        assert_eq!(outcome(row("move"), &words("move a b")), None);
+        assert_eq!(large_result(row("move"), &words("move a 2")), Some(LargeResult::Copied(&a, Some(2))));
+        assert_eq!(large_result(row("move"), &words("move a b")), None);
         let stored = words("sdiffstore d a b");
-        assert_eq!(outcome(row("sdiffstore"), &stored), Some(Outcome::Combined(Op::Diff, &stored[2..])));
-        assert_eq!(outcome(row("srem"), &words("srem a b")), Some(Outcome::Removed(&a)));
-        assert_eq!(outcome(row("set"), &words("set a b")), None);
+        assert_eq!(
+            large_result(row("sdiffstore"), &stored),
+            Some(LargeResult::Combined(Op::Diff, &stored[2..]))
+        );
+        assert_eq!(large_result(row("srem"), &words("srem a b")), Some(LargeResult::Removed(&a)));
+        assert_eq!(large_result(row("set"), &words("set a b")), None);
         assert_eq!(members(row("sadd"), &words("sadd a b c")).len(), 2);
         assert_eq!(members(row("srem"), &words("srem a b c")).len(), 2);
     }

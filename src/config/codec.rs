@@ -216,7 +216,7 @@ impl Codec<Vec<String>> for TlsVersions {
         let words = Words.read(args, old)?;
         let known = |w: &String| ["TLSv1.2", "TLSv1.3"].iter().any(|name| name.eq_ignore_ascii_case(w));
         match words.iter().find(|w| !known(w)) {
-            Some(word) => Err(format!("there are TLSv1.2 and TLSv1.3, not '{word}'")),
+            Some(word) => Err(format!("unknown protocol '{word}': use TLSv1.2 or TLSv1.3")),
             None => Ok(words),
         }
     }

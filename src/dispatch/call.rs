@@ -35,8 +35,8 @@ impl Call {
     }
 
     /// Whether its outcome can be built outside a transaction.
-    pub(crate) fn can_be_built(&self) -> bool {
-        outgrows::outcome(self.row, &self.argv).is_some()
+    pub(crate) fn can_be_prebuilt(&self) -> bool {
+        outgrows::large_result(self.row, &self.argv).is_some()
     }
 
     /// Whether it is too heavy for anything to queue behind it.

@@ -47,8 +47,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) only_listens: bool,
 }
 
-/// The result of the gates.
-pub(crate) enum Verdict {
+/// What the gates decided.
+pub(crate) enum Decision {
     /// Run this row.
     Pass {
         /// The row.
@@ -81,10 +81,10 @@ type Gate = fn(&Request<'_>) -> Result<(), ReplyError>;
 const GATES: &[Gate] = &[arity, protected, authenticated, outside_multi, while_subscribed];
 
 /// Finds the row of `argv` (not empty) and runs all gates.
-pub(crate) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
+pub(crate) fn check(argv: &[Bytes], standing: Standing<'_>) -> Decision {
     let (row, names) = match table().resolve(argv) {
         None => return unknown(argv, standing),
-        Some(Err(container)) => return Verdict::Refuse(Some(container), subcommand(container, argv)),
+        Some(Err(container)) => return Decision::Refuse(Some(container), subcommand(container, argv)),
         Some(Ok(found)) => found,
     };
     if row.form == Form::Prefix {
@@ -92,48 +92,50 @@ pub(crate) fn check(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
     }
     let request = Request { row, argv, standing };
     if let Some(e) = GATES.iter().find_map(|gate| gate(&request).err()) {
-        return Verdict::Refuse(Some(row), e);
+        return Decision::Refuse(Some(row), e);
     }
     match standing.rights.map_or(Ok(()), |user| user.check(row, argv, names)) {
-        Ok(()) => Verdict::Pass { row, names, under_id: false },
-        Err(denied) => Verdict::Deny(row, denied),
+        Ok(()) => Decision::Pass { row, names, under_id: false },
+        Err(denied) => Decision::Deny(row, denied),
     }
 }
 
 /// Checks a command behind an id. Refuses commands for which a retry could not be answered.
-fn under_id(prefix: &'static Entry, argv: &[Bytes], standing: Standing<'_>) -> Verdict {
+fn under_id(prefix: &'static Entry, argv: &[Bytes], standing: Standing<'_>) -> Decision {
     let (id, inner) = match argv.split_at_checked(PREFIX) {
         Some(([_, id], inner)) if !inner.is_empty() => (id, inner),
-        _ => return Verdict::Refuse(Some(prefix), wrong_arity(prefix.name)),
+        _ => return Decision::Refuse(Some(prefix), wrong_arity(prefix.name)),
     };
     if let Err(e) = check_id(id) {
-        return Verdict::Refuse(Some(prefix), e);
+        return Decision::Refuse(Some(prefix), e);
     }
-    let verdict = check(inner, standing);
-    if matches!(verdict, Verdict::Pass { .. } | Verdict::Deny(..))
+    let decision = check(inner, standing);
+    if matches!(decision, Decision::Pass { .. } | Decision::Deny(..))
         && let Some(user) = standing.rights
         && let Err(denied) = user.check(prefix, argv, 1)
     {
-        return Verdict::Deny(prefix, denied);
+        return Decision::Deny(prefix, denied);
     }
-    match verdict {
-        Verdict::Pass { row, under_id: true, .. } => Verdict::Refuse(Some(row), not_under_id(prefix.name)),
-        Verdict::Pass { row, .. } if !may_run(row, run_of(row)) => {
-            Verdict::Refuse(Some(row), not_under_id(&row.label))
+    match decision {
+        Decision::Pass { row, under_id: true, .. } => Decision::Refuse(Some(row), not_under_id(prefix.name)),
+        Decision::Pass { row, .. } if !may_run(row, run_of(row)) => {
+            Decision::Refuse(Some(row), not_under_id(&row.label))
         }
-        Verdict::Pass { row, .. }
+        Decision::Pass { row, .. }
             if standing.in_multi && !matches!(run_of(row), Run::Session(SessionOp::Exec)) =>
         {
-            Verdict::Refuse(Some(row), ID_IN_MULTI)
+            Decision::Refuse(Some(row), ID_IN_MULTI)
         }
-        Verdict::Pass { row, names, .. } => Verdict::Pass { row, names, under_id: true },
+        Decision::Pass { row, names, .. } => Decision::Pass { row, names, under_id: true },
         other => other,
     }
 }
 
 /// The error for a command that cannot run under an id.
 pub(crate) fn not_under_id(label: &str) -> ReplyError {
-    ReplyError::of(format!("ERR '{label}' cannot run under an id: it changes more than data"))
+    ReplyError::of(format!(
+        "ERR '{label}' cannot run under an id: only commands on data, PUBLISH, SELECT and EXEC can"
+    ))
 }
 
 fn arity(r: &Request<'_>) -> Result<(), ReplyError> {
@@ -177,17 +179,17 @@ fn subcommand(container: &Entry, argv: &[Bytes]) -> ReplyError {
     ReplyError::of(format!("ERR unknown subcommand '{}'. Try {name} HELP.", quoted_up_to(sub, MAX_QUOTED)))
 }
 
-fn unknown(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
+fn unknown(argv: &[Bytes], standing: Standing<'_>) -> Decision {
     let (name, args) = argv.split_first().map(|(n, a)| (n.as_ref(), a)).unwrap_or_default();
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
-        return Verdict::Attack;
+        return Decision::Attack;
     }
     if let Some(name) = elsewhere::find(name).filter(|name| !name.contains('|')) {
         return match standing {
             // As for a command that exists.
-            Standing { authenticated: false, .. } => Verdict::Refuse(None, NOAUTH),
-            Standing { only_listens: true, .. } => Verdict::Refuse(None, cannot_execute(name)),
-            _ => Verdict::Missing(name, missing(name)),
+            Standing { authenticated: false, .. } => Decision::Refuse(None, NOAUTH),
+            Standing { only_listens: true, .. } => Decision::Refuse(None, cannot_execute(name)),
+            _ => Decision::Missing(name, missing(name)),
         };
     }
     let mut list = String::new();
@@ -198,7 +200,7 @@ fn unknown(argv: &[Bytes], standing: Standing<'_>) -> Verdict {
         list += &format!("'{}' ", quoted_up_to(arg, MAX_QUOTED - list.len()));
     }
     let name = quoted_up_to(name, MAX_QUOTED);
-    Verdict::Refuse(
+    Decision::Refuse(
         None,
         ReplyError::of(format!("ERR unknown command '{name}', with args beginning with: {list}")),
     )
@@ -221,16 +223,16 @@ mod tests {
     fn said(line: &str, standing: Standing<'_>) -> String {
         let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         match check(&argv, standing) {
-            Verdict::Pass { row, under_id, .. } => {
+            Decision::Pass { row, under_id, .. } => {
                 format!("{}{}", row.label, if under_id { "+" } else { "" })
             }
-            Verdict::Deny(row, _) => format!("denied {}", row.name),
-            Verdict::Refuse(row, e) => {
-                let told: Vec<&str> = e.0.split(' ').take(4).collect();
-                format!("{}: {}", row.map_or("none", |row| row.name), told.join(" "))
+            Decision::Deny(row, _) => format!("denied {}", row.name),
+            Decision::Refuse(row, e) => {
+                let words: Vec<&str> = e.0.split(' ').take(4).collect();
+                format!("{}: {}", row.map_or("none", |row| row.name), words.join(" "))
             }
-            Verdict::Missing(name, e) => format!("missing {name}: {}", e.0),
-            Verdict::Attack => "attack".to_owned(),
+            Decision::Missing(name, e) => format!("missing {name}: {}", e.0),
+            Decision::Attack => "attack".to_owned(),
         }
     }
 
@@ -254,8 +256,8 @@ mod tests {
             asked(known),
             [arity, debug, "get: ERR Can't execute 'get':", "watch: ERR Can't execute 'watch':"]
         );
-        let speaks = Standing { only_listens: false, ..known };
-        assert_eq!(asked(speaks), [arity, debug, "get", "watch"]);
+        let unsubscribed = Standing { only_listens: false, ..known };
+        assert_eq!(asked(unsubscribed), [arity, debug, "get", "watch"]);
         assert_eq!(asked(OPEN), [arity, "debug", "get", "watch"]);
     }
 
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_told_before_a_login_is_asked_for() {
+    fn an_unknown_command_is_reported_before_a_missing_login() {
         let stranger = Standing { authenticated: false, ..OPEN };
         assert_eq!(said("NOSUCH a", stranger), "none: ERR unknown command 'NOSUCH',");
         assert_eq!(

@@ -99,7 +99,7 @@ impl<'a> Runner<'a> {
         &mut self,
         call: &Call,
         client: &mut ClientState,
-        staged: &[Prebuilt],
+        prebuilt: &[Prebuilt],
     ) -> Option<Result<Reply>> {
         let Run::Handler(run) = run_of(call.row) else {
             return Some(Err(ReplyError::new("ERR this command cannot run here").into()));
@@ -112,7 +112,7 @@ impl<'a> Runner<'a> {
             lives: &self.lives,
             now: self.lives.now,
             rng: &mut self.rng,
-            prebuilt: staged,
+            prebuilt,
             may_stream: self.may_stream && call.id.is_none(),
             only_read: false,
             in_lane: self.in_lane,
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::commands::registry::table;
     use crate::config::ConfigStore;
-    use crate::dispatch::gate::{self, Standing, Verdict};
+    use crate::dispatch::gate::{self, Decision, Standing};
     use crate::env::Env;
     use crate::store::Store;
     use crate::store::local::{Local, LocalOptions};
@@ -153,13 +153,13 @@ mod tests {
             only_listens: false,
         };
         match gate::check(&argv, standing) {
-            Verdict::Pass { row, names, .. } => {
+            Decision::Pass { row, names, .. } => {
                 let call = Call { row, argv, names, id: None };
                 let ran = runner.call(&call, client, &[]).await.expect("no handler panics");
                 ran.unwrap_or_else(|e| Reply::Error(e.into_reply()))
             }
-            Verdict::Refuse(_, e) | Verdict::Missing(_, e) => Reply::Error(e),
-            Verdict::Deny(..) | Verdict::Attack => panic!("{line}"),
+            Decision::Refuse(_, e) | Decision::Missing(_, e) => Reply::Error(e),
+            Decision::Deny(..) | Decision::Attack => panic!("{line}"),
         }
     }
 

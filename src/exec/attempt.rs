@@ -7,8 +7,8 @@
 //! * The key holds the number of an attempt whose result was unknown: that attempt was committed, and its
 //!   replies stand.
 //! * This server's registration is no longer the one under which that attempt began: other servers took this
-//!   one for dead and cleared its rows (`keyspace::cluster::instances`). The outcome can no longer be known, and the
-//!   clients are published that the result is unknown.
+//!   one for dead and cleared its rows (`keyspace::cluster::instances`). The outcome can no longer be known:
+//!   the clients are told that the result is unknown.
 //! * The key holds another number, or none: run again. The unknown attempt may still be in flight, but it
 //!   conflicts with this one on the key, so at most one of them is ever applied. For the same reason, a retry
 //!   after an unknown commit writes the key even if its commands write nothing: otherwise the old attempt
@@ -30,7 +30,7 @@
 
 use super::batch::{Batch, Halt};
 use super::deadline::Deadline;
-use super::prebuild::{self, Prepared};
+use super::prebuild::{self, Prebuilds};
 use super::unit::{Done, Job};
 use crate::dispatch::Call;
 use crate::env::{Claim, Rng, aside};
@@ -100,11 +100,11 @@ pub(super) struct Attempts {
     rng: Rng,
     /// The queue for units that turn out to be heavy; only a lane has one.
     heavy: Option<UnboundedSender<Job>>,
-    /// The staged data of the current heavy job.
-    staged: Prepared,
-    /// Whether `staged` includes outcomes.
-    outcomes: bool,
-    /// The number of members that got an id while preparing.
+    /// What was prebuilt for the current heavy job.
+    prebuilds: Prebuilds,
+    /// Whether large results are prebuilt too.
+    with_results: bool,
+    /// The number of members that got an id while prebuilding.
     made: u64,
     /// Keeps other writers off the keys of the front job.
     fence: Option<Fence>,
@@ -118,14 +118,14 @@ impl Attempts {
     /// Creates the loop of one slot.
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
-        let (staged, commit_took) = (Prepared::new(), Duration::ZERO);
+        let (prebuilds, commit_took) = (Prebuilds::new(), Duration::ZERO);
         Attempts {
             server,
             slot,
             rng,
             heavy: None,
-            staged,
-            outcomes: false,
+            prebuilds,
+            with_results: false,
             made: 0,
             fence: None,
             too_late: false,
@@ -143,68 +143,68 @@ impl Attempts {
         self.commit_took = Duration::ZERO;
         while !jobs.is_empty() {
             let waiting = jobs.len();
-            self.some(jobs).await;
+            self.run_some(jobs).await;
             if jobs.len() < waiting {
-                self.lift().await;
+                self.lift_fence().await;
             }
         }
     }
 
-    /// Runs one job that may be too large for a transaction, after preparing what it needs.
+    /// Runs one job that may be too large for a transaction, after prebuilding what it needs.
     pub(super) async fn drain_heavy(&mut self, jobs: &mut VecDeque<Job>) {
-        (self.outcomes, self.made) = (false, 0);
+        (self.with_results, self.made) = (false, 0);
         for job in jobs.iter_mut() {
-            job.forced.may_build = true;
+            job.forced.may_prebuild = true;
             // Wait for fences that were put up while the job was queued.
             self.server.space.fences.pass(|| job.unit.written()).await;
         }
-        match self.stage(jobs).await {
+        match self.prebuild(jobs).await {
             Ok(()) => {
-                self.restart(jobs);
+                self.restart_deadline(jobs);
                 self.drain(jobs).await;
             }
             Err(e) => refuse(jobs, jobs.len(), e),
         }
-        self.lift().await;
-        prebuild::give_up(&self.server, &mut self.staged).await;
-        self.staged.clear();
+        self.lift_fence().await;
+        prebuild::abandon_unused(&self.server, &mut self.prebuilds).await;
+        self.prebuilds.clear();
     }
 
-    /// Prepares what the front job needs, behind a fence if its inputs change too often.
-    async fn stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
-        match self.try_stage(jobs).await {
+    /// Prebuilds what the front job needs, behind a fence if its inputs change too often.
+    async fn prebuild(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
+        match self.try_prebuild(jobs).await {
             Err(Error::Store(StoreError::Conflict)) if self.fence.is_none() => {
                 self.keep_others_off(jobs).await;
-                self.try_stage(jobs).await
+                self.try_prebuild(jobs).await
             }
-            staged => staged,
+            prebuilt => prebuilt,
         }
     }
 
-    async fn try_stage(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
-        prebuild::give_up(&self.server, &mut self.staged).await;
+    async fn try_prebuild(&mut self, jobs: &VecDeque<Job>) -> Result<(), Error> {
+        prebuild::abandon_unused(&self.server, &mut self.prebuilds).await;
         if let Some(job) = jobs.front() {
             // Only the first call of a pipeline that a lane has passed on runs here.
             let alone = job.forced.is_heavy && !job.unit.exec;
             let calls = if alone { job.unit.calls.get(..1) } else { None };
             let calls = calls.unwrap_or(&job.unit.calls);
             let db = job.unit.client.db;
-            let prepare = prebuild::prepare(&self.server, db, calls, self.outcomes, &mut self.staged);
-            let (prepared, made) = backpressure::counting(prepare).await;
+            let work = prebuild::for_calls(&self.server, db, calls, self.with_results, &mut self.prebuilds);
+            let (result, made) = backpressure::counting(work).await;
             self.made += made;
-            prepared?;
+            result?;
         }
         Ok(())
     }
 
-    /// Builds, once, the outcomes of the front job, which exceeds a transaction.
-    async fn build(&mut self, jobs: &mut VecDeque<Job>) -> Result<(), Error> {
+    /// Prebuilds, once, the large results of the front job, which exceeds a transaction.
+    async fn prebuild_results(&mut self, jobs: &mut VecDeque<Job>) -> Result<(), Error> {
         if let Some(job) = jobs.front_mut() {
-            job.forced.may_build = false;
+            job.forced.may_prebuild = false;
         }
-        self.outcomes = true;
-        self.stage(jobs).await?;
-        self.restart(jobs);
+        self.with_results = true;
+        self.prebuild(jobs).await?;
+        self.restart_deadline(jobs);
         Ok(())
     }
 
@@ -225,20 +225,20 @@ impl Attempts {
         self.fence.is_some()
     }
 
-    async fn lift(&mut self) {
+    async fn lift_fence(&mut self) {
         if let Some(fence) = self.fence.take() {
             fence.lift().await;
         }
     }
 
-    /// Restarts the retry deadline: the store was not silent while building.
-    fn restart(&self, jobs: &mut VecDeque<Job>) {
+    /// Restarts the retry deadline: the store was not silent while prebuilding.
+    fn restart_deadline(&self, jobs: &mut VecDeque<Job>) {
         let now = self.server.env.clock.monotonic();
         jobs.iter_mut().for_each(|job| job.since = now);
     }
 
     /// Runs jobs from the front until at least one is answered.
-    async fn some(&mut self, jobs: &mut VecDeque<Job>) {
+    async fn run_some(&mut self, jobs: &mut VecDeque<Job>) {
         let Some(oldest) = jobs.front() else { return };
         let mut deadline = Deadline::new(&self.server, oldest.since);
         let mut width = jobs.len();
@@ -255,18 +255,19 @@ impl Attempts {
                     }
                 }
                 Err(Halt::Forgotten) => return self.give_up(jobs, &open, width, StoreError::Unknown.into()),
-                Err(Halt::Store(e)) if width == 1 && outgrows(jobs, &e) => match self.build(jobs).await {
-                    // Retried with a full deadline.
-                    Ok(()) if open.is_empty() => return,
-                    Ok(()) => {}
-                    Err(e) => return self.give_up(jobs, &open, 1, e),
-                },
+                Err(Halt::Store(e)) if width == 1 && outgrows(jobs, &e) => {
+                    match self.prebuild_results(jobs).await {
+                        Ok(()) if open.is_empty() => return, // retried with a full deadline
+                        Ok(()) => {}
+                        Err(e) => return self.give_up(jobs, &open, 1, e),
+                    }
+                }
                 Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => {
                     return self.give_up(jobs, &open, 1, e.into());
                 }
                 Err(Halt::Store(e)) if may_succeed(&e) && !deadline.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
-                    deadline.goes_on(&e);
+                    deadline.note_retry(&e);
                     if splits(&e, tries) && !self.too_late {
                         width = 1;
                     }
@@ -288,10 +289,10 @@ impl Attempts {
                     }
                     self.back_off(tries).await;
                     // After an unknown commit, the next attempt first checks whether it was applied; if not,
-                    // the staged data is still valid.
-                    if !self.staged.is_empty()
+                    // what was prebuilt is still valid.
+                    if !self.prebuilds.is_empty()
                         && e != StoreError::Unknown
-                        && let Err(e) = self.stage(jobs).await
+                        && let Err(e) = self.prebuild(jobs).await
                     {
                         return self.give_up(jobs, &open, jobs.len(), e);
                     }
@@ -302,7 +303,7 @@ impl Attempts {
                 Err(Halt::Store(e)) => {
                     let over = |job: &&Job| deadline.is_over_for(job.since, &e);
                     let n = jobs.iter().take(width).take_while(over).count().max(1);
-                    return refuse(jobs, n, deadline.verdict(e).into());
+                    return refuse(jobs, n, deadline.final_error(e).into());
                 }
             }
         }
@@ -326,9 +327,9 @@ impl Attempts {
         at.filter(|at| *at > 0).unwrap_or(jobs.len())
     }
 
-    /// Refuses the first `n` jobs with `e`. Jobs that an attempt with an unknown result may have applied must
-    /// not be published that they failed, and clients that cache what it may have changed must be published that it may
-    /// be stale.
+    /// Refuses the first `n` jobs with `e`. An attempt with an unknown result may have applied jobs: their
+    /// clients must not be told that they failed, and clients that cache what it may have changed must be
+    /// told that their copies may be stale.
     fn give_up(&self, jobs: &mut VecDeque<Job>, open: &[Open], n: usize, e: Error) {
         match open {
             [] => refuse(jobs, n, e),
@@ -363,12 +364,12 @@ impl Attempts {
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // An attempt that may have been applied is resolved here, not passed on.
         batch.runner.in_lane = self.heavy.is_some() && open.is_empty();
-        if self.server.store.prefers_prefetch() && self.staged.is_empty() {
+        if self.server.store.prefers_prefetch() && self.prebuilds.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
         let (mut done, mut published) = (Vec::with_capacity(width), 0);
         for job in jobs.iter_mut().take(width) {
-            let one = batch.job(job, &self.staged).await;
+            let one = batch.run_job(job, &self.prebuilds).await;
             job.forced.is_heavy |= matches!(one, Err(Halt::TooHeavy));
             let mut one = one?;
             one.made += self.made;
@@ -429,7 +430,7 @@ impl Attempts {
     }
 
     /// Whether the front job should fence its keys after attempt `tries`, which lasted `took`, met a
-    /// conflict. It does so at once if its outcomes were built beforehand, because building takes longer than
+    /// conflict. It does so at once if its results were prebuilt, because prebuilding takes longer than
     /// any attempt.
     fn is_to_fence(&self, tries: u32, took: Duration) -> bool {
         let after = match took {
@@ -437,7 +438,7 @@ impl Attempts {
             _ if took < LONG => FENCED_AFTER,
             _ => LONG_FENCED_AFTER,
         };
-        self.fence.is_none() && (self.outcomes || tries >= after)
+        self.fence.is_none() && (self.with_results || tries >= after)
     }
 
     /// Sleeps for a random time that grows with the number of tries; not after the first.
@@ -454,11 +455,12 @@ fn may_succeed(e: &StoreError) -> bool {
     e.is_retryable() || e.may_have_committed() || e.is_away() || *e == StoreError::TooLarge
 }
 
-/// Whether the front job, which failed with `e`, exceeds the size or time of a transaction and can be built
-/// outside one.
+/// Whether the front job, which failed with `e`, exceeds the size or time of a transaction and can be
+/// prebuilt.
 fn outgrows(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
-    let may_build = |job: &Job| job.forced.may_build && job.unit.calls.iter().any(Call::can_be_built);
-    matches!(e, StoreError::TooLarge | StoreError::TooOld) && jobs.front().is_some_and(may_build)
+    let may_prebuild =
+        |job: &Job| job.forced.may_prebuild && job.unit.calls.iter().any(Call::can_be_prebuilt);
+    matches!(e, StoreError::TooLarge | StoreError::TooOld) && jobs.front().is_some_and(may_prebuild)
 }
 
 /// Whether to run the units of a batch one by one after attempt `tries` failed with `e`.
@@ -480,7 +482,7 @@ fn doubtful(open: &[Open], width: usize) -> usize {
 fn answer(jobs: &mut VecDeque<Job>, done: Vec<Done>) {
     let answered = done.len();
     for (job, done) in jobs.drain(..answered.min(jobs.len())).zip(done) {
-        let _ = job.answer.send(done.of(job.unit));
+        let _ = job.answer.send(done.answering(job.unit));
     }
 }
 
@@ -492,7 +494,7 @@ fn answer_after(mut delivery: Delivery, jobs: &mut VecDeque<Job>, done: Vec<Done
     }
     let answered = jobs.drain(..done.len().min(jobs.len())).zip(done).enumerate();
     let (little, much): (Vec<_>, Vec<_>) = answered.partition(|(n, _)| delivery.is_little(*n));
-    let send = |(_, (job, done)): (usize, (Job, Done))| drop(job.answer.send(done.of(job.unit)));
+    let send = |(_, (job, done)): (usize, (Job, Done))| drop(job.answer.send(done.answering(job.unit)));
     tokio::spawn(async move {
         delivery.a_moment().await;
         little.into_iter().for_each(send);
@@ -539,15 +541,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_for_a_transaction_is_built_once() {
+    fn what_exceeds_a_transaction_is_prebuilt_once() {
         let mut jobs = jobs(&["SUNIONSTORE d a b", "SET k v"]);
         assert!(!outgrows(&jobs, &StoreError::TooLarge), "not in a lane");
-        jobs[0].forced.may_build = true;
+        jobs[0].forced.may_prebuild = true;
         assert!(outgrows(&jobs, &StoreError::TooLarge) && outgrows(&jobs, &StoreError::TooOld));
         assert!(!outgrows(&jobs, &StoreError::Conflict));
         jobs.pop_front();
-        jobs[0].forced.may_build = true;
-        assert!(!outgrows(&jobs, &StoreError::TooLarge), "nothing of a SET is built");
+        jobs[0].forced.may_prebuild = true;
+        assert!(!outgrows(&jobs, &StoreError::TooLarge), "nothing of a SET is prebuilt");
     }
 
     #[test]
@@ -569,7 +571,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_are_answered_in_order_and_who_is_left_waits() {
+    async fn jobs_are_answered_in_order_and_the_rest_wait() {
         let (first, mut heard) = job(unit(&["GET a", "GET b"]), Duration::ZERO);
         let (second, mut waits) = job(unit(&["GET c"]), Duration::ZERO);
         let mut jobs = VecDeque::from([first, second]);

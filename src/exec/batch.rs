@@ -1,7 +1,7 @@
 //! One transaction and the units that run in it.
 
 use super::Watched;
-use super::prebuild::Prepared;
+use super::prebuild::Prebuilds;
 use super::unit::{Done, Forced, Job, Unit};
 use crate::dispatch::Call;
 use crate::dispatch::{PANICKED, Runner};
@@ -65,7 +65,7 @@ impl<'a> Batch<'a> {
 
     /// Creates a batch with a catalog that the transaction has not read: for calls about the server while the
     /// store is unavailable.
-    pub(super) fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
+    pub(super) fn with_catalog(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
         Batch { runner: Runner::with(server, tx, rng, catalog) }
     }
 
@@ -75,9 +75,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Reads concurrently what the handlers are going to need, so that the transaction can serve it from its
-    /// cache: the records of all keys, the idempotency records of all ids, and the state of the named members in their
-    /// sets. The number of round trips does not depend on the number of units. Failures surface when a
-    /// handler reads.
+    /// cache: the records of all keys, the idempotency records of all ids, and the state of the named members
+    /// in their sets. The number of round trips does not depend on the number of units. Failures surface when
+    /// a handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
@@ -119,18 +119,18 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs a job's unit on a copy of its client. For `staged`, see [`super::prebuild`].
-    pub(super) async fn job(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
-        let (done, made) = backpressure::counting(self.run(job, staged)).await;
+    /// Runs a job's unit on a copy of its client.
+    pub(super) async fn run_job(&mut self, job: &mut Job, prebuilds: &Prebuilds) -> Result<Done, Halt> {
+        let (done, made) = backpressure::counting(self.run_copy(job, prebuilds)).await;
         Ok(Done { made, ..done? })
     }
 
-    async fn run(&mut self, job: &mut Job, staged: &Prepared) -> Result<Done, Halt> {
+    async fn run_copy(&mut self, job: &mut Job, prebuilds: &Prebuilds) -> Result<Done, Halt> {
         if let Some(id) = &job.unit.id {
-            return self.exec_once(id, &job.unit, &mut job.forced, staged).await;
+            return self.exec_once(id, &job.unit, &mut job.forced, prebuilds).await;
         }
         let mut client = job.unit.client.clone();
-        let replies = self.unit(&job.unit, &mut client, &mut job.forced, staged).await?;
+        let replies = self.run_unit(&job.unit, &mut client, &mut job.forced, prebuilds).await?;
         Ok(Done::new(client, replies, self.take_lookups()))
     }
 
@@ -153,12 +153,12 @@ impl<'a> Batch<'a> {
     /// early, with fewer replies than calls, if its replies exceed [`MAX_HELD`], if it has held its lane for
     /// [`LONG`], before a call that is too heavy for the lane, and after such a call. It does not end before
     /// a call that acted on the server in an earlier attempt.
-    pub(super) async fn unit(
+    pub(super) async fn run_unit(
         &mut self,
         unit: &Unit,
         client: &mut ClientState,
         forced: &mut Forced,
-        staged: &Prepared,
+        prebuilds: &Prebuilds,
     ) -> Result<Option<Vec<Reply>>, Halt> {
         if !self.unchanged(&unit.watches).await? {
             return Ok(None);
@@ -171,9 +171,10 @@ impl<'a> Batch<'a> {
             // Only a lane hands a call back.
             let marks = || (self.runner.lookups.seen(), self.runner.outbox.len());
             let before = if in_lane { marks() } else { Default::default() };
-            let reply = match forced.call(n, client) {
+            let reply = match forced.reply_of(n, client) {
                 Some(reply) => reply,
-                None => match self.call_once(call, client, staged.get(n).map_or(&[], Vec::as_slice)).await {
+                None => match self.call_once(call, client, prebuilds.get(n).map_or(&[], Vec::as_slice)).await
+                {
                     Some(Ok(reply)) => {
                         if acts_on_the_server(call) && !self.runner.only_read && unit.calls.len() > 1 {
                             forced.acted.push((n, reply.clone(), client.clone()));
@@ -277,13 +278,13 @@ fn acts_on_the_server(call: &Call) -> bool {
     call.row.flags.has(Flags::ADMIN) && !call.row.is_write()
 }
 
-/// Whether `call`, which exceeds what is left of the transaction, fails the whole attempt: if its outcome can
-/// still be built, and in an EXEC. In an EXEC, a call too large for any transaction is instead refused on its
-/// own, up to [`MOST_REFUSED`] times, because each refusal reruns the rest.
+/// Whether `call`, which exceeds what is left of the transaction, fails the whole attempt: if its result can
+/// still be prebuilt, and in an EXEC. In an EXEC, a call too large for any transaction is instead refused on
+/// its own, up to [`MOST_REFUSED`] times, because each refusal reruns the rest.
 fn fails_all(unit: &Unit, call: &Call, forced: &Forced) -> bool {
-    let can_be_built = call.can_be_built();
-    let alone = can_be_built && forced.calls.len() < MOST_REFUSED;
-    forced.may_build && (can_be_built || unit.exec) || unit.exec && !alone
+    let can_be_prebuilt = call.can_be_prebuilt();
+    let alone = can_be_prebuilt && forced.calls.len() < MOST_REFUSED;
+    forced.may_prebuild && (can_be_prebuilt || unit.exec) || unit.exec && !alone
 }
 
 /// Whether an error concerns the transaction rather than one command.
@@ -328,8 +329,8 @@ mod tests {
         let exec = Unit { exec: true, ..unit(&["SET k v", "SUNIONSTORE d a b"]) };
         assert_eq!([0, 1].map(|n| fails(&pipeline, n, &forced)), [false, false]);
         assert_eq!([0, 1].map(|n| fails(&exec, n, &forced)), [true, false]);
-        forced.may_build = true;
-        assert_eq!([0, 1].map(|n| fails(&pipeline, n, &forced)), [false, true], "it is built first");
+        forced.may_prebuild = true;
+        assert_eq!([0, 1].map(|n| fails(&pipeline, n, &forced)), [false, true], "it is prebuilt first");
         assert_eq!([0, 1].map(|n| fails(&exec, n, &forced)), [true, true]);
         forced = Forced { calls: vec![(0, Reply::Nil); MOST_REFUSED], ..Forced::default() };
         assert!(fails(&exec, 1, &forced), "too many have failed alone");

@@ -26,7 +26,7 @@ const SHORT: Duration = Duration::from_secs(1);
 pub(super) struct Deadline {
     clock: Clock,
     /// `store-timeout`.
-    whole: Duration,
+    timeout: Duration,
     /// When the first attempt began.
     began: Duration,
     /// When the oldest unit arrived.
@@ -46,14 +46,14 @@ impl Deadline {
     pub(super) fn new(server: &Server, since: Duration) -> Self {
         let clock = server.env.clock.clone();
         let began = clock.monotonic();
-        let whole = server.config.get().store_timeout();
-        Deadline { clock, whole, began, since, attempt: began, slow: false, long: false, away: false }
+        let timeout = server.config.get().store_timeout();
+        Deadline { clock, timeout, began, since, attempt: began, slow: false, long: false, away: false }
     }
 
     /// The deadline of a unit that can be answered without the store.
     pub(super) fn for_the_server(server: &Server, since: Duration) -> Self {
         let deadline = Deadline::new(server, since);
-        Deadline { whole: deadline.whole.min(SHORT), ..deadline }
+        Deadline { timeout: deadline.timeout.min(SHORT), ..deadline }
     }
 
     /// Whether no time is left for another attempt after one failed with `e`.
@@ -62,12 +62,12 @@ impl Deadline {
         if e.is_retryable() && !self.long && self.was_long() {
             return false;
         }
-        self.clock.monotonic() >= from + self.whole
+        self.clock.monotonic() >= from + self.timeout
     }
 
     /// Whether to tell a unit that arrived at `since` that the attempt failed with `e`.
     pub(super) fn is_over_for(&self, since: Duration, e: &StoreError) -> bool {
-        !unanswered(e) || self.clock.monotonic() >= since + self.whole
+        !unanswered(e) || self.clock.monotonic() >= since + self.timeout
     }
 
     /// Extends the deadline by `time` spent waiting for other units.
@@ -76,8 +76,8 @@ impl Deadline {
         self.since += time;
     }
 
-    /// Another attempt follows one that failed with `e`.
-    pub(super) fn goes_on(&mut self, e: &StoreError) {
+    /// Records that another attempt follows one that failed with `e`.
+    pub(super) fn note_retry(&mut self, e: &StoreError) {
         self.slow |= self.was_slow(e);
         self.long |= self.was_long();
         self.away |= unanswered(e);
@@ -92,7 +92,7 @@ impl Deadline {
     }
 
     /// The error for the client after the last attempt failed with `e`.
-    pub(super) fn verdict(&self, e: StoreError) -> StoreError {
+    pub(super) fn final_error(&self, e: StoreError) -> StoreError {
         match e {
             StoreError::TooOld if !self.slow && !self.was_slow(&e) => StoreError::Unavailable(
                 "it is recovering or overloaded: new transactions are rejected as too old".into(),
@@ -110,9 +110,9 @@ impl Deadline {
     /// default, but never to less than an eighth of `store-timeout`, within which a healthy store answers.
     pub(super) fn begin(&mut self, tx: &Tx) {
         self.attempt = self.clock.monotonic();
-        let left = (self.since + self.whole).saturating_sub(self.attempt);
-        if left < self.whole / 8 * 7 || self.whole <= SHORT {
-            tx.limit(left.max(self.whole / 8));
+        let left = (self.since + self.timeout).saturating_sub(self.attempt);
+        if left < self.timeout / 8 * 7 || self.timeout <= SHORT {
+            tx.limit(left.max(self.timeout / 8));
         }
     }
 }
@@ -127,10 +127,10 @@ mod tests {
 
     fn deadline() -> Deadline {
         let (clock, zero) = (Clock::manual(0), Duration::ZERO);
-        let whole = Duration::from_secs(10);
+        let timeout = Duration::from_secs(10);
         Deadline {
             clock,
-            whole,
+            timeout,
             began: zero,
             since: zero,
             attempt: zero,
@@ -145,34 +145,34 @@ mod tests {
     }
 
     #[test]
-    fn who_was_too_slow_is_not_told_that_the_store_is_silent() {
+    fn a_slow_command_does_not_blame_a_silent_store() {
         let mut deadline = deadline();
-        deadline.goes_on(&StoreError::Conflict);
-        assert_eq!(deadline.verdict(silent()), silent());
+        deadline.note_retry(&StoreError::Conflict);
+        assert_eq!(deadline.final_error(silent()), silent());
         deadline.clock.advance(MAX_AGE);
-        assert_eq!(deadline.verdict(StoreError::TooOld), StoreError::TooOld);
-        deadline.goes_on(&StoreError::TooOld);
-        assert_eq!(deadline.verdict(silent()), StoreError::TooOld);
-        assert_eq!(deadline.verdict(StoreError::TooLarge), StoreError::TooLarge);
+        assert_eq!(deadline.final_error(StoreError::TooOld), StoreError::TooOld);
+        deadline.note_retry(&StoreError::TooOld);
+        assert_eq!(deadline.final_error(silent()), StoreError::TooOld);
+        assert_eq!(deadline.final_error(StoreError::TooLarge), StoreError::TooLarge);
     }
 
     #[test]
-    fn who_waited_for_the_store_is_not_told_of_others() {
+    fn a_conflict_after_an_outage_blames_the_store() {
         let mut deadline = deadline();
-        assert_eq!(deadline.verdict(StoreError::Conflict), StoreError::Conflict);
-        deadline.goes_on(&silent());
-        assert!(matches!(deadline.verdict(StoreError::Conflict), StoreError::Unavailable(_)));
+        assert_eq!(deadline.final_error(StoreError::Conflict), StoreError::Conflict);
+        deadline.note_retry(&silent());
+        assert!(matches!(deadline.final_error(StoreError::Conflict), StoreError::Unavailable(_)));
     }
 
     #[test]
-    fn what_was_under_way_while_the_server_stood_still_is_tried_once_more() {
+    fn an_attempt_during_a_suspension_is_retried_once() {
         let mut deadline = deadline();
         deadline.clock.advance(Duration::from_secs(30));
         for e in [StoreError::TooOld, StoreError::Conflict] {
             assert!(!deadline.is_over(&e), "{e}");
         }
         assert!(deadline.is_over(&silent()) && deadline.is_over(&StoreError::Unknown));
-        deadline.goes_on(&StoreError::TooOld);
+        deadline.note_retry(&StoreError::TooOld);
         deadline.attempt = deadline.clock.monotonic();
         assert!(deadline.is_over(&StoreError::Conflict) && deadline.is_over(&StoreError::TooOld));
         deadline.clock.advance(MAX_AGE);
@@ -180,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn who_was_too_old_at_once_is_told_that_the_store_is_at_fault() {
+    fn an_attempt_too_old_at_once_blames_the_store() {
         let mut deadline = deadline();
         deadline.clock.advance(MAX_AGE / 5);
-        deadline.goes_on(&StoreError::TooOld);
-        assert!(matches!(deadline.verdict(StoreError::TooOld), StoreError::Unavailable(_)));
-        assert_eq!(deadline.verdict(silent()), silent());
+        deadline.note_retry(&StoreError::TooOld);
+        assert!(matches!(deadline.final_error(StoreError::TooOld), StoreError::Unavailable(_)));
+        assert_eq!(deadline.final_error(silent()), silent());
     }
 }

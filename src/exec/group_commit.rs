@@ -58,7 +58,7 @@ impl GroupCommit {
     }
 
     /// Records that the batch was answered; its commit took `took`.
-    pub(super) fn done(&mut self, took: Duration) {
+    pub(super) fn record_commit(&mut self, took: Duration) {
         self.took = took;
     }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_answered_is_waited_for() {
+    async fn the_clients_just_answered_are_waited_for() {
         let (queue, mut receiver) = mpsc::unbounded_channel();
         let mut group = GroupCommit::new(Clock::Manual(Arc::default()), 100);
         (group.took, group.answered) = (LONG, 2);

@@ -7,7 +7,7 @@
 //! attempt, or the call fails without any effect and may run on the next request.
 
 use super::batch::{Batch, Halt, ends_attempt};
-use super::prebuild::Prepared;
+use super::prebuild::Prebuilds;
 use super::unit::{Done, Forced, Unit};
 use crate::commands::transactions::idempotent::{IdempotentRequest, KeptAnswer};
 use crate::dispatch::Call;
@@ -24,9 +24,9 @@ impl Batch<'_> {
         &mut self,
         call: &Call,
         client: &mut ClientState,
-        staged: &[Prebuilt],
+        prebuilt: &[Prebuilt],
     ) -> Option<Result<Reply>> {
-        let Some(id) = &call.id else { return self.runner.call(call, client, staged).await };
+        let Some(id) = &call.id else { return self.runner.call(call, client, prebuilt).await };
         let secret = match self.runner.server.space.secret().await {
             Ok(secret) => secret,
             Err(e) => return Some(Err(e.into())),
@@ -38,7 +38,7 @@ impl Batch<'_> {
             Ok(Some(known)) => return Some(Ok(self.repeat(known, client))),
             Err(e) => return Some(Err(e)),
         }
-        let reply = match self.runner.call(call, client, staged).await? {
+        let reply = match self.runner.call(call, client, prebuilt).await? {
             Ok(reply) => reply,
             Err(Error::Reply(e)) => Reply::Error(e),
             failed => return Some(failed),
@@ -53,7 +53,7 @@ impl Batch<'_> {
         id: &Bytes,
         unit: &Unit,
         forced: &mut Forced,
-        staged: &Prepared,
+        prebuilds: &Prebuilds,
     ) -> std::result::Result<Done, Halt> {
         let refused = |e: Error| Done::refused(unit.client.clone(), unit.calls.len(), e);
         if let Some(e) = &forced.unit {
@@ -77,7 +77,7 @@ impl Batch<'_> {
             Err(Error::Store(e)) if ends_attempt(&e) => return Err(e.into()),
             Err(e) => return Ok(refused(e)),
         }
-        let replies = self.unit(unit, &mut client, forced, staged).await?;
+        let replies = self.run_unit(unit, &mut client, forced, prebuilds).await?;
         let kept = match &replies {
             Some(replies) => {
                 request.keep(self.runner.tx, self.runner.lives.now, client.db, encode_array(replies))

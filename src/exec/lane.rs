@@ -82,6 +82,6 @@ async fn drain(
         } else {
             worker.drain(&mut jobs).await
         }
-        group.done(worker.commit_took);
+        group.record_commit(worker.commit_took);
     }
 }

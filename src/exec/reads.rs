@@ -10,7 +10,7 @@
 use super::batch::{Batch, Halt};
 use super::deadline::Deadline;
 use super::group_commit::GroupCommit;
-use super::prebuild::Prepared;
+use super::prebuild::Prebuilds;
 use super::unit::{Done, Forced, Job, Unit};
 use crate::error::StoreError;
 use crate::keyspace::cluster::messages::Message;
@@ -41,11 +41,11 @@ pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceive
         if !group.collect(&mut queue, &mut jobs).await {
             return;
         }
-        tokio::spawn(together(server.clone(), jobs, permit));
+        tokio::spawn(run_together(server.clone(), jobs, permit));
     }
 }
 
-async fn together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
+async fn run_together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphorePermit) {
     let Some(oldest) = jobs.first() else { return };
     let now = server.env.timeline.now();
     let tx = server.store.begin();
@@ -77,19 +77,19 @@ pub(super) async fn run(
     for tries in 1.. {
         let mut client = unit.client.clone();
         let result = match first.take() {
-            Some(Ok(mut shared)) => on(&mut shared, &unit, &mut client, &mut forced).await,
+            Some(Ok(mut shared)) => run_in(&mut shared, &unit, &mut client, &mut forced).await,
             Some(Err(halt)) => Err(halt),
             None => attempt(server, &unit, &mut client, &mut forced, &mut deadline).await,
         };
         match result {
             Ok((replies, lookups, published)) => {
                 publish(server, published).await;
-                return Done::new(client, replies, lookups).of(unit);
+                return Done::new(client, replies, lookups).answering(unit);
             }
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) if may_succeed(&e) && has_time(&deadline, &e, tries) => {
                 server.telemetry.on_retry(&e);
-                deadline.goes_on(&e);
+                deadline.note_retry(&e);
                 if tries > 1 || !e.is_retryable() {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -112,16 +112,16 @@ async fn without_store(
     mut deadline: Deadline,
     e: StoreError,
 ) -> Done {
-    let e = deadline.verdict(e);
+    let e = deadline.final_error(e);
     if unit.is_about_the_server() && matches!(e, StoreError::Unavailable(_)) {
         let tx = server.store.begin();
         deadline.begin(&tx);
         let nowhere = server.space.catalog.last().without_databases();
-        let mut batch = Batch::with(server, &tx, server.env.rng(), nowhere);
+        let mut batch = Batch::with_catalog(server, &tx, server.env.rng(), nowhere);
         let mut client = unit.client.clone();
-        if let Ok((replies, lookups, published)) = on(&mut batch, &unit, &mut client, &mut forced).await {
+        if let Ok((replies, lookups, published)) = run_in(&mut batch, &unit, &mut client, &mut forced).await {
             publish(server, published).await;
-            return Done::new(client, replies, lookups).of(unit);
+            return Done::new(client, replies, lookups).answering(unit);
         }
     }
     failed(unit, e)
@@ -149,16 +149,16 @@ async fn attempt(
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;
     }
-    on(&mut batch, unit, client, forced).await
+    run_in(&mut batch, unit, client, forced).await
 }
 
-async fn on(
+async fn run_in(
     batch: &mut Batch<'_>,
     unit: &Unit,
     client: &mut ClientState,
     forced: &mut Forced,
 ) -> Result<Ran, Halt> {
-    let replies = batch.unit(unit, client, forced, &Prepared::new()).await?;
+    let replies = batch.run_unit(unit, client, forced, &Prebuilds::new()).await?;
     Ok((replies, batch.take_lookups(), batch.take_messages()))
 }
 
@@ -182,5 +182,5 @@ pub(super) fn may_succeed(e: &StoreError) -> bool {
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {
-    Done::refused(unit.client.clone(), unit.calls.len(), e.into()).of(unit)
+    Done::refused(unit.client.clone(), unit.calls.len(), e.into()).answering(unit)
 }

@@ -128,7 +128,7 @@ impl Done {
     }
 
     /// Distributes the calls of `unit`, which this answers, into those with a reply and those without.
-    pub(super) fn of(mut self, mut unit: Unit) -> Self {
+    pub(super) fn answering(mut self, mut unit: Unit) -> Self {
         let ran = self.replies.as_ref().map_or(usize::MAX, Vec::len);
         if ran < unit.calls.len() {
             self.rest = unit.calls.split_off(ran);
@@ -152,9 +152,9 @@ pub(super) struct Forced {
     /// A lane has passed the unit on, because of what its first call, or a call of its EXEC, finds stored, or
     /// because of a fence to wait for. A pipeline's unit ends after that call.
     pub(super) is_heavy: bool,
-    /// Whatever does not fit the transaction may be built before the unit runs again: no reply is fixed for
-    /// it.
-    pub(super) may_build: bool,
+    /// Whatever does not fit the transaction may be prebuilt before the unit runs again: no reply is fixed
+    /// for it.
+    pub(super) may_prebuild: bool,
 }
 
 impl Forced {
@@ -165,7 +165,7 @@ impl Forced {
     }
 
     /// The reply of call `n`; changes `client` as the call did.
-    pub(super) fn call(&self, n: usize, client: &mut ClientState) -> Option<Reply> {
+    pub(super) fn reply_of(&self, n: usize, client: &mut ClientState) -> Option<Reply> {
         if let Some((_, reply, after)) = self.acted.iter().find(|(at, ..)| *at == n) {
             *client = after.clone();
             return Some(reply.clone());

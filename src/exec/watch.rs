@@ -59,12 +59,12 @@ impl Executor {
                 Ok(seen) => break seen,
                 Err(Error::Store(e)) if may_succeed(&e) && !deadline.is_over(&e) => {
                     self.server.telemetry.on_retry(&e);
-                    deadline.goes_on(&e);
+                    deadline.note_retry(&e);
                     if e != StoreError::Conflict {
                         tokio::time::sleep(reads::PAUSE).await;
                     }
                 }
-                Err(Error::Store(e)) => return Err(deadline.verdict(e).into()),
+                Err(Error::Store(e)) => return Err(deadline.final_error(e).into()),
                 Err(e) => return Err(e),
             }
         };
@@ -76,7 +76,7 @@ impl Executor {
     }
 
     /// Reads the state of the keys, in order, and the store's generation. Removes expired keys and publishes
-    /// that.
+    /// their expiry.
     async fn try_watch(
         &self,
         db: u8,
@@ -113,7 +113,7 @@ impl Executor {
             let turn = server.take_turn(&tx, &published).await?;
             match tx.commit().await {
                 // If it was committed, the next attempt finds nothing to publish, but clients that cache the
-                // keys must be published.
+                // keys must be told.
                 Err(e @ StoreError::Unknown) => {
                     if !published.is_empty() {
                         server.tracking.doubt();

@@ -85,7 +85,7 @@ async fn newest(tx: &Tx) -> Result<u32> {
     let rows = tx.get_range(b"a", b"b", opts, Read::Snapshot).await?;
     let Some((key, _)) = rows.pairs.first() else { return Ok(0) };
     let start = key.get(1..5).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
-    Ok(start.ok_or_else(|| StoreError::Corrupt("allocator window".into()))?)
+    Ok(start.ok_or_else(|| StoreError::Corrupt("the allocator's window does not decode".into()))?)
 }
 
 fn counted(row: Option<&[u8]>) -> u64 {

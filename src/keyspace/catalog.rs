@@ -152,7 +152,7 @@ pub fn swap(tx: &Tx, catalog: &Catalog, a: u8, b: u8) -> Result<Arc<Catalog>> {
 }
 
 const HALF_COPIED: ReplyError =
-    ReplyError::new("a `tern copy` into this store was not finished; start it again to go on with it");
+    ReplyError::new("a `tern copy` into this store has not finished: run it again, it resumes");
 const NO_DATABASE: ReplyError = ReplyError::new("ERR DB index is out of range");
 
 async fn try_open(store: &Store, rng: &mut Rng, databases: u8) -> Result<Catalog> {

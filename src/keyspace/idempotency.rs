@@ -68,8 +68,9 @@ impl IdempotencyRecord {
 
     /// Parses the stored bytes; the reply shares memory with `raw`.
     pub fn decode(raw: &Bytes) -> Result<Self, StoreError> {
-        Self::parse(raw)
-            .ok_or_else(|| StoreError::Corrupt(format!("idempotency record of {} bytes", raw.len())))
+        Self::parse(raw).ok_or_else(|| {
+            StoreError::Corrupt(format!("an idempotency record of {} bytes does not decode", raw.len()))
+        })
     }
 
     fn parse(raw: &Bytes) -> Option<Self> {

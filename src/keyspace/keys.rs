@@ -500,12 +500,12 @@ pub mod root {
     pub(crate) fn all_streamed() -> ([u8; 2], [u8; 2]) {
         ([b'e', 3], [b'e', 4])
     }
-    /// `e 04 <id>`: a condemned id that was given to a set.
-    pub fn pardon(id: u64) -> [u8; 10] {
+    /// `e 04 <id>`: a candidate that was given to a set.
+    pub fn revived(id: u64) -> [u8; 10] {
         in_collection(4, id)
     }
-    /// The range of all pardons.
-    pub fn all_pardons() -> ([u8; 2], [u8; 2]) {
+    /// The range of all revived ids.
+    pub fn all_revived() -> ([u8; 2], [u8; 2]) {
         ([b'e', 4], [b'e', 5])
     }
     fn in_collection(kind: u8, n: u64) -> [u8; 10] {

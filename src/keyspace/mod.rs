@@ -13,7 +13,7 @@
 //!   e 01 <first id>      -> ids             candidates in a block of ids
 //!   e 02 <prefix><oid>   -> empty           sets made while the collector looks for members
 //!   e 03 <instance>      -> epoch           servers whose replies are done with it
-//!   e 04 <id>            -> empty           candidates that came back              dictionary/condemned.rs
+//!   e 04 <id>            -> empty           candidates that came back              dictionary/candidates.rs
 //!   i <instance>         -> heartbeat       servers                                cluster/instances.rs
 //!   l <instance><lane>   -> batch number    exactly once
 //!   g ...                                   garbage to reclaim, objects under construction
@@ -74,7 +74,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use watched_absent::WatchedAbsent;
 
 const NOT_RANDOM: ReplyError = ReplyError::new(
-    "ERR the system's random number generator does not answer: a server needs a name that no other has",
+    "ERR the system's random number generator does not answer: a server draws its unique id from it",
 );
 
 /// Numbers that no other object or record of the store has had.

@@ -100,7 +100,8 @@ impl Cached {
         let row = match tx.get(&root::secret(), Read::Serializable).await? {
             Some(row) => row,
             None => {
-                let no_entropy = || StoreError::Unavailable("the system gives no random bytes".into());
+                let no_entropy =
+                    || StoreError::Unavailable("the system's random number generator does not answer".into());
                 let bytes = self.env.secret(BYTES).ok_or_else(no_entropy)?;
                 let row = [&[FORMAT][..], &bytes].concat();
                 tx.set(&root::secret(), &row)?;
@@ -111,7 +112,8 @@ impl Cached {
                 row.into()
             }
         };
-        let secret = Secret::decode(&row).ok_or_else(|| StoreError::Corrupt("the store's secret".into()))?;
+        let secret = Secret::decode(&row)
+            .ok_or_else(|| StoreError::Corrupt("the store's secret does not decode".into()))?;
         let secret = Arc::new(secret);
         self.secret.store(Some(secret.clone()));
         Ok(secret)

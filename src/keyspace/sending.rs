@@ -8,8 +8,8 @@
 //! no set held it any more only by a transaction, at most [`MAX_AGE`](crate::store::MAX_AGE) old, or by a
 //! reply that such a transaction began. So the id may be removed once that time has passed since that moment,
 //! and [`Sending::oldest`] is later than its end, or None. Every server knows its own replies only. On a
-//! shared store, each server must tell the others its oldest, and a silent one counts with the last value it
-//! told until it is known to be dead.
+//! shared store, each server must publish its oldest, and a silent one counts with the last value that it
+//! published until it is known to be dead.
 
 use crate::env::Clock;
 use parking_lot::Mutex;

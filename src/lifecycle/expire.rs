@@ -78,7 +78,7 @@ async fn first(tx: &Tx, db: Prefix, from: u8, to: u8) -> StoreResult<Option<u64>
 }
 
 fn corrupt() -> StoreError {
-    StoreError::Corrupt("row of the expiry index".into())
+    StoreError::Corrupt("a row of the expiry index does not decode".into())
 }
 
 /// The messages of a sweep.

@@ -52,7 +52,9 @@ pub(crate) async fn sizes(tx: &Tx, owner: Owner) -> StoreResult<Sizes> {
 async fn size(tx: &Tx, row: &[u8]) -> StoreResult<u64> {
     let Some(raw) = tx.get(row, Read::Snapshot).await? else { return Ok(0) };
     let size = raw[..].try_into().map(i64::from_le_bytes);
-    let size = size.map_err(|_| StoreError::Corrupt("the size of a user's idempotency records".into()))?;
+    let size = size.map_err(|_| {
+        StoreError::Corrupt("the size of a user's idempotency records does not decode".into())
+    })?;
     Ok(u64::try_from(size).unwrap_or(0))
 }
 
@@ -77,7 +79,7 @@ async fn pieces(tx: &Tx, of: IdempotencyName<'_>, len: usize) -> StoreResult<Byt
     let found = tx.get_range(&begin, &end, RangeOptions::default(), Read::Snapshot).await?;
     found.pairs.iter().for_each(|(_, piece)| out.extend_from_slice(piece));
     if out.len() != len {
-        return Err(StoreError::Corrupt(format!("{} of {len} bytes of a kept reply", out.len())));
+        return Err(StoreError::Corrupt(format!("only {} of {len} bytes of a kept reply exist", out.len())));
     }
     Ok(out.into())
 }
@@ -173,7 +175,9 @@ fn decode_age<'a>(row: &'a Bytes, value: &[u8]) -> StoreResult<(u64, Idempotency
         let (ms, of) = root::decode_idempotency_age(row, age.size.is_some())?;
         Some((ms, of, age))
     };
-    parse().ok_or_else(|| StoreError::Corrupt("row of the idempotency records' age index".into()))
+    parse().ok_or_else(|| {
+        StoreError::Corrupt("a row of the idempotency records' age index does not decode".into())
+    })
 }
 
 /// The result of a sweep.

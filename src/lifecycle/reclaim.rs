@@ -51,7 +51,7 @@ async fn remove(space: &Keyspace, row: &Bytes) -> StoreResult<bool> {
             object::clear_object(&tx, db, oid)?
         }
         Some(Garbage::Building(..)) => return Ok(false),
-        None => return Err(StoreError::Corrupt("garbage row".into())),
+        None => return Err(StoreError::Corrupt("a garbage row does not decode".into())),
     }
     tx.clear(row)?;
     tx.commit().await.map(|_| true)

@@ -48,7 +48,7 @@ pub(super) enum TlsError {
     NoAuthority,
     #[error("cannot read {0}: {1}")]
     Read(PathBuf, #[source] io::Error),
-    #[error("{0} holds no {1} in PEM")]
+    #[error("{0} contains no {1} in PEM format")]
     Empty(PathBuf, &'static str),
     #[error(
         "{0} is protected by a password, which is not supported: remove it (openssl pkey -in locked -out open) and make the file readable by this server only"

@@ -362,16 +362,20 @@ mod tests {
     }
 
     #[test]
-    fn one_tells_and_all_in_their_order() {
+    fn one_caller_publishes_for_all_in_order() {
         let publisher = Publisher::default();
         let begin = [(); 3].map(|()| publisher.hand(vec![message(1)]).1);
-        assert_eq!((begin, publisher.last()), ([true, false, false], 3), "who comes first tells for all");
+        assert_eq!(
+            (begin, publisher.last()),
+            ([true, false, false], 3),
+            "the first caller publishes for all"
+        );
         for number in 1..=3 {
             assert_eq!(publisher.publish_next(), Some((number, 1)));
         }
         assert_eq!(publisher.publish_next(), None);
         assert_eq!(publisher.queue.lock().weight, Weight::default());
-        assert!(publisher.hand(vec![message(1)]).1, "nobody tells any more");
+        assert!(publisher.hand(vec![message(1)]).1, "nobody publishes any more");
     }
 
     /// How long a caller waits for a delivery that never arrives; None: forever.
@@ -381,13 +385,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_tells_little_waits_for_a_moment_unless_much_waits() {
+    async fn few_messages_are_awaited_briefly_unless_the_queue_is_long() {
         let publisher = Publisher::default();
         let handed = |messages| waited(publisher.hand(messages).0);
         let moment = handed(vec![message(1); FEW]).await.unwrap();
         assert!((PATIENCE..PATIENCE * 2).contains(&moment), "{moment:?}");
-        assert_eq!(handed(vec![message(1); FEW + 1]).await, None, "it tells much");
-        assert_eq!(handed(vec![message(2 * MOST)]).await, None, "it tells what is long");
+        assert_eq!(handed(vec![message(1); FEW + 1]).await, None, "many messages");
+        assert_eq!(handed(vec![message(2 * MOST)]).await, None, "a long message");
         assert!(handed(vec![message(1)]).await.is_some(), "what others wait for does not count");
         let short = SHORT - MESSAGE - 1;
         for _ in 0..MOST / SHORT {
@@ -397,7 +401,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_delivery_ends_when_all_has_been_told() {
+    async fn a_delivery_ends_when_all_messages_are_published() {
         let publisher = Publisher::default();
         let [(mut first, _), (mut second, _)] = [(); 2].map(|()| publisher.hand(vec![message(1); FEW + 1]));
         assert!(!first.is_over() && !second.is_over());
@@ -425,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_too_much_waits_nobody_hands_over_more() {
+    async fn a_full_queue_takes_no_more_messages() {
         let publisher = Publisher::default();
         let has_room = || async { tokio::time::timeout(PATIENCE, publisher.room()).await.is_ok() };
         publisher.hand(vec![message(FULL / FEW / 2); FEW]);
@@ -442,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_leaves_hears_first_what_was_handed_over_before() {
+    async fn messages_handed_over_before_are_waited_for() {
         let publisher = Publisher::default();
         let is_over = || async { tokio::time::timeout(PATIENCE, publisher.caught_up()).await.is_ok() };
         assert!(is_over().await, "there was nothing");

@@ -35,9 +35,9 @@ const PAGE: usize = 64;
 const PERSON: usize = 1 << 8;
 const PATTERN: usize = 1 << 6;
 
-/// The kind of a name.
+/// The kind of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SubscriptionKind {
     /// SUBSCRIBE.
     Channel,
     /// PSUBSCRIBE.
@@ -73,18 +73,18 @@ struct Tables {
 }
 
 impl Tables {
-    fn of(&self, kind: Kind) -> &Names {
+    fn of(&self, kind: SubscriptionKind) -> &Names {
         match kind {
-            Kind::Channel => &self.channels,
-            Kind::Pattern => &self.patterns,
-            Kind::Shard => &self.shards,
+            SubscriptionKind::Channel => &self.channels,
+            SubscriptionKind::Pattern => &self.patterns,
+            SubscriptionKind::Shard => &self.shards,
         }
     }
-    fn of_mut(&mut self, kind: Kind) -> &mut Names {
+    fn of_mut(&mut self, kind: SubscriptionKind) -> &mut Names {
         match kind {
-            Kind::Channel => &mut self.channels,
-            Kind::Pattern => &mut self.patterns,
-            Kind::Shard => &mut self.shards,
+            SubscriptionKind::Channel => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
+            SubscriptionKind::Shard => &mut self.shards,
         }
     }
 }
@@ -110,7 +110,7 @@ impl Subscribers {
     /// is one.
     pub fn enter(
         &self,
-        kind: Kind,
+        kind: SubscriptionKind,
         name: &Bytes,
         glob: Option<Arc<Glob>>,
         mailbox: &Arc<Mailbox>,
@@ -125,7 +125,7 @@ impl Subscribers {
     }
 
     /// Unsubscribes a client.
-    pub(crate) fn leave(&self, kind: Kind, name: &Bytes, client: u64) {
+    pub(crate) fn leave(&self, kind: SubscriptionKind, name: &Bytes, client: u64) {
         let mut tables = self.tables.write();
         let names = tables.of_mut(kind);
         if let Some(entry) = names.get_mut(name) {
@@ -139,16 +139,18 @@ impl Subscribers {
     /// Whether no client has any subscription.
     pub(crate) fn is_empty(&self) -> bool {
         let tables = self.tables.read();
-        [Kind::Channel, Kind::Pattern, Kind::Shard].iter().all(|kind| tables.of(*kind).is_empty())
+        [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard]
+            .iter()
+            .all(|kind| tables.of(*kind).is_empty())
     }
 
     /// The number of names of a kind that have subscribers.
-    pub(crate) fn names(&self, kind: Kind) -> usize {
+    pub(crate) fn names(&self, kind: SubscriptionKind) -> usize {
         self.tables.read().of(kind).len()
     }
 
     /// The names of a kind that have subscribers and match `pattern`, in order.
-    pub(crate) async fn matching(&self, kind: Kind, pattern: Option<&Glob>) -> Vec<Bytes> {
+    pub(crate) async fn matching(&self, kind: SubscriptionKind, pattern: Option<&Glob>) -> Vec<Bytes> {
         let (mut names, mut pace) = (Vec::new(), Pace::default());
         let mut last: Option<Bytes> = None;
         loop {
@@ -169,7 +171,12 @@ impl Subscribers {
     }
 
     /// Applies `of` to the next names after `last`, some at a time.
-    fn after<T>(&self, kind: Kind, last: Option<&Bytes>, of: impl Fn(&Bytes, &Entry) -> T) -> Vec<T> {
+    fn after<T>(
+        &self,
+        kind: SubscriptionKind,
+        last: Option<&Bytes>,
+        of: impl Fn(&Bytes, &Entry) -> T,
+    ) -> Vec<T> {
         let tables = self.tables.read();
         let from = last.map_or(Unbounded, Excluded);
         let names = tables.of(kind).range::<Bytes, _>((from, Unbounded));
@@ -177,20 +184,20 @@ impl Subscribers {
     }
 
     /// The number of clients subscribed to exactly this name.
-    pub(crate) fn count(&self, kind: Kind, name: &[u8]) -> usize {
+    pub(crate) fn count(&self, kind: SubscriptionKind, name: &[u8]) -> usize {
         self.tables.read().of(kind).get(name).map_or(0, |entry| entry.members.len())
     }
 
     /// The number of clients that receive a message on `channel`: a client counts once for its name and once
     /// for each pattern.
-    pub(crate) async fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
+    pub(crate) async fn receivers(&self, kind: SubscriptionKind, channel: &[u8]) -> usize {
         let mut count = self.count(kind, channel);
-        if kind == Kind::Shard {
+        if kind == SubscriptionKind::Shard {
             return count;
         }
         let (mut patterns, mut pace) = (Matching::default(), Pace::default());
         while let Some(page) = patterns.next(self, channel, &mut pace).await {
-            count += page.iter().map(|pattern| self.count(Kind::Pattern, pattern)).sum::<usize>();
+            count += page.iter().map(|pattern| self.count(SubscriptionKind::Pattern, pattern)).sum::<usize>();
         }
         count
     }
@@ -217,9 +224,9 @@ impl Subscribers {
     }
 
     /// Closes the connections of clients for which `forbidden` rejects a name that they are subscribed to.
-    pub(crate) fn part_from(&self, forbidden: impl Fn(&ClientHandle, Kind, &[u8]) -> bool) {
+    pub(crate) fn part_from(&self, forbidden: impl Fn(&ClientHandle, SubscriptionKind, &[u8]) -> bool) {
         let tables = self.tables.read();
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        for kind in [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard] {
             for (name, entry) in tables.of(kind) {
                 let clients = entry.members.values().map(|member| member.mailbox.client());
                 clients.filter(|c| forbidden(c, kind, name)).for_each(|client| client.kill());
@@ -230,13 +237,13 @@ impl Subscribers {
     async fn on_channel(&self, delivering: &mut Delivering<'_>, channel: &Bytes, payload: &Bytes) {
         let bulk = |text: &Bytes| Reply::Bulk(text.clone());
         let direct = || [Reply::bulk_static("message"), bulk(channel), bulk(payload)].into();
-        self.send(delivering, (Kind::Channel, channel), direct).await;
+        self.send(delivering, (SubscriptionKind::Channel, channel), direct).await;
         let mut patterns = Matching::default();
         while let Some(page) = patterns.next(self, channel, delivering.pace).await {
             for pattern in &page {
                 let message =
                     || [Reply::bulk_static("pmessage"), bulk(pattern), bulk(channel), bulk(payload)].into();
-                self.send(delivering, (Kind::Pattern, pattern), message).await;
+                self.send(delivering, (SubscriptionKind::Pattern, pattern), message).await;
             }
         }
     }
@@ -244,7 +251,7 @@ impl Subscribers {
     async fn on_shard(&self, delivering: &mut Delivering<'_>, channel: &Bytes, payload: &Bytes) {
         let bulk = |text: &Bytes| Reply::Bulk(text.clone());
         let message = || [Reply::bulk_static("smessage"), bulk(channel), bulk(payload)].into();
-        self.send(delivering, (Kind::Shard, channel), message).await;
+        self.send(delivering, (SubscriptionKind::Shard, channel), message).await;
     }
 
     /// Sends to all subscribers of a name, some at a time. A client that subscribes meanwhile may receive it,
@@ -252,7 +259,7 @@ impl Subscribers {
     async fn send(
         &self,
         delivering: &mut Delivering<'_>,
-        (kind, name): (Kind, &Bytes),
+        (kind, name): (SubscriptionKind, &Bytes),
         message: impl FnOnce() -> Arc<[Reply]>,
     ) {
         let (message, mut from) = (LazyCell::new(message), Unbounded);
@@ -286,8 +293,9 @@ struct Matching {
 impl Matching {
     /// The matches among the next patterns; None if no patterns are left.
     async fn next(&mut self, hub: &Subscribers, channel: &[u8], pace: &mut Pace) -> Option<Vec<Bytes>> {
-        let page =
-            hub.after(Kind::Pattern, self.last.as_ref(), |name, entry| (name.clone(), entry.glob.clone()));
+        let page = hub.after(SubscriptionKind::Pattern, self.last.as_ref(), |name, entry| {
+            (name.clone(), entry.glob.clone())
+        });
         self.last = Some(page.last()?.0.clone());
         let mut matching = Vec::new();
         for (name, glob) in page {

@@ -20,7 +20,7 @@ use crate::commands::registry::run_of;
 use crate::commands::server::debug;
 use crate::config::Allowed;
 use crate::dispatch::Call;
-use crate::dispatch::gate::{self, Standing, Verdict};
+use crate::dispatch::gate::{self, Decision, Standing};
 use crate::env::{aside, each_aside};
 use crate::error::ReplyError;
 use crate::exec::{Done, Executor, LARGE, Unit, slow};
@@ -121,7 +121,7 @@ pub(crate) struct Session {
     may_debug: bool,
     rights: Rights,
     /// Generation of the users when the oldest request that has not run passed the gates.
-    judged: u64,
+    checked: u64,
 }
 
 impl Session {
@@ -147,7 +147,7 @@ impl Session {
             closing: false,
             may_debug,
             rights: Rights::default(),
-            judged: 0,
+            checked: 0,
         }
     }
 
@@ -155,17 +155,17 @@ impl Session {
     pub(crate) fn take(&mut self, argv: Vec<Bytes>) -> Room {
         self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
         if !self.is_waiting() {
-            self.judged = self.rights.generation();
+            self.checked = self.rights.generation();
         }
         let bytes = || argv.iter().map(Bytes::len).sum::<usize>();
         if argv.len() > MANY_ARGUMENTS || self.rights.restricted().is_some() && bytes() > LONG_NAMES {
-            aside(|| self.judge(argv))
+            aside(|| self.check(argv))
         } else {
-            self.judge(argv)
+            self.check(argv)
         }
     }
 
-    fn judge(&mut self, mut argv: Vec<Bytes>) -> Room {
+    fn check(&mut self, mut argv: Vec<Bytes>) -> Room {
         let standing = Standing {
             authenticated: self.is_authenticated(),
             in_multi: self.multi.is_some(),
@@ -174,27 +174,27 @@ impl Session {
             only_listens: self.client.protocol == Protocol::Resp2 && self.client.handle.is_subscribed(),
         };
         match gate::check(&argv, standing) {
-            Verdict::Pass { row, names, under_id } => {
+            Decision::Pass { row, names, under_id } => {
                 self.client.handle.on_command(row.index);
                 let id = if under_id { argv.drain(..PREFIX).next_back() } else { None };
                 self.accept(Call { row, argv, names, id })
             }
-            Verdict::Deny(row, denied) => {
+            Decision::Deny(row, denied) => {
                 self.client.handle.on_refusal(Some(row.index));
                 let reply = self.deny(row, &denied, &argv);
                 self.fix(reply)
             }
-            Verdict::Missing(name, error) => {
+            Decision::Missing(name, error) => {
                 self.executor.server().telemetry.missing(name);
                 self.reject(None, error)
             }
-            Verdict::Refuse(row, error) => {
+            Decision::Refuse(row, error) => {
                 if let Some(row) = row {
                     self.executor.server().telemetry.rejected(row.index);
                 }
                 self.reject(row, error)
             }
-            Verdict::Attack => {
+            Decision::Attack => {
                 let what = || "HTTP sent to the server: connection closed".to_owned();
                 self.executor.server().complain(&self.client.handle, Offence::CrossProtocol, what);
                 self.closing = true;

@@ -25,7 +25,7 @@ impl Session {
     pub(super) async fn wait_out_pause(&mut self) -> usize {
         let server = self.executor.server().clone();
         loop {
-            self.judge_again();
+            self.recheck();
             let Some((kind, end)) = server.pause.now(&server.env.clock) else { break };
             if let Some(may_run) = self.not_held(kind) {
                 self.client.handle.set_blocked(false);

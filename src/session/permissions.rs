@@ -46,10 +46,10 @@ impl Session {
 
     /// Checks the requests that were taken and have not run again if users have changed since: a request may
     /// have waited for long.
-    pub(super) fn judge_again(&mut self) {
+    pub(super) fn recheck(&mut self) {
         self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
-        let judged = std::mem::replace(&mut self.judged, self.rights.generation());
-        if judged == self.judged || self.rights.restricted().is_none() {
+        let checked = std::mem::replace(&mut self.checked, self.rights.generation());
+        if checked == self.checked || self.rights.restricted().is_none() {
             return;
         }
         let Window { calls, fixed, .. } = std::mem::take(&mut self.window);

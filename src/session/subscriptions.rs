@@ -13,7 +13,7 @@ use crate::exec::Executor;
 use crate::keyspace::cluster::messages::LISTENS;
 use crate::server::pace::Pace;
 use crate::server::reply::Reply;
-use crate::server::subscribers::Kind;
+use crate::server::subscribers::SubscriptionKind;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,19 +33,19 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    fn of(&mut self, kind: Kind) -> &mut BTreeSet<Bytes> {
+    fn of(&mut self, kind: SubscriptionKind) -> &mut BTreeSet<Bytes> {
         match kind {
-            Kind::Channel => &mut self.channels,
-            Kind::Pattern => &mut self.patterns,
-            Kind::Shard => &mut self.shards,
+            SubscriptionKind::Channel => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
+            SubscriptionKind::Shard => &mut self.shards,
         }
     }
 
-    fn all(self) -> impl Iterator<Item = (Kind, Bytes)> + Send {
+    fn all(self) -> impl Iterator<Item = (SubscriptionKind, Bytes)> + Send {
         let of = |kind, names: BTreeSet<Bytes>| names.into_iter().map(move |name| (kind, name));
-        of(Kind::Channel, self.channels)
-            .chain(of(Kind::Pattern, self.patterns))
-            .chain(of(Kind::Shard, self.shards))
+        of(SubscriptionKind::Channel, self.channels)
+            .chain(of(SubscriptionKind::Pattern, self.patterns))
+            .chain(of(SubscriptionKind::Shard, self.shards))
     }
 
     fn counts(&self) -> [usize; 3] {
@@ -53,9 +53,9 @@ impl Subscriptions {
     }
 
     /// The number in a confirmation: shard channels are counted separately.
-    fn count(&self, kind: Kind) -> usize {
+    fn count(&self, kind: SubscriptionKind) -> usize {
         match kind {
-            Kind::Shard => self.shards.len(),
+            SubscriptionKind::Shard => self.shards.len(),
             _ => self.channels.len() + self.patterns.len(),
         }
     }
@@ -76,11 +76,11 @@ fn confirmation(word: &'static str, name: Reply, count: usize) -> Reply {
 
 impl Session {
     /// Subscribes and confirms; unless inside an EXEC, the mail so far comes first.
-    pub(super) async fn subscribe(&mut self, kind: Kind, names: &[Bytes], mail: bool) -> Reply {
+    pub(super) async fn subscribe(&mut self, kind: SubscriptionKind, names: &[Bytes], mail: bool) -> Reply {
         let server = self.executor.server().clone();
         let mut pace = Pace::default();
         let mut globs = Vec::new();
-        for name in names.iter().filter(|_| kind == Kind::Pattern) {
+        for name in names.iter().filter(|_| kind == SubscriptionKind::Pattern) {
             match read_pattern(name, &mut pace).await {
                 Ok(glob) => globs.push(Arc::new(glob)),
                 Err(e) => return Reply::Error(e),
@@ -99,9 +99,9 @@ impl Session {
         }
         let mut replies = if mail { self.client.mailbox.take(usize::MAX) } else { Vec::new() };
         let word = match kind {
-            Kind::Channel => "subscribe",
-            Kind::Pattern => "psubscribe",
-            Kind::Shard => "ssubscribe",
+            SubscriptionKind::Channel => "subscribe",
+            SubscriptionKind::Pattern => "psubscribe",
+            SubscriptionKind::Shard => "ssubscribe",
         };
         for name in names {
             let (name, glob) = (Bytes::copy_from_slice(name), globs.next());
@@ -119,11 +119,11 @@ impl Session {
     }
 
     /// Unsubscribes from `names`, or from all names of a kind if `names` is empty.
-    pub(super) async fn unsubscribe(&mut self, kind: Kind, names: &[Bytes], mail: bool) -> Reply {
+    pub(super) async fn unsubscribe(&mut self, kind: SubscriptionKind, names: &[Bytes], mail: bool) -> Reply {
         let word = match kind {
-            Kind::Channel => "unsubscribe",
-            Kind::Pattern => "punsubscribe",
-            Kind::Shard => "sunsubscribe",
+            SubscriptionKind::Channel => "unsubscribe",
+            SubscriptionKind::Pattern => "punsubscribe",
+            SubscriptionKind::Shard => "sunsubscribe",
         };
         let all: Vec<Bytes> = match names {
             [] => self.subscriptions.of(kind).iter().cloned().collect(),

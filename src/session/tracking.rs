@@ -11,7 +11,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::keyspace::cluster::messages::TRACKS;
 use crate::server::reply::Reply;
-use crate::server::tracking::{Choice, Mode, Options, Tracker, check_caching};
+use crate::server::tracking::{Choice, Mode, Tracker, TrackingOptions, check_caching};
 use bytes::Bytes;
 
 /// A client's tracking state before its transaction.
@@ -37,7 +37,7 @@ impl Session {
     async fn switch_tracking(&mut self, args: &[Bytes]) -> Result<()> {
         let server = self.executor.server().clone();
         let client = &self.client.handle;
-        let options = Options::parse(args, |id| server.tracking.may_redirect(id, client))?;
+        let options = TrackingOptions::parse(args, |id| server.tracking.may_redirect(id, client))?;
         if !options.mode.on {
             self.forget_tracking();
             return Ok(());

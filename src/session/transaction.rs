@@ -340,9 +340,9 @@ mod tests {
     #[test]
     fn an_exec_says_why_it_is_refused() {
         let said = |e: &'static str| spoilt(&ReplyError::new(e));
-        let told = |e: &'static str| Reply::Error(ReplyError::new(e));
-        assert_eq!(said("ERR wrong"), told("EXECABORT Transaction discarded because of: wrong"));
-        assert_eq!(said("NOAUTH no"), told("EXECABORT Transaction discarded because of: NOAUTH no"));
+        let error = |e: &'static str| Reply::Error(ReplyError::new(e));
+        assert_eq!(said("ERR wrong"), error("EXECABORT Transaction discarded because of: wrong"));
+        assert_eq!(said("NOAUTH no"), error("EXECABORT Transaction discarded because of: NOAUTH no"));
         assert_eq!([never_none(Reply::None), never_none(Reply::Nil)], [Reply::Ok, Reply::Nil]);
     }
 }

@@ -22,7 +22,9 @@ impl Row {
     pub(crate) fn key_flags(&self, spec: &KeySpec, argv: &[Bytes]) -> &'static [&'static str] {
         match self.variable {
             Variable::Nothing => spec.flags,
-            Variable::Conditions if tells(argv.get(3..).unwrap_or_default()) => &["RW", "access", "update"],
+            Variable::Conditions if reads_old_value(argv.get(3..).unwrap_or_default()) => {
+                &["RW", "access", "update"]
+            }
             Variable::Conditions => &["OW", "update"],
             Variable::Operations if only_reads(argv.get(2..).unwrap_or_default()) => &["RO", "access"],
             Variable::Operations => &["RW", "access", "update"],
@@ -32,7 +34,7 @@ impl Row {
     }
 }
 
-fn tells(options: &[Bytes]) -> bool {
+fn reads_old_value(options: &[Bytes]) -> bool {
     let words: [&[u8]; 5] = [b"get", b"ifeq", b"ifne", b"ifdeq", b"ifdne"];
     options.iter().any(|option| words.iter().any(|word| option.eq_ignore_ascii_case(word)))
 }

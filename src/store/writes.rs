@@ -13,7 +13,7 @@ use std::ops::Bound::{Excluded, Included};
 
 /// An atomic operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AtomicKind {
     /// Little-endian sum, wrapping at the operand's width.
     Add,
     /// The larger of the two, little-endian.
@@ -28,7 +28,7 @@ pub(super) enum Effect {
     /// The key is removed.
     Clear,
     /// These operations apply, in order, to the value at commit.
-    Atomic(Vec<(Kind, Bytes)>),
+    Atomic(Vec<(AtomicKind, Bytes)>),
 }
 
 /// The number of effects beyond which a transaction is large.
@@ -49,7 +49,7 @@ pub(super) enum Own {
     /// Its value, or that it has none.
     Known(Option<Bytes>),
     /// Operations to apply to the stored value.
-    Atomic(Vec<(Kind, Bytes)>),
+    Atomic(Vec<(AtomicKind, Bytes)>),
     /// Nothing.
     Unknown,
 }
@@ -138,7 +138,7 @@ impl Writes {
         Ok(())
     }
 
-    pub(super) fn atomic(&mut self, key: Bytes, kind: Kind, operand: Bytes) -> StoreResult<()> {
+    pub(super) fn atomic(&mut self, key: Bytes, kind: AtomicKind, operand: Bytes) -> StoreResult<()> {
         self.grow(key.len() + operand.len())?;
         let effect = match self.own(&key) {
             Own::Known(value) => Effect::Set(apply(value.as_deref(), kind, &operand)),
@@ -218,7 +218,7 @@ impl Writes {
     }
 }
 
-fn chain(mut ops: Vec<(Kind, Bytes)>, kind: Kind, operand: Bytes) -> Vec<(Kind, Bytes)> {
+fn chain(mut ops: Vec<(AtomicKind, Bytes)>, kind: AtomicKind, operand: Bytes) -> Vec<(AtomicKind, Bytes)> {
     match ops.last_mut() {
         Some((last, value)) if *last == kind && value.len() == operand.len() => {
             *value = apply(Some(value), kind, &operand);
@@ -229,13 +229,13 @@ fn chain(mut ops: Vec<(Kind, Bytes)>, kind: Kind, operand: Bytes) -> Vec<(Kind, 
 }
 
 /// The result of one atomic operation: as wide as the operand.
-pub(super) fn apply(old: Option<&[u8]>, kind: Kind, operand: &[u8]) -> Bytes {
+pub(super) fn apply(old: Option<&[u8]>, kind: AtomicKind, operand: &[u8]) -> Bytes {
     let mut value = old.unwrap_or_default().to_vec();
     value.resize(operand.len(), 0);
     match kind {
-        Kind::Max if value.iter().rev().lt(operand.iter().rev()) => Bytes::copy_from_slice(operand),
-        Kind::Max => value.into(),
-        Kind::Add => {
+        AtomicKind::Max if value.iter().rev().lt(operand.iter().rev()) => Bytes::copy_from_slice(operand),
+        AtomicKind::Max => value.into(),
+        AtomicKind::Add => {
             let mut carry = false;
             for (a, b) in value.iter_mut().zip(operand) {
                 let (sum, over) = a.overflowing_add(*b);
@@ -248,7 +248,7 @@ pub(super) fn apply(old: Option<&[u8]>, kind: Kind, operand: &[u8]) -> Bytes {
 }
 
 /// The result of several operations; `ops` is not empty.
-pub(super) fn apply_all(mut value: Option<Bytes>, ops: &[(Kind, Bytes)]) -> Option<Bytes> {
+pub(super) fn apply_all(mut value: Option<Bytes>, ops: &[(AtomicKind, Bytes)]) -> Option<Bytes> {
     for (kind, operand) in ops {
         value = Some(apply(value.as_deref(), *kind, operand));
     }

@@ -43,7 +43,7 @@ const KINDS: [(Offence, &str); 7] = [
 ];
 
 #[derive(Debug, Default)]
-struct Kind {
+struct OffenceCounter {
     count: Count,
     lines: Mutex<Lines>,
 }
@@ -52,39 +52,39 @@ struct Kind {
 struct Lines {
     /// Monotonic time of the start of the period.
     since: Option<Duration>,
-    said: u32,
-    unsaid: u64,
+    logged: u32,
+    unlogged: u64,
 }
 
 impl Lines {
     fn line(&mut self, now: Duration) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_sub(since) >= PERIOD) {
-            (self.since, self.said) = (Some(now), 0);
+            (self.since, self.logged) = (Some(now), 0);
         }
-        if self.said == LINES {
-            self.unsaid += 1;
+        if self.logged == LINES {
+            self.unlogged += 1;
             return None;
         }
-        self.said += 1;
-        Some(std::mem::take(&mut self.unsaid))
+        self.logged += 1;
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
 /// The offences of all clients.
 #[derive(Debug, Default)]
-pub(crate) struct Offences([Kind; KINDS.len()]);
+pub(crate) struct Offences([OffenceCounter; KINDS.len()]);
 
 impl Offences {
     /// Counts an offence at the monotonic time `now`. Some: log it, with this number of unlogged ones since
     /// the last line.
     pub(crate) fn add(&self, offence: Offence, now: Duration) -> Option<u64> {
-        let kind = self.kind(offence)?;
-        kind.count.add(1);
-        kind.lines.lock().line(now)
+        let counter = self.counter(offence)?;
+        counter.count.add(1);
+        counter.lines.lock().line(now)
     }
     /// The number of offences of a kind.
     pub(crate) fn count(&self, offence: Offence) -> u64 {
-        self.kind(offence).map_or(0, |kind| kind.count.get())
+        self.counter(offence).map_or(0, |counter| counter.count.get())
     }
     /// All kinds by label.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
@@ -92,10 +92,10 @@ impl Offences {
     }
     /// Resets the counts.
     pub(crate) fn reset(&self) {
-        self.0.iter().for_each(|kind| kind.count.reset());
+        self.0.iter().for_each(|counter| counter.count.reset());
     }
-    fn kind(&self, offence: Offence) -> Option<&Kind> {
-        KINDS.iter().zip(&self.0).find(|((known, _), _)| *known == offence).map(|(_, kind)| kind)
+    fn counter(&self, offence: Offence) -> Option<&OffenceCounter> {
+        KINDS.iter().zip(&self.0).find(|((known, _), _)| *known == offence).map(|(_, counter)| counter)
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
     fn lines_are_few_and_say_what_they_leave_out() {
         let all = Offences::default();
         let at = Duration::from_secs;
-        let said = (0..1000).filter(|_| all.add(Offence::Password, at(5)).is_some()).count();
-        assert_eq!((said, all.count(Offence::Password)), (LINES as usize, 1000));
+        let logged = (0..1000).filter(|_| all.add(Offence::Password, at(5)).is_some()).count();
+        assert_eq!((logged, all.count(Offence::Password)), (LINES as usize, 1000));
         assert_eq!(all.add(Offence::Protocol, at(5)), Some(0), "each kind has its own lines");
         assert_eq!(all.add(Offence::Password, at(14)), None);
         assert_eq!(all.add(Offence::Password, at(15)), Some(1000 - u64::from(LINES) + 1));

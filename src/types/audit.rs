@@ -1,5 +1,5 @@
-//! The input and output of auditing a type's rows: `tern check` passes each value a [`View`] and collects its
-//! [`Problem`]s.
+//! The input and output of auditing a type's rows: `tern check` passes each value an [`AuditView`] and
+//! collects its [`Problem`]s.
 //!
 //! A view is one version of a store, for as long as that version can be read.
 //!
@@ -43,11 +43,11 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// The result of auditing a row.
-pub(crate) type Verdict = StoreResult<Vec<Problem>>;
+/// The problems found in a row.
+pub(crate) type Findings = StoreResult<Vec<Problem>>;
 
 /// See the module.
-pub(crate) struct View {
+pub(crate) struct AuditView {
     store: Store,
     tx: Mutex<Arc<Tx>>,
     /// The version that it reads.
@@ -57,18 +57,18 @@ pub(crate) struct View {
 /// The context for auditing the rows of one database.
 pub struct Auditor<'a> {
     /// The version to audit.
-    pub(crate) view: &'a View,
+    pub(crate) view: &'a AuditView,
     /// The database.
     pub(crate) db: Prefix,
     /// The ids that have a member, as known so far.
     pub(crate) known: &'a Mutex<KnownIds>,
 }
 
-impl View {
+impl AuditView {
     /// A view of the store's current version.
     pub(crate) async fn open(store: &Store) -> StoreResult<Self> {
         let (tx, version) = begin(store).await?;
-        Ok(View { store: store.clone(), tx: Mutex::new(Arc::new(tx)), version })
+        Ok(AuditView { store: store.clone(), tx: Mutex::new(Arc::new(tx)), version })
     }
 
     /// The value under `key`.

@@ -14,7 +14,7 @@
 //!   Such a key exists while the count is above 0, and WATCH compares that row as well as the record's
 //!   revision.
 
-use super::audit::{Auditor, Verdict};
+use super::audit::{Auditor, Findings};
 use super::dumped::Dump;
 use super::prebuilt::{Object, Source};
 use crate::error::Result;
@@ -78,7 +78,7 @@ pub(crate) trait Type: Sized {
     fn dump(&self, s: &Scope<'_>) -> impl Future<Output = Result<Dump>> + Send;
     /// Checks its part of the record, and its rows; `row` is the record's row. Also reports rows that no
     /// value of this type can have.
-    fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> impl Future<Output = Verdict> + Send;
+    fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> impl Future<Output = Findings> + Send;
 }
 
 /// Generates [`Value`](crate::types::Value) and [`Kind`](crate::types::Kind) from the list of types.
@@ -208,7 +208,7 @@ macro_rules! types {
                 match self { $($(#[cfg($cfg)])? Value::$name(value) => value.dump(s).await),+ }
             }
             /// See [`Type::audit`].
-            pub async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Verdict {
+            pub async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {
                 match self { $($(#[cfg($cfg)])? Value::$name(value) => value.audit(auditor, row).await),+ }
             }
         }

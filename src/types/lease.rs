@@ -27,7 +27,9 @@ pub(crate) fn until(space: &Keyspace, ms: u64) -> [u8; 8] {
 
 /// Whether the object whose row has this value is no longer being built.
 pub(crate) async fn is_over(space: &Keyspace, tx: &Tx, oid: Oid, lease: &[u8]) -> StoreResult<bool> {
-    let end = lease.try_into().map_err(|_| StoreError::Corrupt("lease of a garbage row".into()))?;
+    let end = lease
+        .try_into()
+        .map_err(|_| StoreError::Corrupt("the lease in a garbage row does not decode".into()))?;
     let builder = Fresh::maker(oid);
     if lease == GIVEN_UP {
         Ok(true)

@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::Read;
-use audit::{Auditor, Verdict};
+use audit::{Auditor, Findings};
 use bytes::Bytes;
 use contract::{Type, types};
 use dumped::Dump;

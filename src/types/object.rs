@@ -142,8 +142,9 @@ pub(crate) async fn count(s: &Scope<'_>, oid: Oid, read: Read) -> Result<Count> 
     match s.tx.get(&s.db.count(oid), read).await? {
         None => Ok(Count(0)),
         Some(raw) => {
-            let bytes =
-                raw[..].try_into().map_err(|_| StoreError::Corrupt("N row is not 16 bytes".into()))?;
+            let bytes = raw[..]
+                .try_into()
+                .map_err(|_| StoreError::Corrupt("the member count of a set is not 16 bytes".into()))?;
             Ok(Count(i128::from_le_bytes(bytes)))
         }
     }

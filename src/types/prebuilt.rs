@@ -39,7 +39,7 @@ pub(crate) const STEP: usize = 1 << 21;
 /// Attempts per step. Only the reclaimer of an expired lease, or an unknown commit, can make one fail.
 const ATTEMPTS: u32 = 20;
 
-/// Something prepared for a command before it runs.
+/// Something built for a command before it runs.
 #[derive(Debug, Clone)]
 pub enum Prebuilt {
     /// A string for an argument. Holding the argument keeps its address valid as its name.
@@ -256,7 +256,7 @@ impl<'a> Builder<'a> {
     async fn attempt(&self, tx: Tx, rows: &[Row<'_>]) -> StoreResult<()> {
         let row = self.object.row();
         if tx.get(&row, Read::Serializable).await?.is_none() && self.begun {
-            return Err(StoreError::Unavailable("the lease of a value under construction ran out".into()));
+            return Err(StoreError::Unavailable("the lease of a prebuilt value has expired".into()));
         }
         tx.set(&row, &lease::until(self.space, self.lease_ms))?;
         for row in rows {

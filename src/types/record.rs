@@ -32,7 +32,7 @@ impl Stored {
             Some(&GHOST) => Ghost::parse(raw).map(Stored::Ghost),
             _ => Record::parse(raw).map(Stored::Record),
         };
-        row.ok_or_else(|| StoreError::Corrupt(format!("record of {} bytes", raw.len())))
+        row.ok_or_else(|| StoreError::Corrupt(format!("a record of {} bytes does not decode", raw.len())))
     }
     /// The record, unless this is a ghost.
     pub fn into_record(self) -> Option<Record> {

@@ -4,7 +4,7 @@ use crate::script::{Arg, Call, Script, call, long, times, words};
 use crate::world::{MIB, Scale, VALUES};
 use tern::commands::binding::Run;
 use tern::commands::registry::run_of;
-use tern::commands::server::syntax::{self, Argument, Kind};
+use tern::commands::server::syntax::{self, Argument, ArgumentKind};
 use tern::spec::Entry;
 
 /// Extreme numbers.
@@ -84,12 +84,14 @@ impl Fill<'_> {
     fn words(&self, a: &Argument) -> Vec<String> {
         let mut words: Vec<String> = a.token.iter().cloned().collect();
         match &a.kind {
-            Kind::Value => words.push(self.value(&a.name)),
-            Kind::Token => {}
-            Kind::Block(items) => {
+            ArgumentKind::Value => words.push(self.value(&a.name)),
+            ArgumentKind::Token => {}
+            ArgumentKind::Block(items) => {
                 words.extend(items.iter().filter(|i| !i.optional).flat_map(|i| self.words(i)))
             }
-            Kind::OneOf(items) => words.extend(items.first().map(|i| self.words(i)).unwrap_or_default()),
+            ArgumentKind::OneOf(items) => {
+                words.extend(items.first().map(|i| self.words(i)).unwrap_or_default())
+            }
         }
         words
     }
@@ -123,9 +125,11 @@ impl Shape {
     fn any(&self, is: impl Fn(&str) -> bool) -> bool {
         fn within(a: &Argument, is: &dyn Fn(&str) -> bool) -> bool {
             match &a.kind {
-                Kind::Value => is(&a.name),
-                Kind::Token => false,
-                Kind::Block(items) | Kind::OneOf(items) => items.iter().any(|i| within(i, is)),
+                ArgumentKind::Value => is(&a.name),
+                ArgumentKind::Token => false,
+                ArgumentKind::Block(items) | ArgumentKind::OneOf(items) => {
+                    items.iter().any(|i| within(i, is))
+                }
             }
         }
         self.arguments.iter().any(|a| within(a, &is))

@@ -166,7 +166,7 @@ pub fn forward_rows() -> Vec<Vec<u8>> {
 pub fn catalog_rows() -> Vec<Vec<u8>> {
     let prefixes = [0, 3, 255, 70_000, u32::MAX]
         .map(|n| Place { prefix: Prefix::from_number(n), swaps: u64::from(n) }.encode());
-    let state = State { epoch: 3, owner: u64::MAX, to: 1 << 61, condemned: 9, ..State::default() };
+    let state = State { epoch: 3, owner: u64::MAX, to: 1 << 61, candidates: 9, ..State::default() };
     prefixes.into_iter().chain([state.encode(), State::default().encode()]).collect()
 }
 

@@ -51,7 +51,7 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     let made = Arc::new(AtomicU64::new(DEAD));
     let loads = [1, 2].map(|server| tokio::spawn(load(c.clone(), server, made.clone())));
     let (mut now, begun) = (state(&c).await, Instant::now());
-    while now.condemned - now.swept > BACKLOG {
+    while now.candidates - now.swept > BACKLOG {
         for member in &c.members {
             backpressure::look(&member.server.space, &c.store.begin(), &now, BACKLOG).await.unwrap();
         }
@@ -70,12 +70,12 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     }
 }
 
-/// Pretends that another server sweeps this many of `condemned`, beside `live`.
-async fn pretend(c: &Cluster, condemned: u64, swept: u64, live: u64) {
+/// Pretends that another server sweeps this many of `candidates`, beside `live`.
+async fn pretend(c: &Cluster, candidates: u64, swept: u64, live: u64) {
     let now = state(c).await;
     let (phase, owner) = (Phase::Sweep, c.id(1));
     let tx = c.store.begin();
-    let state = State { phase, owner, condemned, swept, live, turn: now.turn + 1, ..now };
+    let state = State { phase, owner, candidates, swept, live, turn: now.turn + 1, ..now };
     tx.set(&root::collector(), &state.encode()).unwrap();
     tx.bump_metadata_version().unwrap();
     tx.commit().await.unwrap();
@@ -120,10 +120,10 @@ async fn only_creators_of_too_many_members_wait() {
     }
     assert!(!timed(&c, add("c", 0, 1000, 70)).await.1, "the members must be in the dictionary");
     // The sweep is faster than the creation, more members live than are left to sweep, or few are left.
-    for (condemned, swept, live) in [(20_000, 17_900, 0), (10_000, 100, 9900), (10_000, 8000, 0)] {
-        pretend(&c, condemned, swept, live).await;
+    for (candidates, swept, live) in [(20_000, 17_900, 0), (10_000, 100, 9900), (10_000, 8000, 0)] {
+        pretend(&c, candidates, swept, live).await;
         let first = 10_000 + swept + live;
-        assert!(!timed(&c, add("a", first, 1000, 70)).await.1, "{swept} of {condemned}, {live} live");
+        assert!(!timed(&c, add("a", first, 1000, 70)).await.1, "{swept} of {candidates}, {live} live");
     }
     c.members[0].server.stop.send_replace(true);
 }

@@ -45,7 +45,7 @@ async fn is_candidate(c: &Cluster, member: &Bytes) -> bool {
     let id = ids_of_row(&forward(c, member).await.unwrap()).next().unwrap();
     let (tx, row) = (c.store.begin(), root::candidates(id - id % BLOCK));
     let Some(raw) = tx.get(&row, Read::Snapshot).await.unwrap() else { return false };
-    let revived = tx.get(&root::pardon(id), Read::Snapshot).await.unwrap();
+    let revived = tx.get(&root::revived(id), Read::Snapshot).await.unwrap();
     decode_candidates(&row, &raw).unwrap().contains(id) && revived.is_none()
 }
 
@@ -337,7 +337,7 @@ async fn a_revived_id_is_written_once() {
     begin(&c, 0).await;
     assert_eq!(c.run(1, argv("SADD a", many(1, 3))).await, Reply::Int(3));
     let tx = c.store.begin();
-    let (from, to) = root::all_pardons();
+    let (from, to) = root::all_revived();
     let revived = tx.get_range(&from, &to, RangeOptions::default(), Read::Serializable).await.unwrap();
     assert_eq!(revived.pairs.len(), 3);
     for n in 0..3 {

@@ -172,7 +172,7 @@ fn only_the_named_protocols_are_spoken() {
     assert_eq!(admin.run(&["CONFIG", "SET", "tls-protocols", ""]).value, Value::Simple(b"OK".to_vec()));
     assert_eq!((speaks("-tls1_3"), speaks("-tls1_2")), (true, true));
     let Value::Error(why) = admin.run(&["CONFIG", "SET", "tls-protocols", "TLSv1.1"]).value else { panic!() };
-    assert!(String::from_utf8_lossy(&why).contains("there are TLSv1.2 and TLSv1.3, not 'TLSv1.1'"));
+    assert!(String::from_utf8_lossy(&why).contains("unknown protocol 'TLSv1.1': use TLSv1.2 or TLSv1.3"));
 }
 
 #[test]
@@ -267,14 +267,14 @@ fn unusable_options_are_reported_at_the_start() {
         (&["--tls-cert-file", ""], "tls-cert-file must be set"),
         (&["--tls-key-file", ""], "tls-key-file must be set"),
         (&["--tls-key-file", "/nowhere.pem"], "cannot read /nowhere.pem"),
-        (&["--tls-key-file", "Cargo.toml"], "Cargo.toml holds no private key in PEM"),
-        (&["--tls-cert-file", "Cargo.toml"], "Cargo.toml holds no certificate in PEM"),
+        (&["--tls-key-file", "Cargo.toml"], "Cargo.toml contains no private key in PEM format"),
+        (&["--tls-cert-file", "Cargo.toml"], "Cargo.toml contains no certificate in PEM format"),
         (&["--tls-key-file", &other], "the certificate and the key cannot be used"),
         (&["--tls-key-file", &locked], "is protected by a password"),
         (&["--tls-key-file-pass", "secret"], "supports is ''"),
         (&["--tls-ca-cert-file", ""], "tls-ca-cert-file or tls-ca-cert-dir must be set"),
         (&["--tls-ca-cert-dir", "/nowhere"], "cannot read /nowhere"),
-        (&["--tls-protocols", "SSLv3"], "there are TLSv1.2 and TLSv1.3"),
+        (&["--tls-protocols", "SSLv3"], "use TLSv1.2 or TLSv1.3"),
     ];
     for (change, expected) in cases {
         let said = refused(&world, change);

@@ -36,12 +36,12 @@ enum Overflow {
 
 /// `i8`, `u63`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kind {
+struct FieldType {
     signed: bool,
     bits: u32,
 }
 
-impl Kind {
+impl FieldType {
     fn parse(raw: &[u8]) -> ArgResult<Self> {
         let (signed, bits) = match raw {
             [b'i', bits @ ..] => (true, bits),
@@ -51,7 +51,7 @@ impl Kind {
         let bits = bits.split(|b| *b == 0).next().and_then(parse_i64).and_then(|n| u32::try_from(n).ok());
         let most = if signed { 64 } else { 63 };
         let bits = bits.filter(|bits| (1..=most).contains(bits)).ok_or(BAD_TYPE)?;
-        Ok(Kind { signed, bits })
+        Ok(FieldType { signed, bits })
     }
 
     /// The number that these bits represent.
@@ -99,7 +99,7 @@ enum Action {
 
 #[derive(Debug, Clone, Copy)]
 struct Op {
-    kind: Kind,
+    kind: FieldType,
     offset: u64,
     action: Action,
 }
@@ -134,7 +134,7 @@ fn parse(cx: &Cx<'_>, mut args: Args<'_>) -> ArgResult<Vec<Op>> {
             () if left >= 3 && args.keyword("INCRBY") => Action::IncrBy,
             () => return Err(SYNTAX),
         };
-        let kind = Kind::parse(args.next()?)?;
+        let kind = FieldType::parse(args.next()?)?;
         let offset = offset(cx, args.next()?, Some(kind.bits))?;
         let reads = action(0, overflow) == Action::Get;
         let operand = if reads { 0 } else { parse_i64(args.next()?).ok_or(NOT_INTEGER)? };
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn numbers_that_do_not_fit() {
-        let i8 = Kind::parse(b"i8").unwrap();
+        let i8 = FieldType::parse(b"i8").unwrap();
         assert_eq!([127, 128, -128, -129, 300].map(|n| i8.wrap(n)), [127, -128, -128, 127, 44]);
         assert_eq!([128, -129].map(|n| i8.fit(n, Overflow::Sat)), [Some(127), Some(-128)]);
         assert_eq!(i8.fit(128, Overflow::Fail), None);
@@ -245,12 +245,12 @@ mod tests {
             [i64::MIN + 127, i64::MIN + 128].map(|n| i8.fit(i8.compared(n), Overflow::Sat)),
             [Some(127), Some(-128)]
         );
-        let u2 = Kind::parse(b"u2").unwrap();
+        let u2 = FieldType::parse(b"u2").unwrap();
         assert_eq!([3, 4, -1].map(|n| u2.wrap(n)), [3, 0, 3]);
-        let i64 = Kind::parse(b"i64").unwrap();
+        let i64 = FieldType::parse(b"i64").unwrap();
         assert_eq!(i64.wrap(i128::from(i64::MAX) + 1), i128::from(i64::MIN));
         for raw in [&b"u64"[..], b"i65", b"i0", b"I8", b"8", b"", b"u", b"i+1"] {
-            assert_eq!(Kind::parse(raw), Err(BAD_TYPE));
+            assert_eq!(FieldType::parse(raw), Err(BAD_TYPE));
         }
     }
 }

@@ -247,7 +247,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if args.keyword("TYPE") {
         let raw = args.next()?;
         args.end()?;
-        let kind = Kind::parse(raw)?;
+        let kind = ClientKind::parse(raw)?;
         clients.retain(|c| kind.is(c));
     } else if args.keyword("ID") {
         clients.clear();
@@ -281,7 +281,7 @@ fn one_id(args: &mut Args<'_>) -> Result<u64> {
 
 /// Classes of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ClientKind {
     /// None of the others.
     Normal,
     /// Subscribed.
@@ -290,13 +290,13 @@ pub(super) enum Kind {
     Replication,
 }
 
-impl Kind {
+impl ClientKind {
     /// Parses a class name in any case.
     pub(super) fn parse(raw: &[u8]) -> Result<Self> {
         match raw.to_ascii_lowercase().as_slice() {
-            b"normal" => Ok(Kind::Normal),
-            b"pubsub" => Ok(Kind::Pubsub),
-            b"master" | b"slave" | b"replica" => Ok(Kind::Replication),
+            b"normal" => Ok(ClientKind::Normal),
+            b"pubsub" => Ok(ClientKind::Pubsub),
+            b"master" | b"slave" | b"replica" => Ok(ClientKind::Replication),
             _ => {
                 let raw = quoted(raw);
                 Err(ReplyError::of(format!("ERR Unknown client type '{raw}'")).into())
@@ -305,7 +305,7 @@ impl Kind {
     }
     /// Whether `client` is of this class.
     pub(super) fn is(self, client: &ClientHandle) -> bool {
-        self == if client.is_subscribed() { Kind::Pubsub } else { Kind::Normal }
+        self == if client.is_subscribed() { ClientKind::Pubsub } else { ClientKind::Normal }
     }
 }
 

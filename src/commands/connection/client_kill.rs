@@ -2,7 +2,7 @@
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
-use crate::commands::connection::client::{Kind, OPEN};
+use crate::commands::connection::client::{ClientKind, OPEN};
 use crate::commands::cx::Cx;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
@@ -20,7 +20,7 @@ use std::time::Duration;
 struct Filter {
     /// Any of these.
     ids: BTreeSet<u64>,
-    kind: Option<Kind>,
+    kind: Option<ClientKind>,
     user: Option<Bytes>,
     addr: Option<Bytes>,
     laddr: Option<Bytes>,
@@ -47,7 +47,7 @@ impl Filter {
                         .ok_or(ReplyError::new("ERR maxage is not an integer or out of range"))?;
                     filter.max_age = Some(positive(value, "maxage should be greater than 0")?);
                 }
-                b"type" => filter.kind = Some(Kind::parse(value)?),
+                b"type" => filter.kind = Some(ClientKind::parse(value)?),
                 b"user" => filter.user = Some(known_user(cx, value)?),
                 b"addr" => filter.addr = Some(value.clone()),
                 b"laddr" => filter.laddr = Some(value.clone()),

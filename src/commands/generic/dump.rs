@@ -50,20 +50,20 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 }
 
 fn no_form(kind: &str) -> ReplyError {
-    ReplyError::of(format!("ERR DUMP: Redis' snapshot files have no form for a value of type {kind}"))
+    ReplyError::of(format!("ERR DUMP: Redis' RDB format cannot represent a value of type {kind}"))
 }
 
 #[derive(Debug, Default)]
-struct Options {
+struct RestoreOptions {
     replace: bool,
     absolute: bool,
     idle: bool,
     frequency: bool,
 }
 
-impl Options {
+impl RestoreOptions {
     fn parse(mut args: Args<'_>) -> ArgResult<Self> {
-        let mut options = Options::default();
+        let mut options = RestoreOptions::default();
         while !args.is_empty() {
             let followed = args.len() > 1;
             if args.keyword("REPLACE") {
@@ -113,7 +113,7 @@ const RESTORE_ASKING: Command = Command::new(
 
 async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (key, ttl, payload) = (args.next()?, args.next()?, args.next()?);
-    let options = Options::parse(args)?;
+    let options = RestoreOptions::parse(args)?;
     let s = cx.scope()?;
     let mut slot = object::open(&s, key, Read::Serializable).await?;
     if slot.exists() && !options.replace {

@@ -184,7 +184,7 @@ fn group_of(s: &Scope<'_>, row: &Bytes) -> Result<u64> {
 }
 
 fn corrupt() -> StoreError {
-    StoreError::Corrupt("key of a record".into())
+    StoreError::Corrupt("a record has an invalid key".into())
 }
 
 /// Leaves the last group, which may be incomplete, to the next call.

@@ -48,7 +48,7 @@ const LONGEST_PATTERN: usize = 2 * MAX_REDIS_KEY;
 const AT_ONCE: usize = 256;
 
 #[derive(Debug, Default)]
-struct Options<'a> {
+struct SortOptions<'a> {
     by: Option<&'a Bytes>,
     /// BY with a pattern that does not depend on the member.
     unsorted: bool,
@@ -59,9 +59,9 @@ struct Options<'a> {
     store: bool,
 }
 
-impl<'a> Options<'a> {
+impl<'a> SortOptions<'a> {
     fn parse(mut args: Args<'a>, may_store: bool) -> ArgResult<Self> {
-        let mut options = Options::default();
+        let mut options = SortOptions::default();
         while !args.is_empty() {
             let followed = args.len() - 1;
             if args.keyword("ASC") {
@@ -133,7 +133,7 @@ async fn sort_ro(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 
 async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Reply> {
     let key = args.next()?;
-    let options = Options::parse(args, may_store)?;
+    let options = SortOptions::parse(args, may_store)?;
     check_patterns(cx, &options, if may_store { "sort" } else { "sort_ro" })?;
     let s = cx.scope()?;
     let slot = cx.look_up(&s, key).await?;
@@ -165,7 +165,7 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
 }
 
 /// BY and GET may name any key, so they require permission to read all keys.
-fn check_patterns(cx: &Cx<'_>, options: &Options<'_>, name: &str) -> ArgResult<()> {
+fn check_patterns(cx: &Cx<'_>, options: &SortOptions<'_>, name: &str) -> ArgResult<()> {
     let by = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
     let user = cx.server.acl.get(&cx.client.user);
     let may = || {
@@ -185,7 +185,7 @@ async fn in_order(
     cx: &Cx<'_>,
     s: &Scope<'_>,
     members: Vec<Bytes>,
-    options: &Options<'_>,
+    options: &SortOptions<'_>,
 ) -> Result<Vec<Bytes>> {
     let turn = |order: Ordering| if options.descending { order.reverse() } else { order };
     let weights = match options.by {
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn limits() {
-        let of = |limit| Options { limit, ..Options::default() }.limited(&[1, 2, 3]).to_vec();
+        let of = |limit| SortOptions { limit, ..SortOptions::default() }.limited(&[1, 2, 3]).to_vec();
         assert_eq!(of(None), [1, 2, 3]);
         assert_eq!(of(Some((1, 1))), [2]);
         assert_eq!(of(Some((-5, 2))), [1, 2]);

@@ -9,7 +9,7 @@ use crate::keyspace::cluster::messages::Message;
 use crate::server::glob::{Case, Glob};
 use crate::server::pace::Pace;
 use crate::server::reply::Reply;
-use crate::server::subscribers::Kind;
+use crate::server::subscribers::SubscriptionKind;
 use crate::spec::{Channels, FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::{handler, help};
 use bytes::Bytes;
@@ -44,7 +44,7 @@ const PSUBSCRIBE: Command = Command::new(
         .syntax("pattern [pattern ...]")
         .summary("Subscribes to all channels that match the patterns.")
         .channels(Channels::Patterns),
-    Run::Session(SessionOp::Subscribe(Kind::Pattern)),
+    Run::Session(SessionOp::Subscribe(SubscriptionKind::Pattern)),
 );
 
 const PUBSUB: Command = Command::container(
@@ -57,7 +57,7 @@ const PUNSUBSCRIBE: Command = Command::new(
         .flags(SUBSCRIBES)
         .syntax("[pattern [pattern ...]]")
         .summary("Unsubscribes from the patterns, or from all patterns."),
-    Run::Session(SessionOp::Unsubscribe(Kind::Pattern)),
+    Run::Session(SessionOp::Unsubscribe(SubscriptionKind::Pattern)),
 );
 
 const SSUBSCRIBE: Command = Command::new(
@@ -67,7 +67,7 @@ const SSUBSCRIBE: Command = Command::new(
         .syntax("shardchannel [shardchannel ...]")
         .summary("Subscribes to shard channels.")
         .channels(Channels::All),
-    Run::Session(SessionOp::Subscribe(Kind::Shard)),
+    Run::Session(SessionOp::Subscribe(SubscriptionKind::Shard)),
 );
 
 const SUBSCRIBE: Command = Command::new(
@@ -76,7 +76,7 @@ const SUBSCRIBE: Command = Command::new(
         .syntax("channel [channel ...]")
         .summary("Subscribes to channels.")
         .channels(Channels::All),
-    Run::Session(SessionOp::Subscribe(Kind::Channel)),
+    Run::Session(SessionOp::Subscribe(SubscriptionKind::Channel)),
 );
 
 const SUNSUBSCRIBE: Command = Command::new(
@@ -85,7 +85,7 @@ const SUNSUBSCRIBE: Command = Command::new(
         .keys(SHARDS)
         .syntax("[shardchannel [shardchannel ...]]")
         .summary("Unsubscribes from the shard channels, or from all of them."),
-    Run::Session(SessionOp::Unsubscribe(Kind::Shard)),
+    Run::Session(SessionOp::Unsubscribe(SubscriptionKind::Shard)),
 );
 
 const UNSUBSCRIBE: Command = Command::new(
@@ -93,7 +93,7 @@ const UNSUBSCRIBE: Command = Command::new(
         .flags(SUBSCRIBES)
         .syntax("[channel [channel ...]]")
         .summary("Unsubscribes from the channels, or from all of them."),
-    Run::Session(SessionOp::Unsubscribe(Kind::Channel)),
+    Run::Session(SessionOp::Unsubscribe(SubscriptionKind::Channel)),
 );
 
 const PUBLISH: Command = Command::new(
@@ -109,7 +109,7 @@ async fn publish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (channel, payload) = (args.next()?, args.next()?);
     let [name, payload] = own(channel, payload);
     cx.outbox.publish(Message::Channel(name, payload));
-    Ok(receivers(cx, Kind::Channel, channel).await)
+    Ok(receivers(cx, SubscriptionKind::Channel, channel).await)
 }
 
 const SPUBLISH: Command = Command::new(
@@ -126,7 +126,7 @@ async fn spublish(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (channel, payload) = (args.next()?, args.next()?);
     let [name, payload] = own(channel, payload);
     cx.outbox.publish(Message::Shard(name, payload));
-    Ok(receivers(cx, Kind::Shard, channel).await)
+    Ok(receivers(cx, SubscriptionKind::Shard, channel).await)
 }
 
 /// Steps of work ([`Pace`]) to count one name.
@@ -146,7 +146,7 @@ fn own(channel: &Bytes, payload: &Bytes) -> [Bytes; 2] {
     [own(channel, payload), own(payload, channel)]
 }
 
-async fn receivers(cx: &Cx<'_>, kind: Kind, channel: &Bytes) -> Reply {
+async fn receivers(cx: &Cx<'_>, kind: SubscriptionKind, channel: &Bytes) -> Reply {
     Reply::Int(cx.server.subscribers.receivers(kind, channel).await as i64)
 }
 
@@ -159,7 +159,7 @@ const PUBSUB_CHANNELS: Command = Command::new(
 );
 
 async fn channels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    list(cx, Kind::Channel, args).await
+    list(cx, SubscriptionKind::Channel, args).await
 }
 
 const PUBSUB_SHARDCHANNELS: Command = Command::new(
@@ -171,10 +171,10 @@ const PUBSUB_SHARDCHANNELS: Command = Command::new(
 );
 
 async fn shardchannels(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    list(cx, Kind::Shard, args).await
+    list(cx, SubscriptionKind::Shard, args).await
 }
 
-async fn list(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Result<Reply> {
+async fn list(cx: &Cx<'_>, kind: SubscriptionKind, args: Args<'_>) -> Result<Reply> {
     let pattern = match args.rest() {
         [] => None,
         [pattern] => Some(read_pattern(pattern, &mut Pace::default()).await?),
@@ -198,7 +198,7 @@ const PUBSUB_NUMSUB: Command = Command::new(
 );
 
 async fn numsub(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    Ok(counts(cx, Kind::Channel, args).await)
+    Ok(counts(cx, SubscriptionKind::Channel, args).await)
 }
 
 const PUBSUB_SHARDNUMSUB: Command = Command::new(
@@ -210,10 +210,10 @@ const PUBSUB_SHARDNUMSUB: Command = Command::new(
 );
 
 async fn shardnumsub(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    Ok(counts(cx, Kind::Shard, args).await)
+    Ok(counts(cx, SubscriptionKind::Shard, args).await)
 }
 
-async fn counts(cx: &Cx<'_>, kind: Kind, args: Args<'_>) -> Reply {
+async fn counts(cx: &Cx<'_>, kind: SubscriptionKind, args: Args<'_>) -> Reply {
     let (mut counts, mut pace) = (Vec::with_capacity(args.len() * 2), Pace::default());
     for name in args.rest() {
         let count = cx.server.subscribers.count(kind, name);
@@ -231,5 +231,5 @@ const PUBSUB_NUMPAT: Command = Command::new(
 );
 
 async fn numpat(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Int(cx.server.subscribers.names(Kind::Pattern) as i64))
+    Ok(Reply::Int(cx.server.subscribers.names(SubscriptionKind::Pattern) as i64))
 }

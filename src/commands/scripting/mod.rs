@@ -11,7 +11,8 @@ use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::{handler, help};
 
 const NO_SCRIPTS: Run = Run::Refuse(
-    "ERR this server does not support scripts and functions: DELEX, INCREX and MULTI do what many of them do",
+    "ERR this server does not support scripts and functions. Instead: DELEX key IFEQ token releases a lock, \
+     INCREX key UBOUND 100 ENX EX 60 limits a rate, WATCH and MULTI run commands together",
 );
 
 /// Redis' reply if no script is running.

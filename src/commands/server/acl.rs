@@ -14,7 +14,7 @@ use crate::server::acl::selector::{Denied, RuleError, Selector, word};
 use crate::server::acl::user::{DEFAULT, User};
 use crate::server::pace::{Pace, beside};
 use crate::server::reply::Reply;
-use crate::server::subscribers::Kind;
+use crate::server::subscribers::SubscriptionKind;
 use crate::spec::words::{MAX_QUOTED, quoted, quoted_up_to};
 use crate::spec::{CATEGORIES, Entry, Flags, Form, Group, PREFIX, Row, Secrets, categories};
 use crate::{handler, help};
@@ -170,7 +170,7 @@ fn close_subscribers(cx: &Cx<'_>) {
     let acl = &cx.server.acl;
     cx.server.subscribers.part_from(|client, kind, name| {
         let user = acl.get(&client.identity().user);
-        user.is_some_and(|user| !user.allows_channel(name, kind == Kind::Pattern))
+        user.is_some_and(|user| !user.allows_channel(name, kind == SubscriptionKind::Pattern))
     });
 }
 
@@ -221,7 +221,11 @@ async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     };
     let bits = usize::try_from(bits).ok().filter(|bits| (1..=4096).contains(bits)).ok_or(BAD_BITS)?;
     let digits = bits.div_ceil(4);
-    let secret = cx.server.env.secret(digits.div_ceil(2)).ok_or(ReplyError::new("ERR no randomness"))?;
+    let secret = cx
+        .server
+        .env
+        .secret(digits.div_ceil(2))
+        .ok_or(ReplyError::new("ERR the system's random number generator does not answer"))?;
     let text: String = secret.iter().map(|b| format!("{b:02x}")).collect();
     Ok(Reply::text(text.get(..digits).unwrap_or(&text)))
 }
@@ -347,12 +351,12 @@ async fn dryrun(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if let Some(prefix) = prefix
         && user.check(prefix, args.rest(), 1).is_err()
     {
-        return Ok(verdict(&user, prefix, args.rest(), 1));
+        return Ok(dry_run(&user, prefix, args.rest(), 1));
     }
-    Ok(verdict(&user, row, argv, names))
+    Ok(dry_run(&user, row, argv, names))
 }
 
-fn verdict(user: &User, row: &Entry, argv: &[Bytes], names: usize) -> Reply {
+fn dry_run(user: &User, row: &Entry, argv: &[Bytes], names: usize) -> Reply {
     let may_not = |what: &str, name: &[u8], kind: &str| {
         let name = quoted(name);
         Reply::text(format!("This user has no permissions to {what} the '{name}' {kind}"))

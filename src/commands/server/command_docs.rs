@@ -1,7 +1,7 @@
 //! COMMAND DOCS: the documentation of a row.
 
 use crate::commands::server::command_info::flag_words;
-use crate::commands::server::syntax::{self, Argument, Kind};
+use crate::commands::server::syntax::{self, Argument, ArgumentKind};
 use crate::server::reply::Reply;
 use crate::spec::{Entry, FindKeys, Group, Row};
 
@@ -62,7 +62,7 @@ impl KeyIndex {
     fn argument(&mut self, row: &Row, a: &Argument) -> Reply {
         let kind = self.kind(row, a);
         let mut pairs = vec![("name", Reply::text(a.name.clone()))];
-        if !matches!(a.kind, Kind::Block(_) | Kind::OneOf(_)) {
+        if !matches!(a.kind, ArgumentKind::Block(_) | ArgumentKind::OneOf(_)) {
             let shown = if kind == "pattern" { "pattern" } else { a.name.as_str() };
             pairs.push(("display_text", Reply::text(shown.to_owned())));
         }
@@ -82,7 +82,7 @@ impl KeyIndex {
         if flags.iter().any(|(on, _)| *on) {
             pairs.push(("flags", flag_words(flags.into_iter().filter(|(on, _)| *on).map(|(_, word)| word))));
         }
-        if let Kind::Block(items) | Kind::OneOf(items) = &a.kind {
+        if let ArgumentKind::Block(items) | ArgumentKind::OneOf(items) = &a.kind {
             pairs.push((
                 "arguments",
                 Reply::Array(items.iter().map(|item| self.argument(row, item)).collect()),
@@ -97,14 +97,14 @@ impl KeyIndex {
             return kind;
         }
         match a.kind {
-            Kind::Token => "pure-token",
-            Kind::Block(_) => "block",
-            Kind::OneOf(_) => "oneof",
-            Kind::Value if self.last.is_some() && syntax::is_key(name) => "key",
-            Kind::Value if name == "increment" || syntax::is_integer(name) => "integer",
-            Kind::Value if syntax::is_time(name) => "unix-time",
-            Kind::Value if matches!(name, "pattern" | "by-pattern" | "get-pattern") => "pattern",
-            Kind::Value => "string",
+            ArgumentKind::Token => "pure-token",
+            ArgumentKind::Block(_) => "block",
+            ArgumentKind::OneOf(_) => "oneof",
+            ArgumentKind::Value if self.last.is_some() && syntax::is_key(name) => "key",
+            ArgumentKind::Value if name == "increment" || syntax::is_integer(name) => "integer",
+            ArgumentKind::Value if syntax::is_time(name) => "unix-time",
+            ArgumentKind::Value if matches!(name, "pattern" | "by-pattern" | "get-pattern") => "pattern",
+            ArgumentKind::Value => "string",
         }
     }
 }

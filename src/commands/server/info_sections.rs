@@ -5,7 +5,7 @@ use crate::commands::REDIS_VERSION;
 use crate::keyspace::cluster::instances::Instance;
 use crate::keyspace::dictionary::collector::State;
 use crate::server::Server;
-use crate::server::subscribers::Kind;
+use crate::server::subscribers::SubscriptionKind;
 use crate::store::ClusterStatus;
 use crate::telemetry::offences::Offence;
 use crate::telemetry::process;
@@ -171,9 +171,9 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "acl_access_denied_cmd": t.denials.commands.get(),
         "acl_access_denied_key": t.denials.keys.get(),
         "acl_access_denied_channel": t.denials.channels.get(),
-        "pubsub_channels": server.subscribers.names(Kind::Channel),
-        "pubsub_patterns": server.subscribers.names(Kind::Pattern),
-        "pubsubshard_channels": server.subscribers.names(Kind::Shard),
+        "pubsub_channels": server.subscribers.names(SubscriptionKind::Channel),
+        "pubsub_patterns": server.subscribers.names(SubscriptionKind::Pattern),
+        "pubsubshard_channels": server.subscribers.names(SubscriptionKind::Shard),
         "tracking_total_keys": tracked.keys,
         "tracking_total_items": tracked.items,
         "tracking_total_prefixes": tracked.prefixes,
@@ -315,7 +315,7 @@ pub(super) fn collection(out: &mut String, server: &Server, read: Option<(u64, S
         state.epoch,
         state.phase.name(),
         state.owner,
-        state.condemned,
+        state.candidates,
         state.swept,
         notes.sets.load(Ordering::Relaxed),
         notes.candidates.load(Ordering::Relaxed),

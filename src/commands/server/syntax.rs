@@ -76,7 +76,7 @@ pub struct Argument {
     /// The word that precedes it, or that it consists of.
     pub token: Option<String>,
     /// Its structure.
-    pub kind: Kind,
+    pub kind: ArgumentKind,
     /// Whether it may be left out.
     pub optional: bool,
     /// Whether it may be repeated.
@@ -87,7 +87,7 @@ pub struct Argument {
 
 /// The structure of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgumentKind {
     /// A value.
     Value,
     /// Only the token.
@@ -99,7 +99,7 @@ pub enum Kind {
 }
 
 impl Argument {
-    fn new(name: impl Into<String>, token: Option<String>, kind: Kind) -> Self {
+    fn new(name: impl Into<String>, token: Option<String>, kind: ArgumentKind) -> Self {
         Argument { name: name.into(), token, kind, optional: false, multiple: false, multiple_token: false }
     }
 }
@@ -141,7 +141,7 @@ fn sequence(words: &mut &[String], ends: &[&str]) -> Vec<Argument> {
             "[" => items.extend(choice(words, "]").map(|a| Argument { optional: true, ..a })),
             "<" => items.extend(choice(words, ">")),
             word if is_token(word) => items.push(tokened(word, words, ends)),
-            word => items.push(Argument::new(word, None, Kind::Value)),
+            word => items.push(Argument::new(word, None, ArgumentKind::Value)),
         }
     }
     items
@@ -178,7 +178,7 @@ fn repeat(mut items: Vec<Argument>, n: usize) -> Vec<Argument> {
         (Some(last), false) => {
             tail.push(last);
             let name = tail.iter().map(|a| a.name.as_str()).collect::<Vec<_>>().join("-");
-            items.push(Argument { multiple: true, ..Argument::new(name, None, Kind::Block(tail)) });
+            items.push(Argument { multiple: true, ..Argument::new(name, None, ArgumentKind::Block(tail)) });
         }
         (None, _) => {}
     }
@@ -189,10 +189,10 @@ fn repeat(mut items: Vec<Argument>, n: usize) -> Vec<Argument> {
 fn width(a: &Argument) -> usize {
     let own = usize::from(a.token.is_some());
     match &a.kind {
-        Kind::Value => own + 1,
-        Kind::Token => 1,
-        Kind::Block(items) => own + items.iter().map(width).sum::<usize>(),
-        Kind::OneOf(_) => own + 1,
+        ArgumentKind::Value => own + 1,
+        ArgumentKind::Token => 1,
+        ArgumentKind::Block(items) => own + items.iter().map(width).sum::<usize>(),
+        ArgumentKind::OneOf(_) => own + 1,
     }
 }
 
@@ -208,17 +208,17 @@ fn tokened(token: &str, words: &mut &[String], ends: &[&str]) -> Argument {
                 break;
             }
             "<" => break,
-            word => values.push(Argument::new(word, None, Kind::Value)),
+            word => values.push(Argument::new(word, None, ArgumentKind::Value)),
         }
         *words = rest;
     }
     let name = token.to_ascii_lowercase();
     match (values.pop(), values.is_empty()) {
-        (None, _) => Argument::new(name, Some(token.into()), Kind::Token),
+        (None, _) => Argument::new(name, Some(token.into()), ArgumentKind::Token),
         (Some(only), true) => Argument { token: Some(token.into()), ..only },
         (Some(last), false) => {
             values.push(last);
-            Argument::new(name, Some(token.into()), Kind::Block(values))
+            Argument::new(name, Some(token.into()), ArgumentKind::Block(values))
         }
     }
 }
@@ -247,7 +247,7 @@ fn choice(words: &mut &[String], close: &str) -> Option<Argument> {
         0 | 1 => alternatives.pop().map(|only| Argument { name: name.unwrap_or(only.name), ..only }),
         _ => {
             let name = name.unwrap_or_else(|| choice_name(&alternatives).into());
-            Some(Argument::new(name, None, Kind::OneOf(alternatives)))
+            Some(Argument::new(name, None, ArgumentKind::OneOf(alternatives)))
         }
     }
 }
@@ -278,7 +278,7 @@ fn joined(mut items: Vec<Argument>) -> Option<Argument> {
         return items.pop();
     }
     let name = items.first().map(|a| a.name.clone()).unwrap_or_default();
-    Some(Argument::new(name, None, Kind::Block(items)))
+    Some(Argument::new(name, None, ArgumentKind::Block(items)))
 }
 
 /// Names in the style of Redis' own names for choices.
@@ -286,7 +286,7 @@ fn choice_name(alternatives: &[Argument]) -> &'static str {
     let has = |name: &str| alternatives.iter().any(|a| a.name == name);
     match () {
         () if has("seconds") || has("milliseconds") => "expiration",
-        () if alternatives.iter().all(|a| a.kind == Kind::Token) => "condition",
+        () if alternatives.iter().all(|a| a.kind == ArgumentKind::Token) => "condition",
         () => "option",
     }
 }
@@ -298,10 +298,10 @@ mod tests {
     fn show(a: &Argument) -> String {
         let list = |items: &[Argument], by: &str| items.iter().map(show).collect::<Vec<_>>().join(by);
         let inner = match &a.kind {
-            Kind::Value => a.name.clone(),
-            Kind::Token => String::new(),
-            Kind::Block(items) => format!("({})", list(items, " ")),
-            Kind::OneOf(items) => format!("<{}>", list(items, "|")),
+            ArgumentKind::Value => a.name.clone(),
+            ArgumentKind::Token => String::new(),
+            ArgumentKind::Block(items) => format!("({})", list(items, " ")),
+            ArgumentKind::OneOf(items) => format!("<{}>", list(items, "|")),
         };
         let token = a.token.as_ref().map(|t| if inner.is_empty() { t.clone() } else { format!("{t}:") });
         let marks = [(a.optional, "?"), (a.multiple, "*"), (a.multiple_token, "+")];

@@ -33,7 +33,7 @@ const NO_FINITE: ReplyError = ReplyError::new("ERR increment would produce NaN o
 /// The unparsed arguments: their order is free, and the type that determines how they are parsed may come
 /// last.
 #[derive(Default)]
-struct Options<'a> {
+struct IncrexOptions<'a> {
     by_int: Option<&'a Bytes>,
     by_float: Option<&'a Bytes>,
     lower: Option<&'a Bytes>,
@@ -43,9 +43,9 @@ struct Options<'a> {
     only_without: bool,
 }
 
-impl<'a> Options<'a> {
+impl<'a> IncrexOptions<'a> {
     fn parse(mut args: Args<'a>) -> ArgResult<Self> {
-        let mut options = Options::default();
+        let mut options = IncrexOptions::default();
         while !args.is_empty() {
             if args.keyword("SATURATE") {
                 options.saturate = true;
@@ -69,7 +69,7 @@ impl<'a> Options<'a> {
 
     /// Parses an option with a number; false if the next argument is no such option.
     fn value(&mut self, args: &mut Args<'a>) -> ArgResult<bool> {
-        let Options { by_int, by_float, lower, upper, .. } = self;
+        let IncrexOptions { by_int, by_float, lower, upper, .. } = self;
         for (word, place) in [("BYINT", by_int), ("BYFLOAT", by_float), ("LBOUND", lower), ("UBOUND", upper)]
         {
             if args.keyword(word) {
@@ -193,7 +193,7 @@ pub(super) const INCREX: Command = Command::new(
 
 async fn increx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
-    let options = Options::parse(args)?;
+    let options = IncrexOptions::parse(args)?;
     match options.by_float {
         Some(by) => {
             let by = LongDouble::read(by).ok_or(NOT_FLOAT)?;
@@ -209,7 +209,7 @@ async fn increx(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
 }
 
-async fn run<N: Number>(cx: &Cx<'_>, key: &Bytes, by: N, options: &Options<'_>) -> Result<Reply> {
+async fn run<N: Number>(cx: &Cx<'_>, key: &Bytes, by: N, options: &IncrexOptions<'_>) -> Result<Reply> {
     let bound = |raw: Option<&Bytes>, none| raw.map_or(Some(none), |raw| N::read(raw)).ok_or(N::NO_NUMBER);
     let bounds = (bound(options.lower, N::lowest())?, bound(options.upper, N::highest())?);
     if bounds.0 > bounds.1 {
@@ -242,7 +242,7 @@ async fn run<N: Number>(cx: &Cx<'_>, key: &Bytes, by: N, options: &Options<'_>) 
 }
 
 /// The key's new expiry; `given`: the one that the options set.
-fn life(slot: &Slot, options: &Options<'_>, given: Option<u64>) -> Option<u64> {
+fn life(slot: &Slot, options: &IncrexOptions<'_>, given: Option<u64>) -> Option<u64> {
     match options.ttl {
         Ttl::Persist => None,
         Ttl::Set(..) if !options.only_without || slot.expire_at().is_none() => given,

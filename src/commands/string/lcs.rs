@@ -24,15 +24,15 @@ const BREATH: usize = 1 << 20;
 
 /// The form of the reply.
 #[derive(Debug, Clone, Copy, Default)]
-struct Options {
+struct LcsOptions {
     len: bool,
     idx: bool,
     min_match: i64,
     with_match_len: bool,
 }
 
-fn options(mut args: Args<'_>) -> ArgResult<Options> {
-    let mut options = Options::default();
+fn options(mut args: Args<'_>) -> ArgResult<LcsOptions> {
+    let mut options = LcsOptions::default();
     while !args.is_empty() {
         if args.keyword("IDX") {
             options.idx = true;
@@ -80,8 +80,8 @@ async fn lcs(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let [a, b] = &strings;
     let table = Table::of(a, b).await;
     Ok(match options {
-        Options { len: true, .. } => Reply::Int(table.length as i64),
-        Options { idx: true, .. } => indexes(&table, a, b, options).await,
+        LcsOptions { len: true, .. } => Reply::Int(table.length as i64),
+        LcsOptions { idx: true, .. } => indexes(&table, a, b, options).await,
         _ => Reply::Bulk(common(&table, a, b).await),
     })
 }
@@ -196,7 +196,7 @@ impl Walk<'_> {
     }
 }
 
-async fn indexes(table: &Table, a: &[u8], b: &[u8], options: Options) -> Reply {
+async fn indexes(table: &Table, a: &[u8], b: &[u8], options: LcsOptions) -> Reply {
     let range = |from: usize, length: usize| {
         Reply::Array(vec![Reply::Int(from as i64), Reply::Int((from + length - 1) as i64)])
     };

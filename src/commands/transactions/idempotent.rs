@@ -162,7 +162,7 @@ impl<'a> IdempotentRequest<'a> {
     /// Keeps the encoded `reply` (None: it cannot be kept) of a command that ran at `now` and left `db`
     /// selected. Only after [`IdempotentRequest::recall`] found nothing in `tx`.
     pub(crate) fn keep(&self, tx: &Tx, now: u64, db: u8, reply: Option<Vec<u8>>) -> Result<()> {
-        let reply = reply.ok_or(StoreError::Corrupt("a reply that is read while it is sent".into()))?;
+        let reply = reply.ok_or(StoreError::Corrupt("a streamed reply cannot be kept under an id".into()))?;
         let len = u32::try_from(reply.len()).map_err(|_| StoreError::ReplyTooLarge(reply.len()))?;
         let fingerprint = self.fingerprint;
         let record = IdempotencyRecord { is_owned: true, fingerprint, at: now, db, len, reply: reply.into() };
@@ -194,7 +194,7 @@ async fn fingerprint<'a>(secret: &Secret, begin: [u8; 2], lines: impl Iterator<I
 
 fn decode(record: &IdempotencyRecord) -> Result<Reply> {
     let reply = reply_codec::decode(&record.reply);
-    Ok(reply.ok_or_else(|| StoreError::Corrupt("a kept reply".into()))?)
+    Ok(reply.ok_or_else(|| StoreError::Corrupt("a kept reply does not decode".into()))?)
 }
 
 /// The owner of the client's ids.

@@ -382,7 +382,7 @@ impl Cursor {
 }
 
 fn corrupt() -> StoreError {
-    StoreError::Corrupt("row of messages".into())
+    StoreError::Corrupt("a row of messages does not decode".into())
 }
 
 /// The ages of rows, for the job that collects them: when each was first seen as the last row.

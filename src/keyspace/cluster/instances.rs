@@ -105,7 +105,9 @@ impl Instance {
 
     /// Reads stored bytes.
     pub fn decode(raw: &[u8]) -> StoreResult<Self> {
-        Self::parse(raw).ok_or_else(|| StoreError::Corrupt(format!("instance row of {} bytes", raw.len())))
+        Self::parse(raw).ok_or_else(|| {
+            StoreError::Corrupt(format!("a server's row of {} bytes does not decode", raw.len()))
+        })
     }
 
     fn parse(raw: &[u8]) -> Option<Self> {
@@ -139,8 +141,9 @@ pub struct Seen {
     pub(crate) silent: Duration,
 }
 
+/// When this server last looked at the others, and what it saw.
 #[derive(Default)]
-struct View {
+struct Sightings {
     looked: Option<Duration>,
     seen: BTreeMap<u64, Seen>,
 }
@@ -158,7 +161,7 @@ pub struct Instances {
     claim: AtomicU64,
     /// Allows one beat at a time; true once this server has left.
     left: tokio::sync::Mutex<bool>,
-    view: Mutex<View>,
+    view: Mutex<Sightings>,
     living: ArcSwap<Vec<u64>>,
 }
 
@@ -215,8 +218,10 @@ impl Instances {
             return Ok(());
         }
         let id = format!("{:016x}", self.id);
-        tracing::error!(id, "another server has registered under this one's id: start this one again");
-        Err(StoreError::Unavailable(format!("the server id {id} is another server's")))
+        tracing::error!(id, "another server has registered under this server's id: restart this server");
+        Err(StoreError::Unavailable(format!(
+            "another server has registered under the id {id}: restart this server"
+        )))
     }
 
     /// Like [`Instances::beat`]. False if the row is another server's: this one must not make anything under
@@ -370,7 +375,8 @@ pub(super) async fn read(tx: &Tx) -> StoreResult<Vec<(u64, Instance)>> {
         let opts = RangeOptions { limit: PAGE, ..RangeOptions::default() };
         let page = tx.get_range(&from, &end, opts, Read::Snapshot).await?;
         for (key, raw) in &page.pairs {
-            let id = root::decode_instance(key).ok_or_else(|| StoreError::Corrupt("instance key".into()))?;
+            let id = root::decode_instance(key)
+                .ok_or_else(|| StoreError::Corrupt("a server's row has an invalid key".into()))?;
             out.push((id, Instance::decode(raw)?));
         }
         match page.pairs.last() {

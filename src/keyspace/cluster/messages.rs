@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once_and_where_somebody_has_a_cache() {
+    fn a_change_is_published_once_and_only_to_caches() {
         let key = |s: &'static str| Bytes::from_static(s.as_bytes());
         let outbox = Outbox::new(5, LISTENS | TRACKS, Events::default());
         outbox.acts_for(7);
@@ -277,8 +277,8 @@ mod tests {
         }
         outbox.acts_for(8);
         outbox.changed(&key("a"));
-        let told = |client, name| Message::Changed(Origin { instance: 5, client }, key(name));
-        assert_eq!(outbox.take(), [told(7, "a"), told(7, "b"), told(8, "a")]);
+        let changed = |client, name| Message::Changed(Origin { instance: 5, client }, key(name));
+        assert_eq!(outbox.take(), [changed(7, "a"), changed(7, "b"), changed(8, "a")]);
         let outbox = Outbox::new(5, LISTENS, Events::default());
         outbox.changed(&key("a"));
         outbox.flushed();

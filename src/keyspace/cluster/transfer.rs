@@ -42,17 +42,17 @@ pub enum CopyError {
     #[error("the source is in use by the server at {0}: stop all of its servers first")]
     InUse(String),
     /// The source is the target of an unfinished copy.
-    #[error("the source is half filled itself: a copy into it was not finished")]
+    #[error("the source is incomplete: a copy into it has not finished; run that copy again first")]
     HalfSource,
     /// The target holds data.
-    #[error("the target is not empty, nothing was copied")]
+    #[error("the target is not empty: nothing was copied")]
     NotEmpty,
     /// Another copy wrote the marker.
     #[error("another copy into this target is running")]
     Another,
     /// The two sides differ.
     #[error(
-        "the copy differs from its source ({from} there, {to} here): the target is unusable; start again to copy anew"
+        "the copy ({to}) differs from its source ({from}): the target is unusable; run the copy again to start over"
     )]
     Differs {
         /// The source.
@@ -61,7 +61,7 @@ pub enum CopyError {
         to: Tally,
     },
     /// An error of an engine. The rows copied so far stay, and so does the marker.
-    #[error("{0}; the target is half filled, start again to go on")]
+    #[error("{0}; the target is incomplete: run the copy again, it resumes")]
     Store(#[from] StoreError),
 }
 
@@ -306,7 +306,7 @@ fn encode_mark(at: &[u8]) -> Vec<u8> {
 
 fn decode_mark(raw: &[u8]) -> StoreResult<Vec<u8>> {
     let at = raw.strip_prefix(&[FORMAT]);
-    at.map(<[u8]>::to_vec).ok_or_else(|| StoreError::Corrupt("marker of a copy".into()))
+    at.map(<[u8]>::to_vec).ok_or_else(|| StoreError::Corrupt("the marker of a copy does not decode".into()))
 }
 
 fn size(rows: &[(Bytes, Bytes)]) -> u64 {

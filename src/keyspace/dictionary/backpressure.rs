@@ -104,7 +104,7 @@ impl Backpressure {
 /// members that may be left however few are alive.
 pub async fn look(space: &Keyspace, tx: &Tx, state: &State, most: u64) -> StoreResult<()> {
     let backpressure = &space.backpressure;
-    let left = state.condemned.saturating_sub(state.swept);
+    let left = state.candidates.saturating_sub(state.swept);
     if state.phase != Phase::Sweep || left <= most.max(state.live).max(state.live_so_far) {
         backpressure.release();
         return Ok(());

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! e 00                  -> 01 | phase u8 | fourteen numbers u64 LE  the state
-//! e 01 <first id BE>    -> treemap                                  a block's condemned ids, not yet removed
+//! e 01 <first id BE>    -> treemap                                  a block's candidates, not yet removed
 //! e 02 <prefix><oid>    -> empty                                    a set made during Settle
 //! e 03 <instance BE>    -> epoch u64 LE                             no reply needs what that epoch removes
-//! e 04 <id BE>          -> empty                                    a condemned id given to a set: pardoned
+//! e 04 <id BE>          -> empty                                    a candidate given to a set: revived
 //! ```
 //! Every transaction of the collector reads `e 00` serializably and does nothing if the owner or the turn has
 //! changed. Writers read the part that they need ([`Round`]) with the catalog; it changes only with the
@@ -28,13 +28,13 @@ pub enum Phase {
     /// No collection is running.
     #[default]
     Idle,
-    /// Looks for ids that seem to be in no set, and condemns them.
+    /// Looks for ids that seem to be in no set: the candidates for removal.
     Mark,
-    /// Checks whether any condemned id is in a set after all.
+    /// Checks whether any candidate is in a set after all.
     Settle,
-    /// Waits for replies that may still need the condemned ids.
+    /// Waits for replies that may still need the candidates.
     Grace,
-    /// Removes the condemned ids.
+    /// Removes the candidates.
     Sweep,
 }
 
@@ -75,8 +75,8 @@ impl Round {
         self.phase == Phase::Settle
     }
 
-    /// Whether ids are condemned: a transaction that gives one of them to a set pardons it.
-    pub(crate) fn has_condemned(self) -> bool {
+    /// Whether candidates may exist: a transaction that gives one of them to a set revives it.
+    pub(crate) fn has_candidates(self) -> bool {
         matches!(self.phase, Phase::Settle | Phase::Grace | Phase::Sweep)
     }
 }
@@ -110,7 +110,7 @@ pub struct State {
     /// Members removed since the store was created.
     pub collected: u64,
     /// Members to remove in this epoch.
-    pub condemned: u64,
+    pub candidates: u64,
     /// The number of those that the sweep has processed.
     pub swept: u64,
     /// The end of the last cycle in milliseconds since the Unix epoch, by the clock of the server that ran
@@ -135,7 +135,7 @@ impl State {
             self.live_so_far,
             self.dead_so_far,
             self.collected,
-            self.condemned,
+            self.candidates,
             self.swept,
             self.ended,
         ] {
@@ -146,7 +146,9 @@ impl State {
 
     /// Parses the stored bytes.
     pub fn decode(raw: &[u8]) -> StoreResult<Self> {
-        Self::parse(raw).ok_or_else(|| StoreError::Corrupt("state of the dictionary's collector".into()))
+        Self::parse(raw).ok_or_else(|| {
+            StoreError::Corrupt("the state of the dictionary's collector does not decode".into())
+        })
     }
 
     fn parse(raw: &[u8]) -> Option<Self> {
@@ -169,7 +171,7 @@ impl State {
             live_so_far: next()?,
             dead_so_far: next()?,
             collected: next()?,
-            condemned: next()?,
+            candidates: next()?,
             swept: next()?,
             ended: next()?,
         })
@@ -191,7 +193,7 @@ impl State {
 pub fn encode_candidates(ids: &RoaringTreemap) -> StoreResult<Vec<u8>> {
     let mut out = Vec::with_capacity(ids.serialized_size());
     let written = ids.serialize_into(&mut out);
-    written.map_err(|e| StoreError::Corrupt(format!("candidates not written: {e}")))?;
+    written.map_err(|e| StoreError::Corrupt(format!("candidates cannot be serialized: {e}")))?;
     Ok(out)
 }
 
@@ -201,7 +203,7 @@ pub fn decode_candidates(key: &[u8], value: &[u8]) -> StoreResult<RoaringTreemap
     let ids = RoaringTreemap::deserialize_from(value).ok();
     let within = |ids: &RoaringTreemap| Some((ids.min()? / BLOCK, ids.max()? / BLOCK));
     ids.filter(|ids| within(ids).is_some_and(|(a, b)| a == b && Some(a * BLOCK) == first))
-        .ok_or_else(|| StoreError::Corrupt("candidates of the dictionary's collector".into()))
+        .ok_or_else(|| StoreError::Corrupt("candidates of the dictionary's collector do not decode".into()))
 }
 
 /// The collector's activity on this server, for INFO, and requests to run it.
@@ -235,7 +237,7 @@ mod tests {
                 epoch: 3,
                 turn: 9,
                 owner: u64::MAX,
-                condemned: 7,
+                candidates: 7,
                 ended: 5,
                 ..State::default()
             };

@@ -7,16 +7,16 @@
 //!   runs again and finds the id. Long members share an `f` row by hash; `b` tells them apart.
 //! * A `b` row never changes while anything still asks for it, so `b` rows are read as snapshots and written
 //!   without a write conflict.
-//! * An id may be condemned ([`super::condemned`]): the collector of the dictionary (`types::set::collect`)
-//!   removes it unless a transaction that gives the member to a set pardons it first. [`Interner::intern`]
+//! * An id may be a candidate ([`super::candidates`]): the collector of the dictionary (`types::set::collect`)
+//!   removes it unless a transaction that gives the member to a set revives it first. [`Interner::intern`]
 //!   does. An id that was only looked up ([`Interner::find`]) must therefore not be given to a set.
 //!
 //! Leases are kept in a few stripes, each with its own block. A caller takes the first free stripe, so
 //! sequential callers share a block, and concurrent callers do not wait for each other, not even for a lease.
 
 use super::backpressure;
+use super::candidates::Candidates;
 use super::collector::Round;
-use super::condemned::Condemned;
 use super::forward::ids_of_row;
 use super::ids::{MAX_MEMBER, integer_id};
 use super::leases::{Lease, lease};
@@ -53,7 +53,7 @@ pub(crate) struct Known {
     /// Its id.
     pub(crate) id: u64,
     /// True if the collector may be about to remove it.
-    pub(crate) condemned: bool,
+    pub(crate) is_candidate: bool,
 }
 
 struct Stripe {
@@ -65,7 +65,7 @@ struct Stripe {
 pub struct Interner {
     store: Store,
     stripes: Vec<Mutex<Stripe>>,
-    condemned: Condemned,
+    candidates: Candidates,
     /// Ids that are leased but not handed out yet.
     spare: AtomicU64,
     /// Seeds hashes that attackers must not be able to predict.
@@ -78,7 +78,7 @@ impl Interner {
         let stripe = |_| Mutex::new(Stripe { lease: Lease::default(), rng: env.rng() });
         let seed = env.secret(8).and_then(|raw| raw.try_into().ok()).map_or(0, u64::from_le_bytes);
         let stripes = (0..STRIPES).map(stripe).collect();
-        Interner { store, stripes, condemned: Condemned::default(), spare: AtomicU64::new(0), seed }
+        Interner { store, stripes, candidates: Candidates::default(), spare: AtomicU64::new(0), seed }
     }
 
     /// `n` ids never handed out before, ascending and consecutive within a block. They are for `tx`, or for
@@ -138,7 +138,7 @@ impl Interner {
         let ids = self.take(tx, new.len()).await?;
         self.write(tx, &new, &ids).await?;
         backpressure::made(ids.len());
-        self.pardon(tx, round, known.iter().copied().flatten()).await?;
+        self.revive(tx, round, known.iter().copied().flatten()).await?;
         let mut fresh = places.into_iter().filter_map(|place| ids.get(place).copied());
         let interned = known.into_iter().filter_map(|known| match known {
             Some(id) => Some(Interned { id, fresh: false }),
@@ -147,12 +147,12 @@ impl Interner {
         Ok(interned.collect())
     }
 
-    /// Keeps the collector from removing those of `ids` that are condemned. A pardon that exists stays as
-    /// long as the condemned ids do, so it is not written again: an id that is given to many sets makes the
+    /// Keeps the collector from removing those of `ids` that are candidates. The row of a revived id stays
+    /// as long as the candidates do, so it is not written again: an id that is given to many sets makes the
     /// collector conflict once.
-    async fn pardon(&self, tx: &Tx, round: Round, ids: impl Iterator<Item = u64> + Clone) -> Result<()> {
-        let condemned = self.condemned.among(tx, round, ids).await?;
-        let keys: Vec<[u8; 10]> = condemned.iter().map(root::pardon).collect();
+    async fn revive(&self, tx: &Tx, round: Round, ids: impl Iterator<Item = u64> + Clone) -> Result<()> {
+        let candidates = self.candidates.among(tx, round, ids).await?;
+        let keys: Vec<[u8; 10]> = candidates.iter().map(root::revived).collect();
         let rows = get_many(tx, &keys, Read::Snapshot).await?;
         for (key, _) in keys.iter().zip(rows).filter(|(_, row)| row.is_none()) {
             tx.set(key, &[])?;
@@ -165,17 +165,17 @@ impl Interner {
         self.lookup(tx, members).await
     }
 
-    /// Like [`Interner::find`], and whether they are condemned. `round`: as `tx` reads it.
+    /// Like [`Interner::find`], and whether they are candidates. `round`: as `tx` reads it.
     pub(crate) async fn known(&self, tx: &Tx, round: Round, members: &[Bytes]) -> Result<Vec<Option<Known>>> {
         let ids = self.lookup(tx, members).await?;
-        let condemned = self.condemned.among(tx, round, ids.iter().copied().flatten()).await?;
-        let known = |id| Known { id, condemned: condemned.contains(id) };
+        let candidates = self.candidates.among(tx, round, ids.iter().copied().flatten()).await?;
+        let known = |id| Known { id, is_candidate: candidates.contains(id) };
         Ok(ids.into_iter().map(|id| id.map(known)).collect())
     }
 
-    /// Drops the cache of condemned ids; it is reloaded on demand.
+    /// Drops the cache of candidates; it is reloaded on demand.
     pub(in crate::keyspace) fn forget(&self) {
-        self.condemned.clear();
+        self.candidates.clear();
     }
 
     /// The id of one member, if it has one.

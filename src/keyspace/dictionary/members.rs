@@ -216,7 +216,11 @@ pub(crate) async fn present(tx: &Tx, from: u64, to: u64) -> StoreResult<(Vec<u64
     };
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
     let more = tx.visit(&root::member(group(from)), &root::member(to), opts, &mut each).await?;
-    if sound { Ok((ids, more.then_some(end))) } else { Err(StoreError::Corrupt("row of a member".into())) }
+    if sound {
+        Ok((ids, more.then_some(end)))
+    } else {
+        Err(StoreError::Corrupt("a row of members does not decode".into()))
+    }
 }
 
 /// The result of [`remove`].
@@ -237,7 +241,8 @@ pub(crate) async fn remove(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<Removed
     let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
     let mut removed = Removed::default();
     for (key, row) in &page.pairs {
-        let all = entries(key, row).ok_or_else(|| StoreError::Corrupt("row of a member".into()))?;
+        let all = entries(key, row)
+            .ok_or_else(|| StoreError::Corrupt("a row of members does not decode".into()))?;
         removed.next = Some(all.end()).filter(|_| page.more);
         let (gone, kept): (Vec<_>, Vec<_>) = all.partition(|(id, _)| ids.contains(*id));
         if gone.is_empty() {

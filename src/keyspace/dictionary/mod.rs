@@ -5,14 +5,14 @@
 //! leases        blocks of ids                   interner          gives members their ids
 //! resolve       finds the members of ids        packed            many members in one allocation
 //! hints         cached facts about sets         unfolded          sets whose deltas wait to be folded
-//! collector     the collector's stored state    condemned         ids that the collector may remove
+//! collector     the collector's stored state    candidates        ids that the collector may remove
 //! known         the ids that have members, for a reader of the whole dictionary
 //! backpressure  slows down commands that make members faster than they are collected
 //! ```
 
 pub mod backpressure;
+mod candidates;
 pub mod collector;
-mod condemned;
 pub mod forward;
 pub(crate) mod hints;
 pub mod ids;

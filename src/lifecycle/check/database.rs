@@ -7,7 +7,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
 use crate::store::{RangeOptions, key_after, prefix_end};
-use crate::types::audit::{Auditor, Problem, Verdict, View};
+use crate::types::audit::{AuditView, Auditor, Findings, Problem};
 use crate::types::object::GHOST_INDEXED;
 use crate::types::object_tags;
 use crate::types::record::{Record, Stored};
@@ -33,22 +33,28 @@ pub(super) async fn walk(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<(
         owners.note(value);
         "keys"
     };
-    let judge = async |view: &View, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
+    let audit = async |view: &AuditView, known: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
         record(view, known, db, key, value).await
     };
-    checker.judge(db.tagged(b'K'), &mut seen, judge).await?;
+    checker.check_range(db.tagged(b'K'), &mut seen, audit).await?;
     owners.walk(checker, db).await?;
-    let judge = async |view: &View, _: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
+    let audit = async |view: &AuditView, _: &Mutex<KnownIds>, key: &Bytes, value: &Bytes| {
         expiry(view, db, key, value).await
     };
-    checker.judge(db.tagged(b'X'), &mut |_, _| "expiry rows", judge).await?;
+    checker.check_range(db.tagged(b'X'), &mut |_, _| "expiry rows", audit).await?;
     counters(checker, db, &counts).await?;
-    strangers(checker, db).await
+    unknown_rows(checker, db).await
 }
 
-async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, value: &Bytes) -> Verdict {
+async fn record(
+    view: &AuditView,
+    known: &Mutex<KnownIds>,
+    db: Prefix,
+    key: &Bytes,
+    value: &Bytes,
+) -> Findings {
     let Some((stored, name)) = db.decode_record(key) else {
-        return Ok(vec![Problem::new(key, "not the row of a key")]);
+        return Ok(vec![Problem::new(key, "the row of a record has an invalid key")]);
     };
     let row = match Stored::decode(value) {
         Ok(row) => row,
@@ -59,22 +65,28 @@ async fn record(view: &View, known: &Mutex<KnownIds>, db: Prefix, key: &Bytes, v
         Stored::Ghost(_) => Vec::new(),
     };
     if stored != hash(&name) || name.len() > MAX_REDIS_KEY {
-        problems.push(Problem::new(key, "nobody finds this key: its hash is of another one"));
+        problems.push(Problem::new(
+            key,
+            "the record is stored under the hash of another key: no command finds it",
+        ));
     }
     if let Some(ms) = row.expire_at()
         && view.get(&db.expiry(ms, &name)).await?.is_none()
     {
-        problems.push(Problem::new(key, format!("the expiry index does not have the key's expiry at {ms}")));
+        problems.push(Problem::new(key, format!("the expiry index has no row for the key's expiry at {ms}")));
     }
     Ok(problems)
 }
 
-async fn of_value(auditor: &Auditor<'_>, key: &Bytes, record: &Record) -> Verdict {
+async fn of_value(auditor: &Auditor<'_>, key: &Bytes, record: &Record) -> Findings {
     let mut problems = record.value.audit(auditor, key).await?;
     if let Some(oid) = record.value.oid()
         && is_garbage(auditor.view, auditor.db, oid).await?
     {
-        problems.push(Problem::new(key, "the key's object is garbage, its rows will be removed"));
+        problems.push(Problem::new(
+            key,
+            "the key's object is also listed as garbage: its rows are going to be removed",
+        ));
     }
     Ok(problems)
 }
@@ -84,28 +96,28 @@ fn is_ghost(raw: &Bytes) -> bool {
 }
 
 /// Whether a garbage row names the object.
-pub(super) async fn is_garbage(view: &View, db: Prefix, oid: Oid) -> StoreResult<bool> {
+pub(super) async fn is_garbage(view: &AuditView, db: Prefix, oid: Oid) -> StoreResult<bool> {
     let rows = [Garbage::Object(db, oid), Garbage::Building(db, oid)].map(root::garbage);
     Ok(view.get_many(&rows).await?.iter().any(Option::is_some))
 }
 
 /// Checks that a row of the expiry index agrees with the key's record.
-async fn expiry(view: &View, db: Prefix, row: &Bytes, value: &[u8]) -> Verdict {
+async fn expiry(view: &AuditView, db: Prefix, row: &Bytes, value: &[u8]) -> Findings {
     let Some((ms, name)) = db.decode_expiry(row).filter(|(ms, name)| db.expiry(*ms, name) == row[..]) else {
-        return Ok(vec![Problem::new(row, "not a row of the expiry index")]);
+        return Ok(vec![Problem::new(row, "a row of the expiry index has an invalid key")]);
     };
     let stored = view.get(&db.record(&name)).await?.and_then(|raw| Stored::decode(&raw).ok());
     let what = match stored.filter(|stored| stored.expire_at() == Some(ms)) {
-        None => "a row of the expiry index that no record confirms",
+        None => "a row of the expiry index matches no record",
         Some(Stored::Record(_)) if value.is_empty() => return Ok(Vec::new()),
         Some(Stored::Ghost(_)) if value == GHOST_INDEXED => return Ok(Vec::new()),
-        Some(_) => "a row of the expiry index with a value that is not its own",
+        Some(_) => "a row of the expiry index has an invalid value",
     };
     Ok(vec![Problem::new(row, what)])
 }
 
-/// Checks that each shard's counter is the number of its records. A count gathered over pages is only a
-/// suspicion: a shard's records are adjacent, so they are counted again at one version.
+/// Checks that each shard's counter is the number of its records. A count gathered over pages may mix
+/// versions: if it differs, the shard's records, which are adjacent, are counted again at one version.
 async fn counters(checker: &mut Checker<'_>, db: Prefix, counts: &[u64]) -> StoreResult<()> {
     for (shard, count) in (0..SHARDS).zip(counts) {
         let view = checker.view().await?;
@@ -127,7 +139,7 @@ async fn recount(checker: &mut Checker<'_>, db: Prefix, shard: u8) -> StoreResul
         match compare(&view, db, shard).await {
             Err(StoreError::TooOld) => {}
             problem => {
-                checker.accuse(problem?.map(|what| Problem::new(&row, what)));
+                checker.add_problems(problem?.map(|what| Problem::new(&row, what)));
                 return Ok(());
             }
         }
@@ -136,7 +148,7 @@ async fn recount(checker: &mut Checker<'_>, db: Prefix, shard: u8) -> StoreResul
     Ok(())
 }
 
-async fn compare(view: &View, db: Prefix, shard: u8) -> StoreResult<Option<String>> {
+async fn compare(view: &AuditView, db: Prefix, shard: u8) -> StoreResult<Option<String>> {
     let first = u64::from(shard) << 60;
     let mut begin = db.record_from(first);
     let end = if shard + 1 == SHARDS { db.records_end() } else { db.record_from(first + (1 << 60)) };
@@ -151,8 +163,8 @@ async fn compare(view: &View, db: Prefix, shard: u8) -> StoreResult<Option<Strin
         }
     }
     let stored = number(view.get(&db.key_count(shard)).await?.as_deref());
-    let said = stored.map_or("nothing".to_owned(), |n| n.to_string());
-    Ok((stored != Some(count)).then(|| format!("the counter says {said}, there are {count} keys")))
+    let said = stored.map_or("invalid".to_owned(), |n| n.to_string());
+    Ok((stored != Some(count)).then(|| format!("the counter is {said}, but the shard has {count} keys")))
 }
 
 fn number(raw: Option<&[u8]>) -> Option<i64> {
@@ -168,7 +180,7 @@ fn tags() -> Vec<u8> {
 }
 
 /// Reports rows with unknown tags, and counters of shards that do not exist.
-async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
+async fn unknown_rows(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     let mut begin = db.as_bytes().to_vec();
     let gaps = tags().into_iter().map(|tag| db.tagged(tag)).chain([{
         let end = prefix_end(db.as_bytes());
@@ -178,7 +190,7 @@ async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     for (end, next) in gaps {
         let view = checker.view().await?;
         let page = view.page(&begin, &end, opts).await?;
-        checker.accuse(page.pairs.iter().map(|(row, _)| Problem::new(row, "an unknown kind of row")));
+        checker.add_problems(page.pairs.iter().map(|(row, _)| Problem::new(row, "an unknown kind of row")));
         begin = next;
     }
     let view = checker.view().await?;
@@ -187,11 +199,12 @@ async fn strangers(checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
     let counters = view.page(&begin, &end, opts).await?;
     let is_one = |row: &Bytes| (0..SHARDS).any(|shard| row[..] == db.key_count(shard)[..]);
     let others = counters.pairs.iter().filter(|(row, _)| !is_one(row));
-    checker.accuse(others.map(|(row, _)| Problem::new(row, "a counter of a shard that there is not")));
+    checker
+        .add_problems(others.map(|(row, _)| Problem::new(row, "the counter of a shard that does not exist")));
     Ok(())
 }
 
 /// Whether `db` is still a database's prefix.
-pub(super) async fn is_live(view: &View, db: Prefix) -> StoreResult<bool> {
+pub(super) async fn is_live(view: &AuditView, db: Prefix) -> StoreResult<bool> {
     Ok(databases(view).await?.iter().any(|(_, prefix)| *prefix == db))
 }

@@ -5,33 +5,33 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::idempotency::{Age, IdempotencyRecord, PIECE};
 use crate::keyspace::keys::{IdempotencyName, Owner, hash, root, shard};
 use crate::store::{RangeOptions, key_after};
-use crate::types::audit::{Problem, View};
+use crate::types::audit::{AuditView, Problem};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-const UNCONFIRMED: &str = "a row of the age index that no idempotency record confirms";
+const UNCONFIRMED: &str = "a row of the age index matches no idempotency record";
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
 
 /// The damage to a row that begins with `t`, if any.
-pub(super) async fn row(view: &View, key: &Bytes, value: &Bytes) -> StoreResult<Option<String>> {
+pub(super) async fn row(view: &AuditView, key: &Bytes, value: &Bytes) -> StoreResult<Option<String>> {
     if key.get(1) == Some(&1) || key[..] == root::all_idempotency_size() {
         let fits = value.len() == 8 && (key.get(1) == Some(&2) || key.len() == 18);
-        return Ok((!fits).then(|| "not the size of a user's idempotency records".into()));
+        return Ok((!fits).then(|| "the size of a user's idempotency records does not decode".into()));
     }
     match root::decode_idempotency(key) {
         Some((of, [])) => head(view, of, value).await,
         Some((of, [hi, lo])) => piece(view, of, u16::from_be_bytes([*hi, *lo]), value).await,
-        _ => Ok(Some("not the row of an idempotency record".into())),
+        _ => Ok(Some("the row of an idempotency record has an invalid key".into())),
     }
 }
 
-async fn head(view: &View, of: IdempotencyName<'_>, value: &Bytes) -> StoreResult<Option<String>> {
+async fn head(view: &AuditView, of: IdempotencyName<'_>, value: &Bytes) -> StoreResult<Option<String>> {
     let record = IdempotencyRecord::decode(value).ok().filter(|r| r.is_owned == of.owner.is_some());
     let Some(record) = record else { return Ok(Some("an idempotency record does not decode".into())) };
     let age = view.get(&root::idempotency_age(record.at, of)).await?;
     if age.and_then(|raw| Age::decode(&raw)) != Some(Age::new(&record, of.id.len())) {
         return Ok(Some(
-            "an idempotency record that the age index does not know as it is: it is never forgotten whole"
+            "the age index has no matching row for an idempotency record: the record never expires as a whole"
                 .into(),
         ));
     }
@@ -42,29 +42,34 @@ async fn head(view: &View, of: IdempotencyName<'_>, value: &Bytes) -> StoreResul
     let pieces = view.page(&begin, &end, ALL).await?.pairs;
     let len: usize = pieces.iter().map(|(_, piece)| piece.len()).sum();
     Ok((len != record.len as usize)
-        .then(|| format!("a reply of {} bytes has {len} in its pieces", record.len)))
+        .then(|| format!("a kept reply has {} bytes, but its pieces hold {len}", record.len)))
 }
 
-async fn piece(view: &View, of: IdempotencyName<'_>, n: u16, piece: &[u8]) -> StoreResult<Option<String>> {
+async fn piece(
+    view: &AuditView,
+    of: IdempotencyName<'_>,
+    n: u16,
+    piece: &[u8],
+) -> StoreResult<Option<String>> {
     let head = view.get(&root::idempotency_record(of)).await?;
     let record =
         head.and_then(|raw| IdempotencyRecord::decode(&raw).ok()).filter(IdempotencyRecord::has_pieces);
     let Some(record) = record else {
-        return Ok(Some("a piece of a reply that no idempotency record has".into()));
+        return Ok(Some("a piece of a kept reply belongs to no idempotency record".into()));
     };
     let expected = (record.len as usize).saturating_sub(usize::from(n) * PIECE).min(PIECE);
     Ok((piece.len() != expected)
-        .then(|| format!("a piece of a reply has {} bytes, not {expected}", piece.len())))
+        .then(|| format!("a piece of a kept reply has {} bytes instead of {expected}", piece.len())))
 }
 
 /// The damage to a row of the age index, if any.
-pub(super) async fn age(view: &View, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
+pub(super) async fn age(view: &AuditView, key: &Bytes, value: &[u8]) -> StoreResult<Option<String>> {
     let Some(age) = Age::decode(value) else { return Ok(Some(UNCONFIRMED.into())) };
     let Some((ms, of)) = root::decode_idempotency_age(key, age.size.is_some()) else {
-        return Ok(Some("not a row of the age index".into()));
+        return Ok(Some("a row of the age index has an invalid key".into()));
     };
     if key.get(1) != Some(&shard(hash(of.id))) {
-        return Ok(Some("a row of the age index in a wrong shard".into()));
+        return Ok(Some("a row of the age index is in the wrong shard".into()));
     }
     let head = view.get(&root::idempotency_record(of)).await?;
     let record = head.and_then(|raw| IdempotencyRecord::decode(&raw).ok());
@@ -88,10 +93,10 @@ impl Sizes {
     }
 
     /// The counters that disagree.
-    async fn compare(&self, view: &View) -> StoreResult<Vec<Problem>> {
+    async fn compare(&self, view: &AuditView) -> StoreResult<Vec<Problem>> {
         let mut problems = Vec::new();
-        let mut accuse = |row: &[u8], said: i64, is: i64| {
-            let what = || format!("the counter says {said}, the idempotency records take {is} bytes");
+        let mut compare = |row: &[u8], said: i64, is: i64| {
+            let what = || format!("the counter is {said} bytes, but the idempotency records take {is}");
             problems.extend((said != is).then(|| Problem::new(row, what())));
         };
         let number = |raw: &[u8]| raw.try_into().map_or(-1, i64::from_le_bytes);
@@ -101,20 +106,20 @@ impl Sizes {
             let page = view.page(&begin, &end, PAGE).await?;
             for (row, value) in &page.pairs {
                 let owner = row.get(2..).and_then(|owner| owner.try_into().ok()).map(Owner);
-                accuse(row, number(value), owner.and_then(|owner| left.remove(&owner)).unwrap_or(0));
+                compare(row, number(value), owner.and_then(|owner| left.remove(&owner)).unwrap_or(0));
             }
             match page.pairs.last() {
                 Some((row, _)) if page.more => begin = key_after(row),
                 _ => break,
             }
         }
-        left.iter().for_each(|(owner, is)| accuse(&root::idempotency_size(*owner), 0, *is));
+        left.iter().for_each(|(owner, is)| compare(&root::idempotency_size(*owner), 0, *is));
         let all = view.get(&root::all_idempotency_size()).await?;
-        accuse(&root::all_idempotency_size(), all.map_or(0, |raw| number(&raw)), self.0.values().sum());
+        compare(&root::all_idempotency_size(), all.map_or(0, |raw| number(&raw)), self.0.values().sum());
         if !self.0.is_empty() && view.get(&root::secret()).await?.is_none() {
             problems.push(Problem::new(
                 &root::secret(),
-                "the store's secret is gone: no idempotency record is ever found",
+                "the store's secret is missing: no idempotency record can be found",
             ));
         }
         Ok(problems)
@@ -122,7 +127,7 @@ impl Sizes {
 }
 
 /// Checks each user's counter, and that of all, against the size of the idempotency records. Sizes gathered
-/// over pages are only a suspicion: then all records are counted again at one version.
+/// over pages may mix versions: if they differ, all records are counted again at one version.
 pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreResult<()> {
     let view = checker.view().await?;
     if gathered.compare(&view).await?.is_empty() {
@@ -133,7 +138,7 @@ pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreRe
         match again(&view).await {
             Err(StoreError::TooOld) => {}
             problems => {
-                checker.accuse(problems?);
+                checker.add_problems(problems?);
                 return Ok(());
             }
         }
@@ -142,7 +147,7 @@ pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreRe
     Ok(())
 }
 
-async fn again(view: &View) -> StoreResult<Vec<Problem>> {
+async fn again(view: &AuditView) -> StoreResult<Vec<Problem>> {
     let (mut begin, mut sizes) = (vec![b'u'], Sizes::default());
     loop {
         let page = view.page(&begin, b"v", PAGE).await?;

@@ -1,12 +1,12 @@
 //! Verifies a whole store: every row decodes, belongs to something, and agrees with the rows that repeat its
 //! facts. `tern check` runs this from the command line.
 //!
-//! **One version.** Each row is judged in one [`View`], together with everything that it is compared with, so
-//! every reported problem existed at one version, even while servers write. Each page is read in a view of
-//! its own: a walk over a large store takes longer than a transaction lives. An embedded store has no other
-//! user, so all views read one version. Facts that span many rows (counters of keys, objects without an
-//! owner) are gathered over pages, and suspicions are checked again ([`objects`], [`database`]). A row that
-//! changes faster than it can be read at one version is reported as not checked, never as damaged.
+//! **One version.** Each row is checked in one [`AuditView`], together with everything that it is compared
+//! with, so every reported problem existed at one version, even while servers write. Each page is read in a
+//! view of its own: a walk over a large store takes longer than a transaction lives. An embedded store has no
+//! other user, so all views read one version. Facts that span many rows (counters of keys, objects without an
+//! owner) are gathered over pages, and what seems wrong is checked again ([`objects`], [`database`]). A row
+//! that changes faster than it can be read at one version is reported as not checked, never as damaged.
 //!
 //! **Memory.** A page, the first ids of one set's chunks, the ids of the dictionary as a bitmap, and the
 //! owners of [`objects::WINDOW`] objects at a time: a store with more objects is read several times.
@@ -25,7 +25,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{self, Prefix};
 use crate::store::{RangeOptions, Store, Version, key_after};
-use crate::types::audit::{Problem, Verdict, View};
+use crate::types::audit::{AuditView, Findings, Problem};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -33,9 +33,9 @@ use std::collections::BTreeMap;
 
 /// The rows and bytes of a page.
 const PAGE: RangeOptions = RangeOptions { limit: 1024, bytes: 1 << 18, reverse: false };
-/// Rows judged at once: a networked engine answers their reads together.
+/// Rows checked at once: a networked engine answers their reads together.
 const AT_ONCE: usize = 64;
-/// Attempts to judge a row that changes while it is read.
+/// Attempts to check a row that changes while it is read.
 const ATTEMPTS: usize = 5;
 /// Problems kept in a report; further ones are only counted.
 const KEPT: usize = 1000;
@@ -68,7 +68,7 @@ impl std::fmt::Display for Report {
             writeln!(f, "damaged: {problem}")?;
         }
         for row in &self.unchecked {
-            writeln!(f, "not checked, it changes too fast: {}", row.escape_ascii())?;
+            writeln!(f, "not checked, because it changes too fast: {}", row.escape_ascii())?;
         }
         let counted: Vec<String> = self.rows.iter().map(|(what, n)| format!("{n} {what}")).collect();
         let (first, last) = self.versions;
@@ -77,7 +77,8 @@ impl std::fmt::Display for Report {
         writeln!(f, "read at {at}: {}", counted.join(", "))?;
         match self.problems.len() as u64 + self.more {
             0 => write!(f, "sound"),
-            n => write!(f, "damaged: {n} problems"),
+            1 => write!(f, "damaged: 1 problem; restore the store from a backup"),
+            n => write!(f, "damaged: {n} problems; restore the store from a backup"),
         }
     }
 }
@@ -86,7 +87,7 @@ impl std::fmt::Display for Report {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The store is empty.
-    #[error("there is no data of Tern")]
+    #[error("the store holds no data of Tern")]
     NoData,
     /// An error of an engine.
     #[error(transparent)]
@@ -99,14 +100,14 @@ pub async fn check(
     store: &Store,
     progress: &mut (dyn FnMut(&'static str, u64) + Send),
 ) -> Result<Report, CheckError> {
-    let view = View::open(store).await?;
+    let view = AuditView::open(store).await?;
     if view.get(&keys::root::database(0)).await?.is_none() {
         return Err(CheckError::NoData);
     }
     let report = Report { versions: (view.version, view.version), ..Report::default() };
     let mut checker = Checker { store, known: Mutex::default(), report, progress, done: 0 };
     root::walk(&mut checker).await?;
-    for (_, prefix) in root::databases(&View::open(store).await?).await? {
+    for (_, prefix) in root::databases(&AuditView::open(store).await?).await? {
         database::walk(&mut checker, prefix).await?;
     }
     root::walk_prefixes(&mut checker).await?;
@@ -125,14 +126,15 @@ pub(crate) struct Checker<'a> {
 
 impl Checker<'_> {
     /// A view for a page. Yields first: an embedded engine never waits, and other tasks need their turn.
-    async fn view(&mut self) -> StoreResult<View> {
+    async fn view(&mut self) -> StoreResult<AuditView> {
         tokio::task::yield_now().await;
-        let view = View::open(self.store).await?;
+        let view = AuditView::open(self.store).await?;
         self.report.versions.1 = view.version;
         Ok(view)
     }
 
-    fn accuse(&mut self, problems: impl IntoIterator<Item = Problem>) {
+    /// Adds problems to the report.
+    fn add_problems(&mut self, problems: impl IntoIterator<Item = Problem>) {
         for problem in problems {
             if self.report.problems.len() < KEPT {
                 self.report.problems.push(problem);
@@ -148,24 +150,24 @@ impl Checker<'_> {
         (self.progress)(what, self.done);
     }
 
-    /// Reads the range page by page and judges every row in the view in which it was read. `seen` receives
+    /// Reads the range page by page and checks every row in the view in which it was read. `seen` receives
     /// every row.
-    async fn judge(
+    async fn check_range(
         &mut self,
         (mut begin, end): (Vec<u8>, Vec<u8>),
         seen: &mut (dyn FnMut(&Bytes, &Bytes) -> &'static str + Send),
-        judge: impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Verdict,
+        audit: impl AsyncFn(&AuditView, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
     ) -> StoreResult<()> {
         loop {
             let view = self.view().await?;
             let page = view.page(&begin, &end, PAGE).await?;
             for rows in page.pairs.chunks(AT_ONCE) {
-                let verdicts = join_all(rows.iter().map(|(k, v)| judge(&view, &self.known, k, v))).await;
-                for ((key, value), verdict) in rows.iter().zip(verdicts) {
+                let findings = join_all(rows.iter().map(|(k, v)| audit(&view, &self.known, k, v))).await;
+                for ((key, value), found) in rows.iter().zip(findings) {
                     self.count(seen(key, value), 1);
-                    match verdict {
-                        Err(StoreError::TooOld) => self.judge_alone(key, &judge).await?,
-                        verdict => self.accuse(verdict?),
+                    match found {
+                        Err(StoreError::TooOld) => self.check_row(key, &audit).await?,
+                        found => self.add_problems(found?),
                     }
                 }
             }
@@ -176,23 +178,23 @@ impl Checker<'_> {
         }
     }
 
-    /// Judges a row whose page's view ended before the row was judged.
-    async fn judge_alone(
+    /// Checks a row whose page's view ended before the row was checked.
+    async fn check_row(
         &mut self,
         key: &Bytes,
-        judge: &impl AsyncFn(&View, &Mutex<KnownIds>, &Bytes, &Bytes) -> Verdict,
+        audit: &impl AsyncFn(&AuditView, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
     ) -> StoreResult<()> {
         for _ in 0..ATTEMPTS {
             let view = self.view().await?;
-            let verdict = match view.get(key).await {
+            let found = match view.get(key).await {
                 Ok(None) => return Ok(()),
-                Ok(Some(value)) => judge(&view, &self.known, key, &value).await,
+                Ok(Some(value)) => audit(&view, &self.known, key, &value).await,
                 Err(e) => Err(e),
             };
-            match verdict {
+            match found {
                 Err(StoreError::TooOld) => {}
-                verdict => {
-                    self.accuse(verdict?);
+                found => {
+                    self.add_problems(found?);
                     return Ok(());
                 }
             }

@@ -6,15 +6,15 @@
 //! not read.
 //!
 //! Gathering spans several versions while servers write, and RENAME may move an object meanwhile. So an
-//! object with no owner or two is a suspicion: the records are read again for it, at one version if possible,
-//! and otherwise [`SCANS`] times.
+//! object that seems to have no owner, or two, is only a candidate: the records are read again for it, at one
+//! version if possible, and otherwise [`SCANS`] times.
 
 use super::database::{is_garbage, is_live};
 use super::{Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::{RangeOptions, key_after, prefix_end};
-use crate::types::audit::{Problem, View};
+use crate::types::audit::{AuditView, Problem};
 use crate::types::record::Stored;
 use crate::types::{COUNTS, Kind, object_tags};
 use bytes::Bytes;
@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 
 /// The most owners held at once.
 pub(crate) const WINDOW: usize = 1 << 20;
-/// The number of times all records are read for suspicions, if they cannot be read at one version.
+/// The number of times all records are read for candidates, if they cannot be read at one version.
 const SCANS: usize = 3;
-/// The most suspicions followed.
-const SUSPECTS: usize = 10_000;
+/// The most candidates read again.
+const CANDIDATES: usize = 10_000;
 /// The page size for object rows: small, because most of a large object's rows are skipped.
 const STEP: RangeOptions = RangeOptions { limit: 0, bytes: 16 << 10, reverse: false };
 
@@ -73,14 +73,14 @@ impl Owners {
     }
 
     async fn stretch(&mut self, checker: &mut Checker<'_>, db: Prefix) -> StoreResult<()> {
-        let mut suspects: BTreeMap<Oid, Vec<u8>> = BTreeMap::new();
+        let mut candidates: BTreeMap<Oid, Vec<u8>> = BTreeMap::new();
         for oid in std::mem::take(&mut self.twice) {
-            suspects.insert(oid, Vec::new());
+            candidates.insert(oid, Vec::new());
         }
         for tag in object_tags() {
-            self.tag(checker, db, tag, &mut suspects).await?;
+            self.tag(checker, db, tag, &mut candidates).await?;
         }
-        if suspects.is_empty() { Ok(()) } else { convict(checker, db, suspects).await }
+        if candidates.is_empty() { Ok(()) } else { confirm(checker, db, candidates).await }
     }
 
     async fn tag(
@@ -88,7 +88,7 @@ impl Owners {
         checker: &mut Checker<'_>,
         db: Prefix,
         tag: u8,
-        suspects: &mut BTreeMap<Oid, Vec<u8>>,
+        candidates: &mut BTreeMap<Oid, Vec<u8>>,
     ) -> StoreResult<()> {
         // Only rows without an id sort before the first object.
         let (all, _) = db.tagged(tag);
@@ -100,17 +100,17 @@ impl Owners {
             let mut last = None;
             for (row, _) in &page.pairs {
                 let Some(oid) = db.decode_oid(row) else {
-                    checker.accuse([Problem::new(row, "a row of an object without its id")]);
+                    checker.add_problems([Problem::new(row, "the row of an object has no valid object id")]);
                     continue;
                 };
                 if tag == COUNTS && row[..] != db.count(oid)[..] {
-                    checker.accuse([Problem::new(row, "not the number of a set's members")]);
+                    checker.add_problems([Problem::new(row, "the row of a member count has an invalid key")]);
                 }
                 if last.replace(oid) != Some(oid) {
                     let owner = self.kinds.get(&oid).copied().filter(|kind| kind.has_rows(tag));
                     checker.count(owner.or(usual(tag)).map_or("other objects", Kind::objects), 1);
-                    if owner.is_none() && suspects.len() < SUSPECTS {
-                        suspects.entry(oid).or_insert_with(|| row.to_vec());
+                    if owner.is_none() && candidates.len() < CANDIDATES {
+                        candidates.entry(oid).or_insert_with(|| row.to_vec());
                     }
                 }
             }
@@ -140,7 +140,7 @@ async fn gather(
     checker: &mut Checker<'_>,
     db: Prefix,
     note: &mut (dyn FnMut(&Bytes) + Send),
-) -> StoreResult<Option<View>> {
+) -> StoreResult<Option<AuditView>> {
     let (mut begin, end) = db.tagged(b'K');
     let mut view = checker.view().await?;
     let mut one = true;
@@ -160,50 +160,51 @@ async fn gather(
     }
 }
 
-/// Reports those of `suspects` (an object and one of its rows, or no row if it had two owners) that are
+/// Reports those of `candidates` (an object and one of its rows, or no row if it had two owners) that are
 /// confirmed.
-async fn convict(
+async fn confirm(
     checker: &mut Checker<'_>,
     db: Prefix,
-    mut suspects: BTreeMap<Oid, Vec<u8>>,
+    mut candidates: BTreeMap<Oid, Vec<u8>>,
 ) -> StoreResult<()> {
     for scan in 1..=SCANS {
         let mut owned: BTreeMap<Oid, Vec<Kind>> = BTreeMap::new();
         let mut note = |record: &Bytes| {
-            if let Some((oid, kind)) = object_of(record).filter(|(oid, _)| suspects.contains_key(oid)) {
+            if let Some((oid, kind)) = object_of(record).filter(|(oid, _)| candidates.contains_key(oid)) {
                 owned.entry(oid).or_default().push(kind);
             }
         };
         let whole = gather(checker, db, &mut note).await?;
         let view = if let Some(view) = &whole { view } else { &checker.view().await? };
-        let mut guilty = BTreeMap::new();
-        for (oid, row) in suspects {
+        let mut confirmed = BTreeMap::new();
+        for (oid, row) in candidates {
             let owners = owned.get(&oid).map_or(&[][..], Vec::as_slice);
-            if let Some(what) = judge(view, db, oid, &row, owners).await? {
-                guilty.insert(oid, (row, what));
+            if let Some(what) = recheck(view, db, oid, &row, owners).await? {
+                confirmed.insert(oid, (row, what));
             }
         }
         if whole.is_some() || scan == SCANS {
             let name =
                 |oid: Oid, row: Vec<u8>| if row.is_empty() { db.object_rows(COUNTS, oid) } else { row };
-            checker
-                .accuse(guilty.into_iter().map(|(oid, (row, what))| Problem { row: name(oid, row), what }));
+            checker.add_problems(
+                confirmed.into_iter().map(|(oid, (row, what))| Problem { row: name(oid, row), what }),
+            );
             return Ok(());
         }
-        suspects = guilty.into_iter().map(|(oid, (row, _))| (oid, row)).collect();
+        candidates = confirmed.into_iter().map(|(oid, (row, _))| (oid, row)).collect();
     }
     Ok(())
 }
 
-async fn judge(
-    view: &View,
+async fn recheck(
+    view: &AuditView,
     db: Prefix,
     oid: Oid,
     row: &[u8],
     owners: &[Kind],
 ) -> StoreResult<Option<String>> {
     if owners.len() > 1 {
-        return Ok(Some(format!("{} keys have the same object", owners.len())));
+        return Ok(Some(format!("{} keys share one object", owners.len())));
     }
     let tag = row.get(db.as_bytes().len()).copied();
     let fits = |kind: &Kind| tag.is_some_and(|tag| kind.has_rows(tag));
@@ -216,7 +217,10 @@ async fn judge(
     if !there || !is_live(view, db).await? || is_garbage(view, db, oid).await? {
         return Ok(None);
     }
-    Ok(Some("rows of an object that no key has, and no garbage row".into()))
+    Ok(Some(
+        "rows of an object that belongs to no key and is not listed as garbage: they are never removed"
+            .into(),
+    ))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub async fn restore_prebuilt(
     expire_at: Option<u64>,
 ) -> Result<()> {
     let Some(kind) = kind(payload) else {
-        return Err(StoreError::Corrupt("a value was built from a payload that holds none".into()).into());
+        return Err(StoreError::Corrupt("a value was prebuilt from a payload without one".into()).into());
     };
     built.take(s, s).await?;
     object::put(s, slot, kind.prebuilt(built), expire_at)

@@ -99,13 +99,13 @@ fn read_user(
     let rules = joined(rules).map_err(|_| "Unmatched parenthesis in selector definition")?;
     let mut user = User::new(table, settings.acl_pubsub_default);
     for rule in &rules {
-        user.apply(rule, settings.acl_pubsub_default).map_err(|why| said(rule, why))?;
+        user.apply(rule, settings.acl_pubsub_default).map_err(|why| describe(rule, why))?;
     }
     Ok(user)
 }
 
 /// The text of an error. The rule is shown only if it cannot be a password.
-fn said(rule: &[u8], why: RuleError) -> String {
+fn describe(rule: &[u8], why: RuleError) -> String {
     match why {
         RuleError::Unknown => {
             format!("Error in applying operation '{}': {}", quoted(rule), why.text())

@@ -44,7 +44,7 @@
 mod options;
 mod table;
 
-pub use options::{Options, check_caching};
+pub use options::{TrackingOptions, check_caching};
 
 use super::Server;
 use super::mailbox::Mailbox;
@@ -241,7 +241,7 @@ impl Tracking {
     }
 
     /// Makes a client track; it is told of what is committed after `since`. Adds to its prefixes.
-    pub(crate) fn switch_on(&self, mailbox: &Arc<Mailbox>, options: Options, since: Version) {
+    pub(crate) fn switch_on(&self, mailbox: &Arc<Mailbox>, options: TrackingOptions, since: Version) {
         let id = mailbox.client().id;
         let before = self.get(id);
         let since = before.as_ref().map_or(since, |before| before.since);
@@ -349,8 +349,8 @@ impl Tracking {
                         break;
                     }
                     let Some((key, ids)) = hub.table.pop() else { break };
-                    let told = ids.keys().filter_map(|id| hub.trackers.get(id)).filter(|t| !t.mode.bcast);
-                    told.for_each(|tracker| self.send(server, tracker, &Reply::bulks([key.clone()])));
+                    let readers = ids.keys().filter_map(|id| hub.trackers.get(id)).filter(|t| !t.mode.bcast);
+                    readers.for_each(|tracker| self.send(server, tracker, &Reply::bulks([key.clone()])));
                 }
                 self.count(&hub.table);
             }
@@ -542,10 +542,10 @@ impl Tracking {
         };
         let changes: Vec<(Version, Origin, Bytes)> = changes.iter().filter_map(begins).collect();
         for tracker in trackers {
-            let told = |(version, by, _): &&(Version, Origin, Bytes)| {
+            let notifies = |(version, by, _): &&(Version, Origin, Bytes)| {
                 tracker.hears(*version) && !(tracker.mode.noloop && server.is_of(*by, tracker))
             };
-            let names: BTreeSet<&Bytes> = changes.iter().filter(told).map(|(_, _, key)| key).collect();
+            let names: BTreeSet<&Bytes> = changes.iter().filter(notifies).map(|(_, _, key)| key).collect();
             if !names.is_empty() {
                 let names = names.into_iter().map(|name| Bytes::copy_from_slice(name));
                 self.send(server, tracker, &Reply::bulks(names));

@@ -27,7 +27,7 @@ const CACHING_NO: ReplyError =
 
 /// CLIENT TRACKING's arguments.
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct TrackingOptions {
     /// The requested mode; [`Mode::choice`] is checked for both options.
     pub(crate) mode: Mode,
     /// The client that gets the invalidations; 0: none.
@@ -38,11 +38,11 @@ pub struct Options {
     optout: bool,
 }
 
-impl Options {
+impl TrackingOptions {
     /// Parses them. `there`: whether the client may redirect to the connected client with this id.
     pub(crate) fn parse(args: &[Bytes], there: impl Fn(u64) -> bool) -> Result<Self, ReplyError> {
         let (switch, mut rest) = args.split_first().ok_or(SYNTAX)?;
-        let mut options = Options::default();
+        let mut options = TrackingOptions::default();
         while let [word, after @ ..] = rest {
             rest = match (word.to_ascii_lowercase().as_slice(), after) {
                 (b"redirect", [id, after @ ..]) => {
@@ -197,7 +197,7 @@ mod tests {
             }
             existing.extend(all.then(Bytes::new));
             let prefixes: Vec<Bytes> = provided.into_iter().map(Bytes::from).collect();
-            let options = Options { prefixes: prefixes.clone(), ..Options::default() };
+            let options = TrackingOptions { prefixes: prefixes.clone(), ..TrackingOptions::default() };
             let said = options.overlap(&existing).err().map(|e| e.0.into_owned());
             let wanted = plain(&prefixes, &existing).map(|(prefix, old, other)| {
                 let what = if old { "an existing prefix" } else { "another provided prefix" };

@@ -7,7 +7,7 @@ use super::errors::{of_commit, unavailable};
 use super::tx::State;
 use super::{Core, count};
 use crate::error::StoreResult;
-use crate::store::writes::{Effect, Kind, Op, Writes};
+use crate::store::writes::{AtomicKind, Effect, Op, Writes};
 use crate::store::{STAMP, Version, key_after};
 use bytes::Bytes;
 use foundationdb::options::{ConflictRangeType, MutationType, TransactionOption};
@@ -90,8 +90,8 @@ fn write_key(native: &Transaction, key: &[u8], op: &Op) -> FdbResult<()> {
         Effect::Clear => native.clear(key),
         Effect::Atomic(ops) => ops.iter().for_each(|(kind, operand)| {
             let kind = match kind {
-                Kind::Add => MutationType::Add,
-                Kind::Max => MutationType::Max,
+                AtomicKind::Add => MutationType::Add,
+                AtomicKind::Max => MutationType::Max,
             };
             native.atomic_op(key, operand, kind);
         }),

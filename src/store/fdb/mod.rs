@@ -135,7 +135,10 @@ impl FdbClient {
         let opened = root(&self.database, &path).await;
         let prefix = opened.map_err(|e| tls::explain(e, &options.cluster_file))?;
         if prefix.len() > MAX_PREFIX {
-            return Err(StoreError::Corrupt(format!("a prefix of {} bytes is too long", prefix.len())));
+            return Err(StoreError::Corrupt(format!(
+                "the namespace's prefix of {} bytes is too long",
+                prefix.len()
+            )));
         }
         Ok(Fdb(Arc::new(Core {
             database: self.database.clone(),

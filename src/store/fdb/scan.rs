@@ -191,7 +191,7 @@ fn behind((begin, end): (Bytes, Bytes), last: &[u8], reverse: bool) -> (Bytes, B
 }
 
 fn no_progress() -> StoreError {
-    StoreError::Unavailable("FoundationDB: an empty page that is not the last".into())
+    StoreError::Unavailable("FoundationDB returned an empty page that is not the last".into())
 }
 
 /// The bounds of a range read, and how much it has returned.
@@ -243,7 +243,7 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::writes::Kind;
+    use crate::store::writes::AtomicKind;
 
     fn bytes(text: &str) -> Bytes {
         Bytes::copy_from_slice(text.as_bytes())
@@ -258,7 +258,7 @@ mod tests {
         writes.clear_range(bytes("d"), bytes("g")).unwrap();
         writes.set(bytes("e"), bytes("own"), true).unwrap();
         writes.clear(bytes("b")).unwrap();
-        writes.atomic(bytes("c"), Kind::Add, Bytes::from_static(&[1])).unwrap();
+        writes.atomic(bytes("c"), AtomicKind::Add, Bytes::from_static(&[1])).unwrap();
         writes
     }
 

@@ -55,9 +55,9 @@ impl FdbTls {
 
 /// Adds advice about TLS to the error of a store that could not be opened, if its cluster uses TLS.
 pub(super) fn explain(e: StoreError, cluster_file: &Path) -> StoreError {
-    let speaks = || std::fs::read_to_string(cluster_file).is_ok_and(|text| text.contains(":tls"));
+    let uses_tls = || std::fs::read_to_string(cluster_file).is_ok_and(|text| text.contains(":tls"));
     match e {
-        StoreError::Unavailable(why) if speaks() => StoreError::Unavailable(format!(
+        StoreError::Unavailable(why) if uses_tls() => StoreError::Unavailable(format!(
             "{why}; the cluster speaks TLS: are store-tls-ca-cert-file, store-tls-cert-file and store-tls-key-file right?"
         )),
         e => e,

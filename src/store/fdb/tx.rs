@@ -5,7 +5,7 @@ use super::errors::of_read;
 use super::reads::Reads;
 use super::{Core, count};
 use crate::error::{StoreError, StoreResult};
-use crate::store::writes::{Kind, Own, Stamped, Writes, apply_all};
+use crate::store::writes::{AtomicKind, Own, Stamped, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Read, Version, Watch};
 use bytes::Bytes;
 use foundationdb::options::TransactionOption;
@@ -144,10 +144,10 @@ impl FdbTx {
         self.write(|w| w.clear_range(self.core.stored(begin), self.core.stored(end)))
     }
     pub(in crate::store) fn add(&self, key: &[u8], delta: &[u8]) -> StoreResult<()> {
-        self.write(|w| w.atomic(self.core.stored(key), Kind::Add, Bytes::copy_from_slice(delta)))
+        self.write(|w| w.atomic(self.core.stored(key), AtomicKind::Add, Bytes::copy_from_slice(delta)))
     }
     pub(in crate::store) fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
-        self.write(|w| w.atomic(self.core.stored(key), Kind::Max, Bytes::copy_from_slice(operand)))
+        self.write(|w| w.atomic(self.core.stored(key), AtomicKind::Max, Bytes::copy_from_slice(operand)))
     }
     pub(in crate::store) fn set_stamped(
         &self,

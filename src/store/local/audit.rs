@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_between_logs_is_cut_off_where_nobody_was_told_of_what_is_behind() {
+    fn a_gap_between_logs_is_cut_off_unless_data_behind_it_was_synced() {
         let one = log().len() / 3;
         let zeros = &[0; 2000];
         for synced in [None, Some([0, 0, 0]), Some([one as u64, 0, 0]), Some([3 * one as u64, 17, 0])] {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_cut_off_where_nobody_was_told_of_what_is_behind() {
+    fn a_hole_is_cut_off_unless_data_behind_it_was_synced() {
         let one = log().len() / 3;
         let hole = [&vec![0; one][..], &log()[2 * one..]].concat();
         let changed = [&vec![9; one][..], &log()[2 * one..]].concat();

@@ -22,7 +22,7 @@ use super::faults::DiskFaults;
 use super::layout;
 use super::reads::Reads;
 use super::reopen::Broken;
-use super::snapshot::{Offline, Published, View};
+use super::snapshot::{Offline, Published, SnapshotView};
 use super::watches::Watches;
 use super::{Core, add_micros};
 use crate::error::{StoreError, StoreResult};
@@ -263,7 +263,7 @@ impl Committer {
         self.metadata_version = batch.metadata().unwrap_or(self.metadata_version);
         self.core.counters.commits.fetch_add(batch.admitted.len() as u64, Ordering::Relaxed);
         batch.admitted.iter().for_each(|admitted| self.enter(admitted));
-        self.publish(Ok(View::newest(self.engine.clone())));
+        self.publish(Ok(SnapshotView::newest(self.engine.clone())));
         let mut keys = Vec::new();
         for admitted in batch.admitted {
             let _ = admitted.reply.send(Ok(admitted.version)); // the receiver may have given up
@@ -304,7 +304,7 @@ impl Committer {
     }
 
     /// Publishes the committer's version for new transactions.
-    pub(super) fn publish(&mut self, view: Result<View, Offline>) {
+    pub(super) fn publish(&mut self, view: Result<SnapshotView, Offline>) {
         let (version, metadata_version, generation) = (self.version, self.metadata_version, self.generation);
         let published = Published { version, metadata_version, generation, view };
         let old = self.core.published.swap(Arc::new(published));

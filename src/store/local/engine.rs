@@ -309,7 +309,10 @@ fn refuse_headless(dir: &Path) -> StoreResult<()> {
     if dir.join("CURRENT").exists() || !names(dir).any(is_ours) {
         return Ok(());
     }
-    Err(StoreError::Corrupt(format!("{} holds a database whose file CURRENT is missing", dir.display())))
+    Err(StoreError::Corrupt(format!(
+        "{} holds a database whose file CURRENT is missing. Replace it with a backup.",
+        dir.display()
+    )))
 }
 
 pub(super) fn names(dir: &Path) -> impl Iterator<Item = String> {

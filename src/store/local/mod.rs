@@ -4,7 +4,7 @@
 //! LocalTx (tx, reads, writes, scan)            any task; reads one published snapshot
 //!    | Request                                 queue
 //! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
-//!    | View (snapshot)                         one atomic pointer: version + RocksDB snapshot
+//!    | SnapshotView (snapshot)                 one atomic pointer: version + RocksDB snapshot
 //! Engine (engine, layout, audit, logs)         the database; reopen: after a failed write
 //! ValueCache (value_cache)                 values lately written or read, in front of the view
 //! ```
@@ -46,7 +46,7 @@ use committer::{Committer, Request};
 use engine::Engine;
 use parking_lot::{Condvar, Mutex};
 use reopen::Broken;
-use snapshot::{Offline, Published, View};
+use snapshot::{Offline, Published, SnapshotView};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -194,7 +194,7 @@ impl Local {
             version: recovered.version + VERSION_GAP,
             metadata_version: recovered.metadata_version,
             generation: 0,
-            view: Ok(View::newest(engine.clone())),
+            view: Ok(SnapshotView::newest(engine.clone())),
         };
         let core = Arc::new(Core::new(dir, options, published));
         *core.committer.lock() = Some(Committer::new(core.clone(), engine, recovered.version));
@@ -227,12 +227,12 @@ impl Local {
     pub(super) async fn lost(&self, generation: u64) -> u64 {
         let core = &self.0.core;
         loop {
-            let told = core.online.notified();
+            let notified = core.online.notified();
             let now = core.published.load().generation;
             if now > generation {
                 return now;
             }
-            told.await;
+            notified.await;
         }
     }
     /// Commits the queue, syncs and closes the database; waits up to 5 s for running transactions to release
@@ -394,13 +394,13 @@ impl Core {
     /// Waits for the next published state that can be read, unless `alive` returns an error.
     async fn wait_online(&self, alive: impl Fn() -> StoreResult<()>) -> StoreResult<Arc<Published>> {
         loop {
-            let told = self.online.notified();
+            let notified = self.online.notified();
             let published = self.published.load_full();
             match &published.view {
                 Ok(_) => return Ok(published),
                 Err(Offline::Reopening) => {
                     alive()?;
-                    told.await;
+                    notified.await;
                 }
                 Err(offline) => return Err(offline.clone().into()),
             }

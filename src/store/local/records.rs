@@ -138,7 +138,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| *b == 0)
 }
 
-/// The end of the last complete record, judged by lengths alone; a record ends at `from`. `bytes` begins at a
+/// The end of the last complete record, by lengths alone; a record ends at `from`. `bytes` begins at a
 /// block boundary.
 pub(super) fn whole(bytes: &[u8], from: usize) -> usize {
     let (mut at, mut whole) = (from, from);

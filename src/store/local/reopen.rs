@@ -28,7 +28,7 @@
 use super::batch::{Admitted, Batch};
 use super::committer::{Committer, Request};
 use super::engine::{Engine, Recovered};
-use super::snapshot::{Offline, View};
+use super::snapshot::{Offline, SnapshotView};
 use super::{Core, VERSION_GAP};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{MAX_AGE, Version};
@@ -42,7 +42,7 @@ const POLL: Duration = Duration::from_millis(2);
 /// much of its input is dead.
 pub(super) const COMPACTION_RETRY: Duration = Duration::from_secs(60);
 /// How often the log repeats why writes stay refused.
-const SAID: Duration = Duration::from_secs(60);
+const REMIND: Duration = Duration::from_secs(60);
 
 /// The state that a failure leaves behind.
 pub(super) struct Broken {
@@ -96,7 +96,7 @@ impl Committer {
             }
         }
         if let Err(e) = core.disk(|faults| faults.on_reopen(&core.dir)) {
-            tracing::error!(e, "the log was not cut as a test wants it");
+            tracing::error!(e, "cannot truncate the log as the test requested");
         }
         let (engine, recovered) = loop {
             match Engine::open(&core.dir, &core.options) {
@@ -146,15 +146,15 @@ struct Pending {
     core: Arc<Core>,
     doubtful: Vec<Admitted>,
     since: Duration,
-    /// When the log last said why writes stay refused.
-    said: Option<Duration>,
+    /// When it was last logged why writes stay refused.
+    logged: Option<Duration>,
 }
 
 impl Pending {
     fn new(core: Arc<Core>, broken: Broken) -> Self {
         core.refuse(broken.reason);
         broken.rest.into_iter().for_each(|request| refuse(&core, request));
-        Pending { doubtful: broken.doubtful, since: core.now(), said: None, core }
+        Pending { doubtful: broken.doubtful, since: core.now(), logged: None, core }
     }
 
     /// Waits; rejects new transactions, and answers waiting ones with `Unknown` after 5 s. False if the store
@@ -175,8 +175,8 @@ impl Pending {
 
     fn say(&mut self, reason: &str) {
         let now = self.core.now();
-        if self.said.is_none_or(|said| now.saturating_sub(said) >= SAID) {
-            self.said = Some(now);
+        if self.logged.is_none_or(|logged| now.saturating_sub(logged) >= REMIND) {
+            self.logged = Some(now);
             tracing::warn!(reason, "the store still refuses writes");
         }
     }
@@ -196,7 +196,7 @@ impl Pending {
         committer.generation = generation;
         committer.forget_before(version);
         core.values.forget(version); // data published without a sync may be lost
-        committer.publish(Ok(View::newest(engine)));
+        committer.publish(Ok(SnapshotView::newest(engine)));
         core.online.notify_waiters();
         let reason = core.last_reason();
         self.answer(|version| {
@@ -209,7 +209,7 @@ impl Pending {
     /// is being closed.
     fn wait_for_room(&mut self, engine: &Engine) -> bool {
         let since = self.core.now();
-        self.said = None;
+        self.logged = None;
         while self.core.now().saturating_sub(since) < COMPACTION_RETRY
             && let Some(missing) = engine.missing_room()
         {
@@ -220,9 +220,9 @@ impl Pending {
         true
     }
 
-    fn answer(&mut self, verdict: impl Fn(Version) -> StoreResult<Version>) {
+    fn answer(&mut self, result: impl Fn(Version) -> StoreResult<Version>) {
         for admitted in self.doubtful.drain(..) {
-            let _ = admitted.reply.send(verdict(admitted.version));
+            let _ = admitted.reply.send(result(admitted.version));
         }
     }
 }

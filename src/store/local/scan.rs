@@ -6,7 +6,7 @@
 
 use super::engine::read_error;
 use super::layout;
-use super::snapshot::View;
+use super::snapshot::SnapshotView;
 use crate::error::StoreResult;
 use crate::store::writes::{Effect, Op, Writes, apply_all};
 use crate::store::{Pairs, RangeOptions, key_after};
@@ -17,7 +17,7 @@ use std::collections::btree_map::Range;
 
 /// Returns the pairs in `begin..end` (stored keys, `begin < end`), with user keys.
 pub(super) fn scan(
-    view: &View,
+    view: &SnapshotView,
     writes: Option<&Writes>,
     begin: &[u8],
     end: &[u8],
@@ -38,7 +38,7 @@ pub(super) fn scan(
 /// Passes the pairs in `begin..end` (stored keys, `begin < end`) to `each`, with user keys. Returns their
 /// number and whether a bound ended the read.
 pub(super) fn visit(
-    view: &View,
+    view: &SnapshotView,
     begin: &[u8],
     end: &[u8],
     options: RangeOptions,

@@ -1,8 +1,8 @@
 //! The state that readers see: a version and the RocksDB snapshot taken at it, published as one pointer.
 //!
-//! Invariants: only the committer creates a [`View`], after its batch is as durable as the policy requires
-//! and before anything else is written; so a view is exactly one version. Version and snapshot are never
-//! published separately. A view shares ownership of the database: dropping the last one closes it.
+//! Invariants: only the committer creates a [`SnapshotView`], after its batch is as durable as the policy
+//! requires and before anything else is written; so a view is exactly one version. Version and snapshot are
+//! never published separately. A view shares ownership of the database: dropping the last one closes it.
 
 use super::engine::Engine;
 use crate::error::{StoreError, StoreResult};
@@ -20,17 +20,17 @@ pub(super) struct Pinned<'a> {
 
 self_cell::self_cell!(
     /// A snapshot and its database.
-    pub(super) struct View {
+    pub(super) struct SnapshotView {
         owner: Arc<Engine>,
         #[covariant]
         dependent: Pinned,
     }
 );
 
-impl View {
+impl SnapshotView {
     /// A snapshot of the newest state. Only for the committer, between batches.
     pub(super) fn newest(engine: Arc<Engine>) -> Self {
-        View::new(engine, |engine| {
+        SnapshotView::new(engine, |engine| {
             let snapshot = engine.db().snapshot();
             let mut options = ReadOptions::default();
             options.set_snapshot(&snapshot);
@@ -98,5 +98,5 @@ pub(super) struct Published {
     /// The number of times that published commits were lost since the store was opened.
     pub(super) generation: u64,
     /// The data.
-    pub(super) view: Result<View, Offline>,
+    pub(super) view: Result<SnapshotView, Offline>,
 }

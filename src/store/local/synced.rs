@@ -71,7 +71,7 @@ pub(super) struct Synced {
 #[derive(Default)]
 struct State {
     /// The contents of the file.
-    said: Known,
+    recorded: Known,
     /// The manifest's number and length when last examined.
     manifest: Option<(u64, u64)>,
     /// When the lengths were last examined.
@@ -87,7 +87,7 @@ impl Synced {
         known.logs.retain(|number, _| logs::path(dir, *number).exists());
         let mut options = File::options();
         let file = options.write(true).create(true).truncate(false).open(dir.join(NAME))?;
-        let state = State { said: known.clone(), ..State::default() };
+        let state = State { recorded: known.clone(), ..State::default() };
         let synced = Synced { dir: dir.to_path_buf(), file, state: Mutex::new(state) };
         synced.write(&known)?;
         synced.file.sync_all()?;
@@ -112,11 +112,11 @@ impl Synced {
             return Ok(());
         }
         let file = File::open(&path)?;
-        let whole = whole(&file, state.said.manifest(number).unwrap_or_default())?;
+        let whole = whole(&file, state.recorded.manifest(number).unwrap_or_default())?;
         file.sync_data()?;
-        let known = Known { manifest: Some((number, whole)), ..state.said.clone() };
+        let known = Known { manifest: Some((number, whole)), ..state.recorded.clone() };
         self.write(&known)?;
-        (state.said, state.manifest) = (known, now);
+        (state.recorded, state.manifest) = (known, now);
         self.file.sync_data()
     }
 
@@ -142,12 +142,12 @@ impl Synced {
         // Two threads may sync at once.
         let logs = lengths
             .into_iter()
-            .map(|(number, length)| (number, length.max(state.said.log(number))))
+            .map(|(number, length)| (number, length.max(state.recorded.log(number))))
             .collect();
-        let known = Known { logs, ..state.said };
+        let known = Known { logs, ..state.recorded };
         // If writing fails, the file records too little, which is safe.
-        if state.said != known && self.write(&known).is_ok() {
-            state.said = known;
+        if state.recorded != known && self.write(&known).is_ok() {
+            state.recorded = known;
         }
     }
 

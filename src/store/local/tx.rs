@@ -8,10 +8,10 @@
 use super::committer::Request;
 use super::layout::{self, stored, with_stored};
 use super::reads::Reads;
-use super::snapshot::{Published, View};
+use super::snapshot::{Published, SnapshotView};
 use super::{Core, scan};
 use crate::error::{StoreError, StoreResult};
-use crate::store::writes::{Effect, Kind, Own, Stamped, Writes, apply_all};
+use crate::store::writes::{AtomicKind, Effect, Own, Stamped, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -75,7 +75,7 @@ impl LocalTx {
         with_stored(key, |key| self.get_stored(view, key, read))
     }
 
-    fn get_stored(&self, view: &View, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+    fn get_stored(&self, view: &SnapshotView, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         let hash = layout::hash(key);
         let serializable = read == Read::Serializable;
         if !self.overlaid.load(Ordering::Acquire) {
@@ -110,7 +110,7 @@ impl LocalTx {
 
     fn find_bulk(
         &self,
-        view: &View,
+        view: &SnapshotView,
         keys: &[Bytes],
         read: Read,
         found: &mut Vec<Option<Bytes>>,
@@ -138,7 +138,7 @@ impl LocalTx {
     }
 
     /// The value in the snapshot.
-    fn find(&self, view: &View, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
+    fn find(&self, view: &SnapshotView, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
         let (values, version) = (&self.core.values, self.read().version);
         if let Some(known) = values.get(hash, key, version) {
             return Ok(known);
@@ -234,10 +234,10 @@ impl LocalTx {
         self.write(|w| w.clear_range(stored(begin), stored(end)))
     }
     pub(in crate::store) fn add(&self, key: &[u8], delta: &[u8]) -> StoreResult<()> {
-        self.write(|w| w.atomic(stored(key), Kind::Add, Bytes::copy_from_slice(delta)))
+        self.write(|w| w.atomic(stored(key), AtomicKind::Add, Bytes::copy_from_slice(delta)))
     }
     pub(in crate::store) fn max(&self, key: &[u8], operand: &[u8]) -> StoreResult<()> {
-        self.write(|w| w.atomic(stored(key), Kind::Max, Bytes::copy_from_slice(operand)))
+        self.write(|w| w.atomic(stored(key), AtomicKind::Max, Bytes::copy_from_slice(operand)))
     }
     pub(in crate::store) fn set_stamped(
         &self,
@@ -353,7 +353,7 @@ impl LocalTx {
 
     /// The view to read. Every read passes here, and occasionally yields to other tasks: a command with many
     /// reads never waits for anything else, and the runtime may have only one worker thread.
-    async fn view(&self) -> StoreResult<&View> {
+    async fn view(&self) -> StoreResult<&SnapshotView> {
         tokio::task::coop::consume_budget().await;
         self.check_age()?;
         if let Ok(view) = &self.begun.view {
@@ -363,7 +363,7 @@ impl LocalTx {
     }
 
     /// If the transaction began while the store was offline: waits until it is online.
-    async fn late_view(&self) -> StoreResult<&View> {
+    async fn late_view(&self) -> StoreResult<&SnapshotView> {
         if self.late.get().is_none() {
             let online = self.core.wait_online(|| self.check_age()).await?;
             let _ = self.late.set(online); // a concurrent read may come first: its version then counts

@@ -7,7 +7,7 @@
 
 mod tests;
 
-use super::audit::{Auditor, Problem, Verdict};
+use super::audit::{Auditor, Findings, Problem};
 use super::contract::Type;
 use super::dumped::Dump;
 use super::object::{self, Count, Slot};
@@ -29,7 +29,10 @@ fn row(db: Prefix, oid: Oid, name: &[u8]) -> Vec<u8> {
 }
 
 fn number(raw: &[u8]) -> Result<i64> {
-    Ok(raw.try_into().map(i64::from_le_bytes).map_err(|_| StoreError::Corrupt("a number".into()))?)
+    Ok(raw
+        .try_into()
+        .map(i64::from_le_bytes)
+        .map_err(|_| StoreError::Corrupt("a row of an abacus is not a number".into()))?)
 }
 
 /// Adds 1 to the number under `name`.
@@ -120,10 +123,10 @@ impl Type for Abacus {
     async fn dump(&self, _: &Scope<'_>) -> Result<Dump> {
         Ok(Dump::Nothing)
     }
-    async fn audit(&self, auditor: &Auditor<'_>, _: &[u8]) -> Verdict {
+    async fn audit(&self, auditor: &Auditor<'_>, _: &[u8]) -> Findings {
         let begin = auditor.db.object_rows(TAG, self.0);
         let page = auditor.view.page(&begin, &prefix_end(&begin), RangeOptions::default()).await?;
         let bad = page.pairs.iter().filter(|(_, value)| value.len() != 8);
-        Ok(bad.map(|(row, _)| Problem::new(row, "not a number of a abacus")).collect())
+        Ok(bad.map(|(row, _)| Problem::new(row, "a row of an abacus is not a number")).collect())
     }
 }

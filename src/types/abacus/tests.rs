@@ -149,7 +149,7 @@ async fn watch_sees_each_change() {
 }
 
 #[tokio::test]
-async fn check_judges_its_rows() {
+async fn check_audits_its_rows() {
     let w = World::new().await;
     w.int("AINCR k a").await;
     let tx = w.server.store.begin();
@@ -160,7 +160,7 @@ async fn check_judges_its_rows() {
     tx.set(&row(w.db, Oid(7), b"a"), &[0; 8]).unwrap();
     tx.commit().await.unwrap();
     let problems = w.problems().await;
-    assert!(problems.iter().any(|p| p.ends_with("not a number of a abacus")), "{problems:?}");
-    assert!(problems.iter().any(|p| p.contains("rows of an object that no key has")), "{problems:?}");
+    assert!(problems.iter().any(|p| p.ends_with("a row of an abacus is not a number")), "{problems:?}");
+    assert!(problems.iter().any(|p| p.contains("rows of an object that belongs to no key")), "{problems:?}");
     assert_eq!(root::garbage(Garbage::Object(w.db, *oid)).first(), Some(&b'g'));
 }

@@ -48,9 +48,9 @@ pub struct Found {
     pub(crate) ids: RoaringTreemap,
     /// Members that were not looked up or have no id. No integer is among them unless `ids` is empty.
     pub(crate) raw: Vec<Bytes>,
-    /// The members with an id in `ids` that the dictionary's collector has condemned, as far as their ids
+    /// The members with an id in `ids` that are candidates of the dictionary's collector, as far as their ids
     /// were looked up: before the result is stored, these must be interned.
-    pub(super) condemned: Vec<Bytes>,
+    pub(super) candidates: Vec<Bytes>,
 }
 
 impl Found {
@@ -243,7 +243,7 @@ async fn ids_of(s: &Scope<'_>, sets: &[Small]) -> Result<Found> {
         found.ids.extend(known.map(|known| known.id));
         match known {
             None => found.raw.push(member),
-            Some(Known { condemned: true, .. }) => found.condemned.push(member),
+            Some(Known { is_candidate: true, .. }) => found.candidates.push(member),
             Some(_) => {}
         }
     }
@@ -321,7 +321,7 @@ pub async fn store(s: &Scope<'_>, slot: &mut Slot, found: Found) -> Result<u64> 
             chunked::check_room(found.ids.serialized_size())?;
             let interned = s.space.ids.intern(s.tx, s.round, &found.raw).await?;
             found.ids.extend(interned.iter().map(|i| i.id));
-            s.space.ids.intern(s.tx, s.round, &found.condemned).await?;
+            s.space.ids.intern(s.tx, s.round, &found.candidates).await?;
             chunked::create_from_ids(s, found.ids)?.0
         }
     };

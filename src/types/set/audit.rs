@@ -9,7 +9,7 @@ use crate::keyspace::dictionary::ids::FIRST_INTEGER;
 use crate::keyspace::dictionary::known::{INTEGERS_END, KnownIds};
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::{RangeOptions, key_after};
-use crate::types::audit::{Auditor, Problem, Verdict, View};
+use crate::types::audit::{AuditView, Auditor, Findings, Problem};
 use crate::types::object::Count;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -21,15 +21,15 @@ const PAGE: RangeOptions = RangeOptions { limit: 0, bytes: 1 << 18, reverse: fal
 pub(crate) fn small(rep: &SetRep) -> Option<String> {
     let set = match Small::decode(rep) {
         Ok(set) => set?,
-        Err(_) => return Some("a set in the record does not decode".into()),
+        Err(_) => return Some("a set in its record does not decode".into()),
     };
     if set.encode().ok().as_ref() != Some(rep) {
-        return Some("a set in the record is not written as it is read".into());
+        return Some("a set in its record is not in canonical form".into());
     }
     if let Small::Ints(ids) = &set
         && let Some(id) = ids.iter().find(|id| !(FIRST_INTEGER..INTEGERS_END).contains(id))
     {
-        return Some(format!("an intset in the record holds the id {id:#x}, which is no integer"));
+        return Some(format!("an intset in its record holds the id {id:#x}, which is not an integer's"));
     }
     let fits = match &set {
         Small::Ints(ids) => ids.len() <= MAX_INTS as u64,
@@ -38,11 +38,11 @@ pub(crate) fn small(rep: &SetRep) -> Option<String> {
     let members = set.members();
     let distinct = members.iter().collect::<HashSet<_>>().len() == members.len();
     let sound = fits && distinct && !set.is_empty();
-    (!sound).then(|| "a set in the record is empty, too large for it, or holds a member twice".into())
+    (!sound).then(|| "a set in its record is empty, too large for a record, or holds a member twice".into())
 }
 
 /// The problems of a chunked set.
-pub(crate) async fn chunked(auditor: &Auditor<'_>, oid: Oid) -> Verdict {
+pub(crate) async fn chunked(auditor: &Auditor<'_>, oid: Oid) -> Findings {
     let mut audit = Audit {
         view: auditor.view,
         db: auditor.db,
@@ -68,7 +68,7 @@ struct Chunk {
 }
 
 struct Audit<'a> {
-    view: &'a View,
+    view: &'a AuditView,
     db: Prefix,
     oid: Oid,
     known: &'a Mutex<KnownIds>,
@@ -84,7 +84,7 @@ struct Audit<'a> {
 }
 
 impl Audit<'_> {
-    fn accuse(&mut self, row: &[u8], what: impl Into<String>) {
+    fn report(&mut self, row: &[u8], what: impl Into<String>) {
         self.problems.push(Problem::new(row, what));
     }
 
@@ -97,7 +97,7 @@ impl Audit<'_> {
             for (row, value) in &page.pairs {
                 match row.get(head..).map(<[u8; 9]>::try_from) {
                     Some(Ok([kind, id @ ..])) => self.row(row, kind, u64::from_be_bytes(id), value).await?,
-                    _ => self.accuse(row, "not the row of a set"),
+                    _ => self.report(row, "a row of a set has an invalid key"),
                 }
             }
             match page.pairs.last() {
@@ -113,13 +113,13 @@ impl Audit<'_> {
             1 => return self.delta(row, id, value).await,
             2 if id < u64::from(BUCKETS) => match value.first_chunk().filter(|_| value.len() == 16) {
                 Some(sum) => drop(self.sums.insert(id as u8, u64::from_le_bytes(*sum))),
-                None => self.accuse(row, "a sum of weights does not decode"),
+                None => self.report(row, "a sum of weights does not decode"),
             },
             0x10.. if kind - 0x10 < BUCKETS => match value[..].try_into() {
                 Ok(weight) => drop(self.weights.insert((kind - 0x10, id), u64::from_le_bytes(weight))),
-                Err(_) => self.accuse(row, "a weight does not decode"),
+                Err(_) => self.report(row, "a weight does not decode"),
             },
-            _ => self.accuse(row, "an unknown kind of a set's row"),
+            _ => self.report(row, "an unknown kind of row of a set"),
         }
         Ok(())
     }
@@ -129,17 +129,17 @@ impl Audit<'_> {
         let decoded = row.and_then(|row| Ok((row.ids()?, row.count()?, row)));
         let Ok((ids, count, row)) = decoded else {
             self.chunks.insert(first, Chunk { next: None, len: 0 });
-            self.accuse(key, "a chunk does not decode");
+            self.report(key, "a chunk does not decode");
             return Ok(());
         };
         if count != ids.len() || row.size() != ids.serialized_size() {
-            self.accuse(key, "a chunk is not read the same in place");
+            self.report(key, "a chunk reads differently in place and decoded");
         }
         if chunk::container(first) != first || ids.iter().any(|id| !row.covers(id)) {
-            self.accuse(key, "a chunk holds ids outside of its bounds");
+            self.report(key, "a chunk holds ids outside its bounds");
         }
         if row.size() > chunk::MAX_BYTES {
-            self.accuse(key, format!("a chunk has {} bytes", row.size()));
+            self.report(key, format!("a chunk has {} bytes, more than {}", row.size(), chunk::MAX_BYTES));
         }
         self.cardinality += i128::from(ids.len());
         self.chunks.insert(first, Chunk { next: row.next, len: ids.len() });
@@ -158,7 +158,7 @@ impl Audit<'_> {
             if delta.is_some_and(|delta| delta[..] == *delta_value(false)) {
                 continue;
             }
-            self.accuse(key, format!("the id {id:#x} has no member"));
+            self.report(key, format!("the id {id:#x} has no member"));
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Audit<'_> {
     async fn delta(&mut self, key: &[u8], id: u64, value: &[u8]) -> StoreResult<()> {
         let adds = value == delta_value(true);
         if !adds && value != delta_value(false) {
-            self.accuse(key, "a delta does not decode");
+            self.report(key, "a delta does not decode");
             return Ok(());
         }
         self.cardinality += if adds { 1 } else { -1 };
@@ -175,8 +175,8 @@ impl Audit<'_> {
         }
         let in_chunk = self.current.as_ref().and_then(|row| row.contains(id).ok());
         match in_chunk {
-            None => self.accuse(key, "a delta without a chunk"),
-            Some(member) if member == adds => self.accuse(key, "a delta says what its chunk says already"),
+            None => self.report(key, "a delta belongs to no chunk"),
+            Some(member) if member == adds => self.report(key, "a delta repeats what its chunk already says"),
             Some(_) => {}
         }
         self.known_ids(key, &RoaringTreemap::from_iter([id])).await
@@ -192,15 +192,15 @@ impl Audit<'_> {
     fn bounds(&mut self) {
         let firsts: Vec<u64> = self.chunks.keys().copied().collect();
         if firsts.first() != Some(&0) {
-            self.accuse(&self.db.chunk(self.oid, 0), "a set without a chunk at 0");
+            self.report(&self.db.chunk(self.oid, 0), "the set has no chunk at 0");
         }
         for (n, first) in firsts.iter().enumerate() {
             let (said, next) = (self.chunks.get(first).and_then(|c| c.next), firsts.get(n + 1).copied());
             if said != next {
                 let row = self.db.chunk(self.oid, *first);
-                self.accuse(
+                self.report(
                     &row,
-                    format!("a chunk says that the next one is at {said:x?}, it is at {next:x?}"),
+                    format!("a chunk names {} as the next one, which is {}", place(said), place(next)),
                 );
             }
         }
@@ -214,13 +214,17 @@ impl Audit<'_> {
             .as_deref()
             .map_or(Some(Count(0)), |raw| raw.try_into().ok().map(|b| Count(i128::from_le_bytes(b))))
         else {
-            self.accuse(&row, "N is not 16 bytes");
+            self.report(&row, "the member count is not 16 bytes");
             return Ok(());
         };
         if i128::from(count.cardinality()) != self.cardinality {
-            self.accuse(
+            self.report(
                 &row,
-                format!("N counts {} members, there are {}", count.cardinality(), self.cardinality),
+                format!(
+                    "the member count is {}, but the set has {} members",
+                    count.cardinality(),
+                    self.cardinality
+                ),
             );
         }
         Ok(())
@@ -236,18 +240,30 @@ impl Audit<'_> {
             let said = stored.remove(&(bucket, first));
             if said != Some(weight) {
                 let row = self.db.weight(self.oid, bucket, first);
-                self.accuse(&row, format!("a chunk's weight is {said:?}, not {weight}"));
+                self.report(&row, format!("a chunk's weight is {}, not {weight}", or_missing(said)));
             }
         }
         for ((bucket, first), _) in stored {
-            self.accuse(&self.db.weight(self.oid, bucket, first), "a weight without a chunk");
+            self.report(&self.db.weight(self.oid, bucket, first), "a weight belongs to no chunk");
         }
         for bucket in 0..BUCKETS {
             let (said, sum) = (self.sums.get(&bucket).copied(), sums.get(&bucket).copied());
             if said.unwrap_or(0) != sum.unwrap_or(0) {
                 let row = self.db.weight_sum(self.oid, bucket);
-                self.accuse(&row, format!("a bucket's sum of weights is {said:?}, not {sum:?}"));
+                self.report(
+                    &row,
+                    format!("a bucket's sum of weights is {}, not {}", or_missing(said), sum.unwrap_or(0)),
+                );
             }
         }
     }
+}
+
+/// The place of a chunk, for a report.
+fn place(first: Option<u64>) -> String {
+    first.map_or("none".to_owned(), |first| format!("{first:#x}"))
+}
+
+fn or_missing(number: Option<u64>) -> String {
+    number.map_or("missing".to_owned(), |number| number.to_string())
 }

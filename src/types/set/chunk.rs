@@ -11,7 +11,7 @@
 //! is never cut, so a lone one may take a little over 8 KiB.
 
 use super::containers::Containers;
-use super::view::{Part, View};
+use super::view::{Part, TreemapView};
 use crate::error::{Error, Result, StoreError};
 use bytes::Bytes;
 use roaring::RoaringTreemap;
@@ -77,7 +77,7 @@ impl Row {
     }
     /// The containers.
     pub fn parts(&self) -> Result<Vec<Part<'_>>> {
-        self.ask(View::parts)
+        self.ask(TreemapView::parts)
     }
     /// The member with `rank` smaller ones.
     pub fn select(&self, rank: u64) -> Result<Option<u64>> {
@@ -90,17 +90,19 @@ impl Row {
     fn body(&self) -> &[u8] {
         self.raw.get(9..).unwrap_or_default()
     }
-    fn ask<'a, T>(&'a self, question: impl FnOnce(View<'a>) -> Option<T>) -> Result<T> {
-        View::new(self.body()).and_then(question).ok_or_else(|| corrupt(&self.raw))
+    fn ask<'a, T>(&'a self, question: impl FnOnce(TreemapView<'a>) -> Option<T>) -> Result<T> {
+        TreemapView::new(self.body()).and_then(question).ok_or_else(|| corrupt(&self.raw))
     }
 }
 
 fn corrupt(raw: &[u8]) -> Error {
-    StoreError::Corrupt(format!("set chunk of {} bytes", raw.len())).into()
+    StoreError::Corrupt(format!("a set chunk of {} bytes does not decode", raw.len())).into()
 }
 
 fn append(out: &mut Vec<u8>, ids: &RoaringTreemap) -> Result<()> {
-    Ok(ids.serialize_into(out).map_err(|e| StoreError::Corrupt(format!("chunk not written: {e}")))?)
+    Ok(ids
+        .serialize_into(out)
+        .map_err(|e| StoreError::Corrupt(format!("a set chunk cannot be serialized: {e}")))?)
 }
 
 /// An intset's payload.
@@ -162,7 +164,9 @@ pub fn cut(first: u64, mut ids: RoaringTreemap) -> Result<Vec<Piece>> {
     if whole.size() <= MAX_BYTES {
         return Ok(vec![whole]);
     }
-    let parts = View::new(&whole.treemap).and_then(View::parts).ok_or_else(|| corrupt(&whole.treemap))?;
+    let parts = TreemapView::new(&whole.treemap)
+        .and_then(TreemapView::parts)
+        .ok_or_else(|| corrupt(&whole.treemap))?;
     let mut pieces = Vec::new();
     let mut rest = &parts[..];
     while let Some(next) = rest.first() {

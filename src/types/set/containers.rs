@@ -121,7 +121,8 @@ impl Containers {
     /// The treemap. Fails if members were not added in order.
     pub(crate) fn treemap(self) -> Result<RoaringTreemap> {
         let found = RoaringTreemap::deserialize_from(&self.into_bytes()[..]);
-        Ok(found.map_err(|e| StoreError::Corrupt(format!("a set's array: {e}")))?)
+        Ok(found
+            .map_err(|e| StoreError::Corrupt(format!("an array container of a set does not decode: {e}")))?)
     }
 }
 

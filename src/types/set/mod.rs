@@ -58,7 +58,9 @@ impl Set {
             Some(SetRep::Chunked(oid)) => Ok(Set::Chunked(*oid)),
             Some(rep) => {
                 let small = Small::decode(rep)?;
-                Ok(Set::Small(small.ok_or_else(|| StoreError::Corrupt("set record".into()))?))
+                Ok(Set::Small(
+                    small.ok_or_else(|| StoreError::Corrupt("a set record does not decode".into()))?,
+                ))
             }
         }
     }

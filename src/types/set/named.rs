@@ -10,7 +10,7 @@ use roaring::RoaringTreemap;
 #[derive(Debug, Clone, Default)]
 pub struct Ids {
     pub(super) known: RoaringTreemap,
-    /// Members that had no id when they were looked up, or a condemned one.
+    /// Members that had no id when they were looked up, or whose id was a candidate for removal.
     pub(super) unknown: Vec<Bytes>,
     /// The dictionary's round when the lookup began.
     pub(super) round: Round,

@@ -8,7 +8,7 @@
 //! is built whole and swapped in.
 //!
 //! Members to be removed are only looked up ([`find`]). A member without an id is in no set, but another
-//! client may give it one and add it before the command commits; the collector may remove a condemned id, and
+//! client may give it one and add it before the command commits; the collector may remove a candidate, and
 //! its member then gets another. So the command looks up both kinds again: serializably in its own
 //! transaction or, if the set is prebuilt, after the version that the last transaction verifies.
 
@@ -76,7 +76,7 @@ pub async fn intern(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
     Ok(out)
 }
 
-/// The ids of the members of each call, and the members without an id or with a condemned one.
+/// The ids of the members of each call, and the members without an id or whose id is a candidate.
 pub async fn find(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
     let (members, round) = (joined(calls), round(space).await?);
     let mut all = Vec::with_capacity(members.len());
@@ -90,7 +90,7 @@ pub async fn find(space: &Keyspace, calls: &[&[Bytes]]) -> Result<Vec<Ids>> {
         let mut ids = Ids { round, ..Ids::default() };
         for (n, (member, id)) in rest.by_ref().take(call.len()).enumerate() {
             match id {
-                Some(Known { id, condemned: false }) => {
+                Some(Known { id, is_candidate: false }) => {
                     ids.known.insert(id);
                 }
                 _ => ids.unknown.push(member.clone()),
@@ -200,8 +200,8 @@ pub async fn combination(
         return Ok(None);
     }
     found.ids |= intern_all(space, &found.raw).await?.known;
-    let pardoned = intern_block(space, &found.condemned).await?;
-    if pardoned.iter().any(|id| !found.ids.contains(*id)) {
+    let revived = intern_block(space, &found.candidates).await?;
+    if revived.iter().any(|id| !found.ids.contains(*id)) {
         // The collector removed it after it was found.
         return Err(StoreError::Conflict.into());
     }

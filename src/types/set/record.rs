@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::Read;
-use crate::types::audit::{Auditor, Problem, Verdict};
+use crate::types::audit::{Auditor, Findings, Problem};
 use crate::types::contract::Type;
 use crate::types::dumped::Dump;
 use crate::types::object::{self, Slot};
@@ -147,7 +147,7 @@ impl Type for SetRep {
         })
     }
 
-    async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Verdict {
+    async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {
         match self {
             SetRep::Chunked(oid) => audit::chunked(auditor, *oid).await,
             SetRep::Listpack(_) | SetRep::Intset(_) => {

@@ -398,7 +398,8 @@ fn replace(
 }
 
 fn id_of(key: &[u8]) -> Result<u64> {
-    Ok(Prefix::decode_id(key).ok_or_else(|| StoreError::Corrupt("key of a set row".into()))?)
+    Ok(Prefix::decode_id(key)
+        .ok_or_else(|| StoreError::Corrupt("a row of a set has an invalid key".into()))?)
 }
 
 fn no_chunk(oid: Oid) -> StoreError {

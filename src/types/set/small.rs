@@ -197,7 +197,11 @@ fn decode_raw(raw: &Bytes) -> Result<Vec<Bytes>> {
         members.push(raw.slice(at + 2..end));
         at = end;
     }
-    if at == raw.len() { Ok(members) } else { Err(StoreError::Corrupt("listpack set".into()).into()) }
+    if at == raw.len() {
+        Ok(members)
+    } else {
+        Err(StoreError::Corrupt("a listpack set does not decode".into()).into())
+    }
 }
 
 #[cfg(test)]

@@ -25,16 +25,16 @@ pub(crate) type Array<'a> = &'a [[u8; 2]];
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct TreemapView<'a> {
     bitmaps: u64,
     raw: &'a [u8],
 }
 
-impl<'a> View<'a> {
+impl<'a> TreemapView<'a> {
     /// A view of serialized bytes.
     pub(crate) fn new(mut raw: &'a [u8]) -> Option<Self> {
         let bitmaps = u64::from_le_bytes(*take(&mut raw, 8)?.first_chunk()?);
-        Some(View { bitmaps, raw })
+        Some(TreemapView { bitmaps, raw })
     }
 
     /// The bitmaps, each with the high half of its ids.
@@ -325,7 +325,7 @@ mod tests {
         #[test]
         fn answers_as_the_treemap_does(ids in treemaps(), others in proptest::collection::vec(any::<u64>(), 20)) {
             let raw = bytes(&ids);
-            let view = View::new(&raw).unwrap();
+            let view = TreemapView::new(&raw).unwrap();
             prop_assert_eq!(view.count(), Some(ids.len()));
             let step = (ids.len() as usize / 500).max(1);
             for (rank, id) in ids.iter().enumerate().step_by(step) {
@@ -358,7 +358,7 @@ mod tests {
             let at = at.index(raw.len());
             raw[at] = byte;
             raw.truncate(cut.index(raw.len() + 1));
-            if let Some(view) = View::new(&raw) {
+            if let Some(view) = TreemapView::new(&raw) {
                 for id in ids.iter().take(50) {
                     let _ = (view.contains(id), view.select(id % 1000), view.count(), view.parts().is_some());
                 }
@@ -370,7 +370,7 @@ mod tests {
     fn cut_bytes_are_seen() {
         let ids: RoaringTreemap = (0..10).map(|n| n << 33).collect();
         let raw = bytes(&ids);
-        assert_eq!(View::new(&raw[..raw.len() - 1]).unwrap().contains(9 << 33), None);
-        assert!(View::new(&raw[..7]).is_none());
+        assert_eq!(TreemapView::new(&raw[..raw.len() - 1]).unwrap().contains(9 << 33), None);
+        assert!(TreemapView::new(&raw[..7]).is_none());
     }
 }

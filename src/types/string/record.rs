@@ -11,7 +11,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::spec::words::parse_i64;
 use crate::store::{RangeOptions, Read, key_after, prefix_end};
-use crate::types::audit::{Auditor, Problem, Verdict};
+use crate::types::audit::{Auditor, Findings, Problem};
 use crate::types::contract::Type;
 use crate::types::dumped::Dump;
 use crate::types::object::Slot;
@@ -168,10 +168,13 @@ impl Type for Str {
         Ok(Dump::Str(self.clone()))
     }
 
-    async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Verdict {
+    async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {
         match self {
             Str::Inline(bytes) | Str::Made { bytes, .. } if bytes.len() > INLINE_MAX => {
-                Ok(vec![Problem::new(row, "a string in the record is too long for it")])
+                Ok(vec![Problem::new(
+                    row,
+                    format!("a string in its record is too long: {} bytes", bytes.len()),
+                )])
             }
             Str::Inline(_) | Str::Made { .. } => Ok(Vec::new()),
             Str::Pieces { oid, len } => pieces(auditor, *oid, *len).await,
@@ -184,7 +187,7 @@ fn as_int(raw: &[u8]) -> Option<i64> {
 }
 
 /// Audits the pieces of a string of `len` bytes: none may be longer than a piece or lie beyond the end.
-async fn pieces(auditor: &Auditor<'_>, oid: Oid, len: u64) -> Verdict {
+async fn pieces(auditor: &Auditor<'_>, oid: Oid, len: u64) -> Findings {
     let (view, db) = (auditor.view, auditor.db);
     let (mut begin, end) = (db.object_rows(b'C', oid), prefix_end(&db.object_rows(b'C', oid)));
     let mut problems = Vec::new();
@@ -194,8 +197,7 @@ async fn pieces(auditor: &Auditor<'_>, oid: Oid, len: u64) -> Verdict {
             let number = Prefix::decode_piece(row).filter(|_| row.len() == db.piece(oid, 0).len());
             let room = number.map(|n| len.saturating_sub(u64::from(n) * PIECE as u64).min(PIECE as u64));
             if room.is_none_or(|room| room == 0 || bytes.len() as u64 > room) {
-                problems
-                    .push(Problem::new(row, format!("a piece that does not fit a string of {len} bytes")));
+                problems.push(Problem::new(row, format!("a piece does not fit its string of {len} bytes")));
             }
         }
         match page.pairs.last() {

@@ -178,7 +178,7 @@ impl Walk {
 /// otherwise more bytes would be returned than are left.
 pub(super) fn own_piece(db: Prefix, oid: Oid, row: &[u8], bytes: &[u8]) -> StoreResult<u32> {
     let n = Prefix::decode_piece(row).filter(|n| db.piece(oid, *n) == row && bytes.len() <= PIECE);
-    n.ok_or_else(|| StoreError::Corrupt("row of a piece".into()))
+    n.ok_or_else(|| StoreError::Corrupt("the row of a string piece has an invalid key".into()))
 }
 
 async fn append_zeroes(out: &mut Vec<u8>, mut n: u64) {

@@ -29,7 +29,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Records that this server's replies need no condemned member any more, once that is true. Call it
+    /// Records that this server's replies need no candidate's member any more, once that is true. Call it
     /// regularly; `state` was read by `tx`, which began before this call.
     pub async fn look(&mut self, space: &Keyspace, pace: &Pace, tx: &Tx, state: &State) -> Done<()> {
         let name = (state.epoch, tx.generation().await?);

@@ -9,21 +9,21 @@
 //!
 //! 1. **Mark** lists the ids of the stretch, then reads all sets and strikes out the ids they hold. An id
 //!    that remains and has a member *seems* to be in no set. Mark writes these ids down (rows `e 01`, one
-//!    bitmap per block): from the beginning of Settle on they are **condemned**.
+//!    bitmap per block): from the beginning of Settle on they are the **candidates** for removal.
 //! 2. **Settle** begins with `epoch + 1` and a new metadata version. Every writer reads that version
 //!    serializably (with the catalog), so no transaction is in both epochs. From here on, a transaction that
-//!    gives a condemned id to a set (`Interner::intern`) writes a row `e 04`: the id is **pardoned**. So only
+//!    gives a candidate to a set (`Interner::intern`) writes a row `e 04`: the id is **revived**. So only
 //!    reviving a dead member costs a write.
-//!    Settle reads all sets again and strikes out of the condemned ids those that a set holds. A transaction
+//!    Settle reads all sets again and strikes out the candidates that a set holds. A transaction
 //!    that puts a set under a key that did not have it (*STORE, COPY, MOVE, RENAME, RESTORE, a set that
 //!    outgrows its record: all through `object::put`) writes a row `e 02`; Settle reads those sets too, until
 //!    a version exists at which no such row is unread. It ends with another new metadata version.
 //! 3. **Grace.** Nobody can ask for the remaining ids any more, except replies that are still being sent
 //!    (`keyspace::sending`). Every registered server writes (`e 03`) that it has no such reply left
 //!    ([`grace`]).
-//! 4. **Sweep** removes the ids that are condemned and not pardoned: `f`, `b`, and the id from its row
-//!    `e 01`, in one transaction ([`sweep`]). The epoch ends with a new metadata version, and all pardons are
-//!    removed.
+//! 4. **Sweep** removes the candidates that were not revived: `f`, `b`, and the id from its row
+//!    `e 01`, in one transaction ([`sweep`]). The epoch ends with a new metadata version, and all rows `e 04`
+//!    are removed.
 //!
 //! # Why no member is lost
 //!
@@ -35,23 +35,23 @@
 //!
 //! * (a) From its row `f`, in the transaction that adds it: SADD, SMOVE, RESTORE, a set that outgrows its
 //!   record, the raw members of a *STORE. All of these go through `intern`, with the round that the
-//!   transaction reads. After E, `intern` pardons X if X is still in its row `e 01`, or was when this server
-//!   last read that row in this epoch (`keyspace::dictionary::condemned`). If X is no longer there, either
+//!   transaction reads. After E, `intern` revives X if X is still in its row `e 01`, or was when this server
+//!   last read that row in this epoch (`keyspace::dictionary::candidates`). If X is no longer there, either
 //!   Settle struck it out, and then it is not swept; or a sweep has processed it. In the latter case its row
 //!   `f` is gone, or was read before that sweep, with which this transaction then conflicts; or X was
-//!   pardoned at that time and is no longer swept. A transaction that pardons X and the sweep of X conflict,
-//!   whichever commits last: the sweep reads the pardon, and the other transaction reads the row `f`.
+//!   revived at that time and is no longer swept. A transaction that revives X and the sweep of X conflict,
+//!   whichever commits last: the sweep reads the row `e 04`, and the other transaction reads the row `f`.
 //! * (b) From another set that has it, in the same transaction, with a conflict on that set: *STORE, COPY,
 //!   MOVE, and values prebuilt from sources that the last transaction verifies. These make a **new object**.
 //! * (c) From a row `f` that was read in an earlier transaction: SADD and *STORE that intern ahead
 //!   (`set::prebuild`). They remember the epoch of that transaction; in another epoch they are refused, and
 //!   start over. An id that they add in the same epoch is added before E, or it is added after E by an
-//!   `intern` after E, which would have pardoned X. (`find` does not pardon. SREM therefore takes from an
-//!   earlier transaction only ids that are not condemned. A union also takes ids from `find`; it interns the
-//!   condemned ones before it stores them.)
+//!   `intern` after E, which would have revived X. (`find` does not revive. SREM therefore takes from an
+//!   earlier transaction only ids that are not candidates. A union also takes ids from `find`; it interns the
+//!   candidates among them before it stores them.)
 //!
-//! A new id is given to a set by the transaction that writes its rows `f` and `b`, or by (c). It is not
-//! condemned in that epoch: Mark reads row `b` before it condemns an id, so that row was committed before E.
+//! A new id is given to a set by the transaction that writes its rows `f` and `b`, or by (c). It is no
+//! candidate in that epoch: Mark reads row `b` before it lists an id, so that row was committed before E.
 //!
 //! Let V be the version at which no row `e 02` was unread, and R the version at which this run of Settle
 //! began (E, or later if Settle was begun again). Suppose object O holds X at V. By (a) and (c), X is never
@@ -71,7 +71,7 @@
 //!
 //! After the sweep, a transaction that asks for X finds no row `f`, and X is in no set. A command that called
 //! `find` before the sweep and uses the result after it (SREM with very many members) must not miss the
-//! member's new id: it takes only ids that are not condemned, and its epoch is checked.
+//! member's new id: it takes only ids that are not candidates, and its epoch is checked.
 //!
 //! # Crashes, several servers, unknown commits
 //!
@@ -99,8 +99,8 @@
 //! Bounds: [`SLICE`] blocks of 8 KiB in memory; transactions of [`BATCH`] members; at most [`Pace::share`] of
 //! the time is spent working, where a commit counts for no longer than the work before it.
 
-mod condemn;
 pub mod grace;
+mod mark;
 mod scan;
 mod sweep;
 
@@ -136,7 +136,7 @@ impl Pace {
     /// Faster if, according to `state`, more members are dead than alive: they die as fast as clients write,
     /// and nothing else bounds their number.
     pub fn hurried(self, state: &State) -> Self {
-        let (live, dead) = (state.live.max(1), state.dead.max(state.condemned));
+        let (live, dead) = (state.live.max(1), state.dead.max(state.candidates));
         if dead <= live {
             return self;
         }
@@ -266,7 +266,7 @@ impl<'a> Collector<'a> {
             Phase::Idle if begins => {
                 (next.phase, next.from, next.to) = (Phase::Mark, 0, 0);
                 (next.live_so_far, next.dead_so_far) = (0, 0);
-                (next.condemned, next.swept) = (0, 0);
+                (next.candidates, next.swept) = (0, 0);
             }
             Phase::Idle => return Ok(None),
             _ if begins => return Ok(None),
@@ -331,7 +331,7 @@ impl<'a> Collector<'a> {
 
     /// Begins Mark of the next epoch, or ends the cycle.
     async fn end_epoch(&self, state: State) -> Done<Step> {
-        let mut next = State { condemned: 0, swept: 0, ..state };
+        let mut next = State { candidates: 0, swept: 0, ..state };
         if state.to == IDS_END {
             (next.phase, next.cycles) = (Phase::Idle, state.cycles + 1);
             (next.live, next.dead) = (state.live_so_far, state.dead_so_far);
@@ -359,9 +359,9 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Removes all candidates, pardons and the other rows of an epoch.
+/// Removes all candidates, revived ids and the other rows of an epoch.
 fn clear_all(tx: &Tx) -> Result<(), StoreError> {
-    for (from, to) in [root::all_candidates(), root::all_made(), root::all_streamed(), root::all_pardons()] {
+    for (from, to) in [root::all_candidates(), root::all_made(), root::all_streamed(), root::all_revived()] {
         tx.clear_range(&from, &to)?;
     }
     Ok(())

@@ -52,7 +52,7 @@ impl Collector<'_> {
         let rows = self.page(&root::database(0), &root::collector()).await?;
         let prefix = |(_, raw): &(Bytes, Bytes)| Some(Place::decode(raw)?.prefix);
         let all: Option<Vec<Prefix>> = rows.iter().map(prefix).collect();
-        all.ok_or_else(|| StoreError::Corrupt("prefix of a database".into()).into())
+        all.ok_or_else(|| StoreError::Corrupt("the prefix of a database does not decode".into()).into())
     }
 
     /// The first pairs of a range, at most [`PAGE`].
@@ -177,5 +177,6 @@ impl Collector<'_> {
 }
 
 fn made(key: &[u8]) -> Done<(Prefix, Oid)> {
-    Ok(root::decode_made(key).ok_or_else(|| StoreError::Corrupt("row of a set that was made".into()))?)
+    Ok(root::decode_made(key)
+        .ok_or_else(|| StoreError::Corrupt("the row of a new set has an invalid key".into()))?)
 }

@@ -1,4 +1,4 @@
-//! Sweep: removes the ids that were not pardoned.
+//! Sweep: removes the candidates that were not revived.
 
 use super::{BATCH, Collector, Done, Halt, Step};
 use crate::error::{StoreError, StoreResult};
@@ -39,8 +39,8 @@ impl Collector<'_> {
         let Some((key, raw)) = page.pairs.first() else { return Ok(None) };
         let mut rest = decode_candidates(key, raw)?;
         let some: RoaringTreemap = rest.iter().take(self.pace.batch).collect();
-        let doomed = &some - pardoned(&tx, &some).await?;
-        let removed = members::remove(&tx, &doomed).await?;
+        let unreferenced = &some - revived(&tx, &some).await?;
+        let removed = members::remove(&tx, &unreferenced).await?;
         let before = rest.len();
         rest.remove_range(..removed.next.unwrap_or_else(|| some.max().map_or(0, |last| last + 1)));
         if rest.is_empty() {
@@ -53,29 +53,31 @@ impl Collector<'_> {
         tx.set(&root::collector(), &state.encode())?;
         let worked = self.now() - start;
         tx.commit().await?;
-        let left = state.condemned.saturating_sub(state.swept);
+        let left = state.candidates.saturating_sub(state.swept);
         self.space.collector.candidates.store(left, Ordering::Relaxed);
         // Beyond that, a commit is mostly waiting for the disk or the network.
         Ok(Some(worked + worked.min(self.now() - start - worked)))
     }
 }
 
-/// The pardoned ids between the first and the last of `ids`. Serializable: if a transaction pardons one of
+/// The revived ids between the first and the last of `ids`. Serializable: if a transaction revives one of
 /// them and commits first, this transaction conflicts.
-async fn pardoned(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<RoaringTreemap> {
+async fn revived(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<RoaringTreemap> {
     let (Some(first), Some(last)) = (ids.min(), ids.max()) else { return Ok(RoaringTreemap::new()) };
-    let (mut begin, end) = (root::pardon(first).to_vec(), key_after(&root::pardon(last)));
-    let mut pardoned = RoaringTreemap::new();
+    let (mut begin, end) = (root::revived(first).to_vec(), key_after(&root::revived(last)));
+    let mut revived = RoaringTreemap::new();
     loop {
         let opts = RangeOptions { limit: BATCH, ..RangeOptions::default() };
         let page = tx.get_range(&begin, &end, opts, Read::Serializable).await?;
         for (key, _) in &page.pairs {
             let id = root::decode_in_collection(key);
-            pardoned.insert(id.ok_or_else(|| StoreError::Corrupt("key of a pardon".into()))?);
+            revived.insert(
+                id.ok_or_else(|| StoreError::Corrupt("the row of a revived id has an invalid key".into()))?,
+            );
         }
         match page.pairs.last() {
             Some((key, _)) if page.more => begin = key_after(key),
-            _ => return Ok(pardoned),
+            _ => return Ok(revived),
         }
     }
 }

@@ -24,9 +24,9 @@ type Blocks = BTreeMap<u64, Arc<RoaringTreemap>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Condemned(Mutex<(u64, Blocks)>);
+pub(crate) struct Candidates(Mutex<(u64, Blocks)>);
 
-impl Condemned {
+impl Candidates {
     /// Those of `ids` that may be removed, or might have been when this server read the rows.
     pub(crate) async fn among(
         &self,
@@ -34,7 +34,7 @@ impl Condemned {
         round: Round,
         ids: impl Iterator<Item = u64> + Clone,
     ) -> StoreResult<RoaringTreemap> {
-        if !round.has_condemned() {
+        if !round.has_candidates() {
             return Ok(RoaringTreemap::new());
         }
         let ids = ids.filter(|id| *id < FIRST_INTEGER);

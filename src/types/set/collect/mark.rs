@@ -16,13 +16,13 @@ const ROWS: usize = 64;
 /// Mark's count of the members of its stretch.
 #[derive(Default)]
 struct Found {
-    condemned: u64,
+    candidates: u64,
     others: u64,
 }
 
 impl Collector<'_> {
-    /// Condemns the ids that seem to be in no set. Then Settle begins, or the next epoch if no id was
-    /// condemned.
+    /// Makes candidates of the ids that seem to be in no set. Then Settle begins, or the next epoch if there
+    /// are none.
     pub(super) async fn mark(&self, mut state: State) -> Done<Step> {
         let (places, end) = self.places(state.from).await?;
         state.to = end;
@@ -30,13 +30,13 @@ impl Collector<'_> {
         let blocks: Vec<u64> = blocks_of(&places);
         let left = Mutex::new(places);
         self.strike_all(&state, &left).await?;
-        let found = self.condemn_all(&state, blocks, &left.into_inner()).await?;
+        let found = self.write_candidates(&state, blocks, &left.into_inner()).await?;
         state.live_so_far += found.others;
-        if found.condemned == 0 {
+        if found.candidates == 0 {
             return self.end_epoch(state).await;
         }
         let next =
-            State { phase: Phase::Settle, epoch: state.epoch + 1, condemned: found.condemned, ..state };
+            State { phase: Phase::Settle, epoch: state.epoch + 1, candidates: found.candidates, ..state };
         self.flip(&state, next, Tx::bump_metadata_version).await?;
         Ok(Step::Worked)
     }
@@ -70,16 +70,21 @@ impl Collector<'_> {
         }
     }
 
-    /// Writes those of `candidates` that have a member as rows.
-    async fn condemn_all(&self, mine: &State, blocks: Vec<u64>, candidates: &RoaringTreemap) -> Done<Found> {
+    /// Writes those of `unreferenced` that have a member as candidates.
+    async fn write_candidates(
+        &self,
+        mine: &State,
+        blocks: Vec<u64>,
+        unreferenced: &RoaringTreemap,
+    ) -> Done<Found> {
         let (mut found, mut rows) = (Found::default(), Vec::with_capacity(ROWS));
         for first in blocks {
             let present = self.present(first).await?;
-            let condemned = &present & candidates;
-            found.condemned += condemned.len();
-            found.others += present.len() - condemned.len();
-            if !condemned.is_empty() {
-                rows.push((first, condemned));
+            let own = &present & unreferenced;
+            found.candidates += own.len();
+            found.others += present.len() - own.len();
+            if !own.is_empty() {
+                rows.push((first, own));
             }
             if rows.len() == ROWS {
                 self.put_candidates(mine, &rows).await?;
@@ -154,10 +159,10 @@ impl Collector<'_> {
         for some in changed.chunks(ROWS) {
             self.put_candidates(&state, some).await?;
         }
-        let (dead, saved) = (left.len(), state.condemned.saturating_sub(left.len()));
+        let (dead, saved) = (left.len(), state.candidates.saturating_sub(left.len()));
         let next = State {
             phase: Phase::Grace,
-            condemned: dead,
+            candidates: dead,
             dead_so_far: state.dead_so_far + dead,
             live_so_far: state.live_so_far + saved,
             ..state
@@ -186,7 +191,8 @@ impl Collector<'_> {
             };
             for (key, raw) in &page.pairs {
                 let first = root::decode_in_collection(key);
-                let first = first.ok_or_else(|| StoreError::Corrupt("key of candidates".into()))?;
+                let first = first
+                    .ok_or_else(|| StoreError::Corrupt("a row of candidates has an invalid key".into()))?;
                 all.push((first, decode_candidates(key, raw)?));
             }
             match page.pairs.last() {
@@ -226,6 +232,6 @@ async fn try_next_block(tx: &Tx, at: u64) -> Done<Option<(u64, u64)>> {
 /// The first and the last id that a row `b` can hold.
 fn id_of(key: &[u8]) -> Done<(u64, u64)> {
     let id = key.get(1..9).and_then(|raw| raw.try_into().ok()).map(u64::from_be_bytes);
-    let id = id.ok_or_else(|| StoreError::Corrupt("key of a member".into()))?;
+    let id = id.ok_or_else(|| StoreError::Corrupt("a row of members has an invalid key".into()))?;
     Ok((id, if key.len() > 9 { id + members::GROUP - 1 } else { id }))
 }
